@@ -1,0 +1,79 @@
+#pragma once
+// A backend turns bound records into kernels that can be run again and again. Preparing may allocate, search and fail; running never
+// allocates, never synchronises and never fails.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+enum class DeviceKind : std::uint8_t { ref, cpu, cuda };
+const char* name_of(DeviceKind kind);
+
+/// One prepared launch. It may cover several adjacent records (fusion); `first` and `count` say which.
+class Kernel {
+public:
+    virtual ~Kernel() = default;
+    virtual void run() noexcept = 0;
+    std::size_t first = 0, count = 1;
+};
+
+/// Device memory owned by a backend; zeroed when allocated.
+class Memory {
+public:
+    virtual ~Memory() = default;
+    [[nodiscard]] virtual std::byte* data() = 0;
+    [[nodiscard]] virtual std::size_t size() const = 0;
+};
+
+/// A captured program: one launch replays all of it.
+class Replay {
+public:
+    virtual ~Replay() = default;
+    virtual void launch() noexcept = 0;
+    [[nodiscard]] virtual std::size_t node_count() const = 0;
+};
+
+struct BackendOptions {
+    bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
+    int threads = 0;             ///< CPU threads; 0: one per core
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    [[nodiscard]] virtual DeviceKind kind() const = 0;
+    [[nodiscard]] virtual std::string description() const = 0;  ///< "NVIDIA H200, 132 SMs" or "2 threads, NEON"
+
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) = 0;
+    /// Memory that device and host both address without a copy (the metrics ring).
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) = 0;
+    virtual void upload(std::byte* device, const void* host, std::size_t bytes) = 0;    ///< ordered after earlier work, returns when host may change
+    virtual void download(void* host, const std::byte* device, std::size_t bytes) = 0;  ///< waits for earlier work
+    virtual void synchronize() = 0;
+    /// The first error of the device since the last call, if any: checked between steps, never inside one.
+    [[nodiscard]] virtual base::Status check() = 0;
+
+    /// Kernels for the records, in order. `records` must outlive the kernels.
+    [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records) = 0;
+
+    [[nodiscard]] virtual bool can_capture() const { return false; }
+    /// Captures what `enqueue` runs. Everything it runs must have run once before on this backend (warm-up).
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) {
+        (void)enqueue;
+        return base::Error{"this backend runs programs directly; capturing needs CUDA"};
+    }
+};
+
+/// Whether the machine has a usable CUDA device; the error says why not.
+base::Status cuda_available();
+base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options);
+
+}  // namespace millrace::ops

@@ -1,0 +1,80 @@
+#include "ops/op.h"
+
+#include <span>
+
+namespace millrace::ops {
+namespace {
+
+struct SlotInfo {
+    const char* name;
+    bool written;
+};
+struct OpInfo {
+    const char* name;
+    std::span<const SlotInfo> slots;
+};
+
+constexpr SlotInfo kStepBegin[] = {{"state", true}};
+constexpr SlotInfo kMicroEnd[] = {{"state", true}};
+constexpr SlotInfo kMetricsPush[] = {{"state", false}, {"counter", true}, {"ring", true}};
+constexpr SlotInfo kFill[] = {{"out", true}};
+constexpr SlotInfo kCopy[] = {{"in", false}, {"out", true}};
+constexpr SlotInfo kGather[] = {{"images", false}, {"labels", false}, {"subset", false}, {"state", false}, {"x", true}, {"y", true}};
+constexpr SlotInfo kDenseForward[] = {{"x", false}, {"w", false}, {"bias", false}, {"gamma", false}, {"beta", false}, {"running_mean", true},
+                                      {"running_var", true}, {"saved", true}, {"inv_std", true}, {"state", false}, {"y", true}};
+constexpr SlotInfo kDenseBackward[] = {{"dy", false}, {"saved", false}, {"gamma", false}, {"beta", false}, {"inv_std", false},
+                                       {"state", false}, {"dz", true}, {"dgamma", true}, {"dbeta", true}, {"dbias", true}};
+constexpr SlotInfo kDgrad[] = {{"dz", false}, {"w", false}, {"dx", true}};
+constexpr SlotInfo kWgrad[] = {{"dz", false}, {"x", false}, {"dw", true}};
+constexpr SlotInfo kAdd[] = {{"a", false}, {"b", false}, {"out", true}};
+constexpr SlotInfo kPointwiseForward[] = {{"x", false}, {"state", false}, {"y", true}};
+constexpr SlotInfo kPointwiseBackward[] = {{"dy", false}, {"x", false}, {"state", false}, {"dx", true}};
+constexpr SlotInfo kLayerNormForward[] = {{"x", false}, {"gamma", false}, {"beta", false}, {"mean", true}, {"inv_std", true}, {"y", true}};
+constexpr SlotInfo kLayerNormBackward[] = {{"dy", false}, {"x", false}, {"gamma", false}, {"mean", false}, {"inv_std", false},
+                                           {"dx", true}, {"dgamma", true}, {"dbeta", true}};
+constexpr SlotInfo kEmbeddingForward[] = {{"table", false}, {"index", false}, {"state", true}, {"y", true}};
+constexpr SlotInfo kEmbeddingBackward[] = {{"dy", false}, {"index", false}, {"dtable", true}};
+constexpr SlotInfo kCrossEntropy[] = {{"logits", false}, {"labels", false}, {"state", true}, {"dlogits", true}};
+constexpr SlotInfo kMse[] = {{"prediction", false}, {"target", false}, {"state", true}, {"dprediction", true}};
+constexpr SlotInfo kDiversity[] = {{"o", false}, {"state", true}, {"dout", true}};
+constexpr SlotInfo kGradNorm[] = {{"grads", false}, {"scratch", true}, {"state", true}};
+constexpr SlotInfo kOptimizer[] = {{"params", true}, {"grads", true}, {"m", true}, {"v", true}, {"copy16", true}, {"state", true}};
+
+constexpr std::array<OpInfo, kOpCount> kOps = {{
+    {"step_begin", kStepBegin},
+    {"micro_end", kMicroEnd},
+    {"metrics_push", kMetricsPush},
+    {"fill", kFill},
+    {"copy", kCopy},
+    {"gather_images", kGather},
+    {"dense_forward", kDenseForward},
+    {"dense_backward", kDenseBackward},
+    {"linear_dgrad", kDgrad},
+    {"linear_wgrad", kWgrad},
+    {"add", kAdd},
+    {"pointwise_forward", kPointwiseForward},
+    {"pointwise_backward", kPointwiseBackward},
+    {"layernorm_forward", kLayerNormForward},
+    {"layernorm_backward", kLayerNormBackward},
+    {"embedding_forward", kEmbeddingForward},
+    {"embedding_backward", kEmbeddingBackward},
+    {"cross_entropy", kCrossEntropy},
+    {"mse", kMse},
+    {"cosine_diversity", kDiversity},
+    {"grad_norm", kGradNorm},
+    {"optimizer", kOptimizer},
+}};
+static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
+static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);
+static_assert(std::size(kDenseForward) <= kMaxSlots);
+
+const OpInfo& info(OpId op) { return kOps[static_cast<std::size_t>(op)]; }
+
+}  // namespace
+
+const char* name_of(OpId op) { return info(op).name; }
+int slot_count(OpId op) { return static_cast<int>(info(op).slots.size()); }
+const char* slot_name(OpId op, int slot) { return info(op).slots[static_cast<std::size_t>(slot)].name; }
+bool slot_is_written(OpId op, int slot) { return info(op).slots[static_cast<std::size_t>(slot)].written; }
+
+}  // namespace millrace::ops
