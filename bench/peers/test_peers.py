@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Checks that the opponents do the same work: parameter counts, and the stacked form against the plain one in float64."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import torch
+from torch.nn import functional as F
+
+from model import PARAMETERS, PRESETS, Collective, count
+from stacked import StackedCollective
+
+SMALL = dict(experts=2, analysts=3, expert=(12, 7, 6), analyst=(9, 5, 4), inputs=23, dropout=0.0)
+
+
+def gradient(parameter):
+    return parameter.grad
+
+
+class Counts(unittest.TestCase):
+    def test_plain_and_stacked_models_have_the_published_totals(self):
+        for (preset, revision), total in PARAMETERS.items():
+            model = Collective(**PRESETS[preset], revision=revision)
+            self.assertEqual(count(model), total, (preset, revision))
+            self.assertEqual(count(StackedCollective([model])), total, (preset, revision))
+
+
+class Stacking(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+
+    def compare(self, members, **shape):
+        models = [Collective(**shape).double() for _ in range(members)]
+        for model in models:
+            for parameter in model.parameters():
+                parameter.data.add_(0.1 * torch.randn_like(parameter))
+        stacked = StackedCollective(models).double()
+        x = torch.randn(members, 11, shape["inputs"], dtype=torch.float64)
+        labels = torch.randint(0, 10, (members, 11))
+        plain = torch.stack([model(x[k]) for k, model in enumerate(models)])
+        sum(F.cross_entropy(plain[k], labels[k]) for k in range(members)).backward()
+        batched = stacked(x)
+        self.assertEqual(batched.shape, (members, 11, 10))
+        (F.cross_entropy(batched.flatten(0, 1), labels.flatten(), reduction="sum") / 11).backward()
+        self.assertLess((plain - batched).abs().max().item(), 1e-12)
+        wanted = StackedCollective(models, take=gradient)
+        largest = 0.0
+        for (name, mine), (_, theirs) in zip(stacked.named_parameters(), wanted.named_parameters()):
+            self.assertEqual(mine.grad.shape, theirs.shape, name)
+            self.assertLess((mine.grad - theirs.data).abs().max().item(), 1e-12, name)
+            largest = max(largest, mine.grad.abs().max().item())
+        self.assertGreater(largest, 1e-3)
+        for (name, mine), (_, theirs) in zip(stacked.named_buffers(), wanted.named_buffers()):
+            self.assertLess((mine - theirs).abs().max().item(), 1e-12, name)
+
+    def test_one_model_gives_the_logits_gradients_and_statistics_of_the_plain_one(self):
+        self.compare(1, **SMALL)
+
+    def test_one_r2_model_likewise(self):
+        self.compare(1, **SMALL, revision="r2", code=9)
+
+    def test_three_models_do_not_mix(self):
+        self.compare(3, **SMALL)
+
+    def test_three_r2_models_with_three_hidden_layers_do_not_mix(self):
+        self.compare(3, **dict(SMALL, expert=(12, 8, 7, 6)), revision="r2", code=9)
+
+    def test_a_single_expert_and_a_single_analyst_are_groups_of_one(self):
+        self.compare(2, **dict(SMALL, experts=1, analysts=1))
+
+    def test_dropout_keeps_its_places(self):
+        model = Collective(**dict(SMALL, dropout=1.0))
+        rates = lambda m: sorted(part.p for part in m.modules() if isinstance(part, torch.nn.Dropout))
+        self.assertEqual(rates(model), [0.1] + [0.2] * 6)
+        self.assertEqual(rates(StackedCollective([model])), [0.1, 0.2, 0.2, 0.2])
+
+
+class Program(unittest.TestCase):
+    def rows(self, *options):
+        done = subprocess.run([sys.executable, os.path.join(HERE, "collective.py"), "--threads", "1", "--seconds", "0.01", *options],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    def test_rows_have_a_median_between_their_quartiles_and_failures_an_error(self):
+        status, rows, _ = self.rows("--batch", "7", "--modes", "eager,stacked,graph,warp")
+        self.assertEqual(status, 1)
+        self.assertEqual([row["peer"] for row in rows], ["eager", "stacked", "graph", "warp"])
+        for row in rows[:2]:
+            self.assertEqual((row["name"], row["precision"], row["device"]), ("collective-debug-b7", "fp32", "cpu"))
+            self.assertGreaterEqual(row["windows"], 7)
+            self.assertTrue(0 < row["low"] <= row["ms"] <= row["high"], row)
+        for row in rows[2:]:
+            self.assertIn("error", row)
+            self.assertNotIn("ms", row)
+
+    def test_members_that_are_not_stacked_are_refused(self):
+        status, rows, _ = self.rows("--batch", "5", "--members", "2", "--modes", "eager")
+        self.assertEqual(status, 1)
+        self.assertIn("stacked only", rows[0]["error"])
+
+    def test_a_batch_of_one_is_bad_usage(self):
+        self.assertEqual(self.rows("--batch", "1")[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
