@@ -1,0 +1,38 @@
+#pragma once
+// Buffers of a step program: what they are for, how large, and for which records they live.
+
+#include <cstdint>
+#include <string>
+
+#include "tensor/view.h"
+
+namespace millrace::tape {
+
+enum class Role : std::uint8_t { parameter, gradient, optimizer, running, state, metric, data, activation, saved, scratch, count_ };
+constexpr int kRoleCount = static_cast<int>(Role::count_);
+const char* name_of(Role role);
+
+/// bf16 means bf16 operands with f32 accumulation, masters, norms and losses; f64 is the reference backend's.
+enum class Precision : std::uint8_t { f64, f32, bf16 };
+constexpr tensor::DType real_of(Precision p) {
+    return p == Precision::f64 ? tensor::DType::f64 : p == Precision::f32 ? tensor::DType::f32 : tensor::DType::bf16;
+}
+constexpr tensor::DType stat_of(Precision p) { return p == Precision::f64 ? tensor::DType::f64 : tensor::DType::f32; }
+
+struct Buffer {
+    std::string name;
+    Role role = Role::activation;
+    tensor::DType dtype = tensor::DType::f32;
+    std::int64_t elements = 0;
+    std::int64_t row_width = 0;  ///< elements of one row: the column space that gradient bookkeeping works in
+
+    int first = -1, last = -1;   ///< records that touch it first and last; -1: untouched
+    std::int64_t offset = -1;    ///< bytes into the activation arena, set by the planner
+
+    [[nodiscard]] std::int64_t bytes() const { return elements * static_cast<std::int64_t>(tensor::size_of(dtype)); }
+};
+
+/// Ids of buffers that belong to one program start here; smaller ids belong to the store.
+constexpr tensor::BufferId kLocalBase = 1 << 20;
+
+}  // namespace millrace::tape

@@ -1,0 +1,111 @@
+#pragma once
+// Writes a step program: forward records as layers ask for them, backward records by walking the layers' rules in reverse, the update.
+//
+// A value is a view into an activation plus the knowledge whether a gradient flows into it. The gradient of an activation is a buffer
+// of the same layout; who writes a region first overwrites it, later writers add.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+#include "tape/buffer.h"
+#include "tape/store.h"
+
+namespace millrace::tape {
+
+struct Value {
+    tensor::View view;
+    bool needs_gradient = false;
+
+    [[nodiscard]] Value columns(std::int32_t begin, std::int32_t width) const { return {view.columns(begin, width), needs_gradient}; }
+    [[nodiscard]] Value split_columns(std::int32_t groups) const { return {view.split_columns(groups), needs_gradient}; }
+};
+
+struct BuildOptions {
+    bool training = true;
+    bool accumulate = false;       ///< parameter gradients add up over micro-batches (they start at zero)
+    bool defer_weight_gradients = false;  ///< weight gradients at the end of the backward pass, side by side, for grouped launches
+    double share = 1;              ///< this micro-batch's rows over the rows of the whole step
+};
+
+/// Consecutive records that run `repeat` times.
+struct Section {
+    std::size_t first = 0, count = 0;
+    int repeat = 1;
+};
+
+class Builder {
+public:
+    Builder(Store& store, BuildOptions options);
+
+    [[nodiscard]] Store& store() const { return store_; }
+    [[nodiscard]] bool training() const { return options_.training; }
+    [[nodiscard]] double share() const { return options_.share; }
+    [[nodiscard]] tensor::DType real() const { return real_of(store_.options().precision); }
+    [[nodiscard]] tensor::DType stat() const { return stat_of(store_.options().precision); }
+
+    /// A new activation [K,1,rows,cols].
+    Value activation(std::int32_t rows, std::int32_t cols, std::string name, bool needs_gradient);
+    /// A new buffer without a gradient, [K,groups,rows,cols], contiguous.
+    tensor::View buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role, std::string name);
+    /// A number that stays the same for this operator in every program built in the same order: part of its random key.
+    std::uint32_t next_op_number() { return op_number_++; }
+
+    void append(ops::Record record) { records_.push_back(std::move(record)); }
+    /// Called in reverse order of registration by backward().
+    void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
+    /// Weight gradients go through here so that they can be moved behind the chain.
+    void append_weight_gradient(ops::Record record);
+
+    struct Target {
+        tensor::View view;
+        bool accumulate = false;
+    };
+    /// Where to write a contribution to the gradient of `value`, and whether to add.
+    Target gradient_target(const Value& value);
+    /// The complete gradient of `value`, for reading; parts nobody wrote are zeros. Absent when nothing flowed into it.
+    tensor::View gradient(const Value& value);
+    Target parameter_gradient(ParameterId id);
+
+    /// Runs the rules in reverse and appends deferred weight gradients.
+    void backward();
+
+    /// Everything appended since the last call becomes a section that runs `repeat` times. Gradient bookkeeping starts afresh.
+    void close_section(int repeat = 1);
+    void set_options(BuildOptions options) { options_ = options; }
+    void restart_op_numbers() { op_number_ = 1; }
+
+    [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
+    std::vector<ops::Record> take_records() { return std::move(records_); }
+    std::vector<Buffer> take_buffers() { return std::move(buffers_); }
+    std::vector<Section> take_sections() { return std::move(sections_); }
+
+private:
+    struct Interval {
+        std::int64_t begin, end;
+    };
+    struct Gradient {
+        tensor::BufferId buffer = tensor::kNoBuffer;
+        std::vector<Interval> written;
+    };
+    tensor::BufferId add_buffer(Buffer buffer);
+    Gradient& gradient_of(tensor::BufferId activation);
+    static bool covered(const Gradient& gradient, Interval span);
+    static bool touched(const Gradient& gradient, Interval span);
+    void zero_gaps(Gradient& gradient, const tensor::View& view, Interval span);
+    Interval span_of(const tensor::View& view) const;
+
+    Store& store_;
+    BuildOptions options_;
+    std::uint32_t op_number_ = 1;
+    std::vector<ops::Record> records_, deferred_;
+    std::vector<std::function<void()>> rules_;
+    std::vector<Buffer> buffers_;
+    std::vector<Gradient> gradients_;  ///< by local buffer index
+    std::vector<ParameterId> written_parameters_;
+    std::vector<Section> sections_;
+};
+
+}  // namespace millrace::tape

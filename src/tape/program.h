@@ -1,0 +1,82 @@
+#pragma once
+// A built step program: records bound to memory, prepared as kernels, run eagerly, record by record with checks, or replayed.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/backend.h"
+#include "tape/builder.h"
+#include "tape/planner.h"
+
+namespace millrace::tape {
+
+/// Where a checked run found the first value that is not finite.
+struct NonFinite {
+    std::string op, layer, slot;
+    int member = 0, group = 0, row = 0, col = 0;
+    double value = 0;
+    [[nodiscard]] std::string text() const;
+};
+
+/// Activation memory shared by programs that never run at the same time: as large as the largest of them.
+class Arena {
+public:
+    explicit Arena(ops::Backend& backend) : backend_(backend) {}
+    void reserve(std::int64_t bytes) { wanted_ = std::max(wanted_, bytes); }
+    base::Status allocate();
+    [[nodiscard]] std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
+    [[nodiscard]] std::int64_t size() const { return wanted_; }
+
+private:
+    ops::Backend& backend_;
+    std::int64_t wanted_ = 0;
+    std::unique_ptr<ops::Memory> memory_;
+};
+
+class Program {
+public:
+    /// Takes what the builder wrote and plans its memory in `arena` (which is allocated later, when all programs are planned).
+    Program(std::string name, Store& store, Builder&& builder, Arena& arena);
+
+    /// Binds, prepares and warms up nothing: call after Store::allocate() and Arena::allocate().
+    base::Status prepare();
+    /// Enqueues all kernels once.
+    void run() noexcept;
+    /// Captures the program into one launch. Run it at least once before. No-op where the backend cannot capture.
+    base::Status capture();
+    /// Replays when captured, else runs.
+    void launch() noexcept;
+    /// Runs kernel by kernel, waiting and scanning every output; stops at the first value that is not finite.
+    std::optional<NonFinite> run_checked();
+
+    [[nodiscard]] const std::string& name() const { return name_; }
+    [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
+    [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
+    [[nodiscard]] std::size_t kernel_count() const;       ///< launches of one eager run
+    [[nodiscard]] bool captured() const { return replay_ != nullptr; }
+    [[nodiscard]] std::string listing() const;            ///< one line per record, for people
+    /// The buffer behind a local view, as doubles in [K,G,rows,cols] order. For tests and debugging; waits for the device.
+    std::vector<double> read(const tensor::View& view) const;
+    void write(const tensor::View& view, const std::vector<double>& values) const;
+
+private:
+    [[nodiscard]] std::byte* address(const tensor::View& view) const;
+    [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
+    std::optional<NonFinite> scan(const ops::Bound& bound) const;
+
+    std::string name_;
+    Store& store_;
+    Arena& arena_;
+    std::vector<ops::Record> records_;
+    std::vector<Buffer> buffers_;
+    std::vector<Section> sections_;
+    MemoryPlan plan_;
+    std::vector<ops::Bound> bound_;
+    std::vector<std::vector<std::unique_ptr<ops::Kernel>>> kernels_;  ///< per section
+    std::unique_ptr<ops::Replay> replay_;
+};
+
+}  // namespace millrace::tape

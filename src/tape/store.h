@@ -1,0 +1,113 @@
+#pragma once
+// What outlives a program: parameters, gradients, optimizer state, running statistics, member state, data sets and the metrics ring.
+// Parameters, gradients and moments are one arena each, member-major: [K][P], padded, so that norm, update and (later) all-reduce are
+// single launches and a member is a contiguous slice.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/backend.h"
+#include "tape/buffer.h"
+
+namespace millrace::tape {
+
+/// How a parameter starts: normal(0, std), or a constant. Drawn from the member's seed and the tensor's name, so that adding a
+/// parameter elsewhere changes nothing here.
+struct Init {
+    double std = 0, constant = 0;
+    static Init normal(double deviation) { return {deviation, 0}; }
+    static Init value(double v) { return {0, v}; }
+};
+
+/// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
+struct Parameter {
+    std::vector<std::string> names;
+    std::int32_t groups = 1, rows = 1, cols = 1;
+    bool vector = false;
+    bool running = false;          ///< a statistic: saved with the weights, never optimised
+    Init init;
+    std::int64_t offset = 0;       ///< elements into a member's slice of its arena
+    [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
+};
+using ParameterId = std::int32_t;
+constexpr ParameterId kNoParameter = -1;
+
+struct StoreOptions {
+    int members = 1;
+    Precision precision = Precision::f32;
+    bool first_moment = true, second_moment = true;  ///< arenas the optimizer needs
+    std::uint32_t ring_capacity = 1024;              ///< rows of the metrics ring
+};
+
+class Store {
+public:
+    Store(ops::Backend& backend, StoreOptions options);
+
+    // Declaring: before allocate().
+    ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init);
+    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init);
+    ParameterId add_running(std::vector<std::string> names, std::int32_t cols, double start);
+    /// A buffer for a data set, [1,1,rows,cols]; filled with write().
+    tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
+
+    /// Allocates everything declared. Fails with the bytes asked for when it does not fit.
+    base::Status allocate();
+    /// Draws the initial parameters of every member from its seed and sets the running statistics.
+    void initialize(const std::vector<std::uint64_t>& seeds);
+
+    // Views, valid from the declaration on (strides are final after allocate()).
+    [[nodiscard]] tensor::View parameter(ParameterId id) const;  ///< stat, for norms, biases and the optimizer
+    [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products
+    [[nodiscard]] tensor::View gradient(ParameterId id) const;   ///< stat
+    [[nodiscard]] tensor::View state() const;
+    [[nodiscard]] tensor::View parameter_arena() const;
+    [[nodiscard]] tensor::View gradient_arena() const;
+    [[nodiscard]] tensor::View first_moment() const;             ///< absent when not asked for
+    [[nodiscard]] tensor::View second_moment() const;
+    [[nodiscard]] tensor::View copy16() const;                   ///< absent unless bf16
+    [[nodiscard]] tensor::View norm_scratch() const;
+    [[nodiscard]] tensor::View ring() const;
+    [[nodiscard]] tensor::View ring_counter() const;
+
+    // Host access: each call waits for the device.
+    void write(const tensor::View& contiguous, const void* host, std::size_t bytes);
+    void read(const tensor::View& contiguous, void* host, std::size_t bytes);
+    std::vector<ops::MemberState> read_states();
+    void write_states(const std::vector<ops::MemberState>& states);
+    /// One group of a parameter (or of a tensor shaped like it in another arena) of one member, as float.
+    enum class Arena : std::uint8_t { value, gradient, first_moment, second_moment };
+    std::vector<float> read_parameter(ParameterId id, int group, int member, Arena arena = Arena::value);
+    void write_parameter(ParameterId id, int group, int member, const std::vector<float>& values, Arena arena = Arena::value);
+    /// Brings copy16 up to date after parameters were written by the host.
+    void refresh_copies();
+    /// The ring as the host sees it: [capacity][K] rows.
+    [[nodiscard]] const ops::MetricsRow* ring_rows() const;
+
+    [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+    [[nodiscard]] std::int64_t trainable_count() const;  ///< of one member, running statistics left out
+    [[nodiscard]] int members() const { return options_.members; }
+    [[nodiscard]] const StoreOptions& options() const { return options_; }
+    [[nodiscard]] ops::Backend& backend() const { return backend_; }
+    [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
+    [[nodiscard]] std::byte* address(tensor::BufferId id) const;
+    [[nodiscard]] std::int64_t bytes(Role role) const;
+
+private:
+    enum Fixed : tensor::BufferId { kParams, kGrads, kFirst, kSecond, kCopy16, kRunning, kState, kScratch, kRing, kCounter, kFixedCount };
+    tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
+    tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
+    void size_fixed_buffers();
+
+    ops::Backend& backend_;
+    StoreOptions options_;
+    std::vector<Parameter> parameters_;
+    std::vector<Buffer> buffers_;
+    std::vector<std::unique_ptr<ops::Memory>> memory_;
+    std::int64_t trainable_width_ = 0, running_width_ = 0;  ///< P and S: elements per member, padded
+};
+
+}  // namespace millrace::tape
