@@ -8,9 +8,11 @@
 // - Parameters are stat; weights of matrix products come as `real` (on CUDA in bf16: a copy that the optimizer keeps up to date).
 // - A slot marked (+) obeys the record's `accumulate` bit for that slot: set, it adds to what is there; clear, it overwrites.
 // - Optional slots are absent views (`present() == false`).
+// - `state` slots are u8 [K,1,1,sizeof(MemberState)], stride_k a multiple of 8; state_of() below gives a member's block.
+// - An operand that is only read may have stride_g or stride_k 0: one matrix for all groups or members.
 // - Random numbers: bits = base::random_bits(state.seed, state.step, state.micro, params.op_number, element) with
 //   element = (group * rows + row) * cols + col inside one member; dropout keeps an element iff bits >= uint32(p * 2^32) and scales
-//   kept ones by 1 / (1 - p). The mask is never stored.
+//   kept ones by 1 / (1 - p). The mask is never stored. Programs for evaluation pass p = 0, then no state is needed.
 
 #include <array>
 #include <cstdint>
@@ -77,9 +79,10 @@ namespace copy { enum Slot { in, out, slots }; }
 /// after the affine augmentation below. labels copied to y. Slots: images u8 [1,1,N,P], labels u8 [1,1,N,1], subset i32
 /// [1,1,samples,1], state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1].
 /// Augmentation (side x side grey images): one composed affine, nearest neighbour, zero fill outside, drawn per sample from
-/// random_bits(seed, step, micro, op_number, b * 8 + j): j=0 angle U(+-rotate degrees), j=1 dx, j=2 dy: whole pixels,
-/// round(U(+-shift) * side), j=3 scale U(1 - scale, 1 + scale), j=4 flip if uniform01 < flip. Output pixel (u,v), centre c = (side-1)/2:
-/// if flipped u' = side-1-u else u; then p = R(-angle) * ((u',v) - c - (dx,dy)) / scale + c, source pixel = round(p) (floor(p + 0.5)).
+/// random_bits(seed, step, micro, op_number, b * 8 + j) with U(+-r) = (2 uniform01 - 1) * r: j=0 angle U(+-rotate degrees), j=1 dx,
+/// j=2 dy: whole pixels, floor(U(+-shift) * side + 0.5), j=3 scale 1 + U(+-scale), j=4 flip if uniform01 < flip. Output pixel column u,
+/// row v, centre c = (side-1)/2: if flipped u' = side-1-u else u; then with (a, b) = ((u',v) - c - (dx,dy)) / scale the source is column
+/// cos(angle) a + sin(angle) b + c, row cos(angle) b - sin(angle) a + c, each rounded by floor(p + 0.5); outside the image the pixel is 0.
 struct GatherImagesParams {
     std::uint32_t samples = 0, op_number = 0;
     bool shuffle = true, training = true, augment = false;
@@ -169,7 +172,8 @@ namespace grad_norm { enum Slot { grads, scratch, state, slots }; }
 /// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.
-/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`. The counters of state change once, after all elements.
+/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step too (a NaN left behind would
+/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters of state change once, after all elements.
 struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
 namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 
@@ -205,5 +209,10 @@ struct Bound {
     [[nodiscard]] const P& params() const { return std::get<P>(record->params); }
     [[nodiscard]] bool accumulates(int slot) const { return record->accumulates(slot); }
 };
+
+/// The block of one member behind a `state` slot.
+inline MemberState& state_of(const tensor::Operand& state, std::int64_t member) {
+    return *reinterpret_cast<MemberState*>(state.at<std::uint8_t>(member));
+}
 
 }  // namespace millrace::ops
