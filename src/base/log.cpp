@@ -1,0 +1,175 @@
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <vector>
+
+#include "base/nearest.h"
+
+namespace millrace::base {
+namespace {
+
+constexpr const char* kLevelNames[] = {"error", "warn", "info", "training", "performance", "profiling", "debug"};
+constexpr const char* kPrefixes[] = {"error: ", "warning: ", "", "training: ", "performance: ", "profiling: ", "debug: "};
+constexpr const char* kColours[] = {"\033[31;1m", "\033[33m", "", "\033[32m", "\033[36m", "\033[35m", "\033[2m"};
+constexpr const char* kColourEnd = "\033[0m";
+
+struct Attached {
+    uint64_t id;
+    LogSink sink;
+};
+
+struct LogState {
+    std::mutex mutex;
+    std::vector<Attached> sinks;
+    uint64_t next_id = 1;
+    bool to_stderr = true;
+    std::function<std::string()> clear_line;
+    std::function<std::string()> redraw_line;
+};
+
+// Never destroyed: threads and destructors of statics may log while the program ends.
+LogState& state() {
+    static auto* instance = new LogState;
+    return *instance;
+}
+
+/// Writes everything or gives up: a log must not fail the program whose output was closed.
+void write_all(int descriptor, std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return;
+        bytes.remove_prefix(static_cast<size_t>(count));
+    }
+}
+
+std::string timestamp() {
+    const auto now = std::chrono::system_clock::now();
+    const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+    const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+    std::tm parts{};
+    gmtime_r(&seconds, &parts);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    return fmt::format("{}.{:03}Z", text, milliseconds);
+}
+
+struct OwnedDescriptor {
+    explicit OwnedDescriptor(int opened) : number(opened) {}
+    OwnedDescriptor(const OwnedDescriptor&) = delete;
+    OwnedDescriptor& operator=(const OwnedDescriptor&) = delete;
+    ~OwnedDescriptor() { ::close(number); }
+    const int number;
+};
+
+}  // namespace
+
+const char* log_level_name(LogLevel level) { return kLevelNames[static_cast<int>(level)]; }
+
+Result<LogLevel> parse_log_level(std::string_view name) {
+    for (size_t i = 0; i < std::size(kLevelNames); ++i)
+        if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
+    const std::vector<std::string> names(std::begin(kLevelNames), std::end(kLevelNames));
+    const std::string close = nearest_name(name, names);
+    return Error{fmt::format("'{}' is no log level{}; the levels are error, warn, info, training, performance, profiling, debug", name,
+                             close.empty() ? "" : fmt::format(", did you mean {}?", close))};
+}
+
+void set_log_level(LogLevel level) { detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed); }
+LogLevel log_level() { return static_cast<LogLevel>(detail::log_threshold.load(std::memory_order_relaxed)); }
+
+void detail::log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
+    const std::string text = fmt::vformat(format, arguments);
+    LogState& log = state();
+    const std::lock_guard lock(log.mutex);
+    if (log.to_stderr) {
+        static const bool colour = colour_wanted(stderr_is_terminal(), std::getenv("NO_COLOR"));
+        std::string bytes = log.clear_line ? log.clear_line() : std::string{};
+        bytes += log_line(level, text, colour);
+        if (log.redraw_line) bytes += log.redraw_line();
+        write_all(STDERR_FILENO, bytes);
+    }
+    for (const Attached& attached : log.sinks) attached.sink(level, text);
+}
+
+LogAttachment attach_log_sink(LogSink sink) {
+    LogState& log = state();
+    const std::lock_guard lock(log.mutex);
+    log.sinks.push_back({log.next_id, std::move(sink)});
+    return LogAttachment{log.next_id++};
+}
+
+LogAttachment::~LogAttachment() {
+    if (id_ == 0) return;
+    LogState& log = state();
+    const std::lock_guard lock(log.mutex);
+    std::erase_if(log.sinks, [this](const Attached& attached) { return attached.id == id_; });
+}
+
+Result<LogSink> log_file_sink(const std::string& path) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (descriptor < 0) return Error{fmt::format("cannot open the log file: {}", std::strerror(errno)), path};
+    auto file = std::make_shared<const OwnedDescriptor>(descriptor);
+    return LogSink{[file](LogLevel level, std::string_view text) {
+        write_all(file->number, fmt::format("{} {} {}\n", timestamp(), log_level_name(level), text));
+    }};
+}
+
+void set_log_stderr(bool enabled) {
+    const std::lock_guard lock(state().mutex);
+    state().to_stderr = enabled;
+}
+
+void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw) {
+    const std::lock_guard lock(state().mutex);
+    state().clear_line = std::move(clear);
+    state().redraw_line = std::move(redraw);
+}
+
+void write_to_terminal(std::string_view bytes) {
+    const std::lock_guard lock(state().mutex);
+    write_all(STDERR_FILENO, bytes);
+}
+
+bool stderr_is_terminal() {
+    const char* kind = std::getenv("TERM");
+    return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view{kind} != "dumb";
+}
+
+bool colour_wanted(bool is_terminal, const char* no_color) { return is_terminal && (no_color == nullptr || *no_color == '\0'); }
+
+std::string log_line(LogLevel level, std::string_view text, bool colour) {
+    const auto at = static_cast<size_t>(level);
+    const std::string_view prefix = kPrefixes[at];
+    std::string line;
+    if (colour && !prefix.empty()) {
+        line += kColours[at];
+        line += prefix.substr(0, prefix.size() - 1);
+        line += kColourEnd;
+        line += ' ';
+    } else {
+        line += prefix;
+    }
+    for (const char c : text) {
+        // Text of a hostile file may sit in a message; it must not drive the terminal.
+        const auto code = static_cast<unsigned char>(c);
+        const bool control = (code < 0x20 && c != '\n' && c != '\t') || code == 0x7f;
+        if (control)
+            line += fmt::format("\\x{:02x}", code);
+        else
+            line += c;
+    }
+    line += '\n';
+    return line;
+}
+
+}  // namespace millrace::base

@@ -1,0 +1,167 @@
+#include "base/log.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+namespace {
+/// Knows how often it was formatted and how often it was made.
+struct Counted {
+    int* formatted;
+};
+}  // namespace
+
+template <>
+struct fmt::formatter<Counted> {
+    constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+    template <class Context>
+    auto format(const Counted& counted, Context& context) const {
+        ++*counted.formatted;
+        return fmt::format_to(context.out(), "counted");
+    }
+};
+
+namespace millrace::base {
+namespace {
+
+class Log : public testing::Test {
+protected:
+    void SetUp() override {
+        set_log_stderr(false);
+        set_log_level(LogLevel::training);
+    }
+    void TearDown() override {
+        set_log_stderr(true);
+        set_line_guard({}, {});
+        set_log_level(LogLevel::training);
+    }
+    std::vector<std::string> lines_;
+    LogAttachment attachment_ = attach_log_sink([this](LogLevel level, std::string_view text) {
+        lines_.push_back(std::string{log_level_name(level)} + "|" + std::string{text});
+    });
+};
+
+TEST_F(Log, MessageBelowTheLevelIsNeitherFormattedNorEvaluated) {
+    int formatted = 0, evaluated = 0;
+    const auto make = [&] {
+        ++evaluated;
+        return Counted{&formatted};
+    };
+    MILLRACE_LOG(debug, "{}", make());
+    EXPECT_EQ(evaluated, 0);
+    log_message(LogLevel::debug, "{}", Counted{&formatted});
+    EXPECT_EQ(formatted, 0);
+    EXPECT_TRUE(lines_.empty());
+
+    set_log_level(LogLevel::debug);
+    MILLRACE_LOG(debug, "{}", make());
+    EXPECT_EQ(evaluated, 1);
+    EXPECT_EQ(formatted, 1);
+    EXPECT_EQ(lines_, std::vector<std::string>{"debug|counted"});
+}
+
+TEST_F(Log, LevelIncludesTheGraverOnes) {
+    set_log_level(LogLevel::info);
+    EXPECT_EQ(log_level(), LogLevel::info);
+    MILLRACE_LOG(error, "a");
+    MILLRACE_LOG(warn, "b {}", 1);
+    MILLRACE_LOG(info, "c {:.2f}", 0.5);
+    MILLRACE_LOG(training, "d");
+    MILLRACE_LOG(performance, "e");
+    EXPECT_EQ(lines_, (std::vector<std::string>{"error|a", "warn|b 1", "info|c 0.50"}));
+}
+
+TEST_F(Log, LevelNamesParseBack) {
+    for (const char* name : {"error", "warn", "info", "training", "performance", "profiling", "debug"})
+        EXPECT_STREQ(log_level_name(parse_log_level(name).value()), name);
+    const auto wrong = parse_log_level("trainnig");
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_NE(wrong.error().message.find("did you mean training?"), std::string::npos);
+    EXPECT_FALSE(parse_log_level("").ok());
+    EXPECT_FALSE(parse_log_level("INFO").ok());
+}
+
+TEST_F(Log, DetachedSinkHearsNothing) {
+    int heard = 0;
+    {
+        const LogAttachment inner = attach_log_sink([&](LogLevel, std::string_view) { ++heard; });
+        MILLRACE_LOG(info, "one");
+    }
+    MILLRACE_LOG(info, "two");
+    EXPECT_EQ(heard, 1);
+    EXPECT_EQ(lines_.size(), 2u);
+}
+
+TEST_F(Log, StderrGetsPlainLinesWhenItIsNoTerminal) {
+    set_log_stderr(true);
+    testing::internal::CaptureStderr();
+    MILLRACE_LOG(info, "plain");
+    MILLRACE_LOG(warn, "careful");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "plain\nwarning: careful\n");
+}
+
+TEST_F(Log, ProgressLineIsClearedAndRedrawnAroundALine) {
+    set_log_stderr(true);
+    set_line_guard([] { return "<clear>"; }, [] { return "<progress>"; });
+    testing::internal::CaptureStderr();
+    write_to_terminal("<progress>");
+    MILLRACE_LOG(info, "text");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "<progress><clear>text\n<progress>");
+}
+
+TEST_F(Log, ColourOnlyOnATerminalWithoutNoColor) {
+    EXPECT_TRUE(colour_wanted(true, nullptr));
+    EXPECT_TRUE(colour_wanted(true, ""));
+    EXPECT_FALSE(colour_wanted(true, "1"));
+    EXPECT_FALSE(colour_wanted(false, nullptr));
+    EXPECT_EQ(log_line(LogLevel::error, "x", true), "\033[31;1merror:\033[0m x\n");
+    EXPECT_EQ(log_line(LogLevel::error, "x", false), "error: x\n");
+    EXPECT_EQ(log_line(LogLevel::info, "x", true), "x\n");
+}
+
+TEST_F(Log, ControlCharactersOfAMessageAreMadeVisible) {
+    EXPECT_EQ(log_line(LogLevel::info, "a\033[2Jb\rc\td\ne\x7f", false), "a\\x1b[2Jb\\x0dc\td\ne\\x7f\n");
+    EXPECT_EQ(log_line(LogLevel::info, "größe", false), "größe\n");
+}
+
+TEST_F(Log, ThreadsDoNotTearLinesOfAFile) {
+    const std::string path = testing::TempDir() + "millrace_log_" + std::to_string(::getpid()) + ".txt";
+    constexpr int kThreads = 4, kLines = 200;
+    {
+        auto sink = log_file_sink(path);
+        ASSERT_TRUE(sink.ok());
+        const LogAttachment file = attach_log_sink(sink.value());
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < kThreads; ++t)
+            threads.emplace_back([t] {
+                for (int i = 0; i < kLines; ++i) MILLRACE_LOG(info, "thread {} line {} end", t, i);
+            });
+    }
+    std::ifstream in(path);
+    std::set<std::string> texts;
+    for (std::string line; std::getline(in, line);) {
+        const size_t at = line.find(" info thread ");
+        ASSERT_NE(at, std::string::npos) << line;
+        EXPECT_EQ(at, std::string{"2025-01-31T12:00:00.123Z"}.size());
+        EXPECT_TRUE(line.ends_with(" end")) << line;
+        texts.insert(line.substr(at));
+    }
+    EXPECT_EQ(texts.size(), static_cast<size_t>(kThreads * kLines));
+    EXPECT_EQ(lines_.size(), texts.size());
+    std::remove(path.c_str());
+}
+
+TEST_F(Log, FileThatCannotBeOpenedIsAnErrorWithItsPath) {
+    const auto sink = log_file_sink("/nonexistent/log.txt");
+    ASSERT_FALSE(sink.ok());
+    EXPECT_EQ(sink.error().place, "/nonexistent/log.txt");
+}
+
+}  // namespace
+}  // namespace millrace::base
