@@ -23,6 +23,7 @@ public:
     virtual ~Kernel() = default;
     virtual void run() noexcept = 0;
     std::size_t first = 0, count = 1;
+    bool keeps_inner = false;  ///< fused: outputs of covered records but the last stay inside and are not written
 };
 
 /// Device memory owned by a backend; zeroed when allocated.

@@ -1,0 +1,207 @@
+#include "tape/program.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace millrace::tape {
+
+using tensor::DType;
+using tensor::View;
+
+namespace {
+
+/// Neighbouring records a backend may fuse into one launch (tape/planner.h).
+constexpr int kFusionSlack = 2;
+
+void touch(std::vector<Buffer>& buffers, const View& view, int record) {
+    if (view.buffer < kLocalBase) return;
+    Buffer& b = buffers[static_cast<std::size_t>(view.buffer - kLocalBase)];
+    if (b.first < 0) b.first = record;
+    b.last = record;
+}
+
+double element(const std::byte* at, DType dtype) {
+    switch (dtype) {
+        case DType::f64: { double v; std::memcpy(&v, at, 8); return v; }
+        case DType::f32: { float v; std::memcpy(&v, at, 4); return v; }
+        case DType::bf16: { std::uint16_t v; std::memcpy(&v, at, 2); return tensor::from_bf16(v); }
+        case DType::i32: { std::int32_t v; std::memcpy(&v, at, 4); return v; }
+        case DType::u8: return static_cast<double>(*reinterpret_cast<const unsigned char*>(at));
+    }
+    return 0;
+}
+
+void set_element(std::byte* at, DType dtype, double value) {
+    switch (dtype) {
+        case DType::f64: std::memcpy(at, &value, 8); break;
+        case DType::f32: { auto v = static_cast<float>(value); std::memcpy(at, &v, 4); break; }
+        case DType::bf16: { auto v = tensor::to_bf16(static_cast<float>(value)); std::memcpy(at, &v, 2); break; }
+        case DType::i32: { auto v = static_cast<std::int32_t>(value); std::memcpy(at, &v, 4); break; }
+        case DType::u8: *at = static_cast<std::byte>(static_cast<unsigned char>(value)); break;
+    }
+}
+
+std::int64_t extent(const View& v) {
+    if (v.count() == 0) return 0;
+    return (v.k - 1) * v.stride_k + (v.g - 1) * v.stride_g + (v.rows - 1) * v.stride_row + v.cols;
+}
+
+/// Calls f(member, group, row, col, byte offset from the view's start) for every element.
+template <class F>
+void for_each(const View& v, F f) {
+    const auto size = static_cast<std::int64_t>(tensor::size_of(v.dtype));
+    for (int k = 0; k < v.k; ++k)
+        for (int g = 0; g < v.g; ++g)
+            for (int r = 0; r < v.rows; ++r)
+                for (int c = 0; c < v.cols; ++c) f(k, g, r, c, (k * v.stride_k + g * v.stride_g + r * v.stride_row + c) * size);
+}
+
+std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, name_of(v.dtype)); }
+
+}  // namespace
+
+std::string NonFinite::text() const {
+    return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op, layer.empty() ? "the program" : layer, value, slot,
+                       member, group, row, col);
+}
+
+base::Status Arena::allocate() {
+    MILLRACE_LET(memory, backend_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(wanted_, 256))));
+    memory_ = std::move(memory);
+    return base::ok();
+}
+
+Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena)
+    : name_(std::move(name)), store_(store), arena_(arena), records_(builder.take_records()), buffers_(builder.take_buffers()),
+      sections_(builder.take_sections()) {
+    std::size_t closed = sections_.empty() ? 0 : sections_.back().first + sections_.back().count;
+    if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
+    for (std::size_t r = 0; r < records_.size(); ++r)
+        for (const View& v : records_[r].slots) touch(buffers_, v, static_cast<int>(r));
+    plan_ = plan_memory(buffers_, kFusionSlack);
+    arena_.reserve(plan_.bytes);
+}
+
+std::byte* Program::address(const View& view) const {
+    const std::int64_t offset = view.offset * static_cast<std::int64_t>(tensor::size_of(view.dtype));
+    if (view.buffer < kLocalBase) return store_.address(view.buffer) + offset;
+    const Buffer& b = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)];
+    MILLRACE_ASSERT(b.offset >= 0, "buffer " + b.name + " has no place");
+    return arena_.data() + b.offset + offset;
+}
+
+tensor::Operand Program::bind(const View& v) const {
+    if (!v.present()) return {};
+    return {address(v), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
+}
+
+base::Status Program::prepare() {
+    bound_.resize(records_.size());
+    for (std::size_t r = 0; r < records_.size(); ++r) {
+        bound_[r].record = &records_[r];
+        for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
+    }
+    kernels_.clear();
+    for (const Section& section : sections_) {
+        auto kernels = store_.backend().prepare(std::span<const ops::Bound>(bound_).subspan(section.first, section.count));
+        if (!kernels.ok()) return base::Error{fmt::format("cannot build the program '{}'", name_)}.because(kernels.error());
+        for (auto& kernel : kernels.value()) kernel->first += section.first;
+        kernels_.push_back(std::move(kernels).value());
+    }
+    return base::ok();
+}
+
+void Program::run() noexcept {
+    for (std::size_t s = 0; s < sections_.size(); ++s)
+        for (int i = 0; i < sections_[s].repeat; ++i)
+            for (auto& kernel : kernels_[s]) kernel->run();
+}
+
+base::Status Program::capture() {
+    if (!store_.backend().can_capture()) return base::ok();
+    auto replay = store_.backend().capture([this] { run(); });
+    if (!replay.ok()) return base::Error{fmt::format("cannot capture the program '{}'", name_)}.because(replay.error());
+    replay_ = std::move(replay).value();
+    return base::ok();
+}
+
+void Program::launch() noexcept {
+    if (replay_)
+        replay_->launch();
+    else
+        run();
+}
+
+std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
+    const ops::Record& record = *bound.record;
+    for (int slot = 0; slot < ops::slot_count(record.op); ++slot) {
+        const View& v = record.slots[static_cast<std::size_t>(slot)];
+        if (!v.present() || !ops::slot_is_written(record.op, slot) || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
+        std::vector<std::byte> host(static_cast<std::size_t>(extent(v)) * tensor::size_of(v.dtype));
+        store_.backend().download(host.data(), address(v), host.size());
+        std::optional<NonFinite> found;
+        for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
+            if (found) return;
+            const double value = element(host.data() + at, v.dtype);
+            if (!std::isfinite(value)) found = NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), k, g, r, c, value};
+        });
+        if (found) return found;
+    }
+    return std::nullopt;
+}
+
+std::optional<NonFinite> Program::run_checked() {
+    for (std::size_t s = 0; s < sections_.size(); ++s)
+        for (int i = 0; i < sections_[s].repeat; ++i)
+            for (auto& kernel : kernels_[s]) {
+                kernel->run();
+                store_.backend().synchronize();
+                for (std::size_t r = kernel->keeps_inner ? kernel->count - 1 : 0; r < kernel->count; ++r)
+                    if (auto bad = scan(bound_[kernel->first + r])) return bad;
+            }
+    return std::nullopt;
+}
+
+std::size_t Program::kernel_count() const {
+    std::size_t n = 0;
+    for (std::size_t s = 0; s < kernels_.size(); ++s) n += kernels_[s].size() * static_cast<std::size_t>(sections_[s].repeat);
+    return n;
+}
+
+std::string Program::listing() const {
+    std::string out = fmt::format("program {}: {} records; {}\n", name_, records_.size(), plan_.text());
+    for (std::size_t s = 0; s < sections_.size(); ++s) {
+        if (sections_[s].repeat != 1) out += fmt::format("  repeat {}:\n", sections_[s].repeat);
+        for (std::size_t r = sections_[s].first; r < sections_[s].first + sections_[s].count; ++r) {
+            const ops::Record& record = records_[r];
+            out += fmt::format("{:4} {:20} {:16}", r, name_of(record.op), record.layer);
+            for (int slot = 0; slot < ops::slot_count(record.op); ++slot)
+                if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())
+                    out += fmt::format(" {}{}{}", ops::slot_name(record.op, slot), record.accumulates(slot) ? "+" : "", shape_text(v));
+            out += '\n';
+        }
+    }
+    return out;
+}
+
+std::vector<double> Program::read(const View& view) const {
+    std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
+    store_.backend().download(host.data(), address(view), host.size());
+    std::vector<double> values;
+    values.reserve(static_cast<std::size_t>(view.count()));
+    for_each(view, [&](int, int, int, int, std::int64_t at) { values.push_back(element(host.data() + at, view.dtype)); });
+    return values;
+}
+
+void Program::write(const View& view, const std::vector<double>& values) const {
+    MILLRACE_ASSERT(static_cast<std::int64_t>(values.size()) == view.count(), "wrong number of values");
+    std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
+    store_.backend().download(host.data(), address(view), host.size());
+    std::size_t i = 0;
+    for_each(view, [&](int, int, int, int, std::int64_t at) { set_element(host.data() + at, view.dtype, values[i++]); });
+    store_.backend().upload(address(view), host.data(), host.size());
+}
+
+}  // namespace millrace::tape

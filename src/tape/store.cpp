@@ -1,0 +1,315 @@
+#include "tape/store.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/philox.h"
+
+namespace millrace::tape {
+
+using tensor::BufferId;
+using tensor::DType;
+using tensor::View;
+
+namespace {
+
+constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
+
+std::int64_t align(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// FNV-1a: the random stream of a tensor follows from its name alone.
+std::uint32_t stream_of(const std::string& name) {
+    std::uint32_t hash = 2166136261u;
+    for (unsigned char c : name) hash = (hash ^ c) * 16777619u;
+    return hash;
+}
+
+}  // namespace
+
+Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
+    MILLRACE_ASSERT(options_.members >= 1, "a store needs at least one member");
+    const DType stat = stat_of(options_.precision);
+    auto set = [&](BufferId id, const char* name, Role role, DType dtype) {
+        buffers_[static_cast<std::size_t>(id)].name = name;
+        buffers_[static_cast<std::size_t>(id)].role = role;
+        buffers_[static_cast<std::size_t>(id)].dtype = dtype;
+    };
+    set(kParams, "parameters", Role::parameter, stat);
+    set(kGrads, "gradients", Role::gradient, stat);
+    set(kFirst, "first moment", Role::optimizer, stat);
+    set(kSecond, "second moment", Role::optimizer, stat);
+    set(kCopy16, "bf16 weights", Role::parameter, DType::bf16);
+    set(kRunning, "running statistics", Role::running, stat);
+    set(kState, "member state", Role::state, DType::u8);
+    set(kScratch, "norm scratch", Role::scratch, stat);
+    set(kRing, "metrics ring", Role::metric, DType::u8);
+    set(kCounter, "metrics counter", Role::metric, DType::u8);
+}
+
+ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init) {
+    MILLRACE_ASSERT(memory_.empty(), "parameters are declared before allocate()");
+    Parameter p;
+    p.groups = static_cast<std::int32_t>(names.size());
+    p.names = std::move(names);
+    p.rows = rows;
+    p.cols = cols;
+    p.init = init;
+    p.offset = trainable_width_;
+    trainable_width_ = align(trainable_width_ + p.count(), kTensorAlign);
+    parameters_.push_back(std::move(p));
+    return static_cast<ParameterId>(parameters_.size()) - 1;
+}
+
+ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init) {
+    ParameterId id = add_matrix(std::move(names), 1, cols, init);
+    parameters_.back().vector = true;
+    return id;
+}
+
+ParameterId Store::add_running(std::vector<std::string> names, std::int32_t cols, double start) {
+    MILLRACE_ASSERT(memory_.empty(), "parameters are declared before allocate()");
+    Parameter p;
+    p.groups = static_cast<std::int32_t>(names.size());
+    p.names = std::move(names);
+    p.cols = cols;
+    p.vector = true;
+    p.running = true;
+    p.init = Init::value(start);
+    p.offset = running_width_;
+    running_width_ = align(running_width_ + p.count(), kTensorAlign);
+    parameters_.push_back(std::move(p));
+    return static_cast<ParameterId>(parameters_.size()) - 1;
+}
+
+View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int32_t cols) {
+    MILLRACE_ASSERT(memory_.empty(), "data buffers are declared before allocate()");
+    Buffer b;
+    b.name = std::move(name);
+    b.role = Role::data;
+    b.dtype = dtype;
+    b.elements = std::int64_t{rows} * cols;
+    buffers_.push_back(std::move(b));
+    View v;
+    v.buffer = static_cast<BufferId>(buffers_.size()) - 1;
+    v.dtype = dtype;
+    v.rows = rows;
+    v.cols = cols;
+    v.stride_row = cols;
+    return v;
+}
+
+void Store::size_fixed_buffers() {
+    const std::int64_t k = options_.members;
+    auto size = [&](BufferId id, std::int64_t elements) { buffers_[static_cast<std::size_t>(id)].elements = elements; };
+    size(kParams, k * trainable_width_);
+    size(kGrads, k * trainable_width_);
+    size(kFirst, options_.first_moment ? k * trainable_width_ : 0);
+    size(kSecond, options_.second_moment ? k * trainable_width_ : 0);
+    size(kCopy16, options_.precision == Precision::bf16 ? k * trainable_width_ : 0);
+    size(kRunning, k * running_width_);
+    size(kState, k * static_cast<std::int64_t>(sizeof(ops::MemberState)));
+    size(kScratch, k * ops::kNormBlocks);
+    size(kRing, options_.ring_capacity * k * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
+    size(kCounter, 8);
+}
+
+base::Status Store::allocate() {
+    MILLRACE_ASSERT(memory_.empty(), "allocate() is called once");
+    size_fixed_buffers();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+        const Buffer& b = buffers_[i];
+        const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(b.bytes(), 1));
+        auto memory = i == kRing ? backend_.allocate_shared(bytes) : backend_.allocate(bytes);
+        if (!memory.ok()) {
+            memory_.clear();
+            return base::Error{fmt::format("{} need {:.1f} MiB, which {} cannot give; fewer members or a smaller model would fit", b.name,
+                                           static_cast<double>(bytes) / (1 << 20), backend_.description())}
+                .because(memory.error());
+        }
+        memory_.push_back(std::move(memory).value());
+    }
+    return base::ok();
+}
+
+void Store::initialize(const std::vector<std::uint64_t>& seeds) {
+    MILLRACE_ASSERT(static_cast<int>(seeds.size()) == members(), "one seed per member");
+    for (std::size_t id = 0; id < parameters_.size(); ++id) {
+        const Parameter& p = parameters_[id];
+        std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
+        for (int member = 0; member < members(); ++member)
+            for (int group = 0; group < p.groups; ++group) {
+                const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(group)]);
+                for (std::size_t i = 0; i < values.size(); ++i)
+                    values[i] = p.init.std > 0 ? static_cast<float>(p.init.std) *
+                                                     base::random_normal(seeds[static_cast<std::size_t>(member)], 0, 0, stream, i)
+                                               : static_cast<float>(p.init.constant);
+                write_parameter(static_cast<ParameterId>(id), group, member, values);
+            }
+    }
+    refresh_copies();
+    auto states = read_states();
+    for (std::size_t k = 0; k < states.size(); ++k) states[k].seed = seeds[k];
+    write_states(states);
+}
+
+View Store::tensor_view(BufferId id, const Parameter& p, std::int64_t stride_k) const {
+    View v;
+    v.buffer = id;
+    v.dtype = buffers_[static_cast<std::size_t>(id)].dtype;
+    v.k = options_.members;
+    v.g = p.groups;
+    v.rows = p.rows;
+    v.cols = p.cols;
+    v.offset = p.offset;
+    v.stride_k = stride_k;
+    v.stride_g = std::int64_t{p.rows} * p.cols;
+    v.stride_row = p.cols;
+    return v;
+}
+
+View Store::parameter(ParameterId id) const {
+    const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
+    return p.running ? tensor_view(kRunning, p, running_width_) : tensor_view(kParams, p, trainable_width_);
+}
+
+View Store::weight(ParameterId id) const {
+    const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
+    return options_.precision == Precision::bf16 ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
+}
+
+View Store::gradient(ParameterId id) const {
+    const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
+    MILLRACE_ASSERT(!p.running, "running statistics have no gradient");
+    return tensor_view(kGrads, p, trainable_width_);
+}
+
+View Store::arena_view(BufferId id, std::int64_t width) const {
+    View v;
+    v.buffer = id;
+    v.dtype = buffers_[static_cast<std::size_t>(id)].dtype;
+    v.k = options_.members;
+    v.cols = static_cast<std::int32_t>(width);
+    v.stride_k = v.stride_row = width;
+    return v;
+}
+
+View Store::parameter_arena() const { return arena_view(kParams, trainable_width_); }
+View Store::gradient_arena() const { return arena_view(kGrads, trainable_width_); }
+View Store::first_moment() const { return options_.first_moment ? arena_view(kFirst, trainable_width_) : View{}; }
+View Store::second_moment() const { return options_.second_moment ? arena_view(kSecond, trainable_width_) : View{}; }
+View Store::copy16() const { return options_.precision == Precision::bf16 ? arena_view(kCopy16, trainable_width_) : View{}; }
+View Store::state() const { return arena_view(kState, sizeof(ops::MemberState)); }
+View Store::norm_scratch() const { return arena_view(kScratch, ops::kNormBlocks); }
+
+View Store::ring() const {
+    View v = arena_view(kRing, options_.members * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
+    v.k = 1;
+    v.rows = static_cast<std::int32_t>(options_.ring_capacity);
+    return v;
+}
+
+View Store::ring_counter() const {
+    View v = arena_view(kCounter, 8);
+    v.k = 1;
+    return v;
+}
+
+std::byte* Store::address(BufferId id) const {
+    MILLRACE_ASSERT(static_cast<std::size_t>(id) < memory_.size(), "buffer of the store before allocate()");
+    return memory_[static_cast<std::size_t>(id)]->data();
+}
+
+void Store::write(const View& v, const void* host, std::size_t bytes) {
+    backend_.upload(address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), host, bytes);
+}
+
+void Store::read(const View& v, void* host, std::size_t bytes) {
+    backend_.download(host, address(v.buffer) + v.offset * static_cast<std::int64_t>(tensor::size_of(v.dtype)), bytes);
+}
+
+std::vector<ops::MemberState> Store::read_states() {
+    std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
+    read(state(), states.data(), states.size() * sizeof(ops::MemberState));
+    return states;
+}
+
+void Store::write_states(const std::vector<ops::MemberState>& states) {
+    MILLRACE_ASSERT(static_cast<int>(states.size()) == members(), "one state per member");
+    write(state(), states.data(), states.size() * sizeof(ops::MemberState));
+}
+
+namespace {
+
+BufferId buffer_for(Store& store, ParameterId id, Store::Arena arena) {
+    switch (arena) {
+        case Store::Arena::value: return store.parameter(id).buffer;
+        case Store::Arena::gradient: return store.gradient(id).buffer;
+        case Store::Arena::first_moment: return store.first_moment().buffer;
+        case Store::Arena::second_moment: return store.second_moment().buffer;
+    }
+    return tensor::kNoBuffer;
+}
+
+View group_window(Store& store, ParameterId id, int group, int member, Store::Arena arena) {
+    View v = store.parameter(id);
+    v.buffer = buffer_for(store, id, arena);
+    MILLRACE_ASSERT(v.buffer != tensor::kNoBuffer, "the arena was not asked for");
+    v.offset += group * v.stride_g + member * v.stride_k;
+    return v;
+}
+
+}  // namespace
+
+std::vector<float> Store::read_parameter(ParameterId id, int group, int member, Arena arena) {
+    const View v = group_window(*this, id, group, member, arena);
+    const auto n = static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols);
+    std::vector<float> values(n);
+    if (v.dtype == DType::f64) {
+        std::vector<double> wide(n);
+        read(v, wide.data(), n * sizeof(double));
+        for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<float>(wide[i]);
+    } else {
+        read(v, values.data(), n * sizeof(float));
+    }
+    return values;
+}
+
+void Store::write_parameter(ParameterId id, int group, int member, const std::vector<float>& values, Arena arena) {
+    const View v = group_window(*this, id, group, member, arena);
+    MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols), "wrong number of values");
+    if (v.dtype == DType::f64) {
+        std::vector<double> wide(values.begin(), values.end());
+        write(v, wide.data(), wide.size() * sizeof(double));
+    } else {
+        write(v, values.data(), values.size() * sizeof(float));
+    }
+}
+
+void Store::refresh_copies() {
+    if (options_.precision != Precision::bf16) return;
+    const auto n = static_cast<std::size_t>(buffers_[kParams].elements);
+    std::vector<float> wide(n);
+    std::vector<std::uint16_t> narrow(n);
+    read(parameter_arena(), wide.data(), n * sizeof(float));
+    for (std::size_t i = 0; i < n; ++i) narrow[i] = tensor::to_bf16(wide[i]);
+    write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
+}
+
+const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const ops::MetricsRow*>(address(kRing)); }
+
+std::int64_t Store::trainable_count() const {
+    std::int64_t n = 0;
+    for (const Parameter& p : parameters_)
+        if (!p.running) n += p.count();
+    return n;
+}
+
+std::int64_t Store::bytes(Role role) const {
+    std::int64_t n = 0;
+    for (const Buffer& b : buffers_)
+        if (b.role == role) n += b.bytes();
+    return n;
+}
+
+}  // namespace millrace::tape
