@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/philox.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops::ref {
+namespace {
+
+/// Where an output pixel of an augmented image comes from.
+struct Affine {
+    double cosine = 1, sine = 0, scale = 1, dx = 0, dy = 0, centre = 0;
+    bool flipped = false;
+
+    /// Index of the source pixel, or -1 outside the image.
+    [[nodiscard]] int source(int pixel, int side) const {
+        const int u = pixel % side, v = pixel / side;
+        const double across = ((flipped ? side - 1 - u : u) - centre - dx) / scale;
+        const double down = (v - centre - dy) / scale;
+        const double column = std::floor(cosine * across + sine * down + centre + 0.5);
+        const double row = std::floor(cosine * down - sine * across + centre + 0.5);
+        if (!(column >= 0 && column < side && row >= 0 && row < side)) return -1;
+        return static_cast<int>(row) * side + static_cast<int>(column);
+    }
+};
+
+Affine draw(const GatherImagesParams& params, const MemberState& state, int row) {
+    const auto uniform = [&](int j) {
+        const auto element = static_cast<std::uint64_t>(row) * 8 + static_cast<std::uint64_t>(j);
+        return static_cast<double>(base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number, element)));
+    };
+    const auto within = [&](int j, double range) { return (2 * uniform(j) - 1) * range; };
+    Affine affine;
+    const double angle = within(0, params.rotate) * 3.14159265358979323846 / 180;
+    affine.cosine = std::cos(angle);
+    affine.sine = std::sin(angle);
+    affine.dx = std::floor(within(1, params.shift) * params.side + 0.5);
+    affine.dy = std::floor(within(2, params.shift) * params.side + 0.5);
+    affine.scale = 1 + within(3, params.scale);
+    affine.flipped = uniform(4) < params.flip;
+    affine.centre = (params.side - 1) / 2.0;
+    return affine;
+}
+
+}  // namespace
+
+void run_gather_images(const Bound& bound) {
+    namespace at = gather_images;
+    const auto& params = bound.params<GatherImagesParams>();
+    const auto &images = bound[at::images], &x = bound[at::x];
+    for (int m = 0; m < x.k; ++m) {
+        const MemberState& state = state_of(bound[at::state], m);
+        const std::uint32_t first = params.training ? state.position : state.eval_position;
+        for (int b = 0; b < x.rows; ++b) {
+            const std::uint32_t q = first + static_cast<std::uint32_t>(b);
+            if (q >= params.samples) break;
+            const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
+            const std::int32_t index = *bound[at::subset].at<std::int32_t>(0, 0, place);
+            const std::uint8_t* image = images.at<std::uint8_t>(0, 0, index);
+            const Affine affine = draw(params, state, b);
+            for (int p = 0; p < x.cols; ++p) {
+                const int source = params.augment ? affine.source(p, static_cast<int>(params.side)) : p;
+                const double grey = source < 0 ? 0 : image[source];
+                x.at<double>(m, 0, b)[p] = (grey / 255 - params.mean) / params.std;
+            }
+            *bound[at::y].at<std::int32_t>(m, 0, b) = *bound[at::labels].at<std::uint8_t>(0, 0, index);
+        }
+    }
+}
+
+void run_embedding_forward(const Bound& bound) {
+    namespace at = embedding_forward;
+    const auto &table = bound[at::table], &y = bound[at::y];
+    for (int m = 0; m < y.k; ++m)
+        for (int b = 0; b < y.rows; ++b) {
+            const std::int32_t index = *bound[at::index].at<std::int32_t>(m, 0, b);
+            const bool valid = index >= 0 && index < table.rows;
+            if (!valid && bound[at::state].present()) state_of(bound[at::state], m).nonfinite = 1;
+            for (int c = 0; c < y.cols; ++c) y.at<double>(m, 0, b)[c] = valid ? table.at<double>(m, 0, index)[c] : 0;
+        }
+}
+
+void run_embedding_backward(const Bound& bound) {
+    namespace at = embedding_backward;
+    const auto &dy = bound[at::dy], &dtable = bound[at::dtable];
+    for (int m = 0; m < dtable.k; ++m) {
+        if (!bound.accumulates(at::dtable))
+            for (int v = 0; v < dtable.rows; ++v) std::fill_n(dtable.at<double>(m, 0, v), dtable.cols, 0.0);
+        for (int b = 0; b < dy.rows; ++b) {
+            const std::int32_t index = *bound[at::index].at<std::int32_t>(m, 0, b);
+            if (index < 0 || index >= dtable.rows) continue;
+            for (int c = 0; c < dy.cols; ++c) dtable.at<double>(m, 0, index)[c] += dy.at<double>(m, 0, b)[c];
+        }
+    }
+}
+
+}  // namespace millrace::ops::ref

@@ -1,0 +1,43 @@
+#pragma once
+// One function per operator; the contracts are those of ops/op.h with real = stat = f64. None of them allocates.
+
+#include "ops/op.h"
+
+namespace millrace::ops::ref {
+
+using Run = void (*)(const Bound& bound);
+
+void run_step_begin(const Bound& bound);
+void run_micro_end(const Bound& bound);
+void run_metrics_push(const Bound& bound);
+void run_fill(const Bound& bound);
+void run_copy(const Bound& bound);
+void run_gather_images(const Bound& bound);
+void run_dense_forward(const Bound& bound);
+void run_dense_backward(const Bound& bound);
+void run_linear_dgrad(const Bound& bound);
+void run_linear_wgrad(const Bound& bound);
+void run_add(const Bound& bound);
+void run_pointwise_forward(const Bound& bound);
+void run_pointwise_backward(const Bound& bound);
+void run_layernorm_forward(const Bound& bound);
+void run_layernorm_backward(const Bound& bound);
+void run_embedding_forward(const Bound& bound);
+void run_embedding_backward(const Bound& bound);
+void run_cross_entropy(const Bound& bound);
+void run_mse(const Bound& bound);
+void run_cosine_diversity(const Bound& bound);
+void run_grad_norm(const Bound& bound);
+void run_optimizer(const Bound& bound);
+
+/// Calls body(member, group) for every matrix of an operand.
+template <class Body>
+void for_each_matrix(const tensor::Operand& shape, Body&& body) {
+    for (int member = 0; member < shape.k; ++member)
+        for (int group = 0; group < shape.g; ++group) body(member, group);
+}
+
+/// target (+) = value.
+inline void store(double& target, double value, bool accumulate) { target = accumulate ? target + value : value; }
+
+}  // namespace millrace::ops::ref
