@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from model import PARAMETERS, PRESETS, Collective, count
 from stacked import StackedCollective
+from work import products, work
 
 SMALL = dict(experts=2, analysts=3, expert=(12, 7, 6), analyst=(9, 5, 4), inputs=23, dropout=0.0)
 
@@ -28,6 +29,22 @@ class Counts(unittest.TestCase):
             model = Collective(**PRESETS[preset], revision=revision)
             self.assertEqual(count(model), total, (preset, revision))
             self.assertEqual(count(StackedCollective([model])), total, (preset, revision))
+
+    def test_work_is_counted_from_the_shapes_the_model_really_has(self):
+        for preset, revision in PARAMETERS:
+            model = Collective(**PRESETS[preset], revision=revision)
+            linears = [part for part in model.modules() if isinstance(part, torch.nn.Linear)]
+            macs = sum(part.in_features * part.out_features for part in linears)
+            self.assertEqual(work(preset, 1, revision)["forward_macs"], macs)
+            self.assertEqual(sum(row[1] for row in products(preset, revision)), len(linears))
+
+    def test_work_of_the_published_configurations(self):
+        debug, phase1 = work("debug", 32), work("phase1", 256)
+        self.assertEqual((debug["forward_macs"], phase1["forward_macs"]), (556480, 2871040))
+        self.assertEqual((debug["flop_sample"], debug["flop_sample_autograd"]), (2335360, 2937472))
+        self.assertEqual((phase1["flop_sample"], phase1["flop_sample_autograd"]), (13212160, 15620608))
+        self.assertEqual((debug["features"], phase1["features"]), (1274, 5066))
+        self.assertEqual(work("phase1", 256, "r2")["forward_macs"], 2955923)
 
 
 class Stacking(unittest.TestCase):
