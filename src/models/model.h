@@ -1,0 +1,29 @@
+#pragma once
+// A model family: declares its parameters once and writes the records of a micro-batch into any number of programs.
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "data/batch_source.h"
+#include "tape/builder.h"
+
+namespace millrace::models {
+
+class Model {
+public:
+    virtual ~Model() = default;
+    /// Declares all parameters, before Store::allocate(). Called once per store; the model then belongs to that store.
+    virtual base::Status declare(tape::Store& store) = 0;
+    /// Gathers `rows` samples of `split`, runs forward and loss, and in training programs builder.backward(). Sets logits().
+    virtual void build(tape::Builder& builder, data::BatchSource& source, data::Split split, std::int32_t rows) = 0;
+    /// Whether the model refuses to be trained as an ensemble (K > 1).
+    [[nodiscard]] virtual bool single_member_only() const { return false; }
+
+    /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
+    [[nodiscard]] const tape::Value& logits() const { return logits_; }
+
+protected:
+    tape::Value logits_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,19 @@
+#pragma once
+// Losses: they add to the member's state (loss, rows, correct, penalty) and, in training, start the gradient of their input, weighted
+// by the micro-batch's share of the step (Builder::share()).
+
+#include "tape/builder.h"
+
+namespace millrace::nn {
+
+/// Mean cross-entropy of logits [K,1,B,C] against labels i32 [K,1,B,1]. The only consumer of the logits' gradient.
+void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels);
+
+/// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C].
+void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target);
+
+/// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|. Training only:
+/// evaluation scores the prediction alone.
+void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight, double temperature);
+
+}  // namespace millrace::nn

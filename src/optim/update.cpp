@@ -1,0 +1,43 @@
+#include "optim/update.h"
+
+namespace millrace::optim {
+
+void append_step_begin(tape::Builder& builder, const OptimizerSettings& settings) {
+    const ScheduleSettings& schedule = settings.schedule;
+    ops::StepBeginParams params;
+    params.schedule = schedule.kind;
+    params.warmup_steps = schedule.warmup_steps;
+    params.total_steps = schedule.total_steps;
+    params.interval = schedule.interval;
+    params.floor = schedule.floor;
+    params.gamma = schedule.gamma;
+    ops::Record record{ops::OpId::step_begin, params, {}, 0, "step"};
+    record.slots[ops::step_begin::state] = builder.store().state();
+    builder.append(std::move(record));
+}
+
+void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
+    const tape::Store& store = builder.store();
+    ops::Record norm{ops::OpId::grad_norm, ops::GradNormParams{}, {}, 0, "update"};
+    norm.slots[ops::grad_norm::grads] = store.gradient_arena();
+    norm.slots[ops::grad_norm::scratch] = store.norm_scratch();
+    norm.slots[ops::grad_norm::state] = store.state();
+    builder.append(std::move(norm));
+
+    ops::Record update{ops::OpId::optimizer, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
+    update.slots[ops::optimizer::params] = store.parameter_arena();
+    update.slots[ops::optimizer::grads] = store.gradient_arena();
+    update.slots[ops::optimizer::m] = store.first_moment();
+    update.slots[ops::optimizer::v] = store.second_moment();
+    update.slots[ops::optimizer::copy16] = store.copy16();
+    update.slots[ops::optimizer::state] = store.state();
+    builder.append(std::move(update));
+
+    ops::Record push{ops::OpId::metrics_push, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};
+    push.slots[ops::metrics_push::state] = store.state();
+    push.slots[ops::metrics_push::counter] = store.ring_counter();
+    push.slots[ops::metrics_push::ring] = store.ring();
+    builder.append(std::move(push));
+}
+
+}  // namespace millrace::optim
