@@ -8,16 +8,16 @@
 
 namespace millrace::data {
 
-enum class Split : std::uint8_t { train, validation, test };
-constexpr int kSplitCount = 3;
-constexpr const char* name_of(Split split) {
-    return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
+enum class Part : std::uint8_t { train, validation, test };
+constexpr int kPartCount = 3;
+constexpr const char* name_of(Part part) {
+    return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
 }
 
 class BatchSource {
 public:
     virtual ~BatchSource() = default;
-    [[nodiscard]] virtual std::int32_t samples(Split split) const = 0;
+    [[nodiscard]] virtual std::int32_t samples(Part part) const = 0;
     [[nodiscard]] virtual std::int32_t features() const = 0;  ///< width of one sample
     [[nodiscard]] virtual std::int32_t classes() const = 0;   ///< labels are in [0, classes)
 
@@ -25,9 +25,9 @@ public:
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;
 
-    /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `split`, each member in
+    /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`, each member in
     /// its own order when training; gives the labels, i32 [K,1,rows,1]. Takes one operator number.
-    virtual tensor::View gather(tape::Builder& builder, Split split, const tensor::View& x) = 0;
+    virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;
 };
 
 }  // namespace millrace::data

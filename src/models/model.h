@@ -14,8 +14,8 @@ public:
     virtual ~Model() = default;
     /// Declares all parameters, before Store::allocate(). Called once per store; the model then belongs to that store.
     virtual base::Status declare(tape::Store& store) = 0;
-    /// Gathers `rows` samples of `split`, runs forward and loss, and in training programs builder.backward(). Sets logits().
-    virtual void build(tape::Builder& builder, data::BatchSource& source, data::Split split, std::int32_t rows) = 0;
+    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits().
+    virtual void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
 

@@ -36,13 +36,13 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     optim::append_step_begin(builder, settings);
     builder.close_section();
 
-    const std::int32_t samples = source.samples(data::Split::train);
+    const std::int32_t samples = source.samples(data::Part::train);
     auto append_micro_batches = [&](std::int32_t micro_rows, std::int32_t repeat) {
         if (micro_rows == 0 || repeat == 0) return;
         options.share = static_cast<double>(micro_rows) / rows.total();
         builder.set_options(options);
         builder.restart_op_numbers();
-        model.build(builder, source, data::Split::train, micro_rows);
+        model.build(builder, source, data::Part::train, micro_rows);
         append_micro_end(builder, micro_rows, samples, true);
         builder.close_section(repeat);
     };
@@ -54,13 +54,13 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     return builder;
 }
 
-tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Split split, std::int32_t rows) {
+tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part, std::int32_t rows) {
     tape::BuildOptions options;
     options.training = false;
     tape::Builder builder(store, options);
     builder.restart_op_numbers();
-    model.build(builder, source, split, rows);
-    append_micro_end(builder, rows, source.samples(split), false);
+    model.build(builder, source, part, rows);
+    append_micro_end(builder, rows, source.samples(part), false);
     builder.close_section();
     return builder;
 }

@@ -35,7 +35,7 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows);
 
-/// Forward and loss of `rows` rows of `split`; sums go to the members' state, eval_position moves on.
-tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Split split, std::int32_t rows);
+/// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
+tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part, std::int32_t rows);
 
 }  // namespace millrace::train
