@@ -16,7 +16,7 @@ struct Unit64 {
     uint64_t size;
 };
 
-// Largest first: printing and exact_* take the first that fits.
+// The last one is the unit of the stored number.
 constexpr Unit64 kTimeUnits[] = {{"d", 86'400'000'000'000}, {"h", 3'600'000'000'000}, {"m", 60'000'000'000}, {"min", 60'000'000'000},
                                  {"s", 1'000'000'000},      {"ms", 1'000'000},        {"us", 1'000},         {"ns", 1}};
 constexpr Unit64 kByteUnits[] = {{"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10},
@@ -71,9 +71,10 @@ Error bad_bytes(std::string_view text, std::string_view why) {
 
 /// The value in the largest unit that divides it, without digits after the point.
 std::string exact(uint64_t value, std::span<const Unit64> units) {
+    const Unit64* best = &units.back();
     for (const Unit64& unit : units)
-        if (value % unit.size == 0) return fmt::format("{}{}", value / unit.size, unit.name);
-    return fmt::format("{}{}", value, units.back().name);
+        if (value % unit.size == 0 && unit.size > best->size) best = &unit;
+    return fmt::format("{}{}", value / best->size, best->name);
 }
 
 }  // namespace

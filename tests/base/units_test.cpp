@@ -91,6 +91,7 @@ TEST(Units, ExactFormsParseBack) {
     EXPECT_EQ(exact_duration(2h), "2h");
     EXPECT_EQ(exact_bytes(64u << 20), "64MiB");
     EXPECT_EQ(exact_bytes(1'000'000), "1MB");
+    EXPECT_EQ(exact_bytes(1'000'000'000'000), "1TB") << "also a whole number of KiB";
     for (int64_t n : {0ll, 1ll, 999ll, 1'500'000ll, 90'000'000'000ll, 86'400'000'000'001ll})
         EXPECT_EQ(parse_duration(exact_duration(nanoseconds{n})).value().count(), n);
     for (uint64_t n : {0ull, 1ull, 1000ull, 1024ull, 1025ull, 3ull << 29, 9007199254740993ull})

@@ -1,0 +1,79 @@
+#include "base/recipe_toml.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+namespace millrace::base {
+namespace {
+
+bool is_bare(std::string_view part) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    });
+}
+
+RawScalar raw_scalar(const toml::node& node) {
+    switch (node.type()) {
+        case toml::node_type::boolean: return node.as_boolean()->get();
+        case toml::node_type::integer: return node.as_integer()->get();
+        case toml::node_type::floating_point: return node.as_floating_point()->get();
+        case toml::node_type::string: return node.as_string()->get();
+        case toml::node_type::table: return ForeignValue{"a table"};
+        case toml::node_type::array: return ForeignValue{"a list inside a list"};
+        default: return ForeignValue{"a date or time"};
+    }
+}
+
+RawValue raw_value(const toml::node& node) {
+    RawValue out;
+    if (const toml::array* list = node.as_array()) {
+        out.is_list = true;
+        for (const toml::node& item : *list) out.items.push_back(raw_scalar(item));
+    } else {
+        out.items.push_back(raw_scalar(node));
+    }
+    return out;
+}
+
+void flatten(const toml::table& table, const std::string& prefix, const std::string& place, std::vector<RawEntry>& out) {
+    for (const auto& [key, node] : table) {
+        const std::string part = is_bare(key.str()) ? std::string{key.str()} : quoted_text(key.str());
+        const std::string name = prefix.empty() ? part : prefix + "." + part;
+        const toml::table* inner = node.as_table();
+        if (inner != nullptr && !inner->empty()) {
+            flatten(*inner, name, place, out);
+            continue;
+        }
+        const size_t line = key.source().begin.line;
+        out.push_back({name, raw_value(node), fmt::format("{}:{}", place, line), line});
+    }
+}
+
+}  // namespace
+
+Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place) {
+    const toml::parse_result parsed = toml::parse(text, place);
+    if (!parsed) {
+        const toml::parse_error& error = parsed.error();
+        return Error{std::string{error.description()}, fmt::format("{}:{}", place, error.source().begin.line)};
+    }
+    std::vector<RawEntry> out;
+    flatten(parsed.table(), "", place, out);
+    std::stable_sort(out.begin(), out.end(), [](const RawEntry& a, const RawEntry& b) { return a.line < b.line; });
+    return out;
+}
+
+Result<RawValue> read_toml_literal(std::string_view text) {
+    const Error refused{"not a value"};
+    if (text.find_first_of("\r\n") != std::string_view::npos) return refused;  // could smuggle in a second key
+    const toml::parse_result parsed = toml::parse(fmt::format("value = {}", text));
+    if (!parsed) return refused;
+    return raw_value(*parsed.table().get("value"));
+}
+
+}  // namespace millrace::base
