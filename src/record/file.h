@@ -1,0 +1,105 @@
+#pragma once
+// Files that survive a full disk and a crash: documents are replaced as a whole or not at all, streams only grow.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "record/checksum.h"
+
+namespace millrace::record {
+
+using base::Error;
+using base::Result;
+using base::Status;
+using Path = std::filesystem::path;
+using Bytes = std::span<const std::byte>;
+
+inline Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+/// An error for `place` with what the system said; a full disk, quota or file size limit is named as such.
+Error system_error(std::string_view what, const Path& place, int error_number);
+
+/// Owns a file descriptor; closes it at the end of its life.
+class FileDescriptor {
+public:
+    FileDescriptor() = default;
+    explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+    ~FileDescriptor() { reset(); }
+
+    [[nodiscard]] int get() const { return descriptor_; }
+    [[nodiscard]] bool valid() const { return descriptor_ >= 0; }
+    void reset();
+
+private:
+    int descriptor_ = -1;
+};
+
+/// Opens with O_CLOEXEC; `flags` and `mode` as for open(2).
+Result<FileDescriptor> open_file(const Path& path, int flags, unsigned mode = 0644);
+
+constexpr std::size_t kDocumentCap = std::size_t{64} << 20;  ///< JSON documents: nothing of ours comes near
+
+/// The whole file. Refuses anything but a regular file and anything above `cap` bytes before it allocates.
+Result<std::vector<std::byte>> read_file(const Path& path, std::size_t cap = kDocumentCap);
+Result<std::string> read_text(const Path& path, std::size_t cap = kDocumentCap);
+
+/// Fills `into` from `offset`; an early end of the file is an error.
+Status read_exactly(const FileDescriptor& file, std::span<std::byte> into, std::uint64_t offset, const Path& place);
+
+/// Anything bytes can be poured into.
+class ByteSink {
+public:
+    virtual ~ByteSink() = default;
+    virtual Status write(Bytes bytes) = 0;
+};
+
+/// Buffered writer over a borrowed descriptor; counts and sums what went through. After an error every call repeats it.
+class FileWriter : public ByteSink {
+public:
+    FileWriter(int descriptor, Path place);
+
+    Status write(Bytes bytes) override;
+    Status flush();
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] std::uint64_t checksum() const { return sum_.value(); }
+
+private:
+    Status write_through(Bytes bytes);
+
+    int descriptor_;
+    Path place_;
+    std::vector<std::byte> buffer_;
+    std::uint64_t bytes_ = 0;
+    Checksum64 sum_;
+    int failed_with_ = 0;
+};
+
+/// Size and checksum of a file as it was written.
+struct WrittenFile {
+    std::uint64_t bytes = 0;
+    std::uint64_t checksum = 0;
+};
+
+/// Creates `path` (which must not exist), pours `fill` into it and syncs it. On failure nothing is left behind.
+Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(FileWriter&)>& fill);
+
+/// Replaces `path` as a whole: temporary name in the same folder, sync, rename, sync of the folder. After an error the old file
+/// is untouched and the temporary one is gone; after a crash `path` is the old file or the new one.
+Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill);
+Result<WrittenFile> write_atomically(const Path& path, Bytes bytes);
+Result<WrittenFile> write_atomically(const Path& path, std::string_view text);
+
+/// Makes renames and new names in `folder` durable.
+Status sync_folder(const Path& folder);
+
+}  // namespace millrace::record
