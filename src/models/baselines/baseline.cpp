@@ -1,0 +1,66 @@
+#include "models/baselines/baseline.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "nn/losses.h"
+#include "nn/pointwise.h"
+
+namespace millrace::models {
+namespace {
+
+nn::DenseOptions linear_options(std::int32_t in, std::int32_t out) {
+    nn::DenseOptions options;
+    options.in = in;
+    options.out = out;
+    options.weight_init = tape::Init::normal(std::sqrt(2.0 / out));  // fan-out, unlike the collective
+    return options;
+}
+
+}  // namespace
+
+base::Status Baseline::declare(tape::Store& store) {
+    if (config_.widths.empty()) return base::Error{"model.widths is empty; at least one hidden layer would be right"};
+    for (std::int32_t width : config_.widths)
+        if (width < 1) return base::Error{fmt::format("model.widths holds {}; at least 1 would be right", width)};
+    layers_.clear();
+    std::int32_t in = config_.features;
+    for (std::size_t i = 0; i < config_.widths.size(); ++i) {
+        const std::int32_t width = config_.widths[i];
+        nn::DenseOptions options = linear_options(in, width);
+        options.batch_norm = true;
+        if (!config_.residual) {
+            options.activation = ops::Activation::relu;
+            options.dropout = config_.dropout;
+        }
+        Layer layer;
+        const std::string name = fmt::format("layers.{}", i);
+        layer.linear = nn::Dense(store, {name + ".linear"}, {name + ".norm"}, options);
+        if (config_.residual && in != width) layer.skip = nn::Dense(store, {name + ".skip"}, {}, linear_options(in, width));
+        layers_.push_back(std::move(layer));
+        in = width;
+    }
+    out_ = nn::Dense(store, {"out"}, {}, linear_options(in, config_.classes));
+    return base::ok();
+}
+
+tape::Value Baseline::residual_layer(tape::Builder& builder, const Layer& layer, const tape::Value& x, std::size_t index) const {
+    const std::string name = fmt::format("layers.{}", index);
+    const tape::Value straight = layer.linear.forward(builder, x);
+    const tape::Value around = layer.skip ? layer.skip->forward(builder, x) : x;
+    const tape::Value sum = nn::add(builder, straight, around, name + ".sum");
+    return nn::pointwise(builder, sum, {ops::Activation::relu, config_.dropout}, name + ".relu");
+}
+
+void Baseline::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+    tape::Value value = builder.activation(rows, config_.features, "x", false);
+    const tensor::View labels = source.gather(builder, part, value.view);
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+        value = config_.residual ? residual_layer(builder, layers_[i], value, i) : layers_[i].linear.forward(builder, value);
+    logits_ = out_.forward(builder, value);
+    nn::cross_entropy(builder, logits_, labels);
+    if (builder.training()) builder.backward();
+}
+
+}  // namespace millrace::models

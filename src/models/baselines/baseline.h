@@ -1,0 +1,39 @@
+#pragma once
+// A monolithic chain: hidden layers relu(norm(linear(x))) with dropout, and a Linear head; with `residual` each hidden layer adds its
+// input, projected where the widths differ, before the ReLU.
+
+#include <optional>
+#include <vector>
+
+#include "models/model.h"
+#include "nn/dense.h"
+
+namespace millrace::models {
+
+struct BaselineConfig {
+    std::vector<std::int32_t> widths;
+    bool residual = false;
+    std::int32_t features = 784, classes = 10;
+    float dropout = 0.1f;
+};
+
+class Baseline final : public Model {
+public:
+    explicit Baseline(BaselineConfig config) : config_(std::move(config)) {}
+
+    base::Status declare(tape::Store& store) override;
+    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+
+private:
+    struct Layer {
+        nn::Dense linear;
+        std::optional<nn::Dense> skip;
+    };
+    tape::Value residual_layer(tape::Builder& builder, const Layer& layer, const tape::Value& x, std::size_t index) const;
+
+    BaselineConfig config_;
+    std::vector<Layer> layers_;
+    nn::Dense out_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,82 @@
+#include "models/collective/collective.h"
+
+#include <fmt/format.h>
+
+#include "nn/losses.h"
+
+namespace millrace::models {
+namespace {
+
+/// Linear, BatchNorm, ReLU, dropout, Linear.
+std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& name, std::int32_t in, std::int32_t out, float dropout) {
+    nn::DenseOptions first;
+    first.in = in;
+    first.out = encoder_hidden(in, out);
+    first.batch_norm = true;
+    first.activation = ops::Activation::relu;
+    first.dropout = dropout;
+    nn::DenseOptions second;
+    second.in = first.out;
+    second.out = out;
+    std::vector<nn::Dense> layers;
+    layers.emplace_back(store, std::vector{name + ".0"}, std::vector{name + ".1"}, first);
+    layers.emplace_back(store, std::vector{name + ".4"}, std::vector<std::string>{}, second);
+    return layers;
+}
+
+}  // namespace
+
+base::Status Collective::declare(tape::Store& store) {
+    MILLRACE_TRY(validate(config_));
+    const CollectiveConfig& c = config_;
+    experts_ = declare_members(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.member_dropout);
+    encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);
+    analysts_ = declare_members(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts, c.member_dropout);
+    analyst_encoder_.clear();
+    if (c.revision == Revision::r2)
+        analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
+    nn::DenseOptions hidden;
+    hidden.in = c.head_input();
+    hidden.out = c.head_hidden();
+    hidden.activation = ops::Activation::relu;
+    hidden.dropout = c.head_dropout;
+    nn::DenseOptions out;
+    out.in = hidden.out;
+    out.out = c.classes;
+    head_.clear();
+    head_.emplace_back(store, std::vector<std::string>{"head.0"}, std::vector<std::string>{}, hidden);
+    head_.emplace_back(store, std::vector<std::string>{"head.3"}, std::vector<std::string>{}, out);
+    return base::ok();
+}
+
+/// Everything up to the analysts' outputs: [K,1,B,analysts*output]. `seen` [K,1,B,features+summary] holds the samples; the summary of the
+/// experts is written behind them, so that the analysts' input is never copied together.
+tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const {
+    const CollectiveConfig& c = config_;
+    const tape::Value x{seen.view.columns(0, c.features), false};
+    const tape::Value opinions = builder.activation(rows, c.opinions_width(), "opinions", true);
+    for (const MemberFamily& family : experts_) family.forward(builder, x, {}, opinions);
+    if (c.diversity_experts) nn::cosine_diversity(builder, opinions, c.experts, c.diversity_weight, c.diversity_temperature);
+
+    const nn::Columns summary{c.features, c.summary_width()};
+    const tape::Value middle = encoder_[0].forward(builder, opinions);
+    encoder_[1].forward(builder, middle, {seen.columns(summary.begin, summary.width), {}});
+
+    const tape::Value votes = builder.activation(rows, c.votes_width(), "votes", true);
+    for (const MemberFamily& family : analysts_) family.forward(builder, seen, summary, votes);
+    if (c.diversity_analysts) nn::cosine_diversity(builder, votes, c.analysts, c.diversity_weight, c.diversity_temperature);
+    return votes;
+}
+
+void Collective::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+    const tape::Value seen = builder.activation(rows, config_.features + config_.summary_width(), "seen", true);
+    const tensor::View labels = source.gather(builder, part, seen.view.columns(0, config_.features));
+    tape::Value value = votes(builder, seen, rows);
+    for (const nn::Dense& layer : analyst_encoder_) value = layer.forward(builder, value);
+    for (const nn::Dense& layer : head_) value = layer.forward(builder, value);
+    logits_ = value;
+    nn::cross_entropy(builder, logits_, labels);
+    if (builder.training()) builder.backward();
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,30 @@
+#pragma once
+// The collective model, revisions r1 and r2.
+
+#include <vector>
+
+#include "models/collective/config.h"
+#include "models/collective/member_family.h"
+#include "models/model.h"
+#include "nn/dense.h"
+
+namespace millrace::models {
+
+class Collective final : public Model {
+public:
+    /// `config` must be valid.
+    explicit Collective(CollectiveConfig config) : config_(std::move(config)) {}
+
+    base::Status declare(tape::Store& store) override;
+    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    [[nodiscard]] const CollectiveConfig& config() const { return config_; }
+
+private:
+    tape::Value votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const;
+
+    CollectiveConfig config_;
+    std::vector<MemberFamily> experts_, analysts_;
+    std::vector<nn::Dense> encoder_, analyst_encoder_, head_;
+};
+
+}  // namespace millrace::models
