@@ -1,3 +1,10 @@
+# ccache when it is there; a launcher chosen on the command line is kept.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
 # Compiler options for our own targets. -Wno-restrict: g++ 12 misreports `"literal" + std::string` (GCC bug 105651).
 add_library(millrace_options INTERFACE)
 target_include_directories(millrace_options INTERFACE ${PROJECT_SOURCE_DIR}/src)

@@ -80,8 +80,8 @@ Result<LogLevel> parse_log_level(std::string_view name) {
         if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
     const std::vector<std::string> names(std::begin(kLevelNames), std::end(kLevelNames));
     const std::string close = nearest_name(name, names);
-    return Error{fmt::format("'{}' is no log level{}; the levels are error, warn, info, training, performance, profiling, debug", name,
-                             close.empty() ? "" : fmt::format(", did you mean {}?", close))};
+    return Error{fmt::format("'{}' is no log level{}; the levels are error, warn, info, training, performance, profiling, debug",
+                             name, close.empty() ? "" : fmt::format(", did you mean {}?", close))};
 }
 
 void set_log_level(LogLevel level) { detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed); }

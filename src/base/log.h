@@ -90,8 +90,8 @@ std::string log_line(LogLevel level, std::string_view text, bool colour);
 }  // namespace millrace::base
 
 /// MILLRACE_LOG(level, format, arguments...): `level` is a bare word of LogLevel.
-#define MILLRACE_LOG(level, ...)                                                                       \
-    do {                                                                                               \
-        if (::millrace::base::log_enabled(::millrace::base::LogLevel::level))                          \
-            ::millrace::base::log_message(::millrace::base::LogLevel::level, __VA_ARGS__);             \
+#define MILLRACE_LOG(level, ...) \
+    do { \
+        if (::millrace::base::log_enabled(::millrace::base::LogLevel::level)) \
+            ::millrace::base::log_message(::millrace::base::LogLevel::level, __VA_ARGS__); \
     } while (false)

@@ -42,7 +42,8 @@ Result<Recipe> Recipe::load(const std::string& path, const Schema& schema, const
     return parse(text, path, schema, overrides);
 }
 
-Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, const Schema& schema, const RecipeOverrides& overrides) {
+Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, const Schema& schema,
+                             const RecipeOverrides& overrides) {
     Recipe recipe;
     recipe.schema_ = std::make_shared<const Schema>(schema);
     for (const auto& [name, key] : schema.keys()) {
@@ -116,9 +117,13 @@ double Recipe::real(std::string_view name, size_t member) const {
     return get<double>(name, KeyKind::real);
 }
 
-const std::vector<int64_t>& Recipe::integers(std::string_view name) const { return get<std::vector<int64_t>>(name, KeyKind::integer); }
+const std::vector<int64_t>& Recipe::integers(std::string_view name) const {
+    return get<std::vector<int64_t>>(name, KeyKind::integer);
+}
 const std::vector<double>& Recipe::reals(std::string_view name) const { return get<std::vector<double>>(name, KeyKind::real); }
-const std::vector<std::string>& Recipe::texts(std::string_view name) const { return get<std::vector<std::string>>(name, KeyKind::text); }
+const std::vector<std::string>& Recipe::texts(std::string_view name) const {
+    return get<std::vector<std::string>>(name, KeyKind::text);
+}
 
 Status Recipe::check_members(size_t members) const {
     for (const auto& [name, key] : schema_->keys()) {

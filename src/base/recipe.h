@@ -37,7 +37,8 @@ class Recipe {
 public:
     /// Reads a TOML file of at most 1 MiB.
     static Result<Recipe> load(const std::string& path, const Schema& schema, const RecipeOverrides& overrides = {});
-    /// The same for text; `place` names it in messages. A variable with __ in its name must be a key; others (MILLRACE_LOG) may not be.
+    /// The same for text; `place` names it in messages. A variable with __ in its name must be a key; others (MILLRACE_LOG) may
+    /// not be.
     static Result<Recipe> parse(std::string_view text, const std::string& place, const Schema& schema,
                                 const RecipeOverrides& overrides = {});
 
@@ -59,7 +60,8 @@ public:
 
     /// Where the value came from: "recipe.toml:12", "--set train.epochs=3", "MILLRACE_SEED", "default".
     [[nodiscard]] const std::string& place(std::string_view name) const;
-    /// An error about one key, for rules that span keys: bad(name, "train.batch = 64 exceeds the 50 images") is at the key's place.
+    /// An error about one key, for rules that span keys: bad(name, "train.batch = 64 exceeds the 50 images") is at the key's
+    /// place.
     [[nodiscard]] Error bad(std::string_view name, std::string_view what) const;
     [[nodiscard]] bool is_default(std::string_view name) const { return place(name) == "default"; }
 
@@ -85,7 +87,8 @@ private:
     std::map<std::string, Entry, std::less<>> entries_;
 };
 
-/// What a text key (such as the name of the model) will be, before the schema that depends on it is known. Empty when nobody sets it.
+/// What a text key (such as the name of the model) will be, before the schema that depends on it is known. Empty when nobody sets
+/// it.
 Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const std::string& place, std::string_view name,
                                                     const RecipeOverrides& overrides = {});
 

@@ -152,7 +152,8 @@ RecipeKey& Schema::text(std::string_view name, std::string_view initial, std::st
     return insert(make_key(name, KeyKind::text, KeyForm::single, std::string{initial}, help));
 }
 
-RecipeKey& Schema::choice(std::string_view name, std::string_view initial, std::vector<std::string> choices, std::string_view help) {
+RecipeKey& Schema::choice(std::string_view name, std::string_view initial, std::vector<std::string> choices,
+                          std::string_view help) {
     RecipeKey& key = insert(make_key(name, KeyKind::choice, KeyForm::single, std::string{initial}, help));
     key.choices = std::move(choices);
     return key;

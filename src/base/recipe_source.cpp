@@ -108,7 +108,8 @@ Error unknown_key(std::string_view name, const std::string& place, const Schema&
     std::vector<std::string> inside;
     for (const std::string& known : names)
         if (known.starts_with(std::string{name} + ".")) inside.push_back(known);
-    if (!inside.empty()) return Error{fmt::format("{} is a table, not a value; its keys are {}", name, fmt::join(inside, ", ")), place};
+    if (!inside.empty())
+        return Error{fmt::format("{} is a table, not a value; its keys are {}", name, fmt::join(inside, ", ")), place};
     const std::string close = nearest_name(name, names);
     const std::string hint = close.empty() ? "; --help-recipe lists the keys" : fmt::format("; did you mean {}?", close);
     return Error{fmt::format("unknown key '{}'{}", name, hint), place};

@@ -15,7 +15,8 @@ namespace millrace::base {
 enum class Unknown { refused, ignored };
 
 /// "key=value" arguments. Text needs no quotes and a list no brackets: optim.lr=1e-3,2e-3. The same key twice is refused.
-Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, const Schema& schema, Unknown unknown = Unknown::refused);
+Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, const Schema& schema,
+                                         Unknown unknown = Unknown::refused);
 
 /// "MILLRACE_TRAIN__EPOCHS=3" entries. A name without two underscores that is no key belongs to somebody else and is left alone.
 Result<std::vector<RawEntry>> read_environment(const std::vector<std::string>& variables, const Schema& schema,

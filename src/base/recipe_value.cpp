@@ -17,7 +17,8 @@ constexpr size_t kShownText = 80;  // of a value quoted in a message
 std::string shown(const RawScalar& raw) {
     if (const auto* flag = std::get_if<bool>(&raw)) return *flag ? "true" : "false";
     if (const auto* whole = std::get_if<int64_t>(&raw)) return fmt::format("{}", *whole);
-    if (const auto* number = std::get_if<double>(&raw)) return std::isfinite(*number) ? real_literal(*number) : fmt::format("{}", *number);
+    if (const auto* number = std::get_if<double>(&raw))
+        return std::isfinite(*number) ? real_literal(*number) : fmt::format("{}", *number);
     if (const auto* foreign = std::get_if<ForeignValue>(&raw)) return foreign->what;
     const auto& text = std::get<std::string>(raw);
     return quoted_text(text.size() <= kShownText ? text : text.substr(0, kShownText) + "...");
@@ -28,8 +29,10 @@ Error wrong_type(const RecipeKey& key, const std::string& found) {
 }
 
 Status check_range(const RecipeKey& key, double number, const std::string& as_written) {
-    if (std::isnan(number) || std::isinf(number)) return Error{fmt::format("{} = {} is not a finite number", key.name, as_written)};
-    if (!key.allows(number)) return Error{fmt::format("{} = {} is out of range; it must be {}", key.name, as_written, key.range_text())};
+    if (std::isnan(number) || std::isinf(number))
+        return Error{fmt::format("{} = {} is not a finite number", key.name, as_written)};
+    if (!key.allows(number))
+        return Error{fmt::format("{} = {} is out of range; it must be {}", key.name, as_written, key.range_text())};
     return ok();
 }
 
@@ -56,7 +59,8 @@ Result<std::string> checked_text(const RecipeKey& key, const RawScalar& raw) {
     const auto* text = std::get_if<std::string>(&raw);
     if (text == nullptr) return wrong_type(key, shown(raw));
     if (text->find('\0') != std::string::npos) return Error{fmt::format("{} holds a zero byte", key.name)};
-    if (key.kind != KeyKind::choice || std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end()) return *text;
+    if (key.kind != KeyKind::choice || std::find(key.choices.begin(), key.choices.end(), *text) != key.choices.end())
+        return *text;
     const std::string close = nearest_name(*text, key.choices);
     return Error{fmt::format("{} = {} is not one of {}{}", key.name, shown(raw), fmt::join(key.choices, ", "),
                              close.empty() ? "" : fmt::format("; did you mean {}?", close))};
@@ -79,7 +83,8 @@ Result<int64_t> checked_bytes(const RecipeKey& key, const RawScalar& raw) {
     } else if (const auto* text = std::get_if<std::string>(&raw)) {
         const auto parsed = parse_bytes(*text);
         if (!parsed.ok()) return Error{fmt::format("{}: {}", key.name, parsed.error().message)};
-        if (*parsed > uint64_t{std::numeric_limits<int64_t>::max()}) return Error{fmt::format("{}: {} is too large", key.name, shown(raw))};
+        if (*parsed > uint64_t{std::numeric_limits<int64_t>::max()})
+            return Error{fmt::format("{}: {} is too large", key.name, shown(raw))};
         count = static_cast<int64_t>(*parsed);
     } else {
         return wrong_type(key, shown(raw) + "; write for example \"64MiB\"");
@@ -147,7 +152,8 @@ Result<RecipeValue> checked_value(const RecipeKey& key, const RawValue& raw) {
     }
     if (key.form == KeyForm::list && !raw.is_list) return wrong_type(key, shown(raw.items.front()));
     if (raw.items.size() < key.shortest || raw.items.size() > key.longest)
-        return Error{fmt::format("{} holds {} values; it takes from {} to {}", key.name, raw.items.size(), key.shortest, key.longest)};
+        return Error{
+            fmt::format("{} holds {} values; it takes from {} to {}", key.name, raw.items.size(), key.shortest, key.longest)};
     switch (key.kind) {
         case KeyKind::integer: return checked_items<int64_t>(key, raw, checked_integer);
         case KeyKind::real: return checked_items<double>(key, raw, checked_real);

@@ -25,8 +25,8 @@ struct RawValue {
     std::vector<RawScalar> items;  ///< exactly one unless is_list
 };
 
-/// The value as its key wants it, or what is wrong with it (without a place). A whole number will do where a number is wanted, not
-/// the other way round; NaN and infinities are refused everywhere.
+/// The value as its key wants it, or what is wrong with it (without a place). A whole number will do where a number is wanted,
+/// not the other way round; NaN and infinities are refused everywhere.
 Result<RecipeValue> checked_value(const RecipeKey& key, const RawValue& raw);
 
 /// A valid value as a TOML literal that reads back to the same value.

@@ -17,11 +17,12 @@ struct Unit64 {
 };
 
 // The last one is the unit of the stored number.
-constexpr Unit64 kTimeUnits[] = {{"d", 86'400'000'000'000}, {"h", 3'600'000'000'000}, {"m", 60'000'000'000}, {"min", 60'000'000'000},
-                                 {"s", 1'000'000'000},      {"ms", 1'000'000},        {"us", 1'000},         {"ns", 1}};
-constexpr Unit64 kByteUnits[] = {{"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10},
-                                 {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000}, {"MB", 1'000'000}, {"kB", 1000}, {"KB", 1000},
-                                 {"B", 1}};
+constexpr Unit64 kTimeUnits[] = {
+    {"d", 86'400'000'000'000}, {"h", 3'600'000'000'000}, {"m", 60'000'000'000}, {"min", 60'000'000'000},
+    {"s", 1'000'000'000},      {"ms", 1'000'000},        {"us", 1'000},         {"ns", 1}};
+constexpr Unit64 kByteUnits[] = {
+    {"TiB", 1ull << 40},   {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"TB", 1'000'000'000'000},
+    {"GB", 1'000'000'000}, {"MB", 1'000'000},   {"kB", 1000},        {"KB", 1000},        {"B", 1}};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -122,7 +123,8 @@ Result<uint64_t> parse_bytes(std::string_view text) {
 Result<double> parse_percent(std::string_view text) {
     std::string_view rest = trimmed(text);
     double number = 0;
-    if (!take_number(rest, number)) return Error{fmt::format("'{}' is not a percentage: a number was expected; write for example 5%", text)};
+    if (!take_number(rest, number))
+        return Error{fmt::format("'{}' is not a percentage: a number was expected; write for example 5%", text)};
     skip_spaces(rest);
     if (rest != "%") return Error{fmt::format("'{}' is not a percentage: it must end in %; write for example 5%", text)};
     return number / 100;

@@ -60,8 +60,9 @@ TEST(Recipe, EmptyTextGivesTheDefaults) {
 }
 
 TEST(Recipe, FileValuesCarryTheirLine) {
-    const auto result = parse("seed = 7\n[train]\nepochs = 3\n\n[optim]\nlr = 1\nkind = \"sgd\"\n[log]\ninterval = \"250ms\"\n"
-                              "[checkpoint]\nlimit = 4096\n[augment]\nscale = [1, 2.5]\n");
+    const auto result = parse(
+        "seed = 7\n[train]\nepochs = 3\n\n[optim]\nlr = 1\nkind = \"sgd\"\n[log]\ninterval = \"250ms\"\n"
+        "[checkpoint]\nlimit = 4096\n[augment]\nscale = [1, 2.5]\n");
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(result->integer("train.epochs"), 3);
     EXPECT_EQ(result->place("train.epochs"), "r.toml:3");
@@ -132,7 +133,8 @@ TEST(Recipe, RangesAndNonFiniteNumbersAreRefused) {
 
 TEST(Recipe, FlagsBeatEnvironmentBeatsFileBeatsDefault) {
     const std::string file = "[train]\nepochs = 10\nbatch = 20\n[optim]\nlr = 0.5\n";
-    const auto result = parse(file, {"train.epochs=30"}, {"MILLRACE_TRAIN__EPOCHS=40", "MILLRACE_TRAIN__BATCH=50", "MILLRACE_SEED=9"});
+    const auto result =
+        parse(file, {"train.epochs=30"}, {"MILLRACE_TRAIN__EPOCHS=40", "MILLRACE_TRAIN__BATCH=50", "MILLRACE_SEED=9"});
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(result->integer("train.epochs"), 30);
     EXPECT_EQ(result->place("train.epochs"), "--set train.epochs=30");
@@ -160,8 +162,9 @@ TEST(Recipe, FlagsFollowTheRulesOfTheFile) {
 }
 
 TEST(Recipe, FlagsNeedNeitherQuotesNorBrackets) {
-    const auto result = parse("", {"data.path=a b=c", "optim.lr=1e-3,2e-3", "model.widths=128", "tags=red, blue", "optim.kind=\"sgd\"",
-                                   "log.interval=2m", "checkpoint.limit=64MiB", "deterministic=true", "augment.scale=[1, 2]"});
+    const auto result =
+        parse("", {"data.path=a b=c", "optim.lr=1e-3,2e-3", "model.widths=128", "tags=red, blue", "optim.kind=\"sgd\"",
+                   "log.interval=2m", "checkpoint.limit=64MiB", "deterministic=true", "augment.scale=[1, 2]"});
     ASSERT_TRUE(result.ok()) << result.error().text();
     EXPECT_EQ(result->text("data.path"), "a b=c");
     EXPECT_EQ(result->reals("optim.lr"), (std::vector<double>{1e-3, 2e-3}));
@@ -196,8 +199,9 @@ TEST(Recipe, MembersHaveTheirOwnValues) {
 }
 
 TEST(Recipe, CanonicalTomlReadsBackEqual) {
-    const auto first = parse("tags = [\"a \\\"quoted\\\" \\\\ word\", \"tab\\there\"]\nseed = 9007199254740993\n[optim]\nlr = [0.1, 1e-30]\n"
-                             "[log]\ninterval = \"90s\"\n[checkpoint]\nlimit = 1025\n[data]\npath = \"gr\u00f6\u00dfe\"\n");
+    const auto first = parse(
+        "tags = [\"a \\\"quoted\\\" \\\\ word\", \"tab\\there\"]\nseed = 9007199254740993\n[optim]\nlr = [0.1, 1e-30]\n"
+        "[log]\ninterval = \"90s\"\n[checkpoint]\nlimit = 1025\n[data]\npath = \"gr\u00f6\u00dfe\"\n");
     ASSERT_TRUE(first.ok()) << first.error().text();
     const std::string text = first->to_toml();
     const auto second = parse(text);
@@ -260,7 +264,8 @@ TEST(Recipe, PeekSeesTheStrongestLayer) {
     const std::string text = "[model]\nname = \"collective\"\nother = 3\n";
     EXPECT_EQ(peek_recipe_text(text, "r.toml", "model.name").value(), "collective");
     EXPECT_EQ(peek_recipe_text(text, "r.toml", "model.name", {{"model.name=mine", "x=1"}, {}}).value(), "mine");
-    EXPECT_EQ(peek_recipe_text(text, "r.toml", "model.name", {{}, {"MILLRACE_MODEL__NAME=env", "MILLRACE_A__B=1"}}).value(), "env");
+    EXPECT_EQ(peek_recipe_text(text, "r.toml", "model.name", {{}, {"MILLRACE_MODEL__NAME=env", "MILLRACE_A__B=1"}}).value(),
+              "env");
     EXPECT_EQ(peek_recipe_text("", "r.toml", "model.name").value(), std::nullopt);
     EXPECT_FALSE(peek_recipe_text("[model]\nname = 3\n", "r.toml", "model.name").ok());
 }
@@ -293,13 +298,27 @@ TEST(RecipeDeath, MisuseBySourceCodeAborts) {
     EXPECT_DEATH((void)recipe->integer("train.nothing"), "no key train.nothing");
     EXPECT_DEATH((void)recipe->integer("optim.momentum"), "is a number");
     EXPECT_DEATH((void)recipe->integer("log.interval"), "is a duration");
-    EXPECT_DEATH({ Schema twice; twice.boolean("a", true, ""); twice.boolean("a", true, ""); }, "added twice");
-    EXPECT_DEATH({ Schema both; both.boolean("a", true, ""); both.boolean("a.b", true, ""); }, "cannot also be a table");
-    EXPECT_DEATH({
-        Schema wrong;
-        wrong.integer("a", 0, "").between(1, 2);
-        (void)Recipe::parse("", "r", wrong);
-    }, "default of a");
+    EXPECT_DEATH(
+        {
+            Schema twice;
+            twice.boolean("a", true, "");
+            twice.boolean("a", true, "");
+        },
+        "added twice");
+    EXPECT_DEATH(
+        {
+            Schema both;
+            both.boolean("a", true, "");
+            both.boolean("a.b", true, "");
+        },
+        "cannot also be a table");
+    EXPECT_DEATH(
+        {
+            Schema wrong;
+            wrong.integer("a", 0, "").between(1, 2);
+            (void)Recipe::parse("", "r", wrong);
+        },
+        "default of a");
 }
 
 }  // namespace

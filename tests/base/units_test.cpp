@@ -25,7 +25,8 @@ TEST(Units, DurationsParse) {
 }
 
 TEST(Units, BadDurationsSayWhatWouldBeRight) {
-    for (const char* text : {"", " ", "5", "s", "-5s", "5x", "5 seconds", "nan s", "inf", "1e3s", "5s,", "5s 3", "0x5s", "999999999d", "5S"}) {
+    for (const char* text :
+         {"", " ", "5", "s", "-5s", "5x", "5 seconds", "nan s", "inf", "1e3s", "5s,", "5s 3", "0x5s", "999999999d", "5S"}) {
         const auto result = parse_duration(text);
         ASSERT_FALSE(result.ok()) << text;
         EXPECT_NE(result.error().message.find("250ms"), std::string::npos) << result.error().message;
@@ -47,7 +48,8 @@ TEST(Units, BytesParse) {
 }
 
 TEST(Units, BadBytesAreRefused) {
-    for (const char* text : {"", "MiB", "-1", "5XB", "5 M", "1.5", "1.5B", "64MiB4", "nan", "18446744073709551616", "99999999TiB", "1e3"})
+    for (const char* text :
+         {"", "MiB", "-1", "5XB", "5 M", "1.5", "1.5B", "64MiB4", "nan", "18446744073709551616", "99999999TiB", "1e3"})
         EXPECT_FALSE(parse_bytes(text).ok()) << text;
 }
 

@@ -1,0 +1,56 @@
+# Two commands: `make demo` and `make test`. Everything else is a shorthand for a preset or a script in tools/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test build bench gpu-bundle gpu-test format lint asan tsan clean setup
+
+JOBS ?= $(shell nproc)
+export OMP_WAIT_POLICY := PASSIVE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that are missing
+	@tools/setup
+
+build: setup ## build build/millrace, tests and benchmarks
+	@cmake --preset release -Wno-dev
+	@cmake --build --preset release -j $(JOBS)
+
+demo: build ## train the collective model on built-in data and print the accuracy reached
+	@tools/demo
+
+test: build ## build and run all tests; GPU tests run when there is a GPU
+	@ctest --preset release -j $(JOBS)
+
+asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan -Wno-dev
+	@cmake --build --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS)
+
+tsan: setup ## all tests under ThreadSanitizer
+	@cmake --preset tsan -Wno-dev
+	@cmake --build --preset tsan -j $(JOBS)
+	@ctest --preset tsan -j $(JOBS)
+
+bench: build ## measure against the peers on this machine
+	@tools/setup --bench
+	@build/millrace bench
+
+gpu-bundle: build ## pack everything a CUDA machine without our packages needs
+	@tools/gpu-bundle
+
+gpu-test: build ## run tests and benchmarks on this machine's GPU
+	@tools/gpu-check
+
+format: ## format all sources in place
+	@tools/setup --lint
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+lint: build ## check the arrows between folders, the format, and clang-tidy's findings
+	@tools/setup --lint
+	@tools/check-house
+	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
+	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet
+
+clean: ## remove the build folders; data and runs stay
+	@rm -rf build build-debug build-asan build-tsan

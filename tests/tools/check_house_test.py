@@ -1,0 +1,59 @@
+"""tools/check-house finds arrows that point up and accepts those that point down."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check-house"
+
+
+def check(files):
+    """Runs the script on a tree of {path: text}; returns (exit status, output)."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            target = pathlib.Path(root) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        done = subprocess.run([sys.executable, SCRIPT, root], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+class CheckHouse(unittest.TestCase):
+    def test_down_is_fine(self):
+        status, output = check({
+            "src/base/result.h": "#include <string>\n",
+            "src/ops/op.h": '#include "base/result.h"\n',
+            "src/cli/train.cpp": '#include "ops/op.h"\n#include <CLI/CLI.hpp>\n',
+        })
+        self.assertEqual(status, 0, output)
+        self.assertIn("3 files", output)
+
+    def test_up_is_named_with_file_and_line(self):
+        status, output = check({"src/ops/op.h": "", "src/base/log.cpp": '\n#include "ops/op.h"\n'})
+        self.assertEqual(status, 1)
+        self.assertIn("src/base/log.cpp:2: base/ may not use ops/", output)
+
+    def test_engine_and_doctor_do_not_know_each_other(self):
+        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense")):
+            status, output = check({f"src/{used}/a.h": "", f"src/{user}/b.cpp": f'#include "{used}/a.h"\n'})
+            self.assertEqual(status, 1, f"{user} -> {used}: {output}")
+
+    def test_heavy_and_cuda_headers_stay_out_of_headers(self):
+        for line in ("#include <nlohmann/json.hpp>", "#include <toml++/toml.h>", "#include <CLI/CLI.hpp>", "#include <cuda_runtime.h>"):
+            self.assertEqual(check({"src/cli/a.h": line + "\n"})[0], 1, line)
+            self.assertEqual(check({"src/cli/a.cpp": line + "\n"})[0], 0, line)
+        self.assertEqual(check({"src/ops/cuda/a.h": "#include <cuda_runtime.h>\n"})[0], 0)
+
+    def test_unknown_folder_and_missing_target_are_refused(self):
+        self.assertEqual(check({"src/utils/a.h": ""})[0], 1)
+        self.assertEqual(check({"src/base/a.h": '#include "base/gone.h"\n'})[0], 1)
+        self.assertEqual(check({"src/base/a.h": "", "src/base/b.h": '#include "a.h"\n'})[0], 1)
+        self.assertEqual(check({"src/base/a.h": "", "src/base/b.h": '#include "../base/a.h"\n'})[0], 1)
+
+    def test_empty_tree_is_an_error(self):
+        self.assertEqual(check({"README.md": ""})[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
