@@ -8,12 +8,8 @@
 The step is the one Millrace runs: random rows of a resident u8 data set, normalised, forward, cross-entropy, backward, Adam.
 """
 import argparse
-import contextlib
 import os
 import sys
-
-IMAGES = 54000
-
 
 def arguments():
     parser = argparse.ArgumentParser(description="times the collective model in PyTorch")
@@ -42,54 +38,6 @@ def arguments():
     return given
 
 
-class Training:
-    """K models and their data on one device; `step()` is one update of all of them."""
-
-    def __init__(self, given, stacked, compiled):
-        import torch
-        from model import PRESETS, Collective
-        from stacked import StackedCollective
-        from timing import compile_options
-        if given.members > 1 and not stacked:
-            raise ValueError(f"{given.members} members run stacked only")
-        torch.manual_seed(0)
-        self.torch, self.given, self.stacked = torch, given, stacked
-        self.images = torch.randint(0, 256, (IMAGES, 784), dtype=torch.uint8, device=given.device)
-        self.labels = torch.randint(0, 10, (IMAGES,), device=given.device)
-        models = [Collective(**PRESETS[given.preset], revision=given.revision) for _ in range(given.members)]
-        self.model = (StackedCollective(models) if stacked else models[0]).to(given.device)
-        options = dict(fused=True, capturable=True) if given.device == "cuda" else {}
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, **options)
-        self.forward, self.objective = self.model, self.loss
-        if compiled and stacked:  # by hand means by hand: normalisation and loss are compiled along
-            self.objective = torch.compile(self.loss, **compile_options())
-        elif compiled:
-            self.forward = torch.compile(self.model, **compile_options())
-
-    def precision(self):
-        if self.given.precision == "bf16":
-            return self.torch.autocast(self.given.device, self.torch.bfloat16)
-        return contextlib.nullcontext()
-
-    def loss(self, pixels, labels):
-        """Sum over the models of each one's mean cross-entropy, so that their gradients do not mix."""
-        x = (pixels.float() / 255 - 0.286) / 0.353
-        with self.precision():
-            logits = self.forward(x)
-        entropy = self.torch.nn.functional.cross_entropy
-        if not self.stacked:
-            return entropy(logits.float(), labels)
-        return entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum") / self.given.batch
-
-    def step(self):
-        shape = (self.given.members, self.given.batch) if self.stacked else (self.given.batch,)
-        rows = self.torch.randint(0, IMAGES, shape, device=self.images.device)
-        loss = self.objective(self.images[rows], self.labels[rows])
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-
-
 def main():
     given = arguments()
     # OpenMP reads these once, when it is loaded: before torch.
@@ -101,6 +49,7 @@ def main():
         print(f"collective.py: {sys.executable} has no torch; Debian's python3-torch belongs to /usr/bin/python3", file=sys.stderr)
         return 2
     from timing import report
+    from training import Training
     torch.set_num_threads(given.threads)
     if given.device == "cuda" and not torch.cuda.is_available():
         print(f"collective.py: --device cuda, but torch {torch.__version__} sees no CUDA device; use --device cpu", file=sys.stderr)
