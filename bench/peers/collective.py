@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 
+
 def arguments():
     parser = argparse.ArgumentParser(description="times the collective model in PyTorch")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
