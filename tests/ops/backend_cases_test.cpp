@@ -1,0 +1,163 @@
+// The table of op_case.h run on every backend that the build and the machine have.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "case_runner.h"
+#include "op_case.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+using Made = base::Result<std::unique_ptr<Backend>>;
+
+Backend& reference() {
+    static Made made = make_backend(DeviceKind::ref, {});
+    return **made;
+}
+Made& processor() {
+    static Made made = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 2});
+    return made;
+}
+Made& graphics(bool deterministic) {
+    static Made fast = make_backend(DeviceKind::cuda, {});
+    static Made pinned = make_backend(DeviceKind::cuda, {.deterministic = true});
+    return deterministic ? pinned : fast;
+}
+
+Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0, Launch launch = Launch::eager) {
+    auto outcome = run_case(backend, precision, op_case, variation, launch);
+    if (!outcome.ok()) {
+        ADD_FAILURE() << outcome.error().text();
+        return {};
+    }
+    EXPECT_EQ(outcome->damage, "");
+    return std::move(*outcome);
+}
+
+/// Every member alone leaves what it leaves among the others: to the bit, or within tolerance.
+void expect_members_separate(Backend& backend, Precision precision, const OpCase& op_case, bool to_the_bit) {
+    if (op_case.members == 1 || !op_case.splits) return;
+    const Outcome together = run(backend, precision, op_case);
+    for (int member = 0; member < op_case.members; ++member) {
+        const OpCase one = member_of(op_case, member);
+        const Outcome expected = member_of(op_case, together, member), actual = run(backend, precision, one);
+        EXPECT_EQ(to_the_bit ? byte_difference(one, expected, actual) : difference(one, precision, expected, actual), "") << "member " << member;
+    }
+}
+
+/// One test per operator, each running all of its cases.
+class OperatorTest : public testing::TestWithParam<OpId> {
+protected:
+    template <class Body>
+    static void for_each_case(Body&& body) {
+        for (const OpCase& op_case : op_cases()) {
+            if (op_case.op != GetParam()) continue;
+            SCOPED_TRACE(op_case.name);
+            body(op_case);
+        }
+    }
+};
+class RefOperator : public OperatorTest {};
+class CpuOperator : public OperatorTest {
+protected:
+    void SetUp() override {
+        if (!processor().ok()) GTEST_SKIP() << processor().error().text();
+    }
+};
+class CudaOperator : public OperatorTest {
+protected:
+    void SetUp() override {
+        if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+        ASSERT_TRUE(graphics(false).ok()) << graphics(false).error().text();
+        ASSERT_TRUE(graphics(true).ok()) << graphics(true).error().text();
+    }
+};
+
+TEST(OpCases, NamesAreUniqueAndEveryOperatorHasSome) {
+    std::set<std::string> names;
+    std::set<OpId> ops;
+    for (const OpCase& op_case : op_cases()) {
+        EXPECT_TRUE(names.insert(op_case.name).second) << op_case.name;
+        ops.insert(op_case.op);
+    }
+    EXPECT_EQ(ops.size(), static_cast<std::size_t>(kOpCount));
+}
+
+TEST_P(RefOperator, WritesItsOutputsAndNothingElse) {
+    for_each_case([](const OpCase& op_case) {
+        const Outcome outcome = run(reference(), Precision::f64, op_case);
+        EXPECT_EQ(byte_difference(op_case, outcome, run(reference(), Precision::f64, op_case)), "") << "second run";
+        for (int s = 0; s < slot_count(op_case.op) && !op_case.makes_nan; ++s) {
+            const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
+            if (!slot.present || !slot.compare || !slot_is_written(op_case.op, s)) continue;
+            for (const double value : outcome.slots[static_cast<std::size_t>(s)].values)
+                ASSERT_TRUE(std::isfinite(value)) << "slot " << slot_name(op_case.op, s);
+        }
+    });
+}
+
+TEST_P(RefOperator, MembersEqualSeparateRunsToTheBit) {
+    for_each_case([](const OpCase& op_case) { expect_members_separate(reference(), Precision::f64, op_case, true); });
+}
+
+TEST_P(CpuOperator, AgreesWithRefAndWithItself) {
+    for_each_case([](const OpCase& op_case) {
+        const Outcome outcome = run(**processor(), Precision::f32, op_case);
+        EXPECT_EQ(difference(op_case, Precision::f32, run(reference(), Precision::f64, op_case), outcome), "");
+        EXPECT_EQ(byte_difference(op_case, outcome, run(**processor(), Precision::f32, op_case)), "") << "second run";
+    });
+}
+
+TEST_P(CpuOperator, MembersEqualSeparateRunsToTheBit) {
+    for_each_case([](const OpCase& op_case) { expect_members_separate(**processor(), Precision::f32, op_case, true); });
+}
+
+TEST_P(CudaOperator, AgreesWithRefInF32AndWithItself) {
+    for_each_case([](const OpCase& op_case) {
+        const Outcome outcome = run(**graphics(false), Precision::f32, op_case);
+        EXPECT_EQ(difference(op_case, Precision::f32, run(reference(), Precision::f64, op_case), outcome), "");
+        EXPECT_EQ(byte_difference(op_case, outcome, run(**graphics(false), Precision::f32, op_case)), "") << "second run";
+    });
+}
+
+TEST_P(CudaOperator, AgreesWithRefInBf16) {
+    for_each_case([](const OpCase& op_case) {
+        const Outcome outcome = run(**graphics(false), Precision::bf16, op_case);
+        EXPECT_EQ(difference(op_case, Precision::bf16, run(reference(), Precision::f64, op_case), outcome), "");
+    });
+}
+
+TEST_P(CudaOperator, ReplayEqualsEagerToTheBit) {
+    for_each_case([](const OpCase& op_case) {
+        for (const Precision precision : {Precision::f32, Precision::bf16}) {
+            const Outcome eager = run(**graphics(false), precision, op_case, 1);
+            EXPECT_EQ(byte_difference(op_case, eager, run(**graphics(false), precision, op_case, 1, Launch::replay)), "");
+        }
+    });
+}
+
+TEST_P(CudaOperator, MembersEqualSeparateRuns) {
+    for_each_case([](const OpCase& op_case) {
+        for (const Precision precision : {Precision::f32, Precision::bf16}) {
+            expect_members_separate(**graphics(false), precision, op_case, false);
+            expect_members_separate(**graphics(true), precision, op_case, true);
+        }
+    });
+}
+
+std::vector<OpId> all_operators() {
+    std::vector<OpId> ops;
+    for (int op = 0; op < kOpCount; ++op) ops.push_back(static_cast<OpId>(op));
+    return ops;
+}
+std::string operator_name(const testing::TestParamInfo<OpId>& info) { return name_of(info.param); }
+
+INSTANTIATE_TEST_SUITE_P(Table, RefOperator, testing::ValuesIn(all_operators()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CpuOperator, testing::ValuesIn(all_operators()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(all_operators()), operator_name);
+
+}  // namespace
+}  // namespace millrace::ops::cases

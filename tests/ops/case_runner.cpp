@@ -1,0 +1,236 @@
+#include "case_runner.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace millrace::ops::cases {
+namespace {
+
+constexpr std::size_t kGuard = 256;
+// As f64, f32 and bf16 this is a NaN: reading outside a view shows in the result, writing there shows in the bytes.
+constexpr std::byte kPoison{0xFF};
+
+void put(std::byte* at, tensor::DType dtype, double value) {
+    switch (dtype) {
+        case tensor::DType::f64: std::memcpy(at, &value, 8); break;
+        case tensor::DType::f32: { const auto v = static_cast<float>(value); std::memcpy(at, &v, 4); break; }
+        case tensor::DType::bf16: { const auto v = tensor::to_bf16(static_cast<float>(value)); std::memcpy(at, &v, 2); break; }
+        case tensor::DType::i32: { const auto v = static_cast<std::int32_t>(value); std::memcpy(at, &v, 4); break; }
+        case tensor::DType::u8: { const auto v = static_cast<std::uint8_t>(value); std::memcpy(at, &v, 1); break; }
+    }
+}
+
+double get(const std::byte* at, tensor::DType dtype) {
+    switch (dtype) {
+        case tensor::DType::f64: { double v; std::memcpy(&v, at, 8); return v; }
+        case tensor::DType::f32: { float v; std::memcpy(&v, at, 4); return v; }
+        case tensor::DType::bf16: { std::uint16_t v; std::memcpy(&v, at, 2); return tensor::from_bf16(v); }
+        case tensor::DType::i32: { std::int32_t v; std::memcpy(&v, at, 4); return v; }
+        case tensor::DType::u8: { std::uint8_t v; std::memcpy(&v, at, 1); return v; }
+    }
+    return 0;
+}
+
+/// A slot's buffer: guard, matrices with the layout's margins, guard.
+struct Buffer {
+    std::unique_ptr<Memory> memory;
+    std::vector<std::byte> image;  ///< what was uploaded
+    tensor::View view;             ///< offset in elements from behind the first guard
+
+    [[nodiscard]] std::size_t place(int k, int g, int row, int col) const {
+        const std::int64_t element = view.offset + k * view.stride_k + g * view.stride_g + row * view.stride_row + col;
+        return kGuard + static_cast<std::size_t>(element) * tensor::size_of(view.dtype);
+    }
+};
+
+tensor::View view_of(const Slot& slot, Precision precision, std::int64_t& elements) {
+    tensor::View view;
+    view.dtype = dtype_of(slot.element, precision);
+    view.k = slot.k;
+    view.g = slot.g;
+    view.rows = slot.rows;
+    view.cols = slot.cols;
+    const Layout& layout = slot.layout;
+    const std::int64_t across = layout.groups_in_row ? std::int64_t{slot.g} * slot.cols : slot.cols;
+    view.offset = layout.left;
+    view.stride_row = layout.left + across + layout.right;
+    const std::int64_t matrix = view.stride_row * slot.rows;
+    view.stride_g = layout.shared_group ? 0 : layout.groups_in_row ? slot.cols : matrix;
+    view.stride_k = layout.shared_group || layout.groups_in_row ? matrix : matrix * slot.g;
+    elements = view.stride_k * slot.k;
+    return view;
+}
+
+class Run {
+public:
+    Run(Backend& backend, Precision precision, const OpCase& op_case) : backend_(backend), case_(op_case) {
+        record_.op = op_case.op;
+        record_.params = op_case.params;
+        record_.accumulate = op_case.accumulate;
+        record_.layer = op_case.name;
+        bound_.record = &record_;
+        precision_ = precision;
+    }
+
+    base::Status build() {
+        for (int s = 0; s < slot_count(case_.op); ++s) {
+            const Slot& slot = slot_at(s);
+            if (!slot.present) continue;
+            Buffer& buffer = buffers_[static_cast<std::size_t>(s)];
+            if (slot.same_memory_as >= 0) {
+                buffer.view = buffers_[static_cast<std::size_t>(slot.same_memory_as)].view;
+            } else {
+                std::int64_t elements = 0;
+                buffer.view = view_of(slot, precision_, elements);
+                const std::size_t bytes = static_cast<std::size_t>(elements) * tensor::size_of(buffer.view.dtype) + 2 * kGuard;
+                MILLRACE_LET(memory, backend_.allocate(bytes));
+                buffer.memory = std::move(memory);
+                buffer.image.assign(bytes, kPoison);
+            }
+            bind(s, owner_of(s));
+        }
+        MILLRACE_LET(kernels, backend_.prepare({&bound_, 1}));
+        kernels_ = std::move(kernels);
+        return base::ok();
+    }
+
+    void fill(std::uint32_t variation) {
+        for (int s = 0; s < slot_count(case_.op); ++s) {
+            if (!slot_at(s).present || slot_at(s).same_memory_as >= 0) continue;
+            Buffer& buffer = buffers_[static_cast<std::size_t>(s)];
+            if (slot_at(s).element == Element::state)
+                std::memcpy(buffer.image.data() + kGuard, case_.states.data(), case_.states.size() * sizeof(MemberState));
+            else
+                fill_elements(s, buffer, variation);
+            backend_.upload(buffer.memory->data(), buffer.image.data(), buffer.image.size());
+        }
+    }
+
+    base::Status launch(Launch how) {
+        const auto enqueue = [this] {
+            for (auto& kernel : kernels_) kernel->run();
+        };
+        if (how == Launch::replay) {
+            enqueue();
+            MILLRACE_LET(replay, backend_.capture(enqueue));
+            fill(variation_);
+            for (int i = 0; i < case_.repeats; ++i) replay->launch();
+            backend_.synchronize();
+        } else {
+            for (int i = 0; i < case_.repeats; ++i) enqueue();
+        }
+        backend_.synchronize();
+        return backend_.check();
+    }
+    void set_variation(std::uint32_t variation) { variation_ = variation; }
+
+    Outcome read() {
+        Outcome outcome;
+        for (int s = 0; s < slot_count(case_.op); ++s) {
+            if (!slot_at(s).present) continue;
+            Buffer& buffer = buffers_[static_cast<std::size_t>(owner_of(s))];
+            std::vector<std::byte> now(buffer.image.size());
+            backend_.download(now.data(), buffer.memory->data(), now.size());
+            if (outcome.damage.empty() && slot_at(s).same_memory_as < 0) outcome.damage = damage_in(s, buffer, now);
+            outcome.slots[static_cast<std::size_t>(s)] = content(slot_at(s), buffer, now);
+        }
+        return outcome;
+    }
+
+private:
+    [[nodiscard]] const Slot& slot_at(int s) const { return case_.slots[static_cast<std::size_t>(s)]; }
+    [[nodiscard]] int owner_of(int s) const { return slot_at(s).same_memory_as >= 0 ? slot_at(s).same_memory_as : s; }
+
+    void bind(int s, int owner) {
+        Buffer& buffer = buffers_[static_cast<std::size_t>(owner)];
+        record_.slots[static_cast<std::size_t>(s)] = buffer.view;
+        record_.slots[static_cast<std::size_t>(s)].buffer = owner;
+        const tensor::View& view = buffer.view;
+        bound_.operands[static_cast<std::size_t>(s)] = {buffer.memory->data() + kGuard +
+                                                            static_cast<std::size_t>(view.offset) * tensor::size_of(view.dtype),
+                                                        view.dtype, view.k, view.g, view.rows, view.cols,
+                                                        view.stride_k, view.stride_g, view.stride_row};
+    }
+
+    void fill_elements(int s, Buffer& buffer, std::uint32_t variation) {
+        const tensor::View& view = buffer.view;
+        if (slot_at(s).values.kind == Values::Kind::poison) {
+            buffer.image.assign(buffer.image.size(), kPoison);
+            return;
+        }
+        std::int64_t element = 0;
+        for (int k = 0; k < view.k; ++k)
+            for (int g = 0; g < view.g; ++g)
+                for (int row = 0; row < view.rows; ++row)
+                    for (int col = 0; col < view.cols; ++col, ++element)
+                        put(buffer.image.data() + buffer.place(k, g, row, col), view.dtype, initial_value(case_, s, element, variation));
+    }
+
+    [[nodiscard]] bool is_written(int s) const {
+        for (int other = 0; other < slot_count(case_.op); ++other)
+            if (slot_at(other).present && owner_of(other) == s && slot_is_written(case_.op, other)) return true;
+        return false;
+    }
+
+    [[nodiscard]] std::string damage_in(int s, const Buffer& buffer, const std::vector<std::byte>& now) const {
+        std::vector<bool> free(now.size(), false);
+        const tensor::View& view = buffer.view;
+        const std::size_t width = static_cast<std::size_t>(view.cols) * tensor::size_of(view.dtype);
+        if (is_written(s))
+            for (int k = 0; k < view.k; ++k)
+                for (int g = 0; g < view.g; ++g)
+                    for (int row = 0; row < view.rows; ++row)
+                        for (std::size_t i = 0; i < width; ++i) free[buffer.place(k, g, row, 0) + i] = true;
+        for (std::size_t i = 0; i < now.size(); ++i)
+            if (!free[i] && now[i] != buffer.image[i])
+                return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}", slot_name(case_.op, s),
+                                   static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
+                                   static_cast<unsigned>(buffer.image[i]), static_cast<unsigned>(now[i]));
+        return {};
+    }
+
+    static Content content(const Slot& slot, const Buffer& buffer, const std::vector<std::byte>& now) {
+        Content out;
+        const tensor::View& view = buffer.view;
+        const std::size_t size = tensor::size_of(view.dtype);
+        for (int k = 0; k < view.k; ++k)
+            for (int g = 0; g < view.g; ++g)
+                for (int row = 0; row < view.rows; ++row) {
+                    const auto start = now.begin() + static_cast<std::ptrdiff_t>(buffer.place(k, g, row, 0));
+                    out.bytes.insert(out.bytes.end(), start, start + static_cast<std::ptrdiff_t>(size) * view.cols);
+                }
+        if (slot.element == Element::state) {
+            out.states.resize(static_cast<std::size_t>(view.k));
+            std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());
+        } else {
+            for (std::size_t at = 0; at < out.bytes.size(); at += size) out.values.push_back(get(out.bytes.data() + at, view.dtype));
+        }
+        return out;
+    }
+
+    Backend& backend_;
+    const OpCase& case_;
+    Precision precision_ = Precision::f64;
+    Record record_;
+    Bound bound_;
+    std::array<Buffer, kMaxSlots> buffers_;
+    std::vector<std::unique_ptr<Kernel>> kernels_;
+    std::uint32_t variation_ = 0;
+};
+
+}  // namespace
+
+base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation, Launch launch) {
+    Run run(backend, precision, op_case);
+    MILLRACE_TRY(run.build());
+    run.set_variation(variation);
+    run.fill(launch == Launch::replay ? variation + 1 : variation);
+    MILLRACE_TRY(run.launch(launch));
+    return run.read();
+}
+
+}  // namespace millrace::ops::cases

@@ -1,0 +1,39 @@
+#pragma once
+// Runs one case on one backend: buffers with guards, poisoned outputs, prepare, run, download.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "op_case.h"
+#include "ops/backend.h"
+
+namespace millrace::ops::cases {
+
+struct Content {
+    std::vector<double> values;     ///< [K,G,rows,cols]; empty for state slots
+    std::vector<std::byte> bytes;   ///< the same elements as they lie in memory
+    std::vector<MemberState> states;
+};
+
+struct Outcome {
+    std::array<Content, kMaxSlots> slots;
+    std::string damage;  ///< what the run wrote outside its outputs, empty when nothing
+};
+
+/// How the kernels are started: directly, or recorded once with other numbers and then replayed.
+enum class Launch : std::uint8_t { eager, replay };
+
+base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
+                               Launch launch = Launch::eager);
+
+/// The first difference beyond the case's tolerance for `precision`, empty when there is none.
+std::string difference(const OpCase& op_case, Precision precision, const Outcome& expected, const Outcome& actual);
+
+/// The first slot whose bytes differ, empty when there is none.
+std::string byte_difference(const OpCase& op_case, const Outcome& expected, const Outcome& actual);
+
+/// Member `member` of an outcome.
+Outcome member_of(const OpCase& op_case, const Outcome& outcome, int member);
+
+}  // namespace millrace::ops::cases

@@ -1,0 +1,227 @@
+#include <fmt/format.h>
+
+#include "op_case.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+struct Shape {
+    int k, g, b, in, out;
+    [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_B{}_In{}_Out{}", k, g, b, in, out); }
+};
+struct Config {
+    Norm norm;
+    Activation activation;
+    float dropout;
+    [[nodiscard]] std::string text() const {
+        static constexpr const char* kNorms[] = {"plain", "batch_train", "batch_eval"};
+        static constexpr const char* kActivations[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
+        return fmt::format("{}_{}{}", kNorms[static_cast<int>(norm)], kActivations[static_cast<int>(activation)], dropout > 0 ? "_drop" : "");
+    }
+    [[nodiscard]] DenseParams params() const { return {norm, activation, dropout, 1e-5f, 0.1f, 17}; }
+    // relu makes zeros of its own, and which side of 0 a sum falls on is a matter of rounding.
+    [[nodiscard]] bool zeros_are_dropped() const { return dropout > 0 && activation != Activation::relu; }
+};
+
+constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid};
+constexpr Shape kSmall{2, 3, 7, 13, 5};
+constexpr Config kHidden{Norm::batch_train, Activation::relu, 0.2f};
+constexpr Config kHead{Norm::none, Activation::gelu, 0.1f};
+constexpr Config kLinear{Norm::none, Activation::none, 0};
+constexpr Shape kShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 2, 3, 5},    {1, 1, 5, 17, 31},  {3, 1, 32, 24, 16},  {1, 2, 112, 19, 8},
+                             {1, 1, 128, 33, 12}, {1, 1, 256, 8, 9},  {1, 1, 300, 7, 11}, {1, 4, 32, 40, 64}, {2, 4, 32, 64, 48},
+                             {1, 1, 3, 129, 67},  {4, 1, 17, 16, 10}};
+
+/// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
+double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
+
+OpCase forward(const Shape& s, const Config& config, const std::string& note = "") {
+    namespace at = dense_forward;
+    OpCase c;
+    c.name = fmt::format("dense_forward/{}{}/{}", config.text(), note, s.text());
+    c.op = OpId::dense_forward;
+    c.params = config.params();
+    c.members = s.k;
+    c.slot(at::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
+    c.slot(at::w, Element::real, s.k, s.g, s.out, s.in, uniform(-0.5, 0.5));
+    c.slot(at::bias, Element::stat, s.k, s.g, 1, s.out, uniform(-0.5, 0.5));
+    const bool normed = config.norm != Norm::none, training = config.norm != Norm::batch_eval;
+    if (normed) {
+        c.slot(at::gamma, Element::stat, s.k, s.g, 1, s.out, uniform(0.5, 1.5));
+        c.slot(at::beta, Element::stat, s.k, s.g, 1, s.out, uniform(-0.5, 0.5));
+        c.slot(at::running_mean, Element::stat, s.k, s.g, 1, s.out, uniform(-0.5, 0.5));
+        c.slot(at::running_var, Element::stat, s.k, s.g, 1, s.out, uniform(0.5, 2));
+    }
+    if (training && (normed || config.activation != Activation::none))
+        c.slot(at::saved, Element::real, s.k, s.g, s.b, s.out, poison());
+    if (config.norm == Norm::batch_train) c.slot(at::inv_std, Element::stat, s.k, s.g, 1, s.out, poison());
+    if (config.dropout > 0) {
+        c.states = sample_states(s.k);
+        c.state(at::state);
+    }
+    c.slot(at::y, Element::real, s.k, s.g, s.b, s.out, poison());
+    c.slots[at::y].exact_zeros = config.zeros_are_dropped();
+    for (const int slot : {at::saved, at::inv_std, at::y}) c.slots[static_cast<std::size_t>(slot)].slack = normed ? slack_of(s) : 1;
+    return c;
+}
+
+OpCase backward(const Shape& s, const Config& config, const std::string& note = "") {
+    namespace at = dense_backward;
+    OpCase c;
+    c.name = fmt::format("dense_backward/{}{}/{}", config.text(), note, s.text());
+    c.op = OpId::dense_backward;
+    c.params = config.params();
+    c.members = s.k;
+    const bool normed = config.norm == Norm::batch_train;
+    c.slot(at::dy, Element::real, s.k, s.g, s.b, s.out, away(0.05, 1));
+    if (normed || config.activation != Activation::none) c.slot(at::saved, Element::real, s.k, s.g, s.b, s.out, away(0.5, 1.5));
+    if (normed) {
+        // |gamma * xhat| > 0.25 > |beta|: u keeps its sign, so relu's kink is out of reach of rounding.
+        c.slot(at::gamma, Element::stat, s.k, s.g, 1, s.out, uniform(0.5, 1.5));
+        c.slot(at::beta, Element::stat, s.k, s.g, 1, s.out, uniform(-0.2, 0.2));
+        c.slot(at::inv_std, Element::stat, s.k, s.g, 1, s.out, uniform(0.5, 2));
+        c.slot(at::dgamma, Element::stat, s.k, s.g, 1, s.out, poison());
+        c.slot(at::dbeta, Element::stat, s.k, s.g, 1, s.out, poison());
+    } else {
+        c.slot(at::dbias, Element::stat, s.k, s.g, 1, s.out, poison());
+    }
+    if (config.dropout > 0) {
+        c.states = sample_states(s.k);
+        c.state(at::state);
+    }
+    c.slot(at::dz, Element::real, s.k, s.g, s.b, s.out, poison());
+    c.slots[at::dz].exact_zeros = !normed && config.dropout > 0;
+    return c;
+}
+
+void window(OpCase& c, int slot, Layout layout) { c.slots[static_cast<std::size_t>(slot)].layout = layout; }
+
+void add_forward_layouts(std::vector<OpCase>& cases) {
+    namespace at = dense_forward;
+    for (const Config& config : {kHidden, kHead, kLinear}) {
+        OpCase concat = forward(kSmall, config, "_concat");
+        window(concat, at::x, kWindow);
+        window(concat, at::y, kConcat);
+        cases.push_back(concat);
+
+        OpCase shared = forward(kSmall, config, "_shared_x");
+        window(shared, at::x, {1, 0, false, true});
+        window(shared, at::w, kWindow);
+        cases.push_back(shared);
+
+        // The widths of the real model with rows that end in padding.
+        OpCase padded = forward({1, 2, 32, 784, 24}, config, "_padded");
+        window(padded, at::x, {0, 16, false, true});
+        window(padded, at::y, {0, 8, true, false});
+        cases.push_back(padded);
+
+        OpCase from_concat = forward({2, 2, 5, 8, 3}, config, "_x_in_row");
+        window(from_concat, at::x, kConcat);
+        cases.push_back(from_concat);
+
+        OpCase no_bias = forward(kSmall, config, "_no_bias");
+        no_bias.slots[at::bias].present = false;
+        cases.push_back(no_bias);
+    }
+}
+
+void add_backward_layouts(std::vector<OpCase>& cases) {
+    namespace at = dense_backward;
+    for (const Config& config : {kHidden, kHead, kLinear}) {
+        OpCase concat = backward(kSmall, config, "_concat");
+        window(concat, at::dy, kConcat);
+        window(concat, at::dz, kWindow);
+        cases.push_back(concat);
+
+        OpCase in_place = backward(kSmall, config, "_in_place");
+        in_place.slots[at::dz].same_memory_as = at::dy;
+        cases.push_back(in_place);
+
+        OpCase adding = backward({2, 2, 33, 1, 9}, config, "_adding");
+        for (const int slot : {at::dgamma, at::dbeta, at::dbias}) {
+            adding.slots[static_cast<std::size_t>(slot)].values = uniform(-1, 1);
+            adding.accumulates(slot);
+        }
+        cases.push_back(adding);
+    }
+}
+
+}  // namespace
+
+void add_dense_cases(std::vector<OpCase>& cases) {
+    for (const Norm norm : {Norm::none, Norm::batch_train, Norm::batch_eval})
+        for (const Activation activation : kActivations)
+            for (const float dropout : {0.0f, 0.2f}) {
+                if (norm == Norm::batch_eval && dropout > 0) continue;
+                cases.push_back(forward(kSmall, {norm, activation, dropout}));
+                if (norm != Norm::batch_eval) cases.push_back(backward(kSmall, {norm, activation, dropout}));
+            }
+    for (const Shape& shape : kShapes)
+        for (const Config& config : {kHidden, kHead}) {
+            cases.push_back(forward(shape, config));
+            cases.push_back(backward(shape, config));
+        }
+    cases.push_back(forward({1, 1, 0, 5, 3}, kHead));
+    cases.push_back(backward({1, 1, 0, 5, 3}, kHead));
+    cases.push_back(forward({1, 1, 32, 784, 256}, kHidden));
+    cases.push_back(forward({1, 1, 32, 800, 384}, kLinear));
+    cases.push_back(backward({1, 1, 32, 1, 384}, kHidden));
+    cases.push_back(backward({1, 3, 256, 1, 128}, kHidden));
+    add_forward_layouts(cases);
+    add_backward_layouts(cases);
+}
+
+void add_linear_cases(std::vector<OpCase>& cases) {
+    const auto dgrad = [](const Shape& s, const std::string& note) {
+        OpCase c;
+        c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
+        c.op = OpId::linear_dgrad;
+        c.params = LinearGradParams{};
+        c.members = s.k;
+        c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+        c.slot(linear_dgrad::w, Element::real, s.k, s.g, s.out, s.in, uniform(-1, 1));
+        return c.slot(linear_dgrad::dx, Element::real, s.k, s.g, s.b, s.in, poison());
+    };
+    const auto wgrad = [](const Shape& s, const std::string& note) {
+        OpCase c;
+        c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
+        c.op = OpId::linear_wgrad;
+        c.params = LinearGradParams{};
+        c.members = s.k;
+        c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
+        c.slot(linear_wgrad::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
+        return c.slot(linear_wgrad::dw, Element::stat, s.k, s.g, s.out, s.in, poison());
+    };
+    for (const Shape& shape : kShapes) {
+        cases.push_back(dgrad(shape, "plain"));
+        cases.push_back(wgrad(shape, "plain"));
+    }
+    cases.push_back(wgrad({1, 1, 32, 784, 128}, "plain"));
+    cases.push_back(dgrad({1, 1, 32, 256, 384}, "plain"));
+    cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
+    cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
+    for (const Shape& shape : {kSmall, Shape{1, 2, 32, 16, 24}}) {
+        OpCase c = dgrad(shape, "adding");
+        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_dgrad::dx));
+        c = wgrad(shape, "adding");
+        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_wgrad::dw));
+
+        c = dgrad(shape, "windows");  // w: a column window of the layer's weight; dx: side by side in the concatenated gradient
+        window(c, linear_dgrad::w, kWindow);
+        window(c, linear_dgrad::dz, {0, 3, false, false});
+        window(c, linear_dgrad::dx, kConcat);
+        cases.push_back(c);
+        c = wgrad(shape, "windows");
+        window(c, linear_wgrad::dz, kConcat);
+        window(c, linear_wgrad::x, {2, 1, false, true});
+        window(c, linear_wgrad::dw, kWindow);
+        cases.push_back(c);
+        c.name = fmt::format("linear_wgrad/windows_adding/{}", shape.text());
+        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_wgrad::dw));
+    }
+}
+
+}  // namespace millrace::ops::cases

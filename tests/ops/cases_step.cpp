@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include "op_case.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+struct Gather {
+    std::string note;
+    int k = 1, count = 40, samples = 29, rows = 5, side = 28;
+    bool shuffle = true, training = true, augment = false;
+    float rotate = 0, shift = 0, scale = 0, flip = 0;
+    Layout layout = kDense;
+};
+
+OpCase gather(const Gather& g) {
+    namespace at = gather_images;
+    OpCase c;
+    const int pixels = g.side * g.side;
+    c.name = fmt::format("gather_images/{}/K{}_B{}_P{}", g.note, g.k, g.rows, pixels);
+    c.op = OpId::gather_images;
+    GatherImagesParams params;
+    params.samples = static_cast<std::uint32_t>(g.samples);
+    params.op_number = 23;
+    params.shuffle = g.shuffle;
+    params.training = g.training;
+    params.augment = g.augment;
+    params.mean = 0.2860f;
+    params.std = 0.3530f;
+    params.side = static_cast<std::uint32_t>(g.side);
+    params.rotate = g.rotate;
+    params.shift = g.shift;
+    params.scale = g.scale;
+    params.flip = g.flip;
+    c.params = params;
+    c.members = g.k;
+    c.states = sample_states(g.k);
+    // A coordinate within rounding of .5 may fall to the neighbouring pixel.
+    c.outliers = g.rotate > 0 || g.scale > 0 ? 2e-3 : 0;
+    std::vector<double> subset;
+    for (int i = 0; i < g.samples; ++i) subset.push_back((i * 7 + 3) % g.count);
+    c.slot(at::images, Element::u8, 1, 1, g.count, pixels, integers(0, 255));
+    c.slot(at::labels, Element::u8, 1, 1, g.count, 1, integers(0, 9));
+    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    c.state(at::state);
+    c.slot(at::x, Element::real, g.k, 1, g.rows, pixels, poison(), g.layout);
+    return c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison());
+}
+
+OpCase begin(const std::string& note, const StepBeginParams& params) {
+    OpCase c;
+    c.name = "step_begin/" + note;
+    c.op = OpId::step_begin;
+    c.params = params;
+    c.f32_tolerance = c.bf16_tolerance = 2e-7;
+    c.states = sample_states(9);
+    const std::uint32_t steps[] = {0, 1, 4, 5, 6, 9, 19, 20, 41};  // before, at and after warm-up, end and intervals
+    for (std::size_t m = 0; m < c.states.size(); ++m) {
+        c.states[m].step = steps[m];
+        c.states[m].applied = m == 3 ? 2 : steps[m];
+        c.states[m].micro = 3;
+        c.states[m].nonfinite = m % 2;
+        c.states[m].beta1 = m == 7 ? 0 : 0.9f;
+    }
+    c.members = static_cast<int>(c.states.size());
+    return c.state(step_begin::state);
+}
+
+OpCase end(const std::string& note, const MicroEndParams& params) {
+    OpCase c;
+    c.name = "micro_end/" + note;
+    c.op = OpId::micro_end;
+    c.params = params;
+    c.states = sample_states(4);
+    const std::uint32_t positions[] = {0, 32, 68, 69};
+    for (std::size_t m = 0; m < 4; ++m) c.states[m].position = c.states[m].eval_position = positions[m];
+    c.members = 4;
+    return c.state(micro_end::state);
+}
+
+OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
+    namespace at = metrics_push;
+    OpCase c;
+    c.name = fmt::format("metrics_push/K{}_capacity{}_pushes{}_after{}", k, capacity, repeats, earlier);
+    c.op = OpId::metrics_push;
+    c.params = MetricsPushParams{capacity};
+    c.members = k;
+    c.splits = false;  // the ring's rows hold all members
+    c.repeats = repeats;
+    c.states = sample_states(k);
+    std::vector<double> bytes;
+    for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<double>(earlier >> (8 * i) & 0xFFu));
+    c.state(at::state);
+    c.slot(at::counter, Element::u8, 1, 1, 1, 8, given(bytes));
+    return c.slot(at::ring, Element::u8, 1, 1, static_cast<int>(capacity), k * static_cast<int>(sizeof(MetricsRow)), constant(0));
+}
+
+}  // namespace
+
+void add_data_cases(std::vector<OpCase>& cases) {
+    cases.push_back(gather({.note = "in_order", .shuffle = false}));
+    cases.push_back(gather({.note = "evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false}));
+    cases.push_back(gather({.note = "shuffled", .k = 3, .rows = 7}));
+    cases.push_back(gather({.note = "shuffled_whole_pass", .rows = 29, .side = 5}));
+    cases.push_back(gather({.note = "padded_rows", .k = 2, .rows = 8, .layout = {0, 16, false, false}}));
+    cases.push_back(gather({.note = "windows", .k = 2, .rows = 3, .side = 7, .layout = kWindow}));
+    cases.push_back(gather({.note = "one", .count = 1, .samples = 1, .rows = 1, .side = 1}));
+    cases.push_back(gather({.note = "augment_nothing", .k = 2, .augment = true}));
+    cases.push_back(gather({.note = "augment_rotate", .k = 2, .augment = true, .rotate = 15}));
+    cases.push_back(gather({.note = "augment_shift", .k = 2, .augment = true, .shift = 0.1f}));
+    cases.push_back(gather({.note = "augment_scale", .k = 2, .augment = true, .scale = 0.1f}));
+    cases.push_back(gather({.note = "augment_flip", .k = 2, .rows = 9, .augment = true, .flip = 0.5f}));
+    cases.push_back(gather({.note = "augment_all", .k = 2, .rows = 16, .augment = true, .rotate = 30, .shift = 0.2f, .scale = 0.3f, .flip = 0.5f,
+                            .layout = {0, 16, false, false}}));
+    cases.push_back(gather({.note = "augment_all_odd_side", .k = 2, .rows = 9, .side = 13, .augment = true, .rotate = 180, .shift = 0.5f,
+                            .scale = 0.5f, .flip = 0.5f}));
+}
+
+void add_step_cases(std::vector<OpCase>& cases) {
+    cases.push_back(begin("constant", {}));
+    cases.push_back(begin("constant_warmup", {.warmup_steps = 5}));
+    cases.push_back(begin("cosine", {.schedule = ScheduleKind::cosine, .total_steps = 20}));
+    cases.push_back(begin("cosine_warmup_floor", {.schedule = ScheduleKind::cosine, .warmup_steps = 5, .total_steps = 20, .floor = 0.1}));
+    cases.push_back(begin("cosine_warmup_beyond_the_end", {.schedule = ScheduleKind::cosine, .warmup_steps = 30, .total_steps = 20}));
+    cases.push_back(begin("step", {.schedule = ScheduleKind::step, .interval = 5, .gamma = 0.5}));
+    cases.push_back(begin("step_warmup", {.schedule = ScheduleKind::step, .warmup_steps = 7, .interval = 1, .gamma = 0.9}));
+    cases.push_back(end("training", {.rows = 32, .samples = 100}));
+    cases.push_back(end("training_tail", {.rows = 31, .samples = 100}));
+    cases.push_back(end("evaluation", {.rows = 32, .samples = 100, .training = false}));
+    cases.push_back(push(1, 4, 1, 0));
+    cases.push_back(push(1, 4, 6, 0));
+    cases.push_back(push(3, 3, 7, 5));
+    cases.push_back(push(2, 1, 2, 0));
+    cases.push_back(push(1, 5, 3, 0xFFFFFFFEull));
+}
+
+}  // namespace millrace::ops::cases

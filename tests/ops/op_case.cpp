@@ -1,0 +1,136 @@
+#include "op_case.h"
+
+#include <cmath>
+
+#include "base/philox.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+std::uint64_t hash_of(const std::string& text) {  // FNV-1a: the same everywhere, unlike std::hash
+    std::uint64_t hash = 1469598103934665603ull;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+    return hash;
+}
+
+double rounded(Element element, double value) {
+    switch (element) {
+        case Element::real:
+        case Element::bf16: return tensor::from_bf16(tensor::to_bf16(static_cast<float>(value)));
+        case Element::stat:
+        case Element::f32: return static_cast<float>(value);
+        case Element::f64: return value;
+        case Element::i32:
+        case Element::u8:
+        case Element::state: return std::floor(value);
+    }
+    return value;
+}
+
+}  // namespace
+
+tensor::DType dtype_of(Element element, Precision precision) {
+    using tensor::DType;
+    switch (element) {
+        case Element::real: return precision == Precision::f64 ? DType::f64 : precision == Precision::f32 ? DType::f32 : DType::bf16;
+        case Element::stat: return precision == Precision::f64 ? DType::f64 : DType::f32;
+        case Element::i32: return DType::i32;
+        case Element::u8:
+        case Element::state: return DType::u8;
+        case Element::bf16: return DType::bf16;
+        case Element::f32: return DType::f32;
+        case Element::f64: return DType::f64;
+    }
+    return DType::f32;
+}
+
+OpCase& OpCase::slot(int index, Element element, int k, int g, int rows, int cols, Values values, Layout layout) {
+    Slot& slot = slots[static_cast<std::size_t>(index)];
+    slot.present = true;
+    slot.element = element;
+    slot.k = k;
+    slot.g = g;
+    slot.rows = rows;
+    slot.cols = cols;
+    slot.values = std::move(values);
+    slot.layout = layout;
+    return *this;
+}
+
+OpCase& OpCase::state(int index) {
+    return slot(index, Element::state, static_cast<int>(states.size()), 1, 1, static_cast<int>(sizeof(MemberState)), poison());
+}
+
+OpCase member_of(const OpCase& op_case, int member) {
+    OpCase one = op_case;
+    for (Slot& slot : one.slots) {
+        if (slot.k != op_case.members) continue;
+        slot.k = 1;
+        slot.first_member = member;
+    }
+    if (!one.states.empty()) one.states = {op_case.states[static_cast<std::size_t>(member)]};
+    one.members = 1;
+    return one;
+}
+
+double initial_value(const OpCase& op_case, int slot_index, std::int64_t element, std::uint32_t variation) {
+    const Slot& slot = op_case.slots[static_cast<std::size_t>(slot_index)];
+    const Values& values = slot.values;
+    const std::int64_t number = element + std::int64_t{slot.first_member} * slot.g * slot.rows * slot.cols;
+    if (number == values.special_at) return values.special;
+    const std::uint32_t bits =
+        base::random_bits(hash_of(op_case.name), static_cast<std::uint32_t>(slot_index), variation, 0, static_cast<std::uint64_t>(number));
+    const double u = base::uniform01(bits);
+    switch (values.kind) {
+        case Values::Kind::poison: break;
+        case Values::Kind::uniform: return rounded(slot.element, values.low + u * (values.high - values.low));
+        case Values::Kind::away: return rounded(slot.element, (bits & 1u ? 1 : -1) * (values.low + u * (values.high - values.low)));
+        case Values::Kind::integers: return values.low + std::floor(u * (values.high - values.low + 1));
+        case Values::Kind::given: return values.given[static_cast<std::size_t>(number) % values.given.size()];
+    }
+    return std::nan("");
+}
+
+std::vector<MemberState> sample_states(int members) {
+    std::vector<MemberState> states(static_cast<std::size_t>(members));
+    for (std::size_t m = 0; m < states.size(); ++m) {
+        MemberState& state = states[m];
+        const auto number = static_cast<std::uint32_t>(m);
+        state.seed = 0x9E3779B97F4A7C15ull + m * 7919;
+        state.base_lr = 0.01f * static_cast<float>(m + 1);
+        state.weight_decay = 0.05f;
+        state.step = 3 + number;
+        state.micro = number % 2;
+        state.epoch = 1 + number;
+        state.position = 4 * number;
+        state.eval_position = 2 + number;
+        state.applied = 2 + number;
+        state.lr = 0.02f * static_cast<float>(m + 1);
+        state.bias1 = static_cast<float>(1 - std::pow(0.9, 3 + m));
+        state.bias2 = static_cast<float>(1 - std::pow(0.999, 3 + m));
+        state.grad_norm = 1.5f;
+        state.rows = 11 + number;
+        state.correct = 4;
+        state.loss = 2.25;
+        state.penalty = 0.125;
+    }
+    return states;
+}
+
+const std::vector<OpCase>& op_cases() {
+    static const std::vector<OpCase> cases = [] {
+        std::vector<OpCase> list;
+        add_dense_cases(list);
+        add_linear_cases(list);
+        add_pointwise_cases(list);
+        add_row_cases(list);
+        add_loss_cases(list);
+        add_optimizer_cases(list);
+        add_data_cases(list);
+        add_step_cases(list);
+        return list;
+    }();
+    return cases;
+}
+
+}  // namespace millrace::ops::cases
