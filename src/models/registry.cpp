@@ -1,0 +1,83 @@
+#include "models/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "models/baselines/recipe.h"
+#include "models/collective/recipe.h"
+
+namespace millrace::models {
+namespace {
+
+std::vector<Family> all_families() {
+    std::vector<Family> all{collective_family()};
+    for (Family& family : baseline_families()) all.push_back(std::move(family));
+    return all;
+}
+
+base::Error unknown(const char* key, const std::string& given, const std::vector<std::string>& known) {
+    const std::string nearest = base::nearest_name(given, known);
+    return base::Error{fmt::format("{} = \"{}\" is not known{}; known are {}", key, given,
+                                   nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest), fmt::join(known, ", "))};
+}
+
+base::Result<const Family*> find(const std::string& name) {
+    std::vector<std::string> known;
+    for (const Family& family : families()) {
+        if (family.name == name) return &family;
+        known.push_back(family.name);
+    }
+    return unknown("model.name", name, known);
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+    static const std::vector<Family> all = all_families();
+    return all;
+}
+
+base::Result<base::Schema> schema(const std::string& name, const std::string& preset) {
+    MILLRACE_LET(family, find(name));
+    if (std::find(family->presets.begin(), family->presets.end(), preset) == family->presets.end())
+        return unknown("model.preset", preset, family->presets);
+    base::Schema keys = family->schema(preset);
+    std::vector<std::string> names;
+    for (const Family& each : families()) names.push_back(each.name);
+    keys.choice("name", name, names, "the model family");
+    keys.choice("preset", preset, family->presets, "its size; sets the defaults of the other model keys");
+    return keys;
+}
+
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const DataShape& shape) {
+    MILLRACE_LET(family, find(recipe.text("model.name")));
+    return family->make(recipe, shape);
+}
+
+base::Result<std::vector<Listing>> list() {
+    std::vector<Listing> listed;
+    for (const Family& family : families())
+        for (const std::string& preset : family.presets) {
+            MILLRACE_LET(keys, schema(family.name, preset));
+            base::Schema below;
+            below.add("model", keys);
+            MILLRACE_LET(recipe, base::Recipe::parse("", "defaults", below));
+            MILLRACE_LET(model, make(recipe, {}));
+            MILLRACE_LET(parameters, count_parameters(std::move(model)));
+            listed.push_back({family.name, preset, parameters});
+        }
+    return listed;
+}
+
+base::Result<std::int64_t> count_parameters(std::unique_ptr<Model> model) {
+    MILLRACE_LET(backend, ops::make_backend(ops::DeviceKind::ref, {}));
+    tape::StoreOptions options;
+    options.precision = tape::Precision::f64;
+    tape::Store store(*backend, options);
+    MILLRACE_TRY(model->declare(store));
+    return store.trainable_count();
+}
+
+}  // namespace millrace::models

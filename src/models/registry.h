@@ -1,0 +1,48 @@
+#pragma once
+// The model families by name, with their presets and recipe keys.
+//
+//     MILLRACE_LET(keys, models::schema("collective", "debug"));   // keys without prefix
+//     schema.add("model", keys);                                   // model.name, model.preset, model.n_experts, ...
+//     MILLRACE_LET(model, models::make(recipe, {784, 10}));
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/recipe.h"
+#include "models/model.h"
+
+namespace millrace::models {
+
+/// What the data says about the model's ends.
+struct DataShape {
+    std::int32_t features = 784, classes = 10;
+};
+
+struct Family {
+    std::string name;
+    std::vector<std::string> presets;
+    base::Schema (*schema)(const std::string& preset);  ///< the family's own keys, defaults by preset
+    base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const DataShape& shape);
+};
+
+const std::vector<Family>& families();
+
+/// `name` and `preset` as keys of their own, and the family's keys with the preset's defaults. An unknown name is refused with the nearest.
+base::Result<base::Schema> schema(const std::string& name, const std::string& preset);
+
+/// The model that a recipe (with the keys above under "model.") asks for.
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const DataShape& shape);
+
+struct Listing {
+    std::string model, preset;
+    std::int64_t parameters = 0;
+};
+/// Every family with every preset, for images of 784 pixels and 10 classes.
+base::Result<std::vector<Listing>> list();
+
+/// Trainable parameters of a model nobody has declared yet; the model cannot be used afterwards.
+base::Result<std::int64_t> count_parameters(std::unique_ptr<Model> model);
+
+}  // namespace millrace::models
