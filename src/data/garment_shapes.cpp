@@ -139,26 +139,26 @@ Figure ankle_boot(const Cut& cut) {
 
 }  // namespace
 
-void Figure::add(PartKind kind, bool cut, std::array<float, 6> value) {
+void Figure::add(PrimitiveKind kind, bool cut, std::array<float, 6> value) {
     MILLRACE_ASSERT(count_ < parts_.size(), "a garment has too many parts");
-    parts_[count_++] = Part{kind, cut, value};
+    parts_[count_++] = Primitive{kind, cut, value};
 }
 
 void Figure::trapezoid(float center, float y0, float y1, float w0, float w1, bool cut) {
     const float slope = (w1 - w0) / (y1 - y0);
-    add(PartKind::kTrapezoid, cut, {center, y0, y1, w0, w1, 1 / std::sqrt(1 + slope * slope)});
+    add(PrimitiveKind::kTrapezoid, cut, {center, y0, y1, w0, w1, 1 / std::sqrt(1 + slope * slope)});
 }
 
-void Figure::capsule(Point a, Point b, float ra, float rb, bool cut) { add(PartKind::kCapsule, cut, {a.x, a.y, b.x, b.y, ra, rb}); }
+void Figure::capsule(Point a, Point b, float ra, float rb, bool cut) { add(PrimitiveKind::kCapsule, cut, {a.x, a.y, b.x, b.y, ra, rb}); }
 
-void Figure::ellipse(Point center, float rx, float ry, bool cut) { add(PartKind::kEllipse, cut, {center.x, center.y, rx, ry, 0, 0}); }
+void Figure::ellipse(Point center, float rx, float ry, bool cut) { add(PrimitiveKind::kEllipse, cut, {center.x, center.y, rx, ry, 0, 0}); }
 
 float Figure::distance(Point at) const {
     float inside = -4;
     for (std::size_t i = 0; i < count_; ++i) {
-        const Part& part = parts_[i];
-        const float d = part.kind == PartKind::kTrapezoid ? trapezoid_distance(part.value, at)
-                        : part.kind == PartKind::kCapsule ? capsule_distance(part.value, at)
+        const Primitive& part = parts_[i];
+        const float d = part.kind == PrimitiveKind::kTrapezoid ? trapezoid_distance(part.value, at)
+                        : part.kind == PrimitiveKind::kCapsule ? capsule_distance(part.value, at)
                                                           : ellipse_distance(part.value, at);
         inside = part.cut ? std::min(inside, -d) : std::max(inside, d);
     }

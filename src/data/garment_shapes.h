@@ -11,11 +11,11 @@ struct Point {
     float y = 0;
 };
 
-enum class PartKind : std::uint8_t { kTrapezoid, kCapsule, kEllipse };
+enum class PrimitiveKind : std::uint8_t { kTrapezoid, kCapsule, kEllipse };
 
 /// One primitive, added to the figure (union) or taken away from it.
-struct Part {
-    PartKind kind = PartKind::kTrapezoid;
+struct Primitive {
+    PrimitiveKind kind = PrimitiveKind::kTrapezoid;
     bool cut = false;
     std::array<float, 6> value{};
 };
@@ -41,9 +41,9 @@ public:
     [[nodiscard]] float brightness(Point at) const;
 
 private:
-    void add(PartKind kind, bool cut, std::array<float, 6> value);
+    void add(PrimitiveKind kind, bool cut, std::array<float, 6> value);
 
-    std::array<Part, 12> parts_{};
+    std::array<Primitive, 12> parts_{};
     std::size_t count_ = 0;
     Shading shading_;
 };

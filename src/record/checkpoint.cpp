@@ -1,0 +1,185 @@
+#include "record/checkpoint.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <set>
+
+#include "record/checkpoint_files.h"
+
+namespace millrace::record {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLast = "last";
+constexpr const char* kBest = "best";
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kStep = "step-";
+
+struct StepFolder {
+    Path path;
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+};
+
+std::optional<std::uint64_t> step_of(std::string_view name) {
+    if (!name.starts_with(kStep)) return std::nullopt;
+    name.remove_prefix(kStep.size());
+    std::uint64_t step = 0;
+    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), step);
+    // A second save of one step has a suffix: step-00000012.1
+    if (failure != std::errc{} || (end != name.data() + name.size() && *end != '.')) return std::nullopt;
+    return step;
+}
+
+std::uint64_t bytes_in(const Path& folder) {
+    std::uint64_t total = 0;
+    std::error_code failure;
+    for (fs::recursive_directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+        std::error_code ignored;
+        if (at->is_regular_file(ignored)) total += at->file_size(ignored);
+    }
+    return total;
+}
+
+Result<std::vector<Path>> entries_of(const Path& root) {
+    std::vector<Path> entries;
+    std::error_code failure;
+    for (fs::directory_iterator at(root, failure), end; !failure && at != end; at.increment(failure)) entries.push_back(at->path());
+    if (failure) return system_error("cannot list", root, failure.value());
+    return entries;
+}
+
+/// The name of the step folder a link of ours points at; empty when there is none.
+std::string target_of(const Path& link) {
+    std::error_code missing;
+    return fs::read_symlink(link, missing).filename().string();
+}
+
+/// Removes a folder so that it never stands there half empty under its own name.
+Status discard(const Path& folder) {
+    const Path doomed = folder.parent_path() / fmt::format("{}gone-{}-{}", kTemporary, folder.filename().string(), ::getpid());
+    std::error_code failure;
+    fs::rename(folder, doomed, failure);
+    if (!failure) fs::remove_all(doomed, failure);
+    if (failure) return system_error("cannot remove", folder, failure.value());
+    return base::ok();
+}
+
+}  // namespace
+
+Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, CheckpointLimits limits) {
+    std::error_code failure;
+    fs::create_directories(checkpoints, failure);
+    if (failure) return system_error("cannot create", checkpoints, failure.value());
+    MILLRACE_LET(entries, entries_of(checkpoints));
+    for (const Path& entry : entries) {
+        if (!entry.filename().string().starts_with(kTemporary)) continue;
+        fs::remove_all(entry, failure);
+        if (failure) return system_error("cannot remove what an interrupted save left", entry, failure.value());
+    }
+    return CheckpointStore(checkpoints, limits);
+}
+
+Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best) {
+    const Error failed{fmt::format("the checkpoint of step {} was not saved; the checkpoints before it are untouched", checkpoint.step),
+                       root_.string()};
+    const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
+    std::error_code failure;
+    fs::remove_all(temporary, failure);
+    if (!failure) fs::create_directory(temporary, failure);
+    if (failure) return failed.because(system_error("cannot create", temporary, failure.value()));
+
+    const auto written = write_checkpoint_files(temporary, checkpoint);
+    if (!written.ok()) {
+        fs::remove_all(temporary, failure);
+        return failed.because(written.error());
+    }
+    SaveReport report;
+    report.bytes = *written;
+    const auto folder = free_folder(checkpoint.step);
+    if (folder.ok()) fs::rename(temporary, *folder, failure);
+    if (!folder.ok() || failure) {
+        const Error reason = folder.ok() ? system_error("cannot rename into place", *folder, failure.value()) : folder.error();
+        fs::remove_all(temporary, failure);
+        return failed.because(reason);
+    }
+    report.folder = *folder;
+    MILLRACE_TRY(sync_folder(root_));
+    // `best` first: whoever dies in between resumes from the older `last` and decides again.
+    if (is_best) MILLRACE_TRY(point(kBest, report.folder));
+    MILLRACE_TRY(point(kLast, report.folder));
+    MILLRACE_TRY(sync_folder(root_));
+    MILLRACE_TRY(collect(report));
+    return report;
+}
+
+Result<Path> CheckpointStore::free_folder(std::uint64_t step) const {
+    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    for (int attempt = 0;; ++attempt) {
+        const Path folder = root_ / (attempt == 0 ? fmt::format("step-{:08}", step) : fmt::format("step-{:08}.{}", step, attempt));
+        std::error_code ignored;
+        if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
+        if (used.contains(folder.filename().string())) continue;
+        // A save that died before its links moved, or the same step of a run before a resume: nobody points at it.
+        MILLRACE_TRY(discard(folder));
+        return folder;
+    }
+}
+
+Status CheckpointStore::point(const char* link, const Path& folder) const {
+    const Path temporary = root_ / fmt::format("{}{}-{}", kTemporary, link, ::getpid());
+    ::unlink(temporary.c_str());
+    if (::symlink(folder.filename().c_str(), temporary.c_str()) != 0) return system_error("cannot create the link", root_ / link, errno);
+    if (::rename(temporary.c_str(), (root_ / link).c_str()) != 0) {
+        const int reason = errno;
+        ::unlink(temporary.c_str());
+        return system_error("cannot move the link", root_ / link, reason);
+    }
+    return base::ok();
+}
+
+Status CheckpointStore::collect(SaveReport& report) const {
+    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    MILLRACE_LET(entries, entries_of(root_));
+    std::vector<StepFolder> steps;
+    for (const Path& entry : entries)
+        if (const auto step = step_of(entry.filename().string())) steps.push_back({entry, *step, bytes_in(entry)});
+    // Newest first; `last` leads even when a resumed run went back to an earlier step.
+    const std::string last = target_of(root_ / kLast);
+    std::ranges::sort(steps, [&](const StepFolder& a, const StepFolder& b) {
+        const bool a_last = a.path.filename() == last, b_last = b.path.filename() == last;
+        return a_last != b_last ? a_last : a.step != b.step ? a.step > b.step : a.path > b.path;
+    });
+    for (const StepFolder& step : steps) report.total_bytes += step.bytes;
+    for (std::size_t i = steps.size(); i-- > 0;) {
+        const StepFolder& step = steps[i];
+        if (used.contains(step.path.filename().string())) continue;
+        const bool over_bytes = limits_.keep_bytes > 0 && report.total_bytes > limits_.keep_bytes;
+        if (i < limits_.keep && !over_bytes) continue;
+        MILLRACE_TRY(discard(step.path));
+        report.total_bytes -= step.bytes;
+        ++report.removed;
+    }
+    return base::ok();
+}
+
+Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts) {
+    // The link is resolved once, so that all files come from one save; if a writer beside us retired that save meanwhile, the link
+    // has moved on and we follow it.
+    for (int attempt = 0;; ++attempt) {
+        std::error_code failure;
+        const Path resolved = fs::canonical(folder, failure);
+        if (failure) return system_error("no such checkpoint", folder, failure.value());
+        auto loaded = read_checkpoint_files(resolved, parts);
+        if (loaded.ok()) return loaded;
+        if (attempt == 3 || fs::canonical(folder, failure) == resolved)
+            return Error{"the checkpoint cannot be loaded", folder.string()}.because(loaded.error());
+    }
+}
+
+}  // namespace millrace::record

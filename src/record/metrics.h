@@ -1,0 +1,57 @@
+#pragma once
+// metrics.jsonl: one JSON object per line. A key that was not measured is left out; a value that is not finite is null.
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "record/append_stream.h"
+
+namespace millrace::record {
+
+using MetricValue = std::variant<std::int64_t, double, bool, std::string>;
+using Metric = std::pair<std::string, MetricValue>;
+
+/// A row in the order of its keys.
+struct MetricsRow {
+    std::vector<Metric> values;
+
+    [[nodiscard]] const MetricValue* find(std::string_view key) const;
+    /// The value as a number, integers included; null in the file is NaN here.
+    [[nodiscard]] std::optional<double> number(std::string_view key) const;
+};
+
+class MetricsWriter {
+public:
+    /// Opens or creates the stream and goes on at its end.
+    static Result<MetricsWriter> open(const Path& path);
+
+    /// Appends one row and hands it to the system, so that a reader beside us and a crash find it whole.
+    Status append(std::span<const Metric> row);
+    Status append(std::initializer_list<Metric> row) { return append(std::span(row.begin(), row.size())); }
+
+    [[nodiscard]] std::uint64_t offset() const { return stream_.offset(); }
+    Status truncate_to(std::uint64_t offset) { return stream_.truncate_to(offset); }
+    Status sync() { return stream_.sync(); }
+
+private:
+    explicit MetricsWriter(AppendStream stream) : stream_(std::move(stream)) {}
+    AppendStream stream_;
+    std::string line_;
+};
+
+struct MetricsLog {
+    std::vector<MetricsRow> rows;
+    std::size_t skipped = 0;  ///< lines that are torn or not a flat JSON object
+};
+
+/// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be opened.
+Result<MetricsLog> read_metrics(const Path& path);
+
+}  // namespace millrace::record

@@ -1,0 +1,176 @@
+#include "record/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+
+namespace millrace::record {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kCheckpoints = "checkpoints";
+constexpr const char* kLock = ".lock";
+constexpr int kFormat = 1;
+constexpr std::array kStatusNames{"running", "finished", "interrupted", "failed"};
+
+std::string now_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
+    const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
+    if (!recipe.is_object()) return Error{"the recipe is not a JSON object", place.string()};
+    nlohmann::ordered_json json{{"format", manifest.format},     {"millrace", manifest.millrace}, {"status", name_of(manifest.status)},
+                                {"command", manifest.command},   {"device", manifest.device},     {"versions", manifest.versions},
+                                {"started", manifest.started},   {"recipe", recipe}};
+    if (!manifest.ended.empty()) json["ended"] = manifest.ended;
+    if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
+    for (const Resumption& again : manifest.resumed) json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
+    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Status write_manifest(const Path& folder, const Manifest& manifest) {
+    MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
+    MILLRACE_TRY(write_atomically(folder / kManifest, text));
+    return base::ok();
+}
+
+Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
+    try {
+        const auto json = nlohmann::ordered_json::parse(text);
+        Manifest manifest;
+        manifest.format = json.at("format").get<int>();
+        if (manifest.format < 1 || manifest.format > kFormat)
+            return Error{fmt::format("has format {}; this version reads up to {}", manifest.format, kFormat), place.string()};
+        manifest.millrace = json.value("millrace", "");
+        manifest.command = json.value("command", std::vector<std::string>{});
+        manifest.device = json.value("device", "");
+        manifest.versions = json.value("versions", std::map<std::string, std::string>{});
+        manifest.started = json.value("started", "");
+        manifest.ended = json.value("ended", "");
+        manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
+        const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
+        if (status == kStatusNames.end()) return Error{fmt::format("has the unknown status {}", json["status"].dump()), place.string()};
+        manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
+        if (json.contains("exit_status")) manifest.exit_status = json["exit_status"].get<int>();
+        if (json.contains("resumed"))
+            for (const auto& again : json["resumed"])
+                manifest.resumed.push_back({again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
+        return manifest;
+    } catch (const nlohmann::json::exception&) {
+        return Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
+    }
+}
+
+/// What lies in the folder apart from our lock.
+Result<bool> holds_nothing(const Path& folder) {
+    std::error_code failure;
+    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+        if (at->path().filename() != kLock) return false;
+    if (failure) return system_error("cannot list", folder, failure.value());
+    return true;
+}
+
+Status remove_run(const Path& folder) {
+    // The manifest goes last: until then the folder is still recognised as a run.
+    for (const char* name : {kCheckpoints, kMetrics, kManifest}) {
+        std::error_code failure;
+        fs::remove_all(folder / name, failure);
+        if (failure) return system_error("cannot remove", folder / name, failure.value());
+    }
+    return base::ok();
+}
+
+Result<FileDescriptor> take_lock(const Path& folder) {
+    MILLRACE_LET(lock, open_file(folder / kLock, O_RDWR | O_CREAT));
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
+        return system_error("cannot lock", folder / kLock, errno);
+    }
+    return lock;
+}
+
+/// Decides, under the lock, whether `start` may go on in `folder`, and makes room for it. Gives the manifest to continue with.
+Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
+    std::error_code ignored;
+    const bool holds_run = fs::exists(folder / kManifest, ignored);
+    MILLRACE_LET(empty, holds_nothing(folder));
+    if (start == RunStart::kResume) {
+        if (!holds_run) return Error{"holds no run to resume: manifest.json is missing", folder.string()};
+        MILLRACE_LET(old, read_manifest(folder));
+        old.resumed.push_back({now_text(), fresh.command});
+        old.device = fresh.device;
+        old.versions = fresh.versions;
+        old.millrace = fresh.millrace;
+        old.status = RunStatus::kRunning;
+        old.exit_status.reset();
+        old.ended.clear();
+        return old;
+    }
+    if (holds_run && start == RunStart::kNew) {
+        const auto old = read_manifest(folder);
+        return Error{fmt::format("holds a run already ({}); resume it, overwrite it, or choose another --out",
+                                 old.ok() ? name_of(old->status) : "with an unreadable manifest"),
+                     folder.string()};
+    }
+    if (!holds_run && !empty) return Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
+    if (holds_run) MILLRACE_TRY(remove_run(folder));
+    return fresh;
+}
+
+}  // namespace
+
+std::string_view name_of(RunStatus status) { return kStatusNames[static_cast<std::size_t>(status)]; }
+
+Result<Manifest> read_manifest(const Path& folder) {
+    MILLRACE_LET(text, read_text(folder / kManifest));
+    return parse_manifest(text, folder / kManifest);
+}
+
+Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest) {
+    std::error_code failure;
+    if (start == RunStart::kResume && !fs::is_directory(folder, failure)) return Error{"no such run to resume", folder.string()};
+    fs::create_directories(folder, failure);
+    if (failure) return system_error("cannot create the run directory", folder, failure.value());
+    // Before the lock file: a folder of somebody else's is left as it was found.
+    if (!fs::exists(folder / kManifest, failure)) {
+        MILLRACE_LET(empty, holds_nothing(folder));
+        if (!empty) return prepare(folder, start, std::move(manifest)).error();
+    }
+    MILLRACE_LET(lock, take_lock(folder));
+    manifest.format = kFormat;
+    manifest.millrace = base::version();
+    manifest.started = now_text();
+    manifest.status = RunStatus::kRunning;
+    MILLRACE_LET(current, prepare(folder, start, std::move(manifest)));
+    MILLRACE_TRY(write_manifest(folder, current));
+    MILLRACE_LET(metrics, MetricsWriter::open(folder / kMetrics));
+    fs::create_directories(folder / kCheckpoints, failure);
+    if (failure) return system_error("cannot create", folder / kCheckpoints, failure.value());
+    return RunDirectory(folder, std::move(lock), std::move(current), std::move(metrics));
+}
+
+Status RunDirectory::finish(RunStatus status, int exit_status) {
+    const Status synced = metrics_.sync();
+    manifest_.status = status;
+    manifest_.exit_status = exit_status;
+    manifest_.ended = now_text();
+    MILLRACE_TRY(write_manifest(folder_, manifest_));
+    return synced;
+}
+
+bool is_being_written(const Path& folder) {
+    auto lock = open_file(folder / kLock, O_RDWR);
+    return lock.ok() && ::flock(lock->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+}  // namespace millrace::record

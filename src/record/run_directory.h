@@ -1,0 +1,78 @@
+#pragma once
+// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows, append-only), checkpoints/, and a lock so
+// that one run has one writer. `train` and `record` write the same format.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "record/file.h"
+#include "record/metrics.h"
+
+namespace millrace::record {
+
+enum class RunStatus { kRunning, kFinished, kInterrupted, kFailed };
+
+std::string_view name_of(RunStatus status);  ///< "running", "finished", "interrupted", "failed"
+
+/// One start of a run after its first.
+struct Resumption {
+    std::string time;
+    std::vector<std::string> command;
+};
+
+/// The content of manifest.json.
+struct Manifest {
+    int format = 1;
+    std::string millrace;                          ///< version; filled in on creation
+    std::vector<std::string> command;              ///< argv
+    std::string recipe = "{}";                     ///< a JSON object
+    std::string device;                            ///< "cpu", "cuda:0 NVIDIA H200"
+    std::map<std::string, std::string> versions;   ///< of what was used: compiler, CUDA, oneDNN
+    std::string started;                           ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
+    std::string ended;                             ///< empty while running
+    RunStatus status = RunStatus::kRunning;
+    std::optional<int> exit_status;
+    std::vector<Resumption> resumed;
+};
+
+/// Reads and checks `folder`/manifest.json.
+Result<Manifest> read_manifest(const Path& folder);
+
+enum class RunStart {
+    kNew,        ///< the folder is missing or empty
+    kOverwrite,  ///< an old run in it is removed first; anything that is not a run is still refused
+    kResume,     ///< the folder holds a run that goes on
+};
+
+class RunDirectory {
+public:
+    /// Opens `folder` for writing, takes its lock and writes the manifest with status `running`. On kResume the manifest of the run
+    /// stays and notes the new start; metrics and checkpoints stay until the caller truncates or replaces them.
+    static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest);
+
+    [[nodiscard]] const Path& path() const { return folder_; }
+    [[nodiscard]] Path checkpoints() const { return folder_ / "checkpoints"; }
+    [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+    [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
+
+    /// Flushes the metrics and records how the run ended. Without it (a crash) the manifest goes on saying `running`; that the
+    /// lock is free tells the reader otherwise.
+    Status finish(RunStatus status, int exit_status);
+
+private:
+    RunDirectory(Path folder, FileDescriptor lock, Manifest manifest, MetricsWriter metrics)
+        : folder_(std::move(folder)), lock_(std::move(lock)), manifest_(std::move(manifest)), metrics_(std::move(metrics)) {}
+
+    Path folder_;
+    FileDescriptor lock_;
+    Manifest manifest_;
+    MetricsWriter metrics_;
+};
+
+/// Whether some process holds the lock of the run in `folder` now.
+bool is_being_written(const Path& folder);
+
+}  // namespace millrace::record

@@ -1,0 +1,178 @@
+#include "record/file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "record/append_stream.h"
+#include "temporary_folder.h"
+
+namespace millrace::record {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::size_t files_in(const Path& folder) {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator{}));
+}
+
+/// Runs `body` in a child whose files cannot grow beyond `limit` bytes; true when it returned true.
+template <class Body>
+bool with_file_limit(rlim_t limit, Body body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::signal(SIGXFSZ, SIG_IGN);
+        const rlimit bound{limit, limit};
+        ::setrlimit(RLIMIT_FSIZE, &bound);
+        ::_exit(body() ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(Checksum, DoesNotDependOnTheCuts) {
+    std::vector<std::byte> bytes(1000);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i);
+    const std::uint64_t whole = checksum_of(bytes);
+    for (const std::size_t cut : {1u, 7u, 31u, 32u, 33u, 500u}) {
+        Checksum64 sum;
+        for (std::size_t at = 0; at < bytes.size(); at += cut) sum.update(Bytes(bytes).subspan(at, std::min(cut, bytes.size() - at)));
+        EXPECT_EQ(sum.value(), whole) << cut;
+    }
+}
+
+TEST(Checksum, SeesEveryByteAndTheLength) {
+    std::vector<std::byte> bytes(67);
+    const std::uint64_t whole = checksum_of(bytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = std::byte{1};
+        EXPECT_NE(checksum_of(bytes), whole) << i;
+        bytes[i] = std::byte{0};
+    }
+    bytes.push_back(std::byte{0});
+    EXPECT_NE(checksum_of(bytes), whole);
+    EXPECT_NE(checksum_of({}), whole);
+}
+
+TEST(WriteAtomically, ReplacesTheWholeFile) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(write_atomically(folder / "a", "a long first version").ok());
+    const auto written = write_atomically(folder / "a", "second");
+    ASSERT_TRUE(written.ok());
+    EXPECT_EQ(written->bytes, 6u);
+    EXPECT_EQ(written->checksum, checksum_of(bytes_of("second")));
+    EXPECT_EQ(*read_text(folder / "a"), "second");
+    EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(WriteAtomically, FullDiskLeavesTheOldFileAndSaysSo) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(write_atomically(folder / "a", "old").ok());
+    EXPECT_TRUE(with_file_limit(1000, [&] {
+        const std::string large(500'000, 'x');
+        const auto result = write_atomically(folder / "a", large);
+        return !result.ok() && result.error().exit_status == 2 && result.error().place == (folder / "a").string() &&
+               result.error().text().find("the old file is untouched") != std::string::npos &&
+               result.error().text().find("disk is full") != std::string::npos;
+    }));
+    EXPECT_EQ(*read_text(folder / "a"), "old");
+    EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(WriteAtomically, FailingCallbackLeavesNothing) {
+    const test::TemporaryFolder folder;
+    const auto result = write_atomically(folder / "a", [](FileWriter& writer) -> Status {
+        MILLRACE_TRY(writer.write(bytes_of("half")));
+        return Error{"changed my mind"};
+    });
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().text().find("changed my mind"), std::string::npos);
+    EXPECT_EQ(files_in(folder.path()), 0u);
+}
+
+TEST(WriteAtomically, MissingFolderIsAnError) { EXPECT_FALSE(write_atomically("/nowhere/at/all/a", "x").ok()); }
+
+TEST(FileWriter, FullDeviceIsAnErrorThatStays) {
+    auto full = open_file("/dev/full", O_WRONLY);
+    if (!full.ok()) GTEST_SKIP() << "no /dev/full here";
+    FileWriter writer(full->get(), "/dev/full");
+    EXPECT_TRUE(writer.write(bytes_of("fits the buffer")).ok());
+    const auto flushed = writer.flush();
+    ASSERT_FALSE(flushed.ok());
+    EXPECT_NE(flushed.error().text().find("disk is full"), std::string::npos);
+    EXPECT_FALSE(writer.write(bytes_of("more")).ok());
+    EXPECT_FALSE(writer.flush().ok());
+}
+
+TEST(FileWriter, LargeAndSmallWritesKeepTheirOrder) {
+    const test::TemporaryFolder folder;
+    std::string expected;
+    const auto result = write_atomically(folder / "a", [&](FileWriter& writer) -> Status {
+        for (const std::size_t size : {3u, 300'000u, 0u, 262'144u, 7u, 262'143u, 262'145u}) {
+            const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+            expected += piece;
+            MILLRACE_TRY(writer.write(bytes_of(piece)));
+        }
+        return base::ok();
+    });
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(*read_text(folder / "a"), expected);
+    EXPECT_EQ(result->checksum, checksum_of(bytes_of(expected)));
+}
+
+TEST(ReadFile, RefusesWhatIsTooLargeOrNoFile) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(write_atomically(folder / "a", "12345").ok());
+    EXPECT_FALSE(read_file(folder / "a", 4).ok());
+    EXPECT_TRUE(read_file(folder / "a", 5).ok());
+    EXPECT_FALSE(read_file(folder.path()).ok());
+    ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+    EXPECT_FALSE(read_file(folder / "pipe").ok());
+}
+
+TEST(AppendStream, GrowsAndTruncates) {
+    const test::TemporaryFolder folder;
+    auto stream = AppendStream::open(folder / "s");
+    ASSERT_TRUE(stream.ok());
+    ASSERT_TRUE(stream->append_line("one").ok());
+    const std::uint64_t after_one = stream->offset();
+    ASSERT_TRUE(stream->append_line("two").ok());
+    ASSERT_TRUE(stream->flush().ok());
+    EXPECT_EQ(*read_text(folder / "s"), "one\ntwo\n");
+    ASSERT_TRUE(stream->truncate_to(after_one).ok());
+    ASSERT_TRUE(stream->append_line("three").ok());
+    ASSERT_TRUE(stream->sync().ok());
+    EXPECT_EQ(*read_text(folder / "s"), "one\nthree\n");
+    EXPECT_FALSE(stream->truncate_to(11).ok());
+}
+
+TEST(AppendStream, TornLastLineDoesNotSwallowTheNext) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(write_atomically(folder / "s", "whole\nto").ok());
+    auto stream = AppendStream::open(folder / "s");
+    ASSERT_TRUE(stream.ok());
+    ASSERT_TRUE(stream->append_line("next").ok());
+    ASSERT_TRUE(stream->flush().ok());
+    EXPECT_EQ(*read_text(folder / "s"), "whole\nto\nnext\n");
+}
+
+TEST(AppendStream, FullDiskKeepsWholeLines) {
+    const test::TemporaryFolder folder;
+    EXPECT_TRUE(with_file_limit(100, [&] {
+        auto stream = AppendStream::open(folder / "s");
+        const std::string line(49, 'x');
+        if (!stream.ok() || !stream->append_line(line).ok() || !stream->flush().ok()) return false;
+        if (!stream->append_line(line + line).ok()) return false;
+        return !stream->flush().ok() && stream->offset() == 50 && stream->append_line(line).ok() && stream->flush().ok();
+    }));
+    EXPECT_EQ(read_text(folder / "s")->size(), 100u);
+}
+
+}  // namespace
+}  // namespace millrace::record
