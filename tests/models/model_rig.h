@@ -1,0 +1,147 @@
+#pragma once
+// Trains small models in tests: a source that is fed by hand, and a store, a model and its programs in one place.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "ops/backend.h"
+#include "optim/settings.h"
+#include "tape/program.h"
+#include "train/step_program.h"
+
+namespace millrace::testing {
+
+/// Gives every gather a buffer of its own that the test writes before the program runs; members share it.
+class FedSource final : public data::BatchSource {
+public:
+    struct Feed {
+        std::int32_t rows = 0;
+        tensor::View x, labels;
+        bool taken = false;
+    };
+    FedSource(std::int32_t features, std::int32_t classes, const std::vector<std::int32_t>& rows) : features_(features), classes_(classes) {
+        for (std::int32_t count : rows) feeds_.push_back({count, {}, {}, false});
+    }
+    [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
+    [[nodiscard]] std::int32_t features() const override { return features_; }
+    [[nodiscard]] std::int32_t classes() const override { return classes_; }
+    base::Status declare(tape::Store& store) override {
+        for (std::size_t i = 0; i < feeds_.size(); ++i) {
+            feeds_[i].x = store.add_data("x" + std::to_string(i), tensor::DType::f32, feeds_[i].rows, features_);
+            feeds_[i].labels = store.add_data("labels" + std::to_string(i), tensor::DType::i32, feeds_[i].rows, 1);
+        }
+        return base::ok();
+    }
+    base::Status upload(tape::Store&) override { return base::ok(); }
+    tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
+        builder.next_op_number();
+        auto feed = std::find_if(feeds_.begin(), feeds_.end(), [&](const Feed& f) { return !f.taken && f.rows == x.rows; });
+        MILLRACE_ASSERT(feed != feeds_.end(), "no feed of that many rows is left");
+        feed->taken = true;
+        auto for_all = [&](tensor::View shared) {
+            shared.k = builder.store().members();
+            return shared;
+        };
+        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        record.slots[ops::copy::in] = for_all(feed->x);
+        record.slots[ops::copy::out] = x;
+        builder.append(std::move(record));
+        return for_all(feed->labels);
+    }
+    void feed(tape::Store& store, std::size_t index, const std::vector<float>& x, const std::vector<std::int32_t>& labels) const {
+        ASSERT_EQ(static_cast<std::int64_t>(x.size()), feeds_.at(index).x.count());
+        ASSERT_EQ(static_cast<std::int64_t>(labels.size()), feeds_.at(index).labels.count());
+        store.write(feeds_[index].x, x.data(), x.size() * sizeof(float));
+        store.write(feeds_[index].labels, labels.data(), labels.size() * sizeof(std::int32_t));
+    }
+
+private:
+    std::int32_t features_, classes_;
+    std::vector<Feed> feeds_;
+};
+
+/// A model whose first build of each program leaves its logits where the program's memory plan cannot take them back.
+class WithKeptLogits final : public models::Model {
+public:
+    explicit WithKeptLogits(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
+    base::Status declare(tape::Store& store) override { return inner_->declare(store); }
+    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override {
+        inner_->build(builder, source, part, rows);
+        logits_ = inner_->logits();
+        tensor::View copy = builder.buffer(1, rows, logits_.view.cols, builder.stat(), tape::Role::scratch, "kept logits");
+        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept logits"};
+        record.slots[ops::copy::in] = logits_.view;
+        record.slots[ops::copy::out] = copy;
+        builder.append(std::move(record));
+        kept.push_back(copy);
+    }
+    std::vector<tensor::View> kept;  ///< by build, [K,1,rows,classes]
+
+private:
+    std::unique_ptr<models::Model> inner_;
+};
+
+struct Rig {
+    ops::DeviceKind device = ops::DeviceKind::ref;
+    tape::Precision precision = tape::Precision::f64;
+    int members = 1;
+    bool deterministic = true;
+    std::unique_ptr<ops::Backend> backend;
+    std::unique_ptr<tape::Store> store;
+    std::unique_ptr<tape::Arena> arena;
+    optim::OptimizerSettings settings;
+
+    /// Declares and allocates; the caller then builds programs, calls arena->allocate() and prepare().
+    base::Status start(models::Model& model, data::BatchSource& source, const std::vector<std::uint64_t>& seeds) {
+        MILLRACE_TRY(optim::validate(settings, members));
+        ops::BackendOptions backend_options;
+        backend_options.deterministic = deterministic;
+        MILLRACE_LET(made, ops::make_backend(device, backend_options));
+        backend = std::move(made);
+        tape::StoreOptions options;
+        options.members = members;
+        options.precision = precision;
+        options.ring_capacity = 16;
+        optim::request_moments(settings, options);
+        store = std::make_unique<tape::Store>(*backend, options);
+        MILLRACE_TRY(model.declare(*store));
+        MILLRACE_TRY(source.declare(*store));
+        MILLRACE_TRY(store->allocate());
+        store->initialize(seeds);
+        MILLRACE_TRY(source.upload(*store));
+        auto states = store->read_states();
+        optim::apply(settings, states);
+        store->write_states(states);
+        arena = std::make_unique<tape::Arena>(*backend);
+        return base::ok();
+    }
+};
+
+/// Why tests cannot run on a device here; empty when they can.
+inline std::string missing(ops::DeviceKind device) {
+    if (device == ops::DeviceKind::cuda) {
+        auto gpu = ops::cuda_available();
+        return gpu.ok() ? "" : gpu.error().text();
+    }
+    auto backend = ops::make_backend(device, {});
+    return backend.ok() ? "" : backend.error().text();
+}
+
+/// ||a - b|| / max(||b||, tiny).
+inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < b.size(); ++i) {
+        difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+        norm += double{b[i]} * b[i];
+    }
+    return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-12);
+}
+
+}  // namespace millrace::testing

@@ -1,0 +1,249 @@
+// Trains the golden models ten steps and compares with what PyTorch gave (tests/goldens/README.md).
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "models/baselines/baseline.h"
+#include "models/collective/collective.h"
+#include "models/model_rig.h"
+#include "record/safetensors.h"
+
+namespace millrace::models {
+namespace {
+
+using testing::FedSource;
+using testing::Rig;
+using testing::WithKeptLogits;
+using nlohmann::json;
+
+struct Tolerances {
+    double logits, loss, gradients, weights;
+};
+
+struct Where {
+    const char* name;
+    ops::DeviceKind device;
+    tape::Precision precision;
+    Tolerances within;
+};
+
+class Golden {
+public:
+    explicit Golden(const std::string& name)
+        : file_(record::SafetensorsFile::open(std::string(MILLRACE_TEST_DATA) + "/../goldens/" + name + ".safetensors").value()) {}
+
+    [[nodiscard]] bool has(const std::string& name) const { return file_.find(name) != nullptr; }
+    [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }
+    [[nodiscard]] std::vector<float> floats(const std::string& name) const { return copied<float>(name); }
+    [[nodiscard]] std::vector<std::int32_t> integers(const std::string& name) const { return copied<std::int32_t>(name); }
+    [[nodiscard]] json meta(const std::string& key) const { return json::parse(file_.metadata().at(key)); }
+    [[nodiscard]] std::set<std::string> names(const std::string& key) const { return meta(key).get<std::set<std::string>>(); }
+
+private:
+    template <class T>
+    std::vector<T> copied(const std::string& name) const {
+        const record::TensorView* tensor = file_.find(name);
+        EXPECT_NE(tensor, nullptr) << name;
+        if (tensor == nullptr) return {};
+        std::vector<T> values(tensor->bytes / sizeof(T));
+        std::memcpy(values.data(), tensor->data, tensor->bytes);
+        return values;
+    }
+    record::SafetensorsFile file_;
+};
+
+template <class T>
+std::vector<T> slice(const std::vector<T>& all, std::size_t index, std::size_t width) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index * width);
+    return {begin, begin + static_cast<std::ptrdiff_t>(width)};
+}
+
+MemberShape member_shape(const json& widths) {
+    MemberShape shape{widths.get<std::vector<std::int32_t>>(), 0};
+    shape.output = shape.hidden.back();
+    shape.hidden.pop_back();
+    return shape;
+}
+
+std::unique_ptr<Model> model_of(const Golden& golden) {
+    const json given = golden.meta("model");
+    if (given.contains("baseline")) {
+        BaselineConfig config;
+        config.widths = given["baseline"].get<std::vector<std::int32_t>>();
+        config.residual = given["residual"];
+        config.features = given["inputs"];
+        config.classes = given["classes"];
+        config.dropout = 0;
+        return std::make_unique<Baseline>(config);
+    }
+    CollectiveConfig config;
+    config.revision = given["revision"] == "r2" ? Revision::r2 : Revision::r1;
+    config.features = given["inputs"];
+    config.classes = given["classes"];
+    config.experts = given["experts"];
+    config.analysts = given["analysts"];
+    config.expert = member_shape(given["expert"]);
+    config.analyst = member_shape(given["analyst"]);
+    config.code = given.value("code", 0);
+    config.member_dropout = config.encoder_dropout = config.head_dropout = 0;
+    if (const json terms = golden.meta("diversity"); !terms.is_null()) {
+        config.diversity_experts = config.diversity_analysts = true;
+        config.diversity_weight = terms["weight"];
+        config.diversity_temperature = terms["temperature"];
+    }
+    return std::make_unique<Collective>(config);
+}
+
+optim::OptimizerSettings settings_of(const Golden& golden) {
+    const json given = golden.meta("optimizer");
+    optim::OptimizerSettings settings;
+    const std::string kind = given["kind"];
+    settings.kind = kind == "sgd" ? ops::OptimizerKind::sgd : kind == "adamw" ? ops::OptimizerKind::adamw : ops::OptimizerKind::adam;
+    settings.lr = {given["lr"].get<double>()};
+    settings.weight_decay = {given["weight_decay"].get<double>()};
+    settings.momentum = given.value("momentum", 0.9);
+    settings.clip_norm = golden.meta("clip").get<double>();
+    settings.accumulation = golden.meta("accumulate").get<std::int32_t>();
+    return settings;
+}
+
+class Parity : public ::testing::TestWithParam<std::tuple<Where, std::string>> {
+protected:
+    void SetUp() override {
+        if (const std::string why = testing::missing(where().device); !why.empty()) GTEST_SKIP() << why;
+    }
+    [[nodiscard]] const Where& where() const { return std::get<0>(GetParam()); }
+
+    /// Calls f(id, group, name) for every tensor of the model.
+    template <class F>
+    void for_each_tensor(F f) {
+        const auto& parameters = rig_.store->parameters();
+        for (std::size_t id = 0; id < parameters.size(); ++id)
+            for (int group = 0; group < parameters[id].groups; ++group)
+                f(static_cast<tape::ParameterId>(id), group, parameters[id].names[static_cast<std::size_t>(group)]);
+    }
+    void load(const std::string& prefix) {
+        for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
+            rig_.store->write_parameter(id, group, 0, golden_.floats(prefix + "." + name));
+        });
+        rig_.store->refresh_copies();
+    }
+    void compare_weights(const std::string& prefix, const std::set<std::string>& exempt) {
+        for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
+            if (exempt.contains(name)) return;
+            const double distance = testing::relative_distance(rig_.store->read_parameter(id, group, 0), golden_.floats(prefix + "." + name));
+            EXPECT_LE(distance, where().within.weights) << prefix << "." << name;
+        });
+    }
+    void compare_gradients(const std::set<std::string>& exempt) {
+        const bool accumulated = rig_.settings.accumulation > 1;  // then the update zeroes them; Adam's first moment holds a tenth
+        for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
+            if (exempt.contains(name) || rig_.store->parameters()[static_cast<std::size_t>(id)].running) return;
+            auto found = rig_.store->read_parameter(id, group, 0, accumulated ? tape::Store::Arena::first_moment : tape::Store::Arena::gradient);
+            if (accumulated)
+                for (float& value : found) value *= 10;
+            EXPECT_LE(testing::relative_distance(found, golden_.floats("grad." + name)), where().within.gradients) << name;
+        });
+    }
+    void compare_logits(const std::vector<double>& found, const std::string& name) {
+        const std::vector<float> wanted = golden_.floats(name);
+        ASSERT_EQ(found.size(), wanted.size());
+        double worst = 0;
+        for (std::size_t i = 0; i < wanted.size(); ++i) worst = std::max(worst, std::abs(found[i] - wanted[i]));
+        EXPECT_LE(worst, where().within.logits) << name;
+    }
+
+    Golden golden_{std::get<1>(GetParam())};
+    Rig rig_;
+};
+
+TEST_P(Parity, TenStepsGiveTheReferencesNumbers) {
+    rig_.device = where().device;
+    rig_.precision = where().precision;
+    rig_.settings = settings_of(golden_);
+    const json shape = golden_.meta("model");
+    const std::int32_t features = shape["inputs"], classes = shape["classes"], micros = rig_.settings.accumulation;
+    const auto rows = static_cast<std::int32_t>(golden_.shape("x")[1]);
+    const bool has_tail = golden_.has("tail.x");
+    const std::int32_t tail = has_tail ? static_cast<std::int32_t>(golden_.shape("tail.x")[0]) : 0;
+    std::vector<std::int32_t> feeds(static_cast<std::size_t>(micros), rows);
+    const std::size_t tail_feed = feeds.size(), eval_feed = tail_feed + 1;
+    feeds.push_back(tail > 0 ? tail : 3);
+    feeds.push_back(7);
+    FedSource source(features, classes, feeds);
+    WithKeptLogits model(model_of(golden_));
+    auto started = rig_.start(model, source, {1});
+    ASSERT_TRUE(started.ok()) << started.error().text();
+    EXPECT_EQ(rig_.store->trainable_count(), golden_.meta("parameters").get<std::int64_t>());
+
+    // Two micro-batches have different data, so each has its own section here; repetition is tested elsewhere.
+    const train::StepRows step_rows = micros == 1 ? train::StepRows{rows, 1, 0} : train::StepRows{rows, 1, rows};
+    tape::Program step("step", *rig_.store, train::build_training_step(*rig_.store, model, source, rig_.settings, step_rows), *rig_.arena);
+    tape::Program last("last", *rig_.store,
+                       train::build_training_step(*rig_.store, model, source, rig_.settings, {feeds[tail_feed], 1, 0}), *rig_.arena);
+    const std::size_t eval_build = model.kept.size();
+    tape::Program eval("eval", *rig_.store, train::build_evaluation(*rig_.store, model, source, data::Part::test, 7), *rig_.arena);
+    ASSERT_TRUE(rig_.arena->allocate().ok());
+    for (tape::Program* program : {&step, &last, &eval}) {
+        auto prepared = program->prepare();
+        ASSERT_TRUE(prepared.ok()) << prepared.error().text();
+    }
+
+    load("init");
+    const std::vector<float> x = golden_.floats("x"), losses = golden_.floats("loss");
+    const std::vector<std::int32_t> labels = golden_.integers("labels");
+    const std::set<std::string> zero = golden_.names("zero_gradient");
+    std::set<std::string> drifting = golden_.names("drifting");
+    drifting.insert(zero.begin(), zero.end());
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+        const bool is_tail = has_tail && s + 1 == losses.size();
+        if (is_tail) {
+            source.feed(*rig_.store, tail_feed, golden_.floats("tail.x"), golden_.integers("tail.labels"));
+        } else {
+            for (std::size_t m = 0; m < static_cast<std::size_t>(micros); ++m) {
+                const std::size_t batch = s * static_cast<std::size_t>(micros) + m;
+                source.feed(*rig_.store, m, slice(x, batch, static_cast<std::size_t>(rows * features)),
+                            slice(labels, batch, static_cast<std::size_t>(rows)));
+            }
+        }
+        (is_tail ? last : step).run();
+        const ops::MemberState state = rig_.store->read_states()[0];
+        EXPECT_NEAR(state.loss / state.rows + state.penalty, losses[s], where().within.loss) << "step " << s;
+        EXPECT_EQ(state.applied, s + 1);
+        if (golden_.has("grad_norm")) {
+            const float norm = golden_.floats("grad_norm")[s];
+            EXPECT_NEAR(state.grad_norm, norm, where().within.gradients * 10 * norm) << "step " << s;
+        }
+        if (s == 0) {
+            if (micros == 1) compare_logits(step.read(model.kept[0]), "logits");
+            compare_gradients(zero);
+            compare_weights("after1", zero);
+        }
+    }
+    compare_weights("after10", drifting);
+
+    load("after10");
+    source.feed(*rig_.store, eval_feed, golden_.floats("eval.x"), std::vector<std::int32_t>(7, 0));
+    eval.run();
+    compare_logits(eval.read(model.kept[eval_build]), "eval.logits");
+}
+
+const Where kRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, {1e-5, 1e-5, 1e-4, 1e-3}};
+const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, {1e-5, 1e-5, 1e-4, 1e-3}};
+const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, {1e-4, 1e-4, 1e-3, 1e-3}};
+const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, {0.2, 0.05, 0.2, 0.05}};
+
+INSTANTIATE_TEST_SUITE_P(Goldens, Parity,
+                         ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+                                            ::testing::Values("collective_r1_adam", "collective_r2_adam", "collective_r1_batch5",
+                                                              "collective_r1_tail5", "collective_r1_adamw", "collective_r1_adam_decay",
+                                                              "collective_r1_sgd", "collective_r1_clip", "collective_r1_accumulate2",
+                                                              "collective_r2_diversity", "shallow_adam", "resnet_adam")),
+                         [](const auto& param) { return std::string(std::get<0>(param.param).name) + "_" + std::get<1>(param.param); });
+
+}  // namespace
+}  // namespace millrace::models
