@@ -1,0 +1,271 @@
+// Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by simd_*.cpp inside
+// namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would be shared between files
+// compiled for different instruction sets.
+
+namespace {
+
+constexpr int kSumRows = 64;     ///< rows summed in one chain before they join the total: bounds the rounding error of long batches
+constexpr int kRandomLanes = 16; ///< Philox blocks computed side by side
+
+/// Philox4x32-10 of the counters {block[i], op, step, micro}: out[4 * i + j] is word j of block i. n a multiple of kRandomLanes.
+void random_words(const RandomKey& key, const std::uint32_t* block, int n, std::uint32_t* out) {
+    for (int at = 0; at < n; at += kRandomLanes) {
+        std::uint32_t c0[kRandomLanes], c1[kRandomLanes], c2[kRandomLanes], c3[kRandomLanes];
+        for (int i = 0; i < kRandomLanes; ++i) {
+            c0[i] = block[at + i];
+            c1[i] = key.op;
+            c2[i] = key.step;
+            c3[i] = key.micro;
+        }
+        std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
+        for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+            for (int i = 0; i < kRandomLanes; ++i) {
+                const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * c0[i];
+                const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * c2[i];
+                c0[i] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[i] ^ k0;
+                c2[i] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[i] ^ k1;
+                c1[i] = static_cast<std::uint32_t>(product1);
+                c3[i] = static_cast<std::uint32_t>(product0);
+            }
+        }
+        for (int i = 0; i < kRandomLanes; ++i) {
+            out[4 * (at + i)] = c0[i];
+            out[4 * (at + i) + 1] = c1[i];
+            out[4 * (at + i) + 2] = c2[i];
+            out[4 * (at + i) + 3] = c3[i];
+        }
+    }
+}
+
+/// Random words for some rows of a block of columns at a time.
+struct RowWords {
+    static constexpr int kBlocks = 256;  ///< a multiple of kRandomLanes, more than one row needs
+    std::uint32_t words[4 * kBlocks];
+    int rows_left = 0;
+    const std::uint32_t* next_words = nullptr;
+    int blocks_per_row = 0;
+
+    /// The words of one row of `cols` elements whose first has the number `element`.
+    const std::uint32_t* row(const RandomKey& key, std::uint64_t element, std::uint64_t stride, int cols, int rows_to_come) {
+        if (rows_left == 0) refill(key, element, stride, cols, rows_to_come);
+        --rows_left;
+        const std::uint32_t* at = next_words + (element & 3);
+        next_words += 4 * blocks_per_row;
+        return at;
+    }
+
+private:
+    void refill(const RandomKey& key, std::uint64_t element, std::uint64_t stride, int cols, int rows_to_come) {
+        blocks_per_row = ((element | stride) & 3) == 0 ? (cols + 3) / 4 : (cols + 6) / 4;
+        rows_left = kBlocks / blocks_per_row < rows_to_come ? kBlocks / blocks_per_row : rows_to_come;
+        std::uint32_t block[kBlocks];
+        int n = 0;
+        for (int r = 0; r < rows_left; ++r) {
+            const std::uint32_t first = static_cast<std::uint32_t>((element + static_cast<std::uint64_t>(r) * stride) >> 2);
+            for (int i = 0; i < blocks_per_row; ++i) block[n++] = first + static_cast<std::uint32_t>(i);
+        }
+        while (n % kRandomLanes != 0) block[n++] = 0;
+        random_words(key, block, n, words);
+        next_words = words;
+    }
+};
+
+constexpr std::uint8_t kNone = 0, kRelu = 1, kGelu = 2, kTanh = 3;
+
+inline float activate(std::uint8_t kind, float u) {
+    if (kind == kGelu) return 0.5f * u * (1.0f + __builtin_erff(u * 0.70710678f));
+    if (kind == kTanh) return __builtin_tanhf(u);
+    return 1.0f / (1.0f + __builtin_expf(-u));
+}
+
+inline float slope(std::uint8_t kind, float u) {
+    if (kind == kGelu)
+        return 0.5f * (1.0f + __builtin_erff(u * 0.70710678f)) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
+    if (kind == kTanh) {
+        const float t = __builtin_tanhf(u);
+        return 1.0f - t * t;
+    }
+    const float s = 1.0f / (1.0f + __builtin_expf(-u));
+    return s * (1.0f - s);
+}
+
+void column_sums(int rows, int cols, const float* x, std::int64_t stride, float* sums) {
+    for (int c = 0; c < cols; ++c) sums[c] = 0;
+    for (int begin = 0; begin < rows; begin += kSumRows) {
+        const int end = begin + kSumRows < rows ? begin + kSumRows : rows;
+        float part[kMaxColumns] = {};
+        for (int r = begin; r < end; ++r, x += stride) {
+            for (int c = 0; c < cols; ++c) part[c] += x[c];
+        }
+        for (int c = 0; c < cols; ++c) sums[c] += part[c];
+    }
+}
+
+void column_squares(int rows, int cols, const float* x, std::int64_t stride, const float* __restrict mean, float* __restrict sums) {
+    for (int c = 0; c < cols; ++c) sums[c] = 0;
+    for (int begin = 0; begin < rows; begin += kSumRows) {
+        const int end = begin + kSumRows < rows ? begin + kSumRows : rows;
+        float part[kMaxColumns] = {};
+        for (int r = begin; r < end; ++r, x += stride) {
+            for (int c = 0; c < cols; ++c) part[c] += (x[c] - mean[c]) * (x[c] - mean[c]);
+        }
+        for (int c = 0; c < cols; ++c) sums[c] += part[c];
+    }
+}
+
+void column_pass(const ColumnPass& p) {
+    RowWords random;
+    const int cols = p.cols;
+    float u[kMaxColumns];
+    for (int r = 0; r < p.rows; ++r) {
+        const float* x = p.x + r * p.x_stride;
+        float* saved = p.saved != nullptr ? p.saved + r * p.saved_stride : nullptr;
+        float* y = p.y + r * p.y_stride;
+        if (p.scale != nullptr) {
+            for (int c = 0; c < cols; ++c) u[c] = (x[c] - p.shift[c]) * p.scale[c];
+        } else if (p.shift != nullptr) {
+            for (int c = 0; c < cols; ++c) u[c] = x[c] + p.shift[c];
+        } else {
+            for (int c = 0; c < cols; ++c) u[c] = x[c];
+        }
+        if (saved != nullptr && p.keep_normalized) {
+            for (int c = 0; c < cols; ++c) saved[c] = u[c];
+        }
+        if (p.gamma != nullptr) {
+            for (int c = 0; c < cols; ++c) u[c] = p.gamma[c] * u[c] + p.beta[c];
+        }
+        if (saved != nullptr && !p.keep_normalized) {
+            for (int c = 0; c < cols; ++c) saved[c] = u[c];
+        }
+        if (p.activation == kRelu) {
+            for (int c = 0; c < cols; ++c) u[c] = u[c] < 0 ? 0 : u[c];  // keeps NaN
+        } else if (p.activation != kNone) {
+            for (int c = 0; c < cols; ++c) u[c] = activate(p.activation, u[c]);
+        }
+        if (p.threshold != 0) {
+            const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
+            const std::uint32_t* words = random.row(p.random, element, p.element_stride, cols, p.rows - r);
+            for (int c = 0; c < cols; ++c) y[c] = words[c] >= p.threshold ? u[c] * p.dropout_scale : 0.0f;
+        } else {
+            for (int c = 0; c < cols; ++c) y[c] = u[c];
+        }
+    }
+}
+
+/// du of one row into d[]: dy back through dropout and activation. u: the activation's input.
+inline void row_backward(const ColumnBackward& p, const float* dy, const float* u, const std::uint32_t* words, float* d) {
+    const int cols = p.cols;
+    if (words != nullptr) {
+        for (int c = 0; c < cols; ++c) d[c] = words[c] >= p.threshold ? dy[c] * p.dropout_scale : 0.0f;
+    } else {
+        for (int c = 0; c < cols; ++c) d[c] = dy[c];
+    }
+    if (p.activation == kRelu) {
+        for (int c = 0; c < cols; ++c) d[c] = u[c] > 0 ? d[c] : 0.0f;
+    } else if (p.activation != kNone) {
+        for (int c = 0; c < cols; ++c) d[c] *= slope(p.activation, u[c]);
+    }
+}
+
+void column_backward(const ColumnBackward& p) {
+    RowWords random;
+    const int cols = p.cols;
+    float u[kMaxColumns], d[kMaxColumns];
+    for (int c = 0; c < cols; ++c) {
+        p.sum[c] = 0;
+        if (p.sum_saved != nullptr) p.sum_saved[c] = 0;
+    }
+    for (int begin = 0; begin < p.rows; begin += kSumRows) {
+        const int end = begin + kSumRows < p.rows ? begin + kSumRows : p.rows;
+        float part[kMaxColumns] = {}, part_saved[kMaxColumns] = {};
+        for (int r = begin; r < end; ++r) {
+            const float* saved = p.saved != nullptr ? p.saved + r * p.saved_stride : nullptr;
+            const float* input = saved;
+            if (p.gamma != nullptr && saved != nullptr) {
+                for (int c = 0; c < cols; ++c) u[c] = p.gamma[c] * saved[c] + p.beta[c];
+                input = u;
+            }
+            const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
+            const std::uint32_t* words =
+                p.threshold != 0 ? random.row(p.random, element, p.element_stride, cols, p.rows - r) : nullptr;
+            row_backward(p, p.dy + r * p.dy_stride, input, words, d);
+            float* du = p.du + r * p.du_stride;
+            for (int c = 0; c < cols; ++c) {
+                du[c] = d[c];
+                part[c] += d[c];
+            }
+            if (p.sum_saved != nullptr) {
+                for (int c = 0; c < cols; ++c) part_saved[c] += d[c] * saved[c];
+            }
+        }
+        for (int c = 0; c < cols; ++c) p.sum[c] += part[c];
+        if (p.sum_saved != nullptr) {
+            for (int c = 0; c < cols; ++c) p.sum_saved[c] += part_saved[c];
+        }
+    }
+}
+
+void column_norm_backward(int rows, int cols, const float* v, std::int64_t v_stride, const float* __restrict factor,
+                          const float* __restrict mean_du, const float* __restrict mean_du_v, float* dz, std::int64_t dz_stride) {
+    for (int r = 0; r < rows; ++r, v += v_stride, dz += dz_stride) {
+        const float* __restrict vr = v;
+        float* __restrict d = dz;
+        for (int c = 0; c < cols; ++c) d[c] = factor[c] * (d[c] - mean_du[c] - vr[c] * mean_du_v[c]);
+    }
+}
+
+void adam(std::int64_t n, const AdamStep& step, float* __restrict p, float* __restrict g, float* __restrict m, float* __restrict v,
+          bool zero) {
+    const AdamStep s = step;
+    const float one_minus_beta1 = 1.0f - s.beta1, one_minus_beta2 = 1.0f - s.beta2, root = 1.0f / s.root_bias2;
+    for (std::int64_t i = 0; i < n; ++i) {
+        const float grad = g[i] * s.clip + s.l2 * p[i];
+        const float first = s.beta1 * m[i] + one_minus_beta1 * grad;
+        const float second = s.beta2 * v[i] + one_minus_beta2 * (grad * grad);
+        m[i] = first;
+        v[i] = second;
+        p[i] = p[i] - s.decay * p[i] - s.rate * (first / (__builtin_sqrtf(second) * root + s.epsilon));
+    }
+    if (zero) {
+        for (std::int64_t i = 0; i < n; ++i) g[i] = 0;
+    }
+}
+
+void sgd(std::int64_t n, const SgdStep& step, float* __restrict p, float* __restrict g, float* __restrict m, bool zero) {
+    const SgdStep s = step;
+    if (m == nullptr) {
+        for (std::int64_t i = 0; i < n; ++i) p[i] -= s.rate * (g[i] * s.clip + s.l2 * p[i]);
+    } else if (s.first) {
+        for (std::int64_t i = 0; i < n; ++i) {
+            m[i] = g[i] * s.clip + s.l2 * p[i];
+            p[i] -= s.rate * m[i];
+        }
+    } else {
+        for (std::int64_t i = 0; i < n; ++i) {
+            m[i] = s.momentum * m[i] + (g[i] * s.clip + s.l2 * p[i]);
+            p[i] -= s.rate * m[i];
+        }
+    }
+    if (zero) {
+        for (std::int64_t i = 0; i < n; ++i) g[i] = 0;
+    }
+}
+
+double sum_of_squares(std::int64_t n, const float* x) {
+    constexpr int kLanes = 16;  // a fixed number of chains, so that the sum does not depend on the vector width
+    double lane[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        for (int j = 0; j < kLanes; ++j) lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+    }
+    for (int j = 0; i < n; ++i, ++j) lane[j] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    double sum = 0;
+    for (double part : lane) sum += part;
+    return sum;
+}
+
+void pixels(std::int64_t n, const std::uint8_t* __restrict in, float scale, float shift, float* __restrict out) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(in[i]) * scale + shift;
+}
+
+}  // namespace

@@ -1,0 +1,163 @@
+#include "ops/cpu/gemm.h"
+
+#include <algorithm>
+
+namespace millrace::ops::cpu {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kChunkRows = 128;  ///< rows of a batch whose transposed block is kept at once
+
+int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+/// Columns per block come in whole tiles and, where the tile allows, whole cache lines.
+int column_unit(const SimdKernels& simd) { return 16 % simd.mr == 0 ? 16 : 2 * simd.mr; }
+
+}  // namespace
+
+ForwardProduct::ForwardProduct(Context& context, const Operand& x, const Operand& w, bool rows_may_split)
+    : context_(context), x_(x), w_(w) {
+    const SimdKernels& simd = context.simd;
+    const int batches = x.k * w.g, threads = context.pool.threads();
+    parallel_ = threads > 1 && std::int64_t{batches} * x.rows * x.cols * w.rows >= kParallelProducts;
+    const int unit = column_unit(simd), longest = kMaxColumns / unit * unit;
+    const int wanted = parallel_ ? (4 * threads + batches - 1) / batches : 1;
+    columns_ = Blocks(w.rows, unit, wanted, longest);
+    const int row_parts = rows_may_split && parallel_ ? wanted / std::max(1, columns_.count) : 1;
+    rows_ = Blocks(x.rows, round_up(32, simd.nr), row_parts);
+    packed_members_ = x.stride_k == 0 ? 1 : x.k;
+    packed_groups_ = x.stride_g == 0 ? 1 : x.g;
+    panels_ = (x.rows + simd.nr - 1) / simd.nr;
+    context.scratch.reserve_shared(static_cast<std::size_t>(packed_members_) * packed_groups_ * panels_ * simd.nr * x.cols);
+    context.scratch.reserve_worker(static_cast<std::size_t>(round_up(columns_.block, simd.mr)) * (kChunkRows + simd.nr));
+}
+
+const float* ForwardProduct::panel(int member, int group, int panel_index, int depth) const {
+    const std::int64_t matrix = std::int64_t{member % packed_members_} * packed_groups_ + group % packed_groups_;
+    return context_.scratch.shared() + ((matrix * panels_ + panel_index) * x_.cols + depth) * context_.simd.nr;
+}
+
+void ForwardProduct::pack() const noexcept {
+    const int nr = context_.simd.nr;
+    const int tasks = packed_members_ * packed_groups_ * panels_;
+    const bool parallel = parallel_ && x_.count() >= kParallelElements;
+    context_.pool.for_each_if(parallel, tasks, [&](int task, int) {
+        const int p = task % panels_, group = task / panels_ % packed_groups_, member = task / panels_ / packed_groups_;
+        const int rows = std::min(nr, x_.rows - p * nr);
+        context_.simd.pack_transposed(x_.cols, x_.at<float>(member, group, std::int64_t{p} * nr), x_.stride_row, rows, nr,
+                                      const_cast<float*>(panel(member, group, p, 0)));
+    });
+}
+
+ForwardProduct::Block ForwardProduct::block(int index) const {
+    const int c = index % columns_.count, r = index / columns_.count % rows_.count;
+    const int batch = index / columns_.count / rows_.count;
+    return Block{batch / w_.g, batch % w_.g, rows_.begin(r), rows_.end(r) - rows_.begin(r), columns_.begin(c),
+                 columns_.end(c) - columns_.begin(c)};
+}
+
+// Rows of w are read where they lie and x is packed, because w is used once per batch and x once per output: the tile computes y^T.
+void ForwardProduct::run(const Block& block, float* c, std::int64_t ldc, int worker) const noexcept {
+    const SimdKernels& simd = context_.simd;
+    const int depth = x_.cols;
+    float* transposed = context_.scratch.worker(worker);
+    for (int chunk = 0; chunk < block.rows; chunk += kChunkRows) {
+        const int rows = std::min(kChunkRows, block.rows - chunk);
+        const std::int64_t ld = round_up(rows, simd.nr);
+        int k = 0;
+        do {
+            const int kc = std::min(kDepth, depth - k);
+            for (int row = 0; row < rows; row += simd.nr) {
+                const float* x = panel(block.member, block.group, (block.row + chunk + row) / simd.nr, k);
+                for (int col = 0; col < block.cols; col += simd.mr) {
+                    const float* w = w_.at<float>(block.member, block.group, block.col + col) + k;
+                    simd.tile_rows(kc, w, w_.stride_row, std::min(simd.mr, block.cols - col), x, transposed + col * ld + row, ld, k > 0);
+                }
+            }
+            k += kDepth;
+        } while (k < depth);
+        simd.transpose(block.cols, rows, transposed, ld, c + chunk * ldc, ldc);
+    }
+}
+
+GradProduct::GradProduct(Context& context, const Operand& a, const Operand& b, const Operand& c, bool transposed, bool accumulate)
+    : context_(context), a_(a), b_(b), c_(c), transposed_(transposed), accumulate_(accumulate), depth_(b.rows) {
+    const SimdKernels& simd = context.simd;
+    const int batches = c.k * c.g, threads = context.pool.threads();
+    parallel_ = threads > 1 && std::int64_t{batches} * c.rows * c.cols * depth_ >= kParallelProducts;
+    const int wanted = parallel_ ? (4 * threads + batches - 1) / batches : 1;
+    columns_ = Blocks(c.cols, simd.nr, wanted);
+    rows_ = Blocks(c.rows, round_up(16, simd.mr), parallel_ ? wanted / std::max(1, columns_.count) : 1);
+    if (transposed) {
+        a_panel_floats_ = std::int64_t{round_up(c.rows, simd.mr)} * depth_;
+        context.scratch.reserve_shared(static_cast<std::size_t>(batches * a_panel_floats_));
+    }
+    context.scratch.reserve_worker(static_cast<std::size_t>(std::min(kDepth, depth_)) * simd.nr);
+}
+
+void GradProduct::run() const noexcept {
+    if (transposed_) pack_a();
+    const int tasks = c_.k * c_.g * columns_.count * rows_.count;
+    context_.pool.for_each_if(parallel_, tasks, [this](int index, int worker) { task(index, worker); });
+}
+
+void GradProduct::pack_a() const noexcept {
+    const int mr = context_.simd.mr;
+    const Blocks parts(c_.rows, mr, parallel_ && a_.count() >= kParallelElements ? context_.pool.threads() : 1);
+    context_.pool.for_each_if(parts.count > 1, c_.k * c_.g * parts.count, [&](int index, int) {
+        const int part = index % parts.count, batch = index / parts.count;
+        float* out = context_.scratch.shared() + batch * a_panel_floats_;
+        for (int row = parts.begin(part); row < parts.end(part); row += mr)
+            context_.simd.pack_rows(depth_, a_.at<float>(batch / c_.g, batch % c_.g) + row, a_.stride_row, std::min(mr, c_.rows - row), mr,
+                                    out + std::int64_t{row} * depth_);
+    });
+}
+
+void GradProduct::task(int index, int worker) const noexcept {
+    const SimdKernels& simd = context_.simd;
+    const int cb = index % columns_.count, rb = index / columns_.count % rows_.count;
+    const int batch = index / columns_.count / rows_.count, member = batch / c_.g, group = batch % c_.g;
+    float* panel = context_.scratch.worker(worker);
+    for (int col = columns_.begin(cb); col < columns_.end(cb); col += simd.nr) {
+        int k = 0;
+        do {
+            const int kc = std::min(kDepth, depth_ - k);
+            simd.pack_rows(kc, b_.at<float>(member, group, k) + col, b_.stride_row, std::min(simd.nr, c_.cols - col), simd.nr, panel);
+            for (int row = rows_.begin(rb); row < rows_.end(rb); row += simd.mr)
+                tile(member, group, row, col, k, kc, panel, accumulate_ || k > 0);
+            k += kDepth;
+        } while (k < depth_);
+    }
+}
+
+void GradProduct::tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept {
+    const SimdKernels& simd = context_.simd;
+    const int rows = std::min(simd.mr, c_.rows - row), cols = std::min(simd.nr, c_.cols - col);
+    const bool whole = rows == simd.mr && cols == simd.nr;
+    float edge[8 * 32];
+    float* target = c_.at<float>(member, group, row) + col;
+    float* out = whole ? target : edge;
+    const std::int64_t ld = whole ? c_.stride_row : simd.nr;
+    if (transposed_) {
+        const float* a = context_.scratch.shared() + (std::int64_t{member} * c_.g + group) * a_panel_floats_;
+        simd.tile_panels(kc, a + std::int64_t{row} * depth_ + std::int64_t{depth} * simd.mr, panel, out, ld, whole && add);
+    } else {
+        simd.tile_rows(kc, a_.at<float>(member, group, row) + depth, a_.stride_row, rows, panel, out, ld, whole && add);
+    }
+    if (whole) return;
+    for (int r = 0; r < rows; ++r) {
+        for (int c = 0; c < cols; ++c) {
+            float& value = target[r * c_.stride_row + c];
+            value = add ? value + edge[r * simd.nr + c] : edge[r * simd.nr + c];
+        }
+    }
+}
+
+#if !defined(MILLRACE_HAVE_ONEDNN)
+std::unique_ptr<LibraryProduct> make_library_product(Context&, const Operand&, bool, const Operand&, bool, const Operand&, bool) {
+    return nullptr;
+}
+#endif
+
+}  // namespace millrace::ops::cpu

@@ -1,0 +1,71 @@
+#pragma once
+// Matrix products in f32 over [K, G] batches of row-major matrices. The sum of every output element runs over its terms in ascending
+// order in pieces of kDepth, so neither threads, nor block sizes, nor the number of members change a bit of it.
+
+#include <cstdint>
+
+#include "ops/cpu/context.h"
+#include "tensor/view.h"
+
+namespace millrace::ops::cpu {
+
+constexpr int kDepth = 256;  ///< terms summed in registers before they meet memory: a panel of that depth stays in the first cache
+
+/// y = x w^T: x [K,G,B,In], w [K,G,Out,In]. The caller runs the blocks, so that it can finish a block while it is in the cache.
+class ForwardProduct {
+public:
+    /// Reserves scratch. `rows_may_split`: blocks may be parts of the batch (not with batch statistics).
+    ForwardProduct(Context& context, const tensor::Operand& x, const tensor::Operand& w, bool rows_may_split);
+
+    [[nodiscard]] int blocks() const { return x_.k * w_.g * columns_.count * rows_.count; }
+    [[nodiscard]] bool parallel() const { return parallel_; }
+    /// Before the blocks of a run: packs x.
+    void pack() const noexcept;
+
+    struct Block {
+        int member, group, row, rows, col, cols;
+    };
+    [[nodiscard]] Block block(int index) const;
+    /// c [rows, cols] = that block of the product.
+    void run(const Block& block, float* c, std::int64_t ldc, int worker) const noexcept;
+
+private:
+    [[nodiscard]] const float* panel(int member, int group, int panel_index, int depth) const;
+    Context& context_;
+    tensor::Operand x_, w_;
+    Blocks columns_, rows_;
+    int packed_groups_ = 1, packed_members_ = 1, panels_ = 0;
+    bool parallel_ = false;
+};
+
+/// c (+)= a b, a [K,G,M,D], b [K,G,D,N].  (transposed: a [K,G,D,M], c (+)= a^T b.)
+class GradProduct {
+public:
+    GradProduct(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool transposed,
+                bool accumulate);
+    void run() const noexcept;
+
+private:
+    void pack_a() const noexcept;
+    void task(int index, int worker) const noexcept;
+    void tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept;
+
+    Context& context_;
+    tensor::Operand a_, b_, c_;
+    bool transposed_, accumulate_, parallel_ = false;
+    int depth_ = 0;
+    Blocks columns_, rows_;
+    std::int64_t a_panel_floats_ = 0;
+};
+
+/// All of one product by a library, where the build has one and the product is large enough for its start-up cost; null: use the above.
+class LibraryProduct {
+public:
+    virtual ~LibraryProduct() = default;
+    virtual void run() noexcept = 0;
+};
+/// c (+)= op(a) op(b), transposing either.
+std::unique_ptr<LibraryProduct> make_library_product(Context& context, const tensor::Operand& a, bool transpose_a, const tensor::Operand& b,
+                                                     bool transpose_b, const tensor::Operand& c, bool accumulate);
+
+}  // namespace millrace::ops::cpu

@@ -1,0 +1,101 @@
+#pragma once
+// Inner loops that exist once per instruction set: the files simd_*.cpp compile the same sources with other flags, one table each.
+// Plain pointers and sizes; matrices are row-major with a leading dimension in elements. Every loop has an order of summation that
+// depends on shapes alone, never on the table's vector width where the result is a sum of products.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::ops::cpu {
+
+/// Counter words of the random numbers of one operator in one micro-batch.
+struct RandomKey {
+    std::uint64_t seed;
+    std::uint32_t step, micro, op;
+};
+
+/// Coefficients of one Adam step: p loses decay * p first (AdamW: lr * wd), l2 * p joins the gradient (Adam: wd).
+struct AdamStep {
+    float clip, l2, decay, beta1, beta2, rate, root_bias2, epsilon;
+};
+struct SgdStep {
+    float clip, l2, momentum, rate;
+    bool first;
+};
+
+constexpr int kMaxColumns = 64;  ///< widest block of columns the column loops take
+
+/// The last part of a dense layer for a block of columns: v = (x - shift) * scale; u = gamma * v + beta; y = act(u) * mask.
+struct ColumnPass {
+    std::int32_t rows, cols;          ///< cols <= kMaxColumns
+    const float* x;                   ///< products, [rows, cols]
+    float* saved;                     ///< receives v (keep_normalized) or u; may be x itself or null
+    float* y;                         ///< may be x itself
+    std::int64_t x_stride, saved_stride, y_stride;
+    const float *shift, *scale;       ///< per column; scale null: v = x + shift
+    const float *gamma, *beta;        ///< per column, or null: u = v
+    bool keep_normalized;
+    std::uint8_t activation;          ///< ops::Activation
+    float dropout_scale;              ///< 1 / (1 - p)
+    std::uint32_t threshold;          ///< 0: no dropout
+    RandomKey random;
+    std::uint64_t element;            ///< number of the block's first element
+    std::uint64_t element_stride;     ///< elements from one row to the next
+};
+
+/// The way back through dropout and activation: du = dy * mask * act'(u), with sums over rows.
+struct ColumnBackward {
+    std::int32_t rows, cols;
+    const float* dy;
+    const float* saved;               ///< v when gamma is present, else u; may be null without activation and norm
+    float* du;                        ///< may be dy itself
+    std::int64_t dy_stride, saved_stride, du_stride;
+    const float *gamma, *beta;        ///< null: saved is u
+    std::uint8_t activation;
+    float dropout_scale;
+    std::uint32_t threshold;
+    RandomKey random;
+    std::uint64_t element, element_stride;
+    float *sum, *sum_saved;           ///< per column: sum du, sum du * saved (null: not wanted)
+};
+
+struct SimdKernels {
+    const char* name;  ///< "NEON", "AVX2", ...
+    int mr, nr;        ///< tile of the products: rows of A, columns of B
+
+    /// c[mr, nr] (+)= a[mr, kc] * panel[kc, nr]; a row-major, `rows` (1..mr) of its rows exist and the rest of c is rubbish.
+    void (*tile_rows)(int kc, const float* a, std::ptrdiff_t lda, int rows, const float* panel, float* c, std::ptrdiff_t ldc, bool add);
+    /// c[mr, nr] (+)= a_panel[kc, mr]^T * panel[kc, nr].
+    void (*tile_panels)(int kc, const float* a_panel, const float* panel, float* c, std::ptrdiff_t ldc, bool add);
+    /// panel[k][width] = in[k][0..cols), zeros beyond cols.
+    void (*pack_rows)(int k, const float* in, std::ptrdiff_t ld, int cols, int width, float* panel);
+    /// panel[k][width] = in[0..rows)[k], zeros beyond rows.
+    void (*pack_transposed)(int k, const float* in, std::ptrdiff_t ld, int rows, int width, float* panel);
+    /// out[c][r] = in[r][c].
+    void (*transpose)(int rows, int cols, const float* in, std::ptrdiff_t ld_in, float* out, std::ptrdiff_t ld_out);
+
+    /// Sums over rows of x, and of (x - mean)^2, per column.
+    void (*column_sums)(int rows, int cols, const float* x, std::int64_t stride, float* sums);
+    void (*column_squares)(int rows, int cols, const float* x, std::int64_t stride, const float* mean, float* sums);
+    void (*column_pass)(const ColumnPass& pass);
+    void (*column_backward)(const ColumnBackward& pass);
+    /// dz = factor * (du - mean_du - v * mean_du_v), per column; dz may be du.
+    void (*column_norm_backward)(int rows, int cols, const float* v, std::int64_t v_stride, const float* factor, const float* mean_du,
+                                 const float* mean_du_v, float* dz, std::int64_t dz_stride);
+
+    void (*adam)(std::int64_t n, const AdamStep& step, float* p, float* g, float* m, float* v, bool zero);
+    void (*sgd)(std::int64_t n, const SgdStep& step, float* p, float* g, float* m, bool zero);
+    double (*sum_of_squares)(std::int64_t n, const float* x);
+    void (*pixels)(std::int64_t n, const std::uint8_t* in, float scale, float shift, float* out);
+};
+
+/// The best table this processor can run.
+const SimdKernels& simd_kernels();
+
+const SimdKernels& simd_portable();
+#if defined(__x86_64__)
+const SimdKernels& simd_avx2();
+const SimdKernels& simd_avx512();
+#endif
+
+}  // namespace millrace::ops::cpu

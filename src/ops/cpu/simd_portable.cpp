@@ -1,0 +1,29 @@
+// Sixteen-byte vectors: NEON on aarch64, SSE2 on x86-64.
+#include "ops/cpu/simd_kernels.h"
+
+namespace millrace::ops::cpu {
+namespace {
+constexpr int kVectorBytes = 16;
+constexpr int kTileRows = 4, kTileVectors = 4;
+}  // namespace
+
+#include "ops/cpu/gemm_tiles.inl"
+
+#include "ops/cpu/column_loops.inl"
+
+#include "ops/cpu/simd_table.inl"
+
+#if defined(__aarch64__)
+constexpr const char* kName = "NEON";
+#elif defined(__x86_64__)
+constexpr const char* kName = "SSE2";
+#else
+constexpr const char* kName = "portable";
+#endif
+
+const SimdKernels& simd_portable() {
+    static const SimdKernels table = simd_table(kName);
+    return table;
+}
+
+}  // namespace millrace::ops::cpu

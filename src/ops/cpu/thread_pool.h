@@ -1,0 +1,58 @@
+#pragma once
+// Fork and join for short work. Tasks are claimed one by one by whoever is free, the caller included, so a worker that the system has
+// put aside delays nothing but the task it holds. Idle workers spin for some microseconds, then sleep: nothing burns a core while the
+// program waits for something else.
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace millrace::ops::cpu {
+
+class ThreadPool {
+public:
+    /// `threads` counts the caller: 1 starts none. 0: one per processor this process may use.
+    explicit ThreadPool(int threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+    /// Calls body(task, worker) for every task in [0, tasks), worker in [0, threads()), and returns when all are done. Allocates
+    /// nothing. One caller at a time; the body must not call back into the pool. At most kMaxTasks tasks.
+    template <class Body>
+    void for_each(int tasks, Body&& body) noexcept {
+        run(tasks, [](void* context, int task, int worker) { (*static_cast<std::remove_reference_t<Body>*>(context))(task, worker); },
+            const_cast<void*>(static_cast<const void*>(&body)));
+    }
+    /// The same on the caller alone when `parallel` is false (work too small to hand out).
+    template <class Body>
+    void for_each_if(bool parallel, int tasks, Body&& body) noexcept {
+        if (parallel) return for_each(tasks, body);
+        for (int task = 0; task < tasks; ++task) body(task, 0);
+    }
+
+    static constexpr int kMaxTasks = (1 << 24) - 1;
+
+private:
+    using Task = void (*)(void* context, int task, int worker);
+    void run(int tasks, Task task, void* context) noexcept;
+    void drain(int worker) noexcept;
+    void work(int worker) noexcept;
+
+    // One word says which tasks may be claimed: next [0, 24), count [24, 48), generation [48, 64). Claiming is one compare-exchange of the whole
+    // word, so a worker that comes late can never take a task of a job it has not seen.
+    alignas(64) std::atomic<std::uint64_t> word_{0};
+    alignas(64) std::atomic<std::uint32_t> done_{0};
+    alignas(64) std::atomic<std::uint32_t> jobs_{0};  ///< sleepers wait for it to change
+    std::atomic<bool> stop_{false};
+    Task task_ = nullptr;  ///< written while no task is claimable, read only by holders of a claim
+    void* context_ = nullptr;
+    int spin_microseconds_ = 0;
+    std::vector<std::thread> workers_;
+};
+
+}  // namespace millrace::ops::cpu
