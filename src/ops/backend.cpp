@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ops/cpu/cpu_backend.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/ref/ref_backend.h"
 
@@ -23,7 +24,7 @@ base::Error missing_operator(OpId op, DeviceKind kind) {
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options) {
     switch (kind) {
         case DeviceKind::ref: return ref::make_backend(options);
-        case DeviceKind::cpu: break;
+        case DeviceKind::cpu: return cpu::make_backend(options);
         case DeviceKind::cuda: return cuda::make_backend(options);
     }
     return base::Error{std::string("the ") + name_of(kind) + " backend is not part of this build"};

@@ -37,7 +37,6 @@ public:
         MemberState& s = state_of(b_[state], member);
         const double penalty = pairs > 0 && in.rows > 0 ? p_.weight * total / pairs : 0;
         s.penalty += p_.scale * penalty;
-        if (!std::isfinite(penalty)) s.nonfinite = 1;
         if (!b_[dout].present()) return;
         const double share = pairs > 0 ? p_.scale * p_.weight / pairs / (in.rows * p_.temperature) : 0;
         for (int i = 0; i < in.g; ++i) {

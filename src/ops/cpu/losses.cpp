@@ -81,7 +81,6 @@ KernelResult make_mse(Context& context, const Bound& bound) {
             MemberState& s = state_of(b[state], member);
             s.loss += total;
             s.rows += static_cast<std::uint32_t>(in.rows);
-            if (!std::isfinite(total)) s.nonfinite = 1;
         });
     });
 }
