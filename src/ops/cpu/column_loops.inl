@@ -73,14 +73,14 @@ private:
 constexpr std::uint8_t kNone = 0, kRelu = 1, kGelu = 2, kTanh = 3;
 
 inline float activate(std::uint8_t kind, float u) {
-    if (kind == kGelu) return 0.5f * u * (1.0f + __builtin_erff(u * 0.70710678f));
+    if (kind == kGelu) return 0.5f * u * __builtin_erfcf(u * -0.70710678f);  // 1 + erf would lose the left tail
     if (kind == kTanh) return __builtin_tanhf(u);
     return 1.0f / (1.0f + __builtin_expf(-u));
 }
 
 inline float slope(std::uint8_t kind, float u) {
     if (kind == kGelu)
-        return 0.5f * (1.0f + __builtin_erff(u * 0.70710678f)) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
+        return 0.5f * __builtin_erfcf(u * -0.70710678f) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
     if (kind == kTanh) {
         const float t = __builtin_tanhf(u);
         return 1.0f - t * t;

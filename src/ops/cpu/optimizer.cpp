@@ -30,7 +30,7 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
     float* first = b[m].present() ? b[m].at<float>(member) + begin : nullptr;
     if (params.kind == OptimizerKind::sgd) {
         const SgdStep step{s.clip_scale, s.weight_decay, s.beta1, s.lr, s.applied == 0};
-        context.simd.sgd(n, step, p, g, s.beta1 != 0 ? first : nullptr, params.zero_grads);
+        context.simd.sgd(n, step, p, g, first, params.zero_grads);
     } else {
         context.simd.adam(n, adam_step(s, params.kind), p, g, first, b[v].at<float>(member) + begin, params.zero_grads);
     }
