@@ -9,7 +9,7 @@
 
 namespace millrace::ops::ref {
 
-inline double normal_cdf(double u) { return 0.5 * (1 + std::erf(u * 0.70710678118654752440)); }
+inline double normal_cdf(double u) { return 0.5 * std::erfc(u * -0.70710678118654752440); }  // 1 + erf would lose the left tail
 inline double normal_pdf(double u) { return 0.39894228040143267794 * std::exp(-0.5 * u * u); }
 inline double sigmoid(double u) { return 1 / (1 + std::exp(-u)); }
 
