@@ -1,0 +1,252 @@
+// The layers' wiring: small programs whose gradients are compared with finite differences on the reference backend.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/philox.h"
+#include "nn/dense.h"
+#include "nn/embedding.h"
+#include "nn/layer_norm.h"
+#include "nn/losses.h"
+#include "nn/pointwise.h"
+#include "tape/program.h"
+
+namespace millrace::nn {
+namespace {
+
+using Network = std::function<void(tape::Builder&)>;
+
+/// A store, and one training program that `network` writes into it.
+struct Bench {
+    explicit Bench(int members = 1) : backend(ops::make_backend(ops::DeviceKind::ref, {}).value()) {
+        tape::StoreOptions options;
+        options.precision = tape::Precision::f64;
+        options.members = members;
+        store = std::make_unique<tape::Store>(*backend, options);
+    }
+    void build(const Network& network, bool training = true) {
+        ASSERT_TRUE(store->allocate().ok());
+        std::vector<std::uint64_t> seeds;
+        for (int k = 0; k < store->members(); ++k) seeds.push_back(static_cast<std::uint64_t>(40 + k));
+        store->initialize(seeds);
+        tape::BuildOptions options;
+        options.training = training;
+        tape::Builder builder(*store, options);
+        network(builder);
+        if (training) builder.backward();
+        records = builder.records();
+        arena = std::make_unique<tape::Arena>(*backend);
+        program = std::make_unique<tape::Program>("bench", *store, std::move(builder), *arena);
+        ASSERT_TRUE(arena->allocate().ok());
+        auto prepared = program->prepare();
+        ASSERT_TRUE(prepared.ok()) << prepared.error().text();
+    }
+    void fill(const tensor::View& data, std::uint32_t stream) {
+        std::vector<double> values(static_cast<std::size_t>(data.count()));
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = base::random_normal(1, 0, 0, stream, i);
+        program->write(data, values);
+    }
+    double objective() {
+        std::vector<ops::MemberState> states = store->read_states();
+        states[0].loss = states[0].penalty = 0;
+        states[0].rows = 0;
+        store->write_states(states);
+        program->run();
+        states = store->read_states();
+        return states[0].loss / states[0].rows + states[0].penalty;
+    }
+    void check_parameters() {
+        for (std::size_t id = 0; id < store->parameters().size(); ++id) {
+            const tape::Parameter& parameter = store->parameters()[id];
+            if (parameter.running) continue;
+            const tensor::View view = store->parameter(static_cast<tape::ParameterId>(id));
+            std::vector<double> values = program->read(view);
+            objective();
+            const std::vector<double> gradient = program->read(store->gradient(static_cast<tape::ParameterId>(id)));
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const double kept = values[i], h = 1e-6;
+                values[i] = kept + h;
+                program->write(view, values);
+                const double above = objective();
+                values[i] = kept - h;
+                program->write(view, values);
+                const double below = objective();
+                values[i] = kept;
+                program->write(view, values);
+                EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6 * (1 + std::abs(gradient[i]))) << parameter.names[0] << "[" << i << "]";
+            }
+        }
+    }
+
+    std::unique_ptr<ops::Backend> backend;
+    std::unique_ptr<tape::Store> store;
+    std::unique_ptr<tape::Arena> arena;
+    std::unique_ptr<tape::Program> program;
+    std::vector<ops::Record> records;
+};
+
+DenseOptions plain(std::int32_t in, std::int32_t out, ops::Activation activation = ops::Activation::none) {
+    DenseOptions options;
+    options.in = in;
+    options.out = out;
+    options.activation = activation;
+    return options;
+}
+
+TEST(Layers, NormActivationsAndResidualHaveRightGradients) {
+    for (ops::Activation activation : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::tanh, ops::Activation::sigmoid}) {
+        Bench bench;
+        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 7, 5), wanted = bench.store->add_data("t", tensor::DType::f64, 7, 3);
+        Dense first(*bench.store, {"first"}, {}, plain(5, 4, activation));
+        LayerNorm norm(*bench.store, "norm", 4);
+        Dense second(*bench.store, {"second"}, {}, plain(4, 4));
+        Dense last(*bench.store, {"last"}, {}, plain(4, 3));
+        bench.build([&](tape::Builder& builder) {
+            const tape::Value a = first.forward(builder, {x, false});
+            const tape::Value b = norm.forward(builder, a);
+            const tape::Value c = pointwise(builder, second.forward(builder, b), {activation, 0.25f}, "point");
+            mse(builder, last.forward(builder, add(builder, c, a, "sum")), wanted);
+        });
+        bench.fill(x, 1);
+        bench.fill(wanted, 2);
+        SCOPED_TRACE(static_cast<int>(activation));
+        bench.check_parameters();
+    }
+}
+
+TEST(Layers, EmbeddingCollectsRepeatedRows) {
+    Bench bench;
+    const tensor::View index = bench.store->add_data("index", tensor::DType::i32, 6, 1), labels = bench.store->add_data("l", tensor::DType::i32, 6, 1);
+    Embedding table(*bench.store, "table", 5, 3);
+    Dense out(*bench.store, {"out"}, {}, plain(3, 4));
+    bench.build([&](tape::Builder& builder) { cross_entropy(builder, out.forward(builder, table.forward(builder, index)), labels); });
+    bench.program->write(index, {4, 0, 4, 4, 1, 0});
+    bench.program->write(labels, {0, 1, 2, 3, 3, 1});
+    bench.check_parameters();
+    const auto gradient = bench.program->read(bench.store->gradient(0));
+    for (std::size_t c = 0; c < 3; ++c) EXPECT_EQ(gradient[2 * 3 + c], 0) << "row 2 is not used";
+}
+
+TEST(Layers, ParameterUsedTwiceAddsItsGradients) {
+    Bench bench;
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 3), wanted = bench.store->add_data("t", tensor::DType::f64, 5, 3);
+    Dense layer(*bench.store, {"layer"}, {}, plain(3, 3, ops::Activation::tanh));
+    bench.build([&](tape::Builder& builder) { mse(builder, layer.forward(builder, layer.forward(builder, {x, false})), wanted); });
+    bench.fill(x, 1);
+    bench.fill(wanted, 2);
+    bench.check_parameters();
+}
+
+TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
+    // [data | code]: the code comes from a layer below, the data needs no gradient.
+    Bench bench;
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 6, 4), wanted = bench.store->add_data("t", tensor::DType::f64, 6, 4);
+    Dense code(*bench.store, {"code"}, {}, plain(4, 3));
+    DenseOptions wide = plain(7, 2, ops::Activation::tanh);
+    wide.shared_input = true;
+    wide.batch_norm = true;
+    Dense readers(*bench.store, {"a", "b"}, {"an", "bn"}, wide);
+    DenseOptions narrow = plain(2, 2);
+    Dense outs(*bench.store, {"oa", "ob"}, {}, narrow);
+    bench.build([&](tape::Builder& builder) {
+        const tape::Value seen = builder.activation(6, 7, "seen", true);
+        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        record.slots[ops::copy::in] = x;
+        record.slots[ops::copy::out] = seen.view.columns(0, 4);
+        builder.append(record);
+        code.forward(builder, {seen.view.columns(0, 4), false}, {seen.columns(4, 3), {}});
+        mse(builder, outs.forward(builder, readers.forward(builder, seen, {{}, Columns{4, 3}})), wanted);
+    });
+    bench.fill(x, 1);
+    bench.fill(wanted, 2);
+    bench.check_parameters();
+    for (const ops::Record& record : bench.records) {
+        if (record.op == ops::OpId::linear_dgrad && record.layer.starts_with("a")) {
+            EXPECT_EQ(record.slots[ops::linear_dgrad::dx].cols, 3);
+        }
+    }
+}
+
+TEST(Dense, SharedInputIsOneProductAndEqualsSeparateLayers) {
+    Bench bench(2);
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4);
+    auto shared = plain(4, 3, ops::Activation::relu);
+    shared.shared_input = true;
+    Dense both(*bench.store, {"a", "b"}, {}, shared);
+    tensor::View joined;
+    bench.build(
+        [&](tape::Builder& builder) {
+            tensor::View for_all = x;
+            for_all.k = 2;
+            joined = both.forward(builder, {for_all, false}).view;
+        },
+        false);
+    ASSERT_EQ(bench.records.size(), 1u);
+    EXPECT_EQ(bench.records[0].slots[ops::dense_forward::w].rows, 6);
+    bench.fill(x, 1);
+    bench.program->run();
+    const auto inputs = bench.program->read(x), outputs = bench.program->read(joined);
+    for (int member = 0; member < 2; ++member)
+        for (int group = 0; group < 2; ++group) {
+            const auto weight = bench.store->read_parameter(0, group, member);
+            for (std::size_t row = 0; row < 5; ++row)
+                for (std::size_t out = 0; out < 3; ++out) {
+                    double sum = 0;
+                    for (std::size_t in = 0; in < 4; ++in) sum += inputs[row * 4 + in] * double{weight[out * 4 + in]};
+                    const std::size_t at = (static_cast<std::size_t>(member) * 5 + row) * 6 + static_cast<std::size_t>(group) * 3 + out;
+                    EXPECT_NEAR(outputs[at], std::max(sum, 0.0), 1e-12);
+                }
+        }
+}
+
+TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
+    std::vector<std::uint32_t> numbers[2];
+    for (bool training : {false, true}) {
+        Bench bench;
+        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4), labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
+        auto options = plain(4, 3, ops::Activation::relu);
+        options.dropout = 0.5f;
+        options.batch_norm = true;
+        Dense first(*bench.store, {"a"}, {"n"}, options);
+        Dense second(*bench.store, {"b"}, {}, plain(3, 2));
+        bench.build(
+            [&](tape::Builder& builder) {
+                cross_entropy(builder, pointwise(builder, second.forward(builder, first.forward(builder, {x, false})), {}, "p"), labels);
+            },
+            training);
+        for (const ops::Record& record : bench.records) {
+            if (record.op != ops::OpId::dense_forward) continue;
+            const auto& params = std::get<ops::DenseParams>(record.params);
+            numbers[training].push_back(params.op_number);
+            if (!training) {
+                EXPECT_EQ(params.dropout, 0);
+                EXPECT_NE(params.norm, ops::Norm::batch_train);
+                EXPECT_FALSE(record.slots[ops::dense_forward::saved].present());
+                EXPECT_FALSE(record.slots[ops::dense_forward::state].present());
+            }
+        }
+        EXPECT_EQ(batches_tracked_names(*bench.store), std::vector<std::string>{"n.num_batches_tracked"});
+    }
+    EXPECT_EQ(numbers[0], numbers[1]);
+}
+
+TEST(Dense, InputGradientComesRightBeforeTheLayerBelow) {
+    Bench bench;
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4), labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
+    auto options = plain(4, 4, ops::Activation::relu);
+    options.batch_norm = true;
+    Dense first(*bench.store, {"a"}, {"an"}, options), second(*bench.store, {"b"}, {"bn"}, options);
+    bench.build([&](tape::Builder& builder) {
+        cross_entropy(builder, second.forward(builder, first.forward(builder, {x, false})), labels);
+    });
+    for (std::size_t i = 0; i + 1 < bench.records.size(); ++i) {
+        if (bench.records[i].op == ops::OpId::linear_dgrad) {
+            EXPECT_EQ(bench.records[i + 1].op, ops::OpId::dense_backward);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace millrace::nn
