@@ -90,7 +90,7 @@ RecipeKey& RecipeKey::required() {
 }
 
 std::string RecipeKey::type_text() const {
-    const std::string one = one_type(*this);
+    std::string one = one_type(*this);
     if (form == KeyForm::single) return one;
     const std::string list = kind == KeyKind::text ? "list of text" : fmt::format("list of {}s", one);
     return form == KeyForm::list ? list : fmt::format("{} or {} (one per member)", one, list);

@@ -291,8 +291,7 @@ TEST(Recipe, HelpTableListsKeyTypeDefaultRangeAndMeaning) {
     EXPECT_NE(help.find("\"1GiB\""), std::string::npos);
 }
 
-using RecipeDeath = testing::Test;
-TEST(RecipeDeath, MisuseBySourceCodeAborts) {
+TEST(RecipeDeathTest, MisuseBySourceCodeAborts) {
     GTEST_FLAG_SET(death_test_style, "fast");
     const auto recipe = parse("");
     EXPECT_DEATH((void)recipe->integer("train.nothing"), "no key train.nothing");
