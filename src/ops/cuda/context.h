@@ -1,0 +1,104 @@
+#pragma once
+// What the CUDA kernels of one backend share: the compute stream, the cuBLASLt handle and its workspace.
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/backend.h"
+
+namespace millrace::ops::cuda {
+
+struct Context {
+    cudaStream_t stream = nullptr;
+    cublasLtHandle_t lt = nullptr;
+    void* workspace = nullptr;
+    std::size_t workspace_bytes = 0;
+    int multiprocessors = 0;
+    std::size_t shared_limit = 0;  ///< bytes of shared memory one block may ask for
+    bool deterministic = false;
+};
+
+using KernelPtr = std::unique_ptr<Kernel>;
+using KernelResult = base::Result<KernelPtr>;
+
+/// A kernel from a callable that enqueues the launch.
+template <class F>
+class Launch final : public Kernel {
+public:
+    explicit Launch(F f) : f_(std::move(f)) {}
+    void run() noexcept override { f_(); }
+
+private:
+    F f_;
+};
+template <class F>
+KernelPtr make_kernel(F f) {
+    return std::make_unique<Launch<F>>(std::move(f));
+}
+
+/// Device memory that lives as long as a prepared kernel (tables of tiles).
+class DeviceTable {
+public:
+    static base::Result<DeviceTable> upload(const void* host, std::size_t bytes);
+    DeviceTable() = default;
+    DeviceTable(DeviceTable&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
+    DeviceTable& operator=(DeviceTable&& other) noexcept;
+    DeviceTable(const DeviceTable&) = delete;
+    DeviceTable& operator=(const DeviceTable&) = delete;
+    ~DeviceTable();
+    [[nodiscard]] void* data() const { return data_; }
+
+private:
+    void* data_ = nullptr;
+};
+
+base::Error cuda_error(cudaError_t code, const std::string& what);
+
+// One factory per operator; each reads the record's contract in ops/op.h.
+KernelResult make_step_begin(Context&, const Bound&);
+KernelResult make_micro_end(Context&, const Bound&);
+KernelResult make_metrics_push(Context&, const Bound&);
+KernelResult make_fill(Context&, const Bound&);
+KernelResult make_copy(Context&, const Bound&);
+KernelResult make_gather_images(Context&, const Bound&);
+KernelResult make_dense_forward(Context&, const Bound&);
+KernelResult make_dense_backward(Context&, const Bound&);
+KernelResult make_linear_dgrad(Context&, const Bound&);
+KernelResult make_linear_wgrad(Context&, const Bound&);
+KernelResult make_add(Context&, const Bound&);
+KernelResult make_pointwise_forward(Context&, const Bound&);
+KernelResult make_pointwise_backward(Context&, const Bound&);
+KernelResult make_layernorm_forward(Context&, const Bound&);
+KernelResult make_layernorm_backward(Context&, const Bound&);
+KernelResult make_embedding_forward(Context&, const Bound&);
+KernelResult make_embedding_backward(Context&, const Bound&);
+KernelResult make_cross_entropy(Context&, const Bound&);
+KernelResult make_mse(Context&, const Bound&);
+KernelResult make_cosine_diversity(Context&, const Bound&);
+KernelResult make_grad_norm(Context&, const Bound&);
+KernelResult make_optimizer(Context&, const Bound&);
+
+// Matrix products through cuBLASLt, with an own kernel for shapes it does not take. beta 1 accumulates.
+enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, dz^T x
+/// a, b, c as in the contract: forward (x, w, z), dgrad (dz, w, dx), wgrad (dz, x, dw).
+KernelResult make_product(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool accumulate);
+void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool accumulate);
+
+// Fused forms on tensor cores (bf16).
+/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most kFusedRows rows.
+constexpr int kFusedRows = 256;
+bool fuses_dense_forward(const Bound& forward);
+KernelResult make_fused_dense_forward(Context&, const Bound& forward);
+/// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says whether.
+bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
+KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward);
+/// Any number of bf16 weight gradients as one launch.
+bool groups_wgrad(const Bound& wgrad);
+KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
+
+}  // namespace millrace::ops::cuda

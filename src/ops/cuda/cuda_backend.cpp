@@ -1,0 +1,260 @@
+#include "ops/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ops/cuda/context.h"
+
+namespace millrace::ops {
+namespace cuda {
+
+base::Error cuda_error(cudaError_t code, const std::string& what) {
+    return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
+}
+
+base::Result<DeviceTable> DeviceTable::upload(const void* host, std::size_t bytes) {
+    DeviceTable table;
+    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess) return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
+    if (auto code = cudaMemcpy(table.data_, host, bytes, cudaMemcpyHostToDevice); code != cudaSuccess) return cuda_error(code, "copying a table");
+    return table;
+}
+
+DeviceTable& DeviceTable::operator=(DeviceTable&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+}
+
+// At process exit the driver may be gone already; it has then freed everything itself.
+DeviceTable::~DeviceTable() {
+    if (data_) (void)cudaFree(data_);
+}
+
+namespace {
+
+class DeviceMemory final : public Memory {
+public:
+    DeviceMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
+    ~DeviceMemory() override { (void)cudaFree(data_); }
+    std::byte* data() override { return data_; }
+    [[nodiscard]] std::size_t size() const override { return size_; }
+
+private:
+    std::byte* data_;
+    std::size_t size_;
+};
+
+/// Pinned host memory mapped into the device: the kernel writes it over the bus, the host reads it without a copy.
+class MappedMemory final : public Memory {
+public:
+    MappedMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
+    ~MappedMemory() override { (void)cudaFreeHost(data_); }
+    std::byte* data() override { return data_; }
+    [[nodiscard]] std::size_t size() const override { return size_; }
+
+private:
+    std::byte* data_;
+    std::size_t size_;
+};
+
+class GraphReplay final : public Replay {
+public:
+    GraphReplay(cudaGraphExec_t exec, cudaStream_t stream, std::size_t nodes) : exec_(exec), stream_(stream), nodes_(nodes) {}
+    ~GraphReplay() override { (void)cudaGraphExecDestroy(exec_); }
+    void launch() noexcept override { (void)cudaGraphLaunch(exec_, stream_); }
+    [[nodiscard]] std::size_t node_count() const override { return nodes_; }
+
+private:
+    cudaGraphExec_t exec_;
+    cudaStream_t stream_;
+    std::size_t nodes_;
+};
+
+using Factory = KernelResult (*)(Context&, const Bound&);
+constexpr std::array<Factory, kOpCount> kFactories = [] {
+    std::array<Factory, kOpCount> f{};
+    auto set = [&f](OpId op, Factory make) { f[static_cast<std::size_t>(op)] = make; };
+    set(OpId::step_begin, make_step_begin);
+    set(OpId::micro_end, make_micro_end);
+    set(OpId::metrics_push, make_metrics_push);
+    set(OpId::fill, make_fill);
+    set(OpId::copy, make_copy);
+    set(OpId::gather_images, make_gather_images);
+    set(OpId::dense_forward, make_dense_forward);
+    set(OpId::dense_backward, make_dense_backward);
+    set(OpId::linear_dgrad, make_linear_dgrad);
+    set(OpId::linear_wgrad, make_linear_wgrad);
+    set(OpId::add, make_add);
+    set(OpId::pointwise_forward, make_pointwise_forward);
+    set(OpId::pointwise_backward, make_pointwise_backward);
+    set(OpId::layernorm_forward, make_layernorm_forward);
+    set(OpId::layernorm_backward, make_layernorm_backward);
+    set(OpId::embedding_forward, make_embedding_forward);
+    set(OpId::embedding_backward, make_embedding_backward);
+    set(OpId::cross_entropy, make_cross_entropy);
+    set(OpId::mse, make_mse);
+    set(OpId::cosine_diversity, make_cosine_diversity);
+    set(OpId::grad_norm, make_grad_norm);
+    set(OpId::optimizer, make_optimizer);
+    return f;
+}();
+
+class CudaBackend final : public Backend {
+public:
+    ~CudaBackend() override {
+        if (context_.stream) (void)cudaStreamSynchronize(context_.stream);
+        if (context_.workspace) (void)cudaFree(context_.workspace);
+        if (context_.lt) (void)cublasLtDestroy(context_.lt);
+        if (context_.stream) (void)cudaStreamDestroy(context_.stream);
+    }
+
+    base::Status start(const BackendOptions& options);
+    [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cuda; }
+    [[nodiscard]] std::string description() const override { return description_; }
+    base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override;
+    base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override;
+
+    void upload(std::byte* device, const void* host, std::size_t bytes) override {
+        (void)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, context_.stream);
+        (void)cudaStreamSynchronize(context_.stream);
+    }
+    void download(void* host, const std::byte* device, std::size_t bytes) override {
+        (void)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, context_.stream);
+        (void)cudaStreamSynchronize(context_.stream);
+    }
+    void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
+    base::Status check() override {
+        if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");
+        return base::ok();
+    }
+
+    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records) override;
+    [[nodiscard]] bool can_capture() const override { return true; }
+    base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
+
+private:
+    /// How many records from `at` one kernel covers, and that kernel.
+    base::Result<std::pair<KernelPtr, std::size_t>> prepare_one(std::span<const Bound> records, std::size_t at);
+
+    Context context_;
+    std::string description_;
+};
+
+base::Status CudaBackend::start(const BackendOptions& options) {
+    cudaDeviceProp properties{};
+    int device = 0;
+    if (auto code = cudaGetDevice(&device); code != cudaSuccess) return cuda_error(code, "choosing a CUDA device");
+    if (auto code = cudaGetDeviceProperties(&properties, device); code != cudaSuccess) return cuda_error(code, "reading the device's properties");
+    description_ = fmt::format("{}, {} SMs, {:.0f} GiB", properties.name, properties.multiProcessorCount,
+                               static_cast<double>(properties.totalGlobalMem) / (1u << 30));
+    context_.multiprocessors = properties.multiProcessorCount;
+    context_.shared_limit = properties.sharedMemPerBlockOptin;
+    context_.deterministic = options.deterministic;
+    if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess) return cuda_error(code, "creating a stream");
+    if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS) return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
+    context_.workspace_bytes = 32u << 20;
+    if (auto code = cudaMalloc(&context_.workspace, context_.workspace_bytes); code != cudaSuccess)
+        return cuda_error(code, "allocating 32 MiB of workspace");
+    return base::ok();
+}
+
+base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
+    void* data = nullptr;
+    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess) {
+        (void)cudaGetLastError();
+        std::size_t free = 0, total = 0;
+        (void)cudaMemGetInfo(&free, &total);
+        return base::Error{fmt::format("the GPU has {:.1f} MiB free of {:.1f}; {:.1f} were asked for", static_cast<double>(free) / (1 << 20),
+                                       static_cast<double>(total) / (1 << 20), static_cast<double>(bytes) / (1 << 20))};
+    }
+    if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess) return cuda_error(code, "clearing memory");
+    return std::unique_ptr<Memory>(std::make_unique<DeviceMemory>(static_cast<std::byte*>(data), bytes));
+}
+
+base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t bytes) {
+    void* data = nullptr;
+    if (auto code = cudaHostAlloc(&data, bytes, cudaHostAllocMapped | cudaHostAllocPortable); code != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cuda_error(code, fmt::format("pinning {} bytes of host memory", bytes));
+    }
+    std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
+    return std::unique_ptr<Memory>(std::make_unique<MappedMemory>(static_cast<std::byte*>(data), bytes));
+}
+
+base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::span<const Bound> records, std::size_t at) {
+    const Bound& record = records[at];
+    const OpId op = record.record->op;
+    auto covering = [](KernelResult made, std::size_t count) -> base::Result<std::pair<KernelPtr, std::size_t>> {
+        if (!made.ok()) return made.error();
+        return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);
+    };
+    if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
+        fuses_backward(context_, &record, &records[at + 1]))
+        return covering(make_fused_backward(context_, &record, &records[at + 1]), 2);
+    if (op == OpId::linear_wgrad && groups_wgrad(record)) {
+        std::size_t end = at + 1;
+        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end])) ++end;
+        return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
+    }
+    const Factory make = kFactories[static_cast<std::size_t>(op)];
+    if (make == nullptr) return base::Error{fmt::format("operator {} has no cuda backend", name_of(op))};
+    return covering(make(context_, record), 1);
+}
+
+base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records) {
+    std::vector<KernelPtr> kernels;
+    for (std::size_t at = 0; at < records.size();) {
+        auto made = prepare_one(records, at);
+        if (!made.ok()) {
+            const Record& r = *records[at].record;
+            return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}.because(made.error());
+        }
+        auto [kernel, count] = std::move(made).value();
+        kernel->first = at;
+        kernel->count = count;
+        kernels.push_back(std::move(kernel));
+        at += count;
+    }
+    return kernels;
+}
+
+base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<void()>& enqueue) {
+    (void)cudaStreamSynchronize(context_.stream);
+    if (auto status = check(); !status.ok()) return status.error();
+    if (auto code = cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal); code != cudaSuccess) return cuda_error(code, "beginning a capture");
+    enqueue();
+    cudaGraph_t graph = nullptr;
+    if (auto code = cudaStreamEndCapture(context_.stream, &graph); code != cudaSuccess) return cuda_error(code, "ending a capture");
+    std::size_t nodes = 0;
+    (void)cudaGraphGetNodes(graph, nullptr, &nodes);
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t code = cudaGraphInstantiate(&exec, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    if (code != cudaSuccess) return cuda_error(code, "instantiating a graph");
+    (void)cudaGraphUpload(exec, context_.stream);
+    return std::unique_ptr<Replay>(std::make_unique<GraphReplay>(exec, context_.stream, nodes));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options) {
+    MILLRACE_TRY(cuda_available());
+    auto backend = std::make_unique<CudaBackend>();
+    MILLRACE_TRY(backend->start(options));
+    return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace cuda
+
+base::Status cuda_available() {
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        return base::Error{fmt::format("no usable CUDA device: {}; use --device cpu, or check the driver with nvidia-smi", cudaGetErrorString(code))};
+    }
+    if (count == 0) return base::Error{"no CUDA device is visible; use --device cpu, or check CUDA_VISIBLE_DEVICES"};
+    return base::ok();
+}
+
+}  // namespace millrace::ops

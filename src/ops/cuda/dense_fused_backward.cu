@@ -1,0 +1,242 @@
+// From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+struct BackwardArgs {
+    // The product: absent when `dz_above` is null, then dy is read.
+    Mat<const bf16> dz_above, w;
+    Mat<bf16> dx;
+    int summed, product_cols;  ///< columns of one group of dx (of dy without a product)
+    bool add_dx, w_vector;
+    // The layer: absent when `dz` is null, then dx is written.
+    Mat<const bf16> dy, saved;
+    Mat<const float> gamma, beta, inv_std;
+    Mat<bf16> dz;
+    Mat<float> dgamma, dbeta, dbias;
+    bool add_dgamma, add_dbeta, add_dbias;
+    States state;
+    int cols;                  ///< columns of one group of dz
+    DenseParams p;
+    int rows;
+};
+
+/// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
+template <int kColumns>
+__device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, int k, int g, int column0) {
+    const int limit = a.product_cols - column0;
+    for (int i = threadIdx.x; i < stride * (kColumns / 8); i += blockDim.x) {
+        const int n = i % stride, c0 = 8 * (i / stride);
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (n < a.summed) {
+            const bf16* row = a.w.row(k, g, n) + column0;
+            v = a.w_vector ? fetch8<true>(row, c0, limit) : fetch8<false>(row, c0, limit);
+        }
+        const std::uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        auto* out = reinterpret_cast<unsigned short*>(shared);
+#pragma unroll
+        for (int c = 0; c < 8; ++c) out[(c0 + c) * stride + n] = static_cast<unsigned short>(words[c / 2] >> (16 * (c & 1)));
+    }
+}
+
+/// Shared row length of the staged weights: quads of lanes that read 16 bytes of neighbouring columns meet different banks.
+__host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
+
+template <int kTiles, int kSplit, bool kVector>
+__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int column0, float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
+    auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
+    const int stride = staged_stride(a.summed);
+    stage_weights<kColumns>(a, weights, stride, k, g, column0);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
+    const bf16* a_rows[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        const int row = 32 * strip + 8 * r + lane / 4;
+        a_rows[r] = row < a.rows ? a.dz_above.row(k, g, row) : nullptr;
+    }
+    __syncthreads();
+    float acc[2][kTiles][4] = {};
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, [&](int t, int at) {
+        return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
+    });
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+}
+
+/// own: dy in, dz out. Column sums of the parameters' gradients on the way.
+template <int kColumns, int kOwn>
+__device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int g, int column, bool valid, float (&own)[kOwn]) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool batch = a.p.norm == Norm::batch_train;
+    float gamma = 1, beta = 0, inv = 1;
+    if (batch && valid) {
+        gamma = a.gamma.row(k, g, 0)[column];
+        beta = a.beta.row(k, g, 0)[column];
+        inv = a.inv_std.row(k, g, 0)[column];
+    }
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    float xhat[kOwn];
+    float sum = 0, dot = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = first + i * step;
+        xhat[i] = 0;
+        if (!valid || row >= a.rows) {
+            own[i] = 0;
+            continue;
+        }
+        if (a.saved) xhat[i] = __bfloat162float(a.saved.row(k, g, row)[column]);
+        const float u = batch ? gamma * xhat[i] + beta : xhat[i];
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + column;
+        own[i] *= dropout_factor(key, element) * activation_slope(u, a.p.activation);
+        sum += own[i];
+        dot += own[i] * xhat[i];
+    }
+    sum = column_sum<kColumns>(sum, scratch);
+    if (batch) {
+        dot = column_sum<kColumns>(dot, scratch);
+        const float n = static_cast<float>(a.rows), factor = gamma * inv / n;
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - xhat[i] * dot);
+    }
+    if (first != 0 || !valid) return;
+    auto put = [&](const Mat<float>& to, bool add, float value) {
+        float& at = to.row(k, g, 0)[column];
+        at = add ? at + value : value;
+    };
+    if (batch) {
+        if (a.dgamma) put(a.dgamma, a.add_dgamma, dot);
+        if (a.dbeta) put(a.dbeta, a.add_dbeta, sum);
+    } else if (a.dbias) {
+        put(a.dbias, a.add_dbias, sum);
+    }
+}
+
+template <int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    extern __shared__ float shared[];
+    begin_kernel();
+    const int k = blockIdx.z, product_group = blockIdx.y, column0 = blockIdx.x * kColumns;
+    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool valid = column < a.product_cols;
+    const int flat = product_group * a.product_cols + column;  // the groups of dx lie side by side, and so do those of dy
+    const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
+
+    float own[kOwn];
+    if (a.dz_above) {
+        product<kTiles, kSplit, kVector>(a, shared, k, product_group, column0, own);
+        if (a.add_dx) {
+#pragma unroll
+            for (int i = 0; i < kOwn; ++i)
+                if (valid && first + i * step < a.rows) own[i] += __bfloat162float(a.dx.row(k, product_group, first + i * step)[column]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i)
+            own[i] = valid && first + i * step < a.rows ? __bfloat162float(a.dy.row(k, group, first + i * step)[layer_column]) : 0;
+    }
+    if (a.dz) through_layer<kColumns>(a, shared, k, group, layer_column, valid, own);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = first + i * step;
+        if (!valid || row >= a.rows) continue;
+        bf16* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
+        *out = __float2bfloat16_rn(own[i]);
+    }
+}
+
+using BackwardKernel = void (*)(BackwardArgs);
+
+template <int kTiles, bool kVector>
+BackwardKernel by_split(int split) {
+    return split == 8 ? dense_backward_kernel<kTiles, 8, kVector> : split == 4 ? dense_backward_kernel<kTiles, 4, kVector>
+                                                                               : dense_backward_kernel<kTiles, 2, kVector>;
+}
+
+bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
+
+std::size_t shared_bytes(int rows, int tiles, int summed) {
+    const int threads = 32 * splits_for(rows) * ((rows + 31) / 32);
+    const std::size_t partial = sizeof(float) * static_cast<std::size_t>(threads) * 8 * static_cast<std::size_t>(tiles);
+    return partial + (summed > 0 ? sizeof(bf16) * 8 * static_cast<std::size_t>(tiles) * static_cast<std::size_t>(staged_stride(summed)) : 0);
+}
+
+void fill_product(BackwardArgs& a, const Bound& d) {
+    using namespace linear_dgrad;
+    a.dz_above = mat<const bf16>(d[dz]);
+    a.w = mat<const bf16>(d[w]);
+    a.dx = mat<bf16>(d[dx]);
+    a.summed = d[dz].cols;
+    a.product_cols = d[dx].cols;
+    a.add_dx = d.accumulates(dx);
+    a.w_vector = aligned16(d[w]);
+    a.rows = d[dx].rows;
+}
+
+void fill_layer(BackwardArgs& a, const Bound& b) {
+    using namespace dense_backward;
+    a.dy = mat<const bf16>(b[dy]);
+    a.saved = mat<const bf16>(b[saved]);
+    a.gamma = mat<const float>(b[gamma]);
+    a.beta = mat<const float>(b[beta]);
+    a.inv_std = mat<const float>(b[inv_std]);
+    a.dz = mat<bf16>(b[dz]);
+    a.dgamma = mat<float>(b[dgamma]);
+    a.dbeta = mat<float>(b[dbeta]);
+    a.dbias = mat<float>(b[dbias]);
+    a.add_dgamma = b.accumulates(dgamma);
+    a.add_dbeta = b.accumulates(dbeta);
+    a.add_dbias = b.accumulates(dbias);
+    a.state = states(b[state]);
+    a.cols = b[dz].cols;
+    a.p = b.params<DenseParams>();
+    a.rows = b[dz].rows;
+}
+
+}  // namespace
+
+bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (shape.dtype != tensor::DType::bf16 || shape.rows > kFusedRows || shape.rows == 0) return false;
+    if (d && shared_bytes(shape.rows, 1, (*d)[linear_dgrad::dz].cols) > c.shared_limit) return false;
+    if (d && b) {
+        const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
+        if (dx.data != dy.data || dx.k != dy.k || dx.rows != dy.rows || dx.g * dx.cols != dy.g * dy.cols) return false;
+        if (dx.stride_row != dy.stride_row || (dx.k > 1 && dx.stride_k != dy.stride_k)) return false;
+        if (!side_by_side(dx) || !side_by_side(dy)) return false;
+    }
+    return true;
+}
+
+KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
+    BackwardArgs a{};
+    if (b) fill_layer(a, *b);
+    if (d) fill_product(a, *d);
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (!d) a.product_cols = shape.cols;
+    if (shape.count() == 0) return make_kernel([] {});
+    const int split = splits_for(a.rows);
+    const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
+    const std::int64_t narrow = std::int64_t{(shape.cols + 7) / 8} * shape.g * shape.k;
+    const bool wide = vector && !c.deterministic && narrow > 2 * c.multiprocessors && shared_bytes(a.rows, 2, a.summed) <= c.shared_limit;
+    const int tiles = wide ? 2 : 1;
+    const BackwardKernel kernel = wide ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
+    const std::size_t bytes = shared_bytes(a.rows, tiles, a.summed);
+    if (bytes > 48 * 1024) {
+        const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
+        if (code != cudaSuccess) return cuda_error(code, "raising the shared memory of the backward kernel");
+    }
+    const dim3 grid(static_cast<unsigned>((shape.cols + 8 * tiles - 1) / (8 * tiles)), static_cast<unsigned>(shape.g), static_cast<unsigned>(shape.k));
+    const dim3 block(static_cast<unsigned>(32 * split * ((a.rows + 31) / 32)));
+    auto made = make_kernel([=, stream = c.stream] { launch(kernel, grid, block, bytes, stream, a); });
+    made->keeps_inner = d != nullptr && b != nullptr;
+    return KernelResult(std::move(made));
+}
+
+}  // namespace millrace::ops::cuda

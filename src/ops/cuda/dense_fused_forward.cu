@@ -1,0 +1,160 @@
+// Linear, batch norm, activation and dropout in one kernel.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+struct ForwardArgs {
+    Mat<const bf16> x, w;
+    Mat<const float> bias, gamma, beta;
+    Mat<float> running_mean, running_var, inv_std;
+    Mat<bf16> saved, y;
+    States state;
+    int rows, in, out, row_tile, row_tiles;
+    DenseParams p;
+};
+
+/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. Returns 1 / sqrt(var + eps).
+template <int kColumns, int kOwn>
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, int k, int g, int column, bool valid, int rows) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        if (first + i * step < rows) sum += own[i];
+    const float mean = column_sum<kColumns>(sum, scratch) / static_cast<float>(rows);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        if (first + i * step < rows) squares += (own[i] - mean) * (own[i] - mean);
+    const float var = column_sum<kColumns>(squares, scratch) / static_cast<float>(rows);
+    const float inv = 1 / sqrtf(var + a.p.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - mean) * inv, static_cast<const bf16*>(nullptr));
+    if (first == 0 && valid) {
+        a.inv_std.row(k, g, 0)[column] = inv;
+        const float unbiased = rows > 1 ? var * static_cast<float>(rows) / static_cast<float>(rows - 1) : var;
+        float& running_mean = a.running_mean.row(k, g, 0)[column];
+        float& running_var = a.running_var.row(k, g, 0)[column];
+        running_mean += a.p.momentum * (mean - running_mean);
+        running_var += a.p.momentum * (unbiased - running_var);
+    }
+}
+
+template <int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    extern __shared__ float shared[];
+    begin_kernel();
+    const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, g = blockIdx.y;
+    const int rows = min(a.row_tile, a.rows - row0);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
+    const int column0 = blockIdx.x * kColumns;
+
+    const bf16* a_rows[4];
+    const bf16* b_rows[kTiles];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        const int row = 32 * strip + 8 * r + lane / 4;
+        a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+        const int column = column0 + 8 * t + lane / 4;
+        b_rows[t] = column < a.out ? a.w.row(k, g, column) : nullptr;
+    }
+    float acc[2][kTiles][4] = {};
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); });
+    float own[kOwn];
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+
+    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool valid = column < a.out;
+    const float bias = valid && a.bias ? a.bias.row(k, g, 0)[column] : 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] += bias;
+
+    float gamma = 1, beta = 0;
+    if (a.p.norm != Norm::none && valid) {
+        gamma = a.gamma.row(k, g, 0)[column];
+        beta = a.beta.row(k, g, 0)[column];
+    }
+    if (a.p.norm == Norm::batch_train) {
+        batch_norm<kColumns>(own, a, shared, k, g, column, valid, rows);
+    } else if (a.p.norm == Norm::batch_eval && valid) {
+        const float mean = a.running_mean.row(k, g, 0)[column], inv = 1 / sqrtf(a.running_var.row(k, g, 0)[column] + a.p.eps);
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = (own[i] - mean) * inv;
+    } else if (a.saved) {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const bf16*>(nullptr));
+    }
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) continue;
+        if (a.saved) a.saved.row(k, g, row)[column] = __float2bfloat16_rn(own[i]);
+        const float u = a.p.norm == Norm::none ? own[i] : gamma * own[i] + beta;
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
+        a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, element));
+    }
+}
+
+using ForwardKernel = void (*)(ForwardArgs);
+
+template <int kTiles, bool kVector>
+ForwardKernel by_split(int split) {
+    return split == 8 ? dense_forward_kernel<kTiles, 8, kVector> : split == 4 ? dense_forward_kernel<kTiles, 4, kVector>
+                                                                              : dense_forward_kernel<kTiles, 2, kVector>;
+}
+
+}  // namespace
+
+bool fuses_dense_forward(const Bound& b) {
+    const Operand& y = b[dense_forward::y];
+    return y.dtype == tensor::DType::bf16 && (b.params<DenseParams>().norm != Norm::batch_train || y.rows <= kFusedRows);
+}
+
+KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
+    using namespace dense_forward;
+    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
+    ForwardArgs a{};
+    a.x = mat<const bf16>(ox);
+    a.w = mat<const bf16>(ow);
+    a.bias = mat<const float>(b[bias]);
+    a.gamma = mat<const float>(b[gamma]);
+    a.beta = mat<const float>(b[beta]);
+    a.running_mean = mat<float>(b[running_mean]);
+    a.running_var = mat<float>(b[running_var]);
+    a.inv_std = mat<float>(b[inv_std]);
+    a.saved = mat<bf16>(b[saved]);
+    a.y = mat<bf16>(oy);
+    a.state = states(b[state]);
+    a.rows = oy.rows;
+    a.in = ox.cols;
+    a.out = oy.cols;
+    a.p = b.params<DenseParams>();
+    if (oy.count() == 0) return make_kernel([] {});
+
+    // With batch statistics a block sees all rows; otherwise rows are cut into tiles of 64, enough blocks and short reductions.
+    a.row_tile = a.p.norm == Norm::batch_train ? oy.rows : std::min(oy.rows, 64);
+    a.row_tiles = (oy.rows + a.row_tile - 1) / a.row_tile;
+    const int split = splits_for(a.row_tile);
+    const int strips = (a.row_tile + 31) / 32;
+    const bool vector = aligned16(ox) && aligned16(ow);
+    const std::int64_t narrow = std::int64_t{(oy.cols + 7) / 8} * oy.g * oy.k * a.row_tiles;
+    const int tiles = vector && !c.deterministic && narrow > 2 * c.multiprocessors ? 2 : 1;
+    const ForwardKernel kernel = tiles == 2 ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
+    const dim3 grid(static_cast<unsigned>((oy.cols + 8 * tiles - 1) / (8 * tiles)), static_cast<unsigned>(oy.g),
+                    static_cast<unsigned>(oy.k * a.row_tiles));
+    const dim3 block(static_cast<unsigned>(32 * split * strips));
+    const std::size_t bytes = sizeof(float) * block.x * 8 * static_cast<std::size_t>(tiles);
+    return make_kernel([=, stream = c.stream] { launch(kernel, grid, block, bytes, stream, a); });
+}
+
+}  // namespace millrace::ops::cuda

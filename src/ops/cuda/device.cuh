@@ -1,0 +1,138 @@
+#pragma once
+// Device-side pieces shared by the kernels: element access, activations, random masks, reductions in a fixed order, dependent launches.
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "base/philox.h"
+#include "ops/op.h"
+
+namespace millrace::ops::cuda {
+
+using bf16 = __nv_bfloat16;
+
+/// A matrix view on the device.
+template <class T>
+struct Mat {
+    T* data = nullptr;
+    std::int64_t stride_k = 0, stride_g = 0, stride_row = 0;
+    __device__ T* row(int k, int g, std::int64_t r) const { return data + k * stride_k + g * stride_g + r * stride_row; }
+    __device__ explicit operator bool() const { return data != nullptr; }
+};
+template <class T>
+Mat<T> mat(const tensor::Operand& o) {
+    return {static_cast<T*>(o.data), o.stride_k, o.stride_g, o.stride_row};
+}
+
+struct States {
+    std::uint8_t* data = nullptr;
+    std::int64_t stride = 0;
+    __device__ MemberState& operator[](int k) const { return *reinterpret_cast<MemberState*>(data + k * stride); }
+};
+inline States states(const tensor::Operand& o) { return {static_cast<std::uint8_t*>(o.data), o.stride_k}; }
+
+__device__ inline float load(const float* p) { return *p; }
+__device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
+__device__ inline float load(const std::int32_t* p) { return static_cast<float>(*p); }
+__device__ inline void store(float* p, float v) { *p = v; }
+__device__ inline void store(bf16* p, float v) { *p = __float2bfloat16_rn(v); }
+__device__ inline void store(std::int32_t* p, float v) { *p = static_cast<std::int32_t>(v); }
+/// v as it reads back after being stored.
+__device__ inline float rounded(float v, const float*) { return v; }
+__device__ inline float rounded(float v, const bf16*) { return __bfloat162float(__float2bfloat16_rn(v)); }
+
+__device__ inline float activate(float u, Activation a) {
+    switch (a) {
+        case Activation::none: return u;
+        case Activation::relu: return u > 0 || u != u ? u : 0;  // NaN passes, as it does on the other backends
+        case Activation::gelu: return 0.5f * u * (1 + erff(u * 0.70710678118654752f));
+        case Activation::tanh: return tanhf(u);
+        case Activation::sigmoid: return 1 / (1 + expf(-u));
+    }
+    return u;
+}
+
+__device__ inline float activation_slope(float u, Activation a) {
+    switch (a) {
+        case Activation::none: return 1;
+        case Activation::relu: return u > 0 ? 1 : 0;
+        case Activation::gelu: return 0.5f * (1 + erff(u * 0.70710678118654752f)) + u * 0.39894228040143268f * expf(-0.5f * u * u);
+        case Activation::tanh: { float t = tanhf(u); return 1 - t * t; }
+        case Activation::sigmoid: { float s = 1 / (1 + expf(-u)); return s * (1 - s); }
+    }
+    return 1;
+}
+
+/// Dropout of one operator: threshold and scale of a probability, random key from the member's state.
+struct Dropout {
+    float probability = 0;
+    std::uint32_t op_number = 0;
+};
+struct DropoutKey {
+    std::uint64_t seed = 0;
+    std::uint32_t step = 0, micro = 0, op = 0, threshold = 0;
+    float scale = 1;
+};
+__device__ inline DropoutKey dropout_key(const Dropout& d, const States& s, int k) {
+    DropoutKey key;
+    if (d.probability > 0) {
+        const MemberState& m = s[k];
+        key.seed = m.seed;
+        key.step = m.step;
+        key.micro = m.micro;
+        key.op = d.op_number;
+        key.threshold = static_cast<std::uint32_t>(static_cast<double>(d.probability) * 4294967296.0);
+        key.scale = 1 / (1 - d.probability);
+    }
+    return key;
+}
+/// 0 or 1 / (1 - p).
+__device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t element) {
+    if (key.threshold == 0) return 1;
+    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= key.threshold ? key.scale : 0;
+}
+
+/// Programmatic dependent launch: every kernel waits here before it touches memory, then lets its successor be scheduled.
+__device__ inline void begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for it).
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args... args) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+
+/// Sum over the block, the same bits whatever the schedule: lanes by a butterfly, warps in order. Every thread gets the sum.
+/// `shared` holds one value per warp; callers synchronise before using it again.
+template <class T>
+__device__ T block_sum(T value, T* shared) {
+    for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+    const int thread = threadIdx.x + blockDim.x * threadIdx.y;
+    const int warps = (blockDim.x * blockDim.y + 31) / 32;
+    if ((thread & 31) == 0) shared[thread >> 5] = value;
+    __syncthreads();
+    T sum = 0;
+    for (int w = 0; w < warps; ++w) sum += shared[w];
+    __syncthreads();
+    return sum;
+}
+
+inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,162 @@
+// Global norm, clipping and the update, each one launch over the arenas of all members.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kThreads = 256;
+
+/// Block b of a member sums a fixed slice of its gradients.
+__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width) {
+    __shared__ float shared[32];
+    begin_kernel();
+    const int k = blockIdx.y;
+    const float* g = grads.row(k, 0, 0);
+    const std::int64_t slice = (width + kNormBlocks - 1) / kNormBlocks, begin = blockIdx.x * slice, end = min(begin + slice, width);
+    float sum = 0;
+    for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += g[i] * g[i];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
+}
+
+__global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
+    __shared__ float shared[32];
+    begin_kernel();
+    const int k = blockIdx.x;
+    const float sum = block_sum(scratch.row(k, 0, 0)[threadIdx.x], shared);
+    if (threadIdx.x != 0) return;
+    MemberState& m = state[k];
+    const float norm = sqrtf(sum);
+    m.grad_norm = norm;
+    m.clip_scale = m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f;
+    if (!isfinite(norm)) m.nonfinite = 1;
+}
+
+struct UpdateArgs {
+    Mat<float> params, grads, m, v;
+    Mat<bf16> copy16;
+    States state;
+    std::int64_t width;
+    OptimizerParams p;
+};
+
+/// One element. Returns the new parameter.
+__device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size, float root2) {
+    g *= s.clip_scale;
+    if (kind == OptimizerKind::sgd) {
+        g += s.weight_decay * p;
+        m = s.applied == 0 ? g : s.beta1 * m + g;
+        return p - s.lr * (s.beta1 != 0 ? m : g);
+    }
+    if (kind == OptimizerKind::adamw)
+        p -= s.lr * s.weight_decay * p;
+    else
+        g += s.weight_decay * p;
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    return p - step_size * m / (sqrtf(v) / root2 + s.epsilon);
+}
+
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateArgs a) {
+    begin_kernel();
+    const int k = blockIdx.y;
+    const MemberState s = a.state[k];
+    float *params = a.params.row(k, 0, 0), *grads = a.grads.row(k, 0, 0);
+    float* first = a.m ? a.m.row(k, 0, 0) : nullptr;
+    float* second = a.v ? a.v.row(k, 0, 0) : nullptr;
+    bf16* copy = a.copy16 ? a.copy16.row(k, 0, 0) : nullptr;
+    const float step_size = s.lr / s.bias1, root2 = sqrtf(s.bias2);
+    for (std::int64_t i = 4 * (blockIdx.x * std::int64_t{kThreads} + threadIdx.x); i < a.width; i += std::int64_t{4} * gridDim.x * kThreads) {
+        if (s.nonfinite == 0) {
+            const float4 p4 = *reinterpret_cast<float4*>(params + i), g4 = *reinterpret_cast<float4*>(grads + i);
+            float4 m4 = first ? *reinterpret_cast<float4*>(first + i) : make_float4(0, 0, 0, 0);
+            float4 v4 = second ? *reinterpret_cast<float4*>(second + i) : make_float4(0, 0, 0, 0);
+            float4 out;
+            out.x = update(s, a.p.kind, p4.x, g4.x, m4.x, v4.x, step_size, root2);
+            out.y = update(s, a.p.kind, p4.y, g4.y, m4.y, v4.y, step_size, root2);
+            out.z = update(s, a.p.kind, p4.z, g4.z, m4.z, v4.z, step_size, root2);
+            out.w = update(s, a.p.kind, p4.w, g4.w, m4.w, v4.w, step_size, root2);
+            *reinterpret_cast<float4*>(params + i) = out;
+            if (first) *reinterpret_cast<float4*>(first + i) = m4;
+            if (second) *reinterpret_cast<float4*>(second + i) = v4;
+            if (copy) {
+                __nv_bfloat162 low = __floats2bfloat162_rn(out.x, out.y), high = __floats2bfloat162_rn(out.z, out.w);
+                uint2 packed;
+                packed.x = *reinterpret_cast<std::uint32_t*>(&low);
+                packed.y = *reinterpret_cast<std::uint32_t*>(&high);
+                *reinterpret_cast<uint2*>(copy + i) = packed;
+            }
+        }
+        if (a.p.zero_grads) *reinterpret_cast<float4*>(grads + i) = make_float4(0, 0, 0, 0);
+    }
+}
+
+/// The same for arenas whose width is no multiple of four.
+__global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::int64_t begin) {
+    begin_kernel();
+    const int k = blockIdx.y;
+    const MemberState s = a.state[k];
+    const std::int64_t i = begin + blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+    if (i >= a.width) return;
+    float* grad = a.grads.row(k, 0, 0) + i;
+    if (s.nonfinite == 0) {
+        float m = a.m ? a.m.row(k, 0, 0)[i] : 0, v = a.v ? a.v.row(k, 0, 0)[i] : 0;
+        float* param = a.params.row(k, 0, 0) + i;
+        *param = update(s, a.p.kind, *param, *grad, m, v, s.lr / s.bias1, sqrtf(s.bias2));
+        if (a.m) a.m.row(k, 0, 0)[i] = m;
+        if (a.v) a.v.row(k, 0, 0)[i] = v;
+        if (a.copy16) a.copy16.row(k, 0, 0)[i] = __float2bfloat16_rn(*param);
+    }
+    if (a.p.zero_grads) *grad = 0;
+}
+
+__global__ void count_step_kernel(States state, int members) {
+    begin_kernel();
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    if (state[k].nonfinite)
+        state[k].skipped += 1;
+    else
+        state[k].applied += 1;
+}
+
+bool quads(const Operand& o) {
+    return !o.present() || (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
+}
+
+}  // namespace
+
+KernelResult make_grad_norm(Context& c, const Bound& b) {
+    const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
+    static_assert(kNormBlocks == 256);
+    return make_kernel([stream = c.stream, g, scratch, s] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch),
+               std::int64_t{g.cols});
+        launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch), states(s));
+    });
+}
+
+KernelResult make_optimizer(Context& c, const Bound& b) {
+    using namespace optimizer;
+    const Operand &op = b[params], &s = b[state];
+    UpdateArgs a{mat<float>(op), mat<float>(b[grads]), mat<float>(b[m]), mat<float>(b[v]), mat<bf16>(b[copy16]), states(s), op.cols, b.params<OptimizerParams>()};
+    const bool vector = quads(op) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
+    const std::int64_t whole = vector ? std::int64_t{op.cols} / 4 * 4 : 0, tail = op.cols - whole;
+    const auto members = static_cast<unsigned>(op.k);
+    const unsigned blocks = std::max(1u, std::min(blocks_for(whole / 4, kThreads), static_cast<unsigned>(16 * c.multiprocessors) / members + 1));
+    return make_kernel([=, stream = c.stream] {
+        if (whole > 0) {
+            UpdateArgs body = a;
+            body.width = whole;
+            launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
+        }
+        if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
+        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k);
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,248 @@
+// Element-wise operators, layer norm and embedding.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+dim3 element_grid(const Operand& o) { return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g)); }
+
+/// Calls f(k, g, row, col) for every element of [groups, rows, cols] of one member-group per blockIdx.z.
+template <class F>
+__device__ void for_elements(int groups, int rows, int cols, F f) {
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x)
+        f(k, g, static_cast<int>(i / cols), static_cast<int>(i % cols));
+}
+
+template <class T>
+__global__ void add_kernel(Mat<const T> a, Mat<const T> b, Mat<T> out, int groups, int rows, int cols, bool accumulate) {
+    begin_kernel();
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        float v = load(a.row(k, g, r) + c);
+        if (b) v += load(b.row(k, g, r) + c);
+        T* at = out.row(k, g, r) + c;
+        store(at, accumulate ? load(at) + v : v);
+    });
+}
+
+template <class T>
+__global__ void pointwise_forward_kernel(Mat<const T> x, States state, Mat<T> y, int groups, int rows, int cols, PointwiseParams p) {
+    begin_kernel();
+    const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
+        store(y.row(k, g, r) + c, activate(load(x.row(k, g, r) + c), p.activation) * dropout_factor(key, element));
+    });
+}
+
+template <class T>
+__global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, States state, Mat<T> dx, int groups, int rows, int cols, PointwiseParams p,
+                                          bool accumulate) {
+    begin_kernel();
+    const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
+        const float v = load(dy.row(k, g, r) + c) * dropout_factor(key, element) * activation_slope(load(x.row(k, g, r) + c), p.activation);
+        T* at = dx.row(k, g, r) + c;
+        store(at, accumulate ? load(at) + v : v);
+    });
+}
+
+/// One block per row.
+template <class T>
+__global__ void layernorm_forward_kernel(Mat<const T> x, Mat<const float> gamma, Mat<const float> beta, Mat<float> mean, Mat<float> inv_std, Mat<T> y,
+                                         int groups, int cols, float eps) {
+    __shared__ float shared[32];
+    begin_kernel();
+    const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
+    const T* in = x.row(k, g, r);
+    float sum = 0;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) sum += load(in + c);
+    const float m = block_sum(sum, shared) / static_cast<float>(cols);
+    float squares = 0;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        const float d = load(in + c) - m;
+        squares += d * d;
+    }
+    const float inv = 1 / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + eps);
+    for (int c = threadIdx.x; c < cols; c += blockDim.x)
+        store(y.row(k, g, r) + c, gamma.row(k, g, 0)[c] * (load(in + c) - m) * inv + beta.row(k, g, 0)[c]);
+    if (threadIdx.x == 0) {
+        *mean.row(k, g, r) = m;
+        *inv_std.row(k, g, r) = inv;
+    }
+}
+
+template <class T>
+__global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> gamma, Mat<const float> mean, Mat<const float> inv_std, Mat<T> dx,
+                                       int groups, int cols, bool accumulate) {
+    __shared__ float shared[32];
+    begin_kernel();
+    const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
+    const float m = *mean.row(k, g, r), inv = *inv_std.row(k, g, r);
+    const float* scale = gamma.row(k, g, 0);
+    float sum = 0, dot = 0;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        const float d = load(dy.row(k, g, r) + c) * scale[c];
+        sum += d;
+        dot += d * (load(x.row(k, g, r) + c) - m) * inv;
+    }
+    sum = block_sum(sum, shared) / static_cast<float>(cols);
+    dot = block_sum(dot, shared) / static_cast<float>(cols);
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        const float xhat = (load(x.row(k, g, r) + c) - m) * inv;
+        const float v = inv * (load(dy.row(k, g, r) + c) * scale[c] - sum - xhat * dot);
+        T* at = dx.row(k, g, r) + c;
+        store(at, accumulate ? load(at) + v : v);
+    }
+}
+
+/// 32 columns a block; rows in order.
+template <class T>
+__global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> mean, Mat<const float> inv_std, Mat<float> dgamma,
+                                           Mat<float> dbeta, int groups, int rows, int cols, bool add_gamma, bool add_beta) {
+    __shared__ float sums[8][32], dots[8][32];
+    begin_kernel();
+    const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
+    float sum = 0, dot = 0;
+    for (int r = threadIdx.y; c < cols && r < rows; r += 8) {
+        const float d = load(dy.row(k, g, r) + c);
+        sum += d;
+        dot += d * (load(x.row(k, g, r) + c) - *mean.row(k, g, r)) * *inv_std.row(k, g, r);
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    dots[threadIdx.y][threadIdx.x] = dot;
+    __syncthreads();
+    if (threadIdx.y != 0 || c >= cols) return;
+    sum = dot = 0;
+    for (int y = 0; y < 8; ++y) {
+        sum += sums[y][threadIdx.x];
+        dot += dots[y][threadIdx.x];
+    }
+    float &at_gamma = dgamma.row(k, g, 0)[c], &at_beta = dbeta.row(k, g, 0)[c];
+    at_gamma = add_gamma ? at_gamma + dot : dot;
+    at_beta = add_beta ? at_beta + sum : sum;
+}
+
+template <class T>
+__global__ void embedding_forward_kernel(Mat<const float> table, Mat<const std::int32_t> index, States state, Mat<T> y, int vocabulary, int cols) {
+    begin_kernel();
+    const int r = blockIdx.x, k = blockIdx.z;
+    const std::int32_t v = *index.row(k, 0, r);
+    const bool good = v >= 0 && v < vocabulary;
+    if (!good && threadIdx.x == 0 && state.data) atomicOr(&state[k].nonfinite, 1u);
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) store(y.row(k, 0, r) + c, good ? table.row(k, 0, v)[c] : 0.0f);
+}
+
+/// One block per table row: it walks the indices in order, so the sum does not depend on the schedule.
+template <class T>
+__global__ void embedding_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> index, Mat<float> dtable, int rows, int cols, bool accumulate) {
+    begin_kernel();
+    const int v = blockIdx.x, k = blockIdx.z;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        float* at = dtable.row(k, 0, v) + c;
+        float sum = accumulate ? *at : 0;
+        for (int r = 0; r < rows; ++r)
+            if (*index.row(k, 0, r) == v) sum += load(dy.row(k, 0, r) + c);
+        *at = sum;
+    }
+}
+
+template <class F>
+KernelResult by_real(DType type, F f) {
+    return type == DType::bf16 ? f(bf16{}) : f(float{});
+}
+
+}  // namespace
+
+KernelResult make_add(Context& c, const Bound& bound) {
+    const Operand &a = bound[add::a], &b = bound[add::b], &out = bound[add::out];
+    if (out.count() == 0) return make_kernel([] {});
+    return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, a, b, out, accumulate = bound.accumulates(add::out)] {
+            launch(add_kernel<T>, element_grid(out), dim3(256), 0, stream, mat<const T>(a), mat<const T>(b), mat<T>(out), out.g, out.rows, out.cols, accumulate);
+        });
+    });
+}
+
+KernelResult make_pointwise_forward(Context& c, const Bound& b) {
+    const Operand &x = b[pointwise_forward::x], &s = b[pointwise_forward::state], &y = b[pointwise_forward::y];
+    if (y.count() == 0) return make_kernel([] {});
+    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, x, s, y, p = b.params<PointwiseParams>()] {
+            launch(pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, stream, mat<const T>(x), states(s), mat<T>(y), y.g, y.rows, y.cols, p);
+        });
+    });
+}
+
+KernelResult make_pointwise_backward(Context& c, const Bound& b) {
+    using namespace pointwise_backward;
+    const Operand &ody = b[dy], &ox = b[x], &s = b[state], &odx = b[dx];
+    if (odx.count() == 0) return make_kernel([] {});
+    return by_real(odx.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, ody, ox, s, odx, p = b.params<PointwiseParams>(), accumulate = b.accumulates(dx)] {
+            launch(pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, stream, mat<const T>(ody), mat<const T>(ox), states(s), mat<T>(odx), odx.g,
+                   odx.rows, odx.cols, p, accumulate);
+        });
+    });
+}
+
+KernelResult make_layernorm_forward(Context& c, const Bound& b) {
+    using namespace layernorm_forward;
+    const Operand &ox = b[x], &og = b[gamma], &ob = b[beta], &om = b[mean], &oi = b[inv_std], &oy = b[y];
+    if (oy.count() == 0) return make_kernel([] {});
+    return by_real(oy.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, ox, og, ob, om, oi, oy, eps = b.params<LayerNormParams>().eps] {
+            launch(layernorm_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k * oy.g)), dim3(128), 0, stream,
+                   mat<const T>(ox), mat<const float>(og), mat<const float>(ob), mat<float>(om), mat<float>(oi), mat<T>(oy), oy.g, oy.cols, eps);
+        });
+    });
+}
+
+KernelResult make_layernorm_backward(Context& c, const Bound& b) {
+    using namespace layernorm_backward;
+    const Operand &ody = b[dy], &ox = b[x], &og = b[gamma], &om = b[mean], &oi = b[inv_std], &odx = b[dx], &odg = b[dgamma], &odb = b[dbeta];
+    if (ox.k * ox.g * ox.cols == 0) return make_kernel([] {});
+    return by_real(ox.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, ody, ox, og, om, oi, odx, odg, odb, add_x = b.accumulates(dx), add_g = b.accumulates(dgamma),
+                            add_b = b.accumulates(dbeta)] {
+            const auto depth = static_cast<unsigned>(ox.k * ox.g);
+            if (odx.present() && ox.rows > 0)
+                launch(layernorm_input_kernel<T>, dim3(static_cast<unsigned>(ox.rows), 1, depth), dim3(128), 0, stream, mat<const T>(ody), mat<const T>(ox),
+                       mat<const float>(og), mat<const float>(om), mat<const float>(oi), mat<T>(odx), ox.g, ox.cols, add_x);
+            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), 1, depth), dim3(32, 8), 0, stream, mat<const T>(ody), mat<const T>(ox),
+                   mat<const float>(om), mat<const float>(oi), mat<float>(odg), mat<float>(odb), ox.g, ox.rows, ox.cols, add_g, add_b);
+        });
+    });
+}
+
+KernelResult make_embedding_forward(Context& c, const Bound& b) {
+    using namespace embedding_forward;
+    const Operand &t = b[table], &i = b[index], &s = b[state], &oy = b[y];
+    if (oy.count() == 0) return make_kernel([] {});
+    return by_real(oy.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, t, i, s, oy] {
+            launch(embedding_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k)), dim3(128), 0, stream, mat<const float>(t),
+                   mat<const std::int32_t>(i), states(s), mat<T>(oy), t.rows, oy.cols);
+        });
+    });
+}
+
+KernelResult make_embedding_backward(Context& c, const Bound& b) {
+    using namespace embedding_backward;
+    const Operand &ody = b[dy], &i = b[index], &t = b[dtable];
+    if (t.count() == 0) return make_kernel([] {});
+    return by_real(ody.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, ody, i, t, accumulate = b.accumulates(dtable)] {
+            launch(embedding_backward_kernel<T>, dim3(static_cast<unsigned>(t.rows), 1, static_cast<unsigned>(t.k)), dim3(128), 0, stream, mat<const T>(ody),
+                   mat<const std::int32_t>(i), mat<float>(t), ody.rows, ody.cols, accumulate);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda

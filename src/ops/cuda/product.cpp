@@ -1,0 +1,129 @@
+// Matrix products through cuBLASLt: descriptors and algorithm are chosen once, the run only enqueues.
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/// cuBLASLt sees a row-major matrix as its transpose. One product: c^T = op(first) op(second).
+struct Layouts {
+    cublasLtMatrixLayout_t first = nullptr, second = nullptr, out = nullptr;
+    cublasLtMatmulDesc_t desc = nullptr;
+    Layouts() = default;
+    Layouts(const Layouts&) = delete;
+    Layouts& operator=(const Layouts&) = delete;
+    ~Layouts() {
+        if (first) cublasLtMatrixLayoutDestroy(first);
+        if (second) cublasLtMatrixLayoutDestroy(second);
+        if (out) cublasLtMatrixLayoutDestroy(out);
+        if (desc) cublasLtMatmulDescDestroy(desc);
+    }
+};
+
+cublasLtMatrixLayout_t layout(const Operand& o, int batch, std::int64_t stride) {
+    cublasLtMatrixLayout_t l = nullptr;
+    // Row-major [rows, cols] with row stride ld is column-major [cols, rows].
+    if (cublasLtMatrixLayoutCreate(&l, type_of(o.dtype), static_cast<std::uint64_t>(o.cols), static_cast<std::uint64_t>(o.rows), o.stride_row) !=
+        CUBLAS_STATUS_SUCCESS)
+        return nullptr;
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+    return l;
+}
+
+std::uint32_t alignment(const Operand& o) {
+    const auto bits = reinterpret_cast<std::uintptr_t>(o.data) | static_cast<std::uintptr_t>(o.stride_row) * tensor::size_of(o.dtype) |
+                      static_cast<std::uintptr_t>(o.stride_g) * tensor::size_of(o.dtype) |
+                      static_cast<std::uintptr_t>(o.stride_k) * tensor::size_of(o.dtype);
+    return static_cast<std::uint32_t>(std::min<std::uintptr_t>(bits & (~bits + 1), 256));
+}
+
+class ProductKernel final : public Kernel {
+public:
+    ProductKernel(Context& c, const Operand& left, const Operand& right, const Operand& out, bool accumulate)
+        : context_(c), first_(left), second_(right), out_(out), beta_(accumulate ? 1.0f : 0.0f) {}
+
+    bool plan(cublasOperation_t first_op, cublasOperation_t second_op) {
+        // Batch over groups, loop over members; with one group, batch over members.
+        by_member_ = out_.g == 1;
+        const int batch = by_member_ ? out_.k : out_.g;
+        auto stride = [&](const Operand& o) { return by_member_ ? o.stride_k : o.stride_g; };
+        l_.first = layout(first_, batch, stride(first_));
+        l_.second = layout(second_, batch, stride(second_));
+        l_.out = layout(out_, batch, stride(out_));
+        if (!l_.first || !l_.second || !l_.out) return false;
+        if (cublasLtMatmulDescCreate(&l_.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
+        cublasLtMatmulDescSetAttribute(l_.desc, CUBLASLT_MATMUL_DESC_TRANSA, &first_op, sizeof first_op);
+        cublasLtMatmulDescSetAttribute(l_.desc, CUBLASLT_MATMUL_DESC_TRANSB, &second_op, sizeof second_op);
+        return choose();
+    }
+
+    void run() noexcept override {
+        const float alpha = 1;
+        const int loops = by_member_ ? 1 : out_.k;
+        for (int k = 0; k < loops; ++k) {
+            auto at = [k](const Operand& o) { return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype)); };
+            cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_), l_.second, &beta_, at(out_), l_.out, at(out_), l_.out,
+                           &algorithm_, context_.workspace, context_.workspace_bytes, context_.stream);
+        }
+    }
+
+private:
+    bool choose() {
+        cublasLtMatmulPreference_t preference = nullptr;
+        if (cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return false;
+        auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
+            cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value);
+        };
+        set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context_.workspace_bytes);
+        // Partial sums in bf16 would cost precision that the contract promises.
+        const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+        const std::uint32_t a = alignment(first_), b = alignment(second_), c = alignment(out_);
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a);
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b);
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c);
+        set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
+        cublasLtMatmulHeuristicResult_t found{};
+        int offers = 0;
+        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out, preference, 1, &found, &offers);
+        cublasLtMatmulPreferenceDestroy(preference);
+        if (status != CUBLAS_STATUS_SUCCESS || offers == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
+        algorithm_ = found.algo;
+        return true;
+    }
+
+    Context& context_;
+    Operand first_, second_, out_;
+    float beta_;
+    bool by_member_ = true;
+    Layouts l_;
+    cublasLtMatmulAlgo_t algorithm_{};
+};
+
+}  // namespace
+
+KernelResult make_product(Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out, bool accumulate) {
+    if (out.count() == 0) return make_kernel([] {});
+    const bool empty = kind == Product::wgrad ? a.rows == 0 : a.cols == 0;
+    // The algorithm cuBLASLt picks depends on the batch count; pinned runs take the kernel whose sums depend on nothing but the shape.
+    if (!c.deterministic && !empty) {
+        // forward: z^T = w x^T; dgrad: dx^T = w^T dz^T; wgrad: dw^T = x^T dz.
+        auto kernel = std::make_unique<ProductKernel>(c, b, a, out, accumulate);
+        const cublasOperation_t first = kind == Product::forward ? CUBLAS_OP_T : CUBLAS_OP_N;
+        const cublasOperation_t second = kind == Product::wgrad ? CUBLAS_OP_T : CUBLAS_OP_N;
+        if (kernel->plan(first, second)) return KernelPtr(std::move(kernel));
+    }
+    return make_kernel([stream = c.stream, kind, a, b, out, accumulate] { launch_plain_product(stream, kind, a, b, out, accumulate); });
+}
+
+}  // namespace millrace::ops::cuda

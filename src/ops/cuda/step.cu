@@ -1,0 +1,230 @@
+// Bookkeeping of the step: schedule, counters, metrics ring, fills, copies, and the gathering of images.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+__device__ double schedule_factor(const StepBeginParams& p, std::uint32_t s) {
+    if (s <= p.warmup_steps) return static_cast<double>(s) / p.warmup_steps;
+    const double n = p.total_steps > p.warmup_steps ? p.total_steps - p.warmup_steps : 1;
+    const double t = fmin(static_cast<double>(s - p.warmup_steps), n);
+    switch (p.schedule) {
+        case ScheduleKind::constant: return 1;
+        case ScheduleKind::cosine: return p.floor + (1 - p.floor) * (1 + cospi(t / n)) / 2;
+        case ScheduleKind::step: return pow(p.gamma, static_cast<double>((s - 1) / p.interval));
+    }
+    return 1;
+}
+
+__global__ void step_begin_kernel(States states, int members, StepBeginParams p) {
+    begin_kernel();
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    MemberState& m = states[k];
+    m.step += 1;
+    m.micro = 0;
+    m.nonfinite = 0;
+    m.rows = m.correct = 0;
+    m.loss = m.penalty = 0;
+    m.lr = static_cast<float>(m.base_lr * schedule_factor(p, m.step));
+    m.bias1 = static_cast<float>(1 - pow(static_cast<double>(m.beta1), static_cast<double>(m.applied + 1)));
+    m.bias2 = static_cast<float>(1 - pow(static_cast<double>(m.beta2), static_cast<double>(m.applied + 1)));
+}
+
+__global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
+    begin_kernel();
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    MemberState& m = states[k];
+    if (!p.training) {
+        m.eval_position += p.rows;
+        return;
+    }
+    m.micro += 1;
+    m.position += p.rows;
+    if (m.position >= p.samples) {
+        m.position = 0;
+        m.epoch += 1;
+    }
+}
+
+__global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
+    begin_kernel();
+    const std::uint64_t sequence = *counter + 1;
+    __syncthreads();
+    MetricsRow* row = ring + ((sequence - 1) % capacity) * members;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) {
+        const MemberState& m = states[k];
+        volatile MetricsRow& r = row[k];
+        r.step = m.step;
+        r.epoch = m.epoch;
+        r.rows = m.rows;
+        r.correct = m.correct;
+        r.skipped = m.skipped;
+        r.nonfinite = m.nonfinite;
+        r.lr = m.lr;
+        r.grad_norm = m.grad_norm;
+        r.loss = m.loss;
+        r.penalty = m.penalty;
+        __threadfence_system();  // the host may look at any time: the number that makes the row valid goes last
+        r.sequence = sequence;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *counter = sequence;
+}
+
+template <class T>
+__global__ void fill_kernel(Mat<T> out, int groups, int rows, int cols, float value) {
+    begin_kernel();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x)
+        store(out.row(k, g, i / cols) + i % cols, value);
+}
+
+template <class In, class Out>
+__global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int cols) {
+    begin_kernel();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x) {
+        if constexpr (sizeof(In) == 4 && sizeof(Out) == 4 && std::is_same_v<In, Out>)
+            out.row(k, g, i / cols)[i % cols] = in.row(k, g, i / cols)[i % cols];
+        else
+            store(out.row(k, g, i / cols) + i % cols, load(in.row(k, g, i / cols) + i % cols));
+    }
+}
+
+dim3 element_grid(const Operand& o) { return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g)); }
+
+struct Affine {
+    float cosine, sine, dx, dy, scale;
+    bool flip;
+};
+
+__device__ Affine draw_affine(const GatherImagesParams& p, const MemberState& m, int row) {
+    float u[5];
+    for (int j = 0; j < 5; ++j)
+        u[j] = base::uniform01(base::random_bits(m.seed, m.step, m.micro, p.op_number, static_cast<std::uint64_t>(row) * 8 + j));
+    const float angle = (2 * u[0] - 1) * p.rotate * 0.017453292519943295f;
+    Affine a;
+    a.cosine = cosf(angle);
+    a.sine = sinf(angle);
+    a.dx = floorf((2 * u[1] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
+    a.dy = floorf((2 * u[2] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
+    a.scale = 1 + (2 * u[3] - 1) * p.scale;
+    a.flip = u[4] < p.flip;
+    return a;
+}
+
+__device__ float affine_pixel(const Affine& a, const std::uint8_t* image, int pixel, int side) {
+    const float centre = 0.5f * static_cast<float>(side - 1);
+    int u = pixel % side;
+    const int v = pixel / side;
+    if (a.flip) u = side - 1 - u;
+    const float x = (static_cast<float>(u) - centre - a.dx) / a.scale, y = (static_cast<float>(v) - centre - a.dy) / a.scale;
+    const int column = static_cast<int>(floorf(a.cosine * x + a.sine * y + centre + 0.5f));
+    const int line = static_cast<int>(floorf(a.cosine * y - a.sine * x + centre + 0.5f));
+    if (column < 0 || column >= side || line < 0 || line >= side) return 0;
+    return image[line * side + column];
+}
+
+template <class T>
+__global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels, std::int64_t label_stride,
+                              const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y, int pixels, GatherImagesParams p) {
+    begin_kernel();
+    const int b = blockIdx.x, k = blockIdx.y;
+    __shared__ std::int32_t chosen;
+    __shared__ Affine affine;
+    if (threadIdx.x == 0) {
+        const MemberState& m = states[k];
+        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+        if (p.augment) affine = draw_affine(p, m, b);
+        *y.row(k, 0, b) = labels[chosen * label_stride];
+    }
+    __syncthreads();
+    const std::uint8_t* image = images + chosen * image_stride;
+    T* out = x.row(k, 0, b);
+    for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
+        const float value = p.augment ? affine_pixel(affine, image, i, static_cast<int>(p.side)) : static_cast<float>(image[i]);
+        store(out + i, (value / 255 - p.mean) / p.std);
+    }
+}
+
+}  // namespace
+
+KernelResult make_step_begin(Context& c, const Bound& b) {
+    const Operand& s = b[step_begin::state];
+    return make_kernel([stream = c.stream, s, p = b.params<StepBeginParams>()] {
+        launch(step_begin_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k, p);
+    });
+}
+
+KernelResult make_micro_end(Context& c, const Bound& b) {
+    const Operand& s = b[micro_end::state];
+    return make_kernel([stream = c.stream, s, p = b.params<MicroEndParams>()] {
+        launch(micro_end_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k, p);
+    });
+}
+
+KernelResult make_metrics_push(Context& c, const Bound& b) {
+    const Operand &s = b[metrics_push::state], &counter = b[metrics_push::counter], &ring = b[metrics_push::ring];
+    return make_kernel([stream = c.stream, s, counter, ring, p = b.params<MetricsPushParams>()] {
+        launch(metrics_push_kernel, dim3(1), dim3(64), 0, stream, states(s), s.k, static_cast<std::uint64_t*>(counter.data),
+               static_cast<MetricsRow*>(ring.data), p.capacity);
+    });
+}
+
+KernelResult make_fill(Context& c, const Bound& b) {
+    const Operand& o = b[fill::out];
+    const auto value = static_cast<float>(b.params<FillParams>().value);
+    if (o.count() == 0) return make_kernel([] {});
+    auto make = [&]<class T>(T) {
+        return make_kernel([stream = c.stream, o, value] { launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value); });
+    };
+    if (o.dtype == DType::f32) return make(float{});
+    if (o.dtype == DType::bf16) return make(bf16{});
+    if (o.dtype == DType::i32) return make(std::int32_t{});
+    return base::Error{std::string("fill on cuda takes f32, bf16 and i32, not ") + name_of(o.dtype)};
+}
+
+KernelResult make_copy(Context& c, const Bound& b) {
+    const Operand &in = b[copy::in], &out = b[copy::out];
+    if (out.count() == 0) return make_kernel([] {});
+    auto make = [&]<class In, class Out>(In, Out) {
+        return make_kernel([stream = c.stream, in, out] {
+            launch(copy_kernel<In, Out>, element_grid(out), dim3(256), 0, stream, mat<In>(in), mat<Out>(out), out.g, out.rows, out.cols);
+        });
+    };
+    auto from = [&]<class In>(In a) -> KernelResult {
+        if (out.dtype == DType::f32) return make(a, float{});
+        if (out.dtype == DType::bf16) return make(a, bf16{});
+        if (out.dtype == DType::i32) return make(a, std::int32_t{});
+        return base::Error{std::string("copy on cuda cannot write ") + name_of(out.dtype)};
+    };
+    if (in.dtype == DType::f32) return from(float{});
+    if (in.dtype == DType::bf16) return from(bf16{});
+    if (in.dtype == DType::i32) return from(std::int32_t{});
+    return base::Error{std::string("copy on cuda cannot read ") + name_of(in.dtype)};
+}
+
+KernelResult make_gather_images(Context& c, const Bound& b) {
+    const Operand &images = b[gather_images::images], &labels = b[gather_images::labels], &subset = b[gather_images::subset];
+    const Operand &s = b[gather_images::state], &x = b[gather_images::x], &y = b[gather_images::y];
+    const auto& p = b.params<GatherImagesParams>();
+    if (x.count() == 0) return make_kernel([] {});
+    auto make = [&]<class T>(T) {
+        return make_kernel([stream = c.stream, images, labels, subset, s, x, y, p] {
+            launch(gather_kernel<T>, dim3(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.k)), dim3(128), 0, stream,
+                   static_cast<const std::uint8_t*>(images.data), images.stride_row, static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
+                   static_cast<const std::int32_t*>(subset.data), states(s), mat<T>(x), mat<std::int32_t>(y), x.cols, p);
+        });
+    };
+    return x.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+}
+
+}  // namespace millrace::ops::cuda

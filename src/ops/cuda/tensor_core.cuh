@@ -1,0 +1,122 @@
+#pragma once
+// The product at the heart of the fused dense kernels: a block owns a strip of output columns and all rows of the batch, so that batch
+// statistics never leave the block. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
+// summed index is free as long as both operands agree, a thread's eight consecutive elements serve as the fragments of two
+// m16n8k16 steps, and no shuffling through shared memory is needed.
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+__device__ inline void mma_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
+                                std::uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// Elements [at, at + 8) of a row of `limit` elements, zeros beyond it. kVector: rows start on 16 bytes.
+template <bool kVector>
+__device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (row == nullptr || at >= limit) return v;
+    if (kVector && at + 8 <= limit) return *reinterpret_cast<const uint4*>(row + at);
+    const auto* bits = reinterpret_cast<const unsigned short*>(row);
+    std::uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const std::uint32_t low = at + 2 * i < limit ? bits[at + 2 * i] : 0, high = at + 2 * i + 1 < limit ? bits[at + 2 * i + 1] : 0;
+        w[i] = low | high << 16;
+    }
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+
+/// Shape of a block: kSplit warps share the summed index of each strip of 32 rows; tiles of 8 columns per warp.
+template <int kTiles, int kSplit>
+struct Strip {
+    static constexpr int kColumns = 8 * kTiles;
+    static constexpr int kOwn = kColumns / kSplit > 0 ? kColumns / kSplit : 1;  ///< rows a thread owns after the reduction
+    static constexpr int kUnroll = kTiles == 1 ? 4 : 2;
+};
+
+/// One warp's share of rows [32 * strip, +32) x kColumns: chunks split, split + kSplit, ... of 32 summed elements.
+/// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. fetch_b(tile, at): eight elements of column tile * 8 + lane / 4.
+template <int kTiles, int kSplit, bool kVector, class FetchB>
+__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, FetchB fetch_b) {
+    constexpr int kUnroll = Strip<kTiles, kSplit>::kUnroll;
+    const int at = 8 * (threadIdx.x & 3);
+    const int chunks = (summed + 31) / 32;
+    for (int chunk = split; chunk < chunks; chunk += kSplit * kUnroll) {
+        uint4 a[kUnroll][4], b[kUnroll][kTiles];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+            const int k = 32 * (chunk + u * kSplit) + at;
+#pragma unroll
+            for (int r = 0; r < 4; ++r) a[u][r] = fetch8<kVector>(a_rows[r], k, summed);
+#pragma unroll
+            for (int t = 0; t < kTiles; ++t) b[u][t] = fetch_b(t, k);
+        }
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+#pragma unroll
+                for (int t = 0; t < kTiles; ++t) {
+                    mma_bf16(acc[m][t], a[u][2 * m].x, a[u][2 * m + 1].x, a[u][2 * m].y, a[u][2 * m + 1].y, b[u][t].x, b[u][t].y);
+                    mma_bf16(acc[m][t], a[u][2 * m].z, a[u][2 * m + 1].z, a[u][2 * m].w, a[u][2 * m + 1].w, b[u][t].z, b[u][t].w);
+                }
+    }
+}
+
+/// Adds the kSplit partial products through shared memory, in order, and hands each thread the values it owns:
+/// column threadIdx.x % kColumns, rows threadIdx.x / kColumns + i * (blockDim.x / kColumns). `partial`: blockDim.x * kColumns floats.
+template <int kTiles, int kSplit>
+__device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, int strips, int strip, int split,
+                              float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
+    const int rows = 32 * strips, lane = threadIdx.x & 31;
+    float* mine = partial + (split * rows + 32 * strip) * kColumns;
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+            float* at = mine + (16 * m + lane / 4) * kColumns + 8 * t + 2 * (lane & 3);
+            at[0] = acc[m][t][0];
+            at[1] = acc[m][t][1];
+            at[8 * kColumns] = acc[m][t][2];
+            at[8 * kColumns + 1] = acc[m][t][3];
+        }
+    __syncthreads();
+    const int column = threadIdx.x % kColumns, step = blockDim.x / kColumns;
+#pragma unroll
+    for (int i = 0; i < Strip<kTiles, kSplit>::kOwn; ++i) {
+        const int row = threadIdx.x / kColumns + i * step;
+        float sum = 0;
+        if (row < rows)
+            for (int s = 0; s < kSplit; ++s) sum += partial[(s * rows + row) * kColumns + column];
+        own[i] = sum;
+    }
+}
+
+/// Sum over the rows of a column, for the kColumns columns of a block; every thread gets its column's. `scratch`: one float per thread of 32 and column.
+template <int kColumns>
+__device__ float column_sum(float value, float* scratch) {
+#pragma unroll
+    for (int d = 16; d >= kColumns; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x / 32;
+    __syncthreads();
+    if (lane < kColumns) scratch[warp * kColumns + lane] = value;
+    __syncthreads();
+    float sum = 0;
+    for (int w = 0; w < warps; ++w) sum += scratch[w * kColumns + threadIdx.x % kColumns];
+    return sum;
+}
+
+inline bool aligned16(const tensor::Operand& o) {
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 && o.stride_g % 8 == 0 && o.stride_k % 8 == 0;
+}
+
+/// Warps that share the summed index, by rows alone so that the bits do not depend on the number of members.
+inline int splits_for(int rows) { return rows <= 64 ? 8 : rows <= 128 ? 4 : 2; }
+
+}  // namespace millrace::ops::cuda
