@@ -64,6 +64,8 @@ KernelResult make_step_begin(Context&, const Bound&);
 KernelResult make_micro_end(Context&, const Bound&);
 KernelResult make_metrics_push(Context&, const Bound&);
 KernelResult make_fill(Context&, const Bound&);
+/// Zeros, as fill does.
+KernelResult make_zeros(Context&, const tensor::Operand& out);
 KernelResult make_copy(Context&, const Bound&);
 KernelResult make_gather_images(Context&, const Bound&);
 KernelResult make_dense_forward(Context&, const Bound&);

@@ -36,6 +36,8 @@ inline States states(const tensor::Operand& o) { return {static_cast<std::uint8_
 __device__ inline float load(const float* p) { return *p; }
 __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
 __device__ inline float load(const std::int32_t* p) { return static_cast<float>(*p); }
+__device__ inline double load(const double* p) { return *p; }
+__device__ inline void store(double* p, float v) { *p = v; }
 __device__ inline void store(float* p, float v) { *p = v; }
 __device__ inline void store(bf16* p, float v) { *p = __float2bfloat16_rn(v); }
 __device__ inline void store(std::int32_t* p, float v) { *p = static_cast<std::int32_t>(v); }
@@ -47,7 +49,7 @@ __device__ inline float activate(float u, Activation a) {
     switch (a) {
         case Activation::none: return u;
         case Activation::relu: return u > 0 || u != u ? u : 0;  // NaN passes, as it does on the other backends
-        case Activation::gelu: return 0.5f * u * (1 + erff(u * 0.70710678118654752f));
+        case Activation::gelu: return 0.5f * u * erfcf(-u * 0.70710678118654752f);  // erfc keeps the left tail that 1 + erf cancels
         case Activation::tanh: return tanhf(u);
         case Activation::sigmoid: return 1 / (1 + expf(-u));
     }
@@ -58,7 +60,7 @@ __device__ inline float activation_slope(float u, Activation a) {
     switch (a) {
         case Activation::none: return 1;
         case Activation::relu: return u > 0 ? 1 : 0;
-        case Activation::gelu: return 0.5f * (1 + erff(u * 0.70710678118654752f)) + u * 0.39894228040143268f * expf(-0.5f * u * u);
+        case Activation::gelu: return 0.5f * erfcf(-u * 0.70710678118654752f) + u * 0.39894228040143268f * expf(-0.5f * u * u);
         case Activation::tanh: { float t = tanhf(u); return 1 - t * t; }
         case Activation::sigmoid: { float s = 1 / (1 + expf(-u)); return s * (1 - s); }
     }

@@ -172,8 +172,8 @@ KernelResult make_cosine_diversity(Context& c, const Bound& b) {
     const bool accumulate = b.accumulates(dout);
     const auto& p = b.params<DiversityParams>();
     if (in.g < 2 || in.rows == 0) {  // no pairs: the gradient is zero
-        if (!d.present() || accumulate || d.count() == 0) return make_kernel([] {});
-        return base::Error{"cosine diversity of a single group writes no gradient; leave the term out"};
+        if (!d.present() || accumulate) return make_kernel([] {});
+        return make_zeros(c, d);
     }
     const auto bytes = sizeof(double) * static_cast<std::size_t>(in.g) * static_cast<std::size_t>(in.g);
     if (bytes > 32 * 1024) return base::Error{"cosine diversity on cuda takes at most 64 groups"};

@@ -57,7 +57,7 @@ __global__ void metrics_push_kernel(States states, int members, std::uint64_t* c
     begin_kernel();
     const std::uint64_t sequence = *counter + 1;
     __syncthreads();
-    MetricsRow* row = ring + ((sequence - 1) % capacity) * members;
+    MetricsRow* row = ring + (sequence % capacity) * members;
     for (int k = threadIdx.x; k < members; k += blockDim.x) {
         const MemberState& m = states[k];
         volatile MetricsRow& r = row[k];
@@ -91,10 +91,12 @@ __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int 
     begin_kernel();
     const int k = blockIdx.z / groups, g = blockIdx.z % groups;
     for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x) {
-        if constexpr (sizeof(In) == 4 && sizeof(Out) == 4 && std::is_same_v<In, Out>)
-            out.row(k, g, i / cols)[i % cols] = in.row(k, g, i / cols)[i % cols];
+        const In* from = in.row(k, g, i / cols) + i % cols;
+        Out* to = out.row(k, g, i / cols) + i % cols;
+        if constexpr (std::is_same_v<In, bf16> || std::is_same_v<Out, bf16>)
+            store(to, static_cast<float>(load(from)));
         else
-            store(out.row(k, g, i / cols) + i % cols, load(in.row(k, g, i / cols) + i % cols));
+            *to = static_cast<Out>(*from);
     }
 }
 
@@ -179,9 +181,8 @@ KernelResult make_metrics_push(Context& c, const Bound& b) {
     });
 }
 
-KernelResult make_fill(Context& c, const Bound& b) {
-    const Operand& o = b[fill::out];
-    const auto value = static_cast<float>(b.params<FillParams>().value);
+namespace {
+KernelResult make_constant(Context& c, const Operand& o, float value) {
     if (o.count() == 0) return make_kernel([] {});
     auto make = [&]<class T>(T) {
         return make_kernel([stream = c.stream, o, value] { launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value); });
@@ -191,6 +192,10 @@ KernelResult make_fill(Context& c, const Bound& b) {
     if (o.dtype == DType::i32) return make(std::int32_t{});
     return base::Error{std::string("fill on cuda takes f32, bf16 and i32, not ") + name_of(o.dtype)};
 }
+}  // namespace
+
+KernelResult make_fill(Context& c, const Bound& b) { return make_constant(c, b[fill::out], static_cast<float>(b.params<FillParams>().value)); }
+KernelResult make_zeros(Context& c, const Operand& out) { return make_constant(c, out, 0); }
 
 KernelResult make_copy(Context& c, const Bound& b) {
     const Operand &in = b[copy::in], &out = b[copy::out];
@@ -204,11 +209,13 @@ KernelResult make_copy(Context& c, const Bound& b) {
         if (out.dtype == DType::f32) return make(a, float{});
         if (out.dtype == DType::bf16) return make(a, bf16{});
         if (out.dtype == DType::i32) return make(a, std::int32_t{});
+        if (out.dtype == DType::f64) return make(a, double{});
         return base::Error{std::string("copy on cuda cannot write ") + name_of(out.dtype)};
     };
     if (in.dtype == DType::f32) return from(float{});
     if (in.dtype == DType::bf16) return from(bf16{});
     if (in.dtype == DType::i32) return from(std::int32_t{});
+    if (in.dtype == DType::f64) return from(double{});
     return base::Error{std::string("copy on cuda cannot read ") + name_of(in.dtype)};
 }
 
