@@ -27,7 +27,7 @@ struct OptimizerSettings {
     double momentum = 0.9;                  ///< sgd
     double clip_norm = 0;                   ///< 0: no clipping
     std::int32_t accumulation = 1;          ///< micro-batches of one full step
-    ScheduleSettings schedule;
+    ScheduleSettings schedule{};
 };
 
 /// Refuses what cannot train: empty or wrong-length lists, rates that are negative or not finite, betas outside [0, 1), zero epsilon, ...
