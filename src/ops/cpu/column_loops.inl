@@ -8,7 +8,7 @@ constexpr int kSumRows = 64;     ///< rows summed in one chain before they join 
 constexpr int kRandomLanes = 16; ///< Philox blocks computed side by side
 
 /// Philox4x32-10 of the counters {block[i], op, step, micro}: out[4 * i + j] is word j of block i. n a multiple of kRandomLanes.
-void random_words(const RandomKey& key, const std::uint32_t* block, int n, std::uint32_t* out) {
+__attribute__((noinline)) void random_words(const RandomKey& key, const std::uint32_t* block, int n, std::uint32_t* out) {
     for (int at = 0; at < n; at += kRandomLanes) {
         std::uint32_t c0[kRandomLanes], c1[kRandomLanes], c2[kRandomLanes], c3[kRandomLanes];
         for (int i = 0; i < kRandomLanes; ++i) {
@@ -19,6 +19,7 @@ void random_words(const RandomKey& key, const std::uint32_t* block, int n, std::
         }
         std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
         for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+#pragma GCC unroll 1  // unrolled early, the loop would stay scalar
             for (int i = 0; i < kRandomLanes; ++i) {
                 const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * c0[i];
                 const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * c2[i];
@@ -113,7 +114,17 @@ void column_squares(int rows, int cols, const float* x, std::int64_t stride, con
     }
 }
 
-void column_pass(const ColumnPass& p) {
+/// y = act-output u under the mask of `words`.
+inline void drop(int cols, const float* __restrict u, const std::uint32_t* __restrict words, std::uint32_t threshold, float scale,
+                 float* __restrict y) {
+    for (int c = 0; c < cols; ++c) {  // a mask of bits: the compiler would make a branch of a choice
+        const std::uint32_t keep = words[c] >= threshold ? ~std::uint32_t{0} : 0;
+        y[c] = __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, u[c] * scale) & keep);
+    }
+}
+
+void column_pass(const ColumnPass& pass) {
+    const ColumnPass p = pass;  // a copy that no store can alias
     RowWords random;
     const int cols = p.cols;
     float u[kMaxColumns];
@@ -145,7 +156,7 @@ void column_pass(const ColumnPass& p) {
         if (p.threshold != 0) {
             const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
             const std::uint32_t* words = random.row(p.random, element, p.element_stride, cols, p.rows - r);
-            for (int c = 0; c < cols; ++c) y[c] = words[c] >= p.threshold ? u[c] * p.dropout_scale : 0.0f;
+            drop(cols, u, words, p.threshold, p.dropout_scale, y);
         } else {
             for (int c = 0; c < cols; ++c) y[c] = u[c];
         }
@@ -153,10 +164,11 @@ void column_pass(const ColumnPass& p) {
 }
 
 /// du of one row into d[]: dy back through dropout and activation. u: the activation's input.
-inline void row_backward(const ColumnBackward& p, const float* dy, const float* u, const std::uint32_t* words, float* d) {
+inline void row_backward(const ColumnBackward& p, const float* __restrict dy, const float* __restrict u, const std::uint32_t* words,
+                         float* __restrict d) {
     const int cols = p.cols;
     if (words != nullptr) {
-        for (int c = 0; c < cols; ++c) d[c] = words[c] >= p.threshold ? dy[c] * p.dropout_scale : 0.0f;
+        drop(cols, dy, words, p.threshold, p.dropout_scale, d);
     } else {
         for (int c = 0; c < cols; ++c) d[c] = dy[c];
     }
@@ -167,21 +179,18 @@ inline void row_backward(const ColumnBackward& p, const float* dy, const float* 
     }
 }
 
-void column_backward(const ColumnBackward& p) {
+void column_backward(const ColumnBackward& pass) {
+    const ColumnBackward p = pass;  // a copy that no store can alias
     RowWords random;
     const int cols = p.cols;
-    float u[kMaxColumns], d[kMaxColumns];
-    for (int c = 0; c < cols; ++c) {
-        p.sum[c] = 0;
-        if (p.sum_saved != nullptr) p.sum_saved[c] = 0;
-    }
+    float u[kMaxColumns], d[kMaxColumns], sum[kMaxColumns] = {}, sum_saved[kMaxColumns] = {};
     for (int begin = 0; begin < p.rows; begin += kSumRows) {
         const int end = begin + kSumRows < p.rows ? begin + kSumRows : p.rows;
         float part[kMaxColumns] = {}, part_saved[kMaxColumns] = {};
         for (int r = begin; r < end; ++r) {
             const float* saved = p.saved != nullptr ? p.saved + r * p.saved_stride : nullptr;
             const float* input = saved;
-            if (p.gamma != nullptr && saved != nullptr) {
+            if (p.gamma != nullptr) {
                 for (int c = 0; c < cols; ++c) u[c] = p.gamma[c] * saved[c] + p.beta[c];
                 input = u;
             }
@@ -189,19 +198,21 @@ void column_backward(const ColumnBackward& p) {
             const std::uint32_t* words =
                 p.threshold != 0 ? random.row(p.random, element, p.element_stride, cols, p.rows - r) : nullptr;
             row_backward(p, p.dy + r * p.dy_stride, input, words, d);
+            if (p.sum_saved != nullptr) {
+                for (int c = 0; c < cols; ++c) part_saved[c] += d[c] * saved[c];
+            }
             float* du = p.du + r * p.du_stride;
             for (int c = 0; c < cols; ++c) {
                 du[c] = d[c];
                 part[c] += d[c];
             }
-            if (p.sum_saved != nullptr) {
-                for (int c = 0; c < cols; ++c) part_saved[c] += d[c] * saved[c];
-            }
         }
-        for (int c = 0; c < cols; ++c) p.sum[c] += part[c];
-        if (p.sum_saved != nullptr) {
-            for (int c = 0; c < cols; ++c) p.sum_saved[c] += part_saved[c];
-        }
+        for (int c = 0; c < cols; ++c) sum[c] += part[c];
+        for (int c = 0; c < cols; ++c) sum_saved[c] += part_saved[c];
+    }
+    for (int c = 0; c < cols; ++c) p.sum[c] = sum[c];
+    if (p.sum_saved != nullptr) {
+        for (int c = 0; c < cols; ++c) p.sum_saved[c] = sum_saved[c];
     }
 }
 
