@@ -157,6 +157,14 @@ protected:
         EXPECT_LE(worst, where().within.logits) << name;
     }
 
+    /// The micro-batches of step `s`, into the feeds of the same number.
+    void feed_step(const FedSource& source, std::size_t s, std::size_t micros) {
+        const auto rows = static_cast<std::size_t>(golden_.shape("x")[1]), features = static_cast<std::size_t>(golden_.shape("x")[2]);
+        for (std::size_t m = 0; m < micros; ++m)
+            source.feed(*rig_.store, m, slice(golden_.floats("x"), s * micros + m, rows * features),
+                        slice(golden_.integers("labels"), s * micros + m, rows));
+    }
+
     Golden golden_{std::get<1>(GetParam())};
     Rig rig_;
 };
@@ -194,22 +202,16 @@ TEST_P(Parity, TenStepsGiveTheReferencesNumbers) {
     }
 
     load("init");
-    const std::vector<float> x = golden_.floats("x"), losses = golden_.floats("loss");
-    const std::vector<std::int32_t> labels = golden_.integers("labels");
+    const std::vector<float> losses = golden_.floats("loss");
     const std::set<std::string> zero = golden_.names("zero_gradient");
     std::set<std::string> drifting = golden_.names("drifting");
     drifting.insert(zero.begin(), zero.end());
     for (std::size_t s = 0; s < losses.size(); ++s) {
         const bool is_tail = has_tail && s + 1 == losses.size();
-        if (is_tail) {
+        if (is_tail)
             source.feed(*rig_.store, tail_feed, golden_.floats("tail.x"), golden_.integers("tail.labels"));
-        } else {
-            for (std::size_t m = 0; m < static_cast<std::size_t>(micros); ++m) {
-                const std::size_t batch = s * static_cast<std::size_t>(micros) + m;
-                source.feed(*rig_.store, m, slice(x, batch, static_cast<std::size_t>(rows * features)),
-                            slice(labels, batch, static_cast<std::size_t>(rows)));
-            }
-        }
+        else
+            feed_step(source, s, static_cast<std::size_t>(micros));
         (is_tail ? last : step).run();
         const ops::MemberState state = rig_.store->read_states()[0];
         EXPECT_NEAR(state.loss / state.rows + state.penalty, losses[s], where().within.loss) << "step " << s;

@@ -137,6 +137,20 @@ TEST_P(Training, LossFallsWithDropoutDiversityAndVariation) {
     EXPECT_LT(late, 0.6 * early);
 }
 
+TEST_P(Training, LossesFollowTheReferenceBackend) {
+    // The same seed draws the same order, augmentation and dropout everywhere; only rounding differs.
+    Plan plan;
+    plan.steps = 8;
+    plan.augment = true;
+    plan.config.revision = Revision::r2;
+    plan.config.vary_experts = plan.config.vary_analysts = true;
+    const auto wanted = trained(kPlaces[0], plan), found = trained(GetParam(), plan);
+    ASSERT_EQ(found.size(), 1u);
+    const double within = GetParam().precision == tape::Precision::bf16 ? 0.1 : 1e-3;
+    for (std::size_t s = 0; s < wanted[0].losses.size(); ++s)
+        EXPECT_NEAR(found[0].losses[s], wanted[0].losses[s], within * wanted[0].losses[s]) << "step " << s;
+}
+
 TEST_P(Training, RepeatedSectionEqualsWrittenOutMicroBatches) {
     // 15 + 15 rows as one section run twice, and as a full and an equally long last one: the same step.
     Plan repeated, written;
