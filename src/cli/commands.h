@@ -1,0 +1,33 @@
+#pragma once
+// The commands of the binary `millrace`, one file each: arguments in, calls into train/ and data/, text out.
+
+#include <string>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace millrace::cli {
+
+/// Parses the arguments, runs the command, gives the exit status: 0 fine, 2 usage or bad input, 128 + n after a signal.
+int run(int argc, char** argv);
+
+/// What the commands share: how the program was called, and what it will return.
+struct Context {
+    int argc = 0;
+    char** argv = nullptr;
+    int exit_status = 0;
+};
+
+/// Prints "millrace: <text>" on stderr and gives the error's exit status.
+int report(const base::Error& error);
+
+// Each adds its command to the program; the context must outlive the parsing.
+void add_train(CLI::App& app, Context& context);
+void add_eval(CLI::App& app, Context& context);
+void add_models(CLI::App& app, Context& context);
+void add_data(CLI::App& app, Context& context);
+
+}  // namespace millrace::cli

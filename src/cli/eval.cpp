@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "train/evaluate.h"
+
+namespace millrace::cli {
+namespace {
+
+struct EvalArguments {
+    std::string run, device, data, split = "test";
+    bool json = false;
+};
+
+nlohmann::ordered_json number(double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+void print_json(const train::EvaluateReport& report) {
+    nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},     {"preset", report.preset},
+                                {"parameters", report.parameters}, {"device", report.device}, {"split", data::name_of(report.part)},
+                                {"samples", report.samples}, {"step", report.step},       {"seconds", report.seconds}};
+    json["accuracy"] = number(report.members.front().accuracy);
+    json["loss"] = number(report.members.front().loss);
+    json["members"] = nlohmann::ordered_json::array();
+    for (const train::Score& score : report.members) json["members"].push_back({{"accuracy", number(score.accuracy)}, {"loss", number(score.loss)}});
+    fmt::print("{}\n", json.dump(1));
+}
+
+void print_text(const train::EvaluateReport& report) {
+    fmt::print("{} {}, weights after step {}, on {} {} images of {} ({})\n", report.model, report.preset, report.step, report.samples,
+               data::name_of(report.part), report.data, report.device);
+    for (std::size_t k = 0; k < report.members.size(); ++k) {
+        if (report.members.size() > 1) fmt::print("member {:3}: ", k);
+        fmt::print("accuracy {:.2f} %, loss {:.4f}\n", 100 * report.members[k].accuracy, report.members[k].loss);
+    }
+}
+
+int run_eval(const EvalArguments& given) {
+    const data::Part part = given.split == "validation" ? data::Part::validation : data::Part::test;
+    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data);
+    if (!evaluated.ok()) return report(evaluated.error());
+    if (given.json)
+        print_json(*evaluated);
+    else
+        print_text(*evaluated);
+    return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Context& context) {
+    auto given = std::make_shared<EvalArguments>();
+    CLI::App* command = app.add_subcommand("eval", "evaluate the best checkpoint of a run");
+    command->add_option("RUN", given->run, "run directory")->required();
+    command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+    command->add_option("--split", given->split, "test or validation")->check(CLI::IsMember({"test", "validation"}))->capture_default_str();
+    command->add_option("--data", given->data, "folder of the data set when it has moved")->type_name("DIR");
+    command->add_flag("--json", given->json, "print JSON");
+    command->footer("Example:\n  millrace eval runs/demo --split validation");
+    command->callback([given, &context] { context.exit_status = run_eval(*given); });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,41 @@
+#include "models/registry.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "train/console.h"
+
+namespace millrace::cli {
+namespace {
+
+int run_models(bool as_json) {
+    const auto listed = models::list();
+    if (!listed.ok()) return report(listed.error());
+    if (as_json) {
+        nlohmann::ordered_json json = nlohmann::ordered_json::array();
+        for (const models::Listing& entry : *listed)
+            json.push_back({{"model", entry.model}, {"preset", entry.preset}, {"parameters", entry.parameters}});
+        fmt::print("{}\n", json.dump(1));
+        return 0;
+    }
+    fmt::print("{:<18} {:<10} {:>12}\n", "model", "preset", "parameters");
+    for (const models::Listing& entry : *listed)
+        fmt::print("{:<18} {:<10} {:>12}\n", entry.model, entry.preset, train::grouped(static_cast<std::uint64_t>(entry.parameters)));
+    return 0;
+}
+
+}  // namespace
+
+void add_models(CLI::App& app, Context& context) {
+    auto as_json = std::make_shared<bool>(false);
+    CLI::App* command = app.add_subcommand("models", "list models, presets and parameter counts");
+    command->add_flag("--json", *as_json, "print a list of {\"model\", \"preset\", \"parameters\"}");
+    command->footer("Counts are for images of 28 x 28 pixels and 10 classes.");
+    command->callback([as_json, &context] { context.exit_status = run_models(*as_json); });
+}
+
+}  // namespace millrace::cli

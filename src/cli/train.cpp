@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "train/console.h"
+#include "train/recipe_keys.h"
+#include "train/stop_signals.h"
+#include "train/trainer.h"
+
+namespace millrace::cli {
+namespace {
+
+struct TrainArguments {
+    std::string recipe, device, out, log_level;
+    std::vector<std::string> settings;
+    bool resume = false, quiet = false, json = false, keys = false;
+};
+
+nlohmann::ordered_json number(double value) {
+    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+std::string result_json(const train::RunResult& result) {
+    nlohmann::ordered_json json{{"run", result.run},
+                                {"signal", result.signal},
+                                {"epochs", result.epochs},
+                                {"step", result.step},
+                                {"dropped", result.dropped},
+                                {"parameters", result.parameters},
+                                {"seconds", result.seconds},
+                                {"samples_per_second", result.samples_per_second},
+                                {"steps_per_second", result.steps_per_second}};
+    if (!result.members.empty()) {
+        const train::MemberResult& best = result.members[train::best_member(result)];
+        json["validation_accuracy"] = number(best.validation_accuracy);
+        json["test_accuracy"] = number(best.test_accuracy);
+        json["test_loss"] = number(best.test_loss);
+        json["best_epoch"] = best.best_epoch;
+    }
+    json["members"] = nlohmann::ordered_json::array();
+    for (const train::MemberResult& member : result.members)
+        json["members"].push_back({{"validation_accuracy", number(member.validation_accuracy)},
+                                   {"validation_loss", number(member.validation_loss)},
+                                   {"test_accuracy", number(member.test_accuracy)},
+                                   {"test_loss", number(member.test_loss)}});
+    return json.dump(1);
+}
+
+base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context) {
+    if (!given.log_level.empty()) {
+        MILLRACE_LET(level, base::parse_log_level(given.log_level));
+        base::set_log_level(level);
+    }
+    base::RecipeOverrides overrides{given.settings, base::recipe_environment()};
+    if (!given.device.empty()) overrides.flags.push_back("device=" + given.device);
+    MILLRACE_LET(recipe, train::load_recipe(given.recipe, overrides));
+    train::TrainRequest request;
+    request.resume = given.resume;
+    request.command.assign(context.argv, context.argv + context.argc);
+    request.out = given.out;
+    if (given.out.empty()) {
+        MILLRACE_LET(folder, train::default_run_directory(given.recipe, given.resume));
+        request.out = folder;
+    }
+    const train::StopSignals signals;
+    request.stop = &signals.caught();
+    train::ConsoleOptions options;
+    options.out = given.json ? stderr : stdout;
+    options.live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
+    options.quiet = given.quiet;
+    train::Console console(options);
+    return train::train(recipe, request, console);
+}
+
+int run_train(const TrainArguments& given, const Context& context) {
+    const auto result = train_with(given, context);
+    if (!result.ok()) return report(result.error());
+    if (given.json) fmt::print("{}\n", result_json(*result));
+    return result->signal == 0 ? 0 : 128 + result->signal;
+}
+
+int print_keys() {
+    auto schema = train::schema_for("collective", "debug");
+    if (!schema.ok()) return report(schema.error());
+    fmt::print("{}\n", schema->help_text());
+    return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Context& context) {
+    auto given = std::make_shared<TrainArguments>();
+    CLI::App* command = app.add_subcommand("train", "train a recipe");
+    command->add_option("RECIPE", given->recipe, "recipe in TOML, such as recipes/collective-debug.toml");
+    command->add_option("--set", given->settings, "key=value: beats the recipe; may be repeated")->allow_extra_args(false)->type_name("KEY=VALUE");
+    command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+    command->add_option("--out", given->out, "run directory (runs/<recipe> unless given)")->type_name("DIR");
+    command->add_flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
+    command->add_flag("--quiet", given->quiet, "print the closing summary alone");
+    command->add_option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
+    command->add_flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
+    command->add_flag("--keys", given->keys, "list every key a recipe may hold, and stop");
+    command->footer(R"(Examples:
+  millrace train recipes/collective-debug.toml
+  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
+  millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
+  millrace train recipes/collective-debug.toml --out runs/slow --resume
+
+Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.)");
+    command->callback([given, &context] {
+        if (given->keys)
+            context.exit_status = print_keys();
+        else if (given->recipe.empty())
+            throw CLI::RequiredError("RECIPE");
+        else
+            context.exit_status = run_train(*given, context);
+    });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,155 @@
+#include "train/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace millrace::train {
+namespace {
+
+constexpr const char* kEraseLine = "\r\x1b[K";
+
+std::string number(double value, const char* format) { return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-"; }
+
+std::string per_second(double value) {
+    if (!(value > 0)) return "-";
+    return value < 10 ? fmt::format("{:.2f}", value) : grouped(static_cast<std::uint64_t>(std::llround(value)));
+}
+
+std::string seconds_text(double seconds) {
+    if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
+    const auto whole = seconds < 10 ? std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))
+                                    : std::chrono::nanoseconds(std::chrono::seconds(std::llround(seconds)));
+    return base::print_duration(whole);
+}
+
+/// One member as it is, several as the best and the mean.
+std::string score_text(const char* name, const std::vector<Score>& scores) {
+    if (scores.empty()) return {};
+    if (scores.size() == 1)
+        return fmt::format("  {} loss {} accuracy {} %", name, number(scores[0].loss, "{:.4f}"), number(100 * scores[0].accuracy, "{:.2f}"));
+    double best = 0, accuracy = 0, loss = 0;
+    for (const Score& score : scores) {
+        best = std::max(best, score.accuracy);
+        accuracy += score.accuracy / static_cast<double>(scores.size());
+        loss += score.loss / static_cast<double>(scores.size());
+    }
+    return fmt::format("  {} loss {} accuracy {} % (best member {} %)", name, number(loss, "{:.4f}"), number(100 * accuracy, "{:.2f}"),
+                       number(100 * best, "{:.2f}"));
+}
+
+}  // namespace
+
+std::size_t best_member(const RunResult& result) {
+    std::size_t best = 0;
+    const auto value = [&](std::size_t k) {
+        const MemberResult& member = result.members[k];
+        return std::isnan(member.validation_accuracy) ? member.test_accuracy : member.validation_accuracy;
+    };
+    for (std::size_t k = 1; k < result.members.size(); ++k)
+        if (value(k) > value(best)) best = k;
+    return best;
+}
+
+std::string grouped(std::uint64_t number) {
+    std::string digits = std::to_string(number);
+    for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+    return digits;
+}
+
+std::string progress_text(const IntervalReport& report) {
+    return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch, report.epochs,
+                       report.step, report.total_steps, number(report.loss, "{:.4f}"), per_second(report.recent_samples),
+                       per_second(report.average_samples), per_second(report.recent_steps), seconds_text(report.seconds_left));
+}
+
+std::string epoch_text(const EpochReport& report) {
+    std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
+    text += score_text("train", report.training) + score_text("validation", report.validation);
+    if (report.best) text += "  new best";
+    return text + fmt::format("  {}  {} samples/s", seconds_text(report.seconds), per_second(report.samples_per_second));
+}
+
+std::string start_text(const StartReport& report) {
+    std::string text = fmt::format("{} {}: {} parameters{}\n", report.model, report.preset,
+                                   grouped(static_cast<std::uint64_t>(report.parameters)),
+                                   report.members > 1 ? fmt::format(", {} members", report.members) : "");
+    text += fmt::format("data    {}\n", report.data);
+    text += fmt::format("device  {}, {}\n", report.device, report.precision);
+    text += fmt::format("memory  {}\n", report.memory);
+    text += fmt::format("run     {}{}\n", report.run, report.resumed ? fmt::format(" (continued after step {})", report.first_step) : "");
+    text += fmt::format("{} epochs of {} steps", report.epochs, report.steps_per_epoch);
+    return text;
+}
+
+std::string finish_text(const RunResult& result) {
+    if (result.signal != 0)
+        return fmt::format("stopped by a signal after step {}; saved. --resume --out {} continues", result.step, result.run);
+    const MemberResult& best = result.members.at(best_member(result));
+    std::string text = result.was_complete ? "nothing left to train: this run was complete\n" : "";
+    if (std::isfinite(best.validation_accuracy))
+        text += fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch);
+    text += fmt::format("test accuracy {:.2f} %, loss {:.4f}\n", 100 * best.test_accuracy, best.test_loss);
+    if (result.members.size() > 1) {
+        double mean = 0;
+        for (const MemberResult& member : result.members) mean += member.test_accuracy / static_cast<double>(result.members.size());
+        text += fmt::format("that is member {} of {}, chosen by validation; mean test accuracy {:.2f} %\n", best_member(result),
+                            result.members.size(), 100 * mean);
+    }
+    if (result.seconds > 0)
+        text += fmt::format("trained {} ({} samples/s, {} steps/s)\n", seconds_text(result.seconds), per_second(result.samples_per_second),
+                            per_second(result.steps_per_second));
+    return text + fmt::format("run {}", result.run);
+}
+
+Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_line_(clock.now()) {
+    if (!options_.live) return;
+    base::set_line_guard([this] { const std::lock_guard lock(mutex_); return line_.empty() ? std::string{} : std::string{kEraseLine}; },
+                         [this] { const std::lock_guard lock(mutex_); return line_; });
+}
+
+Console::~Console() {
+    if (!options_.live) return;
+    draw({});
+    base::set_line_guard({}, {});
+}
+
+void Console::draw(const std::string& line) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (line.empty() && line_.empty()) return;
+        line_ = line;
+    }
+    base::write_to_terminal(kEraseLine + line);
+}
+
+void Console::print(const std::string& lines) {
+    if (options_.live) draw({});
+    fmt::print(options_.out, "{}\n", lines);
+    std::fflush(options_.out);
+}
+
+void Console::on_start(const StartReport& report) {
+    if (!options_.quiet) print(start_text(report));
+}
+
+void Console::on_interval(const IntervalReport& report) {
+    if (options_.quiet) return;
+    if (options_.live) return draw(progress_text(report));
+    if (clock_.now() - last_line_ < options_.plain_interval) return;
+    last_line_ = clock_.now();
+    print(progress_text(report));
+}
+
+void Console::on_epoch(const EpochReport& report) {
+    if (options_.quiet) return;
+    print(epoch_text(report));
+}
+
+void Console::on_finish(const RunResult& result) { print(finish_text(result)); }
+
+}  // namespace millrace::train

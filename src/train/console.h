@@ -1,0 +1,52 @@
+#pragma once
+// A run as a person follows it: one live line on a terminal, plain lines elsewhere, a summary per epoch and one at the end.
+
+#include <cstdio>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "train/reports.h"
+
+namespace millrace::train {
+
+/// 12345678 as "12,345,678".
+std::string grouped(std::uint64_t number);
+/// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left"
+std::string progress_text(const IntervalReport& report);
+/// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 % *best*  12.4s  41,230 samples/s"
+std::string epoch_text(const EpochReport& report);
+std::string start_text(const StartReport& report);   ///< several lines
+std::string finish_text(const RunResult& report);    ///< several lines
+
+struct ConsoleOptions {
+    std::FILE* out = stdout;   ///< where lines go; borrowed
+    bool live = false;         ///< redraw one line on the terminal instead of writing new ones
+    bool quiet = false;        ///< the closing summary alone
+    std::chrono::nanoseconds plain_interval = std::chrono::seconds{10};  ///< least time between two progress lines when not live
+};
+
+class Console final : public Observer {
+public:
+    explicit Console(ConsoleOptions options, const base::Clock& clock = base::SteadyClock::shared());
+    ~Console() override;
+    Console(const Console&) = delete;
+    Console& operator=(const Console&) = delete;
+
+    void on_start(const StartReport& report) override;
+    void on_interval(const IntervalReport& report) override;
+    void on_epoch(const EpochReport& report) override;
+    void on_finish(const RunResult& result) override;
+
+private:
+    void print(const std::string& lines);
+    void draw(const std::string& line);
+
+    ConsoleOptions options_;
+    const base::Clock& clock_;
+    std::mutex mutex_;           ///< guards what follows
+    std::string line_;           ///< what the live line shows now
+    std::chrono::nanoseconds last_line_{};
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,149 @@
+#include "train/engine.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "base/units.h"
+
+namespace millrace::train {
+
+using data::Part;
+
+base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backend> backend, std::unique_ptr<models::Model> model,
+                                                     std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
+                                                     const EngineOptions& options) {
+    if (settings.members > 1 && model->single_member_only())
+        return base::Error{fmt::format("members = {}, but {} trains one member at a time", settings.members, settings.model)};
+    std::unique_ptr<Engine> engine(new Engine);
+    engine->backend_ = std::move(backend);
+    engine->model_ = std::move(model);
+    engine->source_ = std::move(source);
+
+    tape::StoreOptions store_options;
+    store_options.members = settings.members;
+    store_options.precision = options.precision;
+    store_options.ring_capacity = options.training ? options.ring_capacity : 1;
+    store_options.first_moment = store_options.second_moment = false;
+    if (options.training) optim::request_moments(settings.optimizer, store_options);
+    engine->store_ = std::make_unique<tape::Store>(*engine->backend_, store_options);
+    MILLRACE_TRY(engine->model_->declare(*engine->store_));
+    MILLRACE_TRY(engine->source_->declare(*engine->store_));
+    MILLRACE_TRY(engine->store_->allocate());
+    MILLRACE_TRY(engine->source_->upload(*engine->store_));
+
+    engine->arena_ = std::make_unique<tape::Arena>(*engine->backend_);
+    if (options.training) engine->add_training_programs(settings);
+    engine->add_evaluation_programs(settings.eval_batch);
+    MILLRACE_TRY(engine->prepare_programs(settings.capture && !settings.debug_nonfinite));
+    engine->start_afresh(settings);
+    MILLRACE_LOG(performance, "{}", engine->plan_text());
+    return engine;
+}
+
+void Engine::add_training_programs(const RunSettings& settings) {
+    epoch_ = divide_epoch(source_->samples(Part::train), settings.batch, settings.optimizer.accumulation);
+    const auto build = [&](const char* name, const StepRows& rows) {
+        return std::make_unique<tape::Program>(name, *store_, build_training_step(*store_, *model_, *source_, settings.optimizer, rows), *arena_);
+    };
+    if (epoch_.regular > 0) step_ = build("step", epoch_.step);
+    if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last);
+}
+
+void Engine::add_evaluation_programs(std::int32_t batch) {
+    for (const Part part : {Part::validation, Part::test}) {
+        Pass& pass = passes_[static_cast<std::size_t>(part)];
+        const std::int32_t samples = source_->samples(part);
+        const auto build = [&](const char* name, std::int32_t rows) {
+            return std::make_unique<tape::Program>(fmt::format("{} {}", data::name_of(part), name), *store_,
+                                                   build_evaluation(*store_, *model_, *source_, part, rows), *arena_);
+        };
+        pass.batches = samples / batch;
+        if (pass.batches > 0) pass.whole = build("batch", batch);
+        if (samples % batch > 0) pass.tail = build("tail", samples % batch);
+    }
+}
+
+std::vector<tape::Program*> Engine::programs() const {
+    std::vector<tape::Program*> all;
+    for (const auto* program : {&step_, &last_step_})
+        if (*program) all.push_back(program->get());
+    for (const Pass& pass : passes_)
+        for (const auto* program : {&pass.whole, &pass.tail})
+            if (*program) all.push_back(program->get());
+    return all;
+}
+
+base::Status Engine::prepare_programs(bool capture) {
+    MILLRACE_TRY(arena_->allocate());
+    for (tape::Program* program : programs()) MILLRACE_TRY(program->prepare());
+    if (!capture || !backend_->can_capture()) return base::ok();
+    // Capturing forbids lazy loading of kernels, so each program runs once before; start_afresh() removes what that left behind.
+    store_->initialize(std::vector<std::uint64_t>(static_cast<std::size_t>(members()), 1));
+    for (tape::Program* program : programs()) program->run();
+    backend_->synchronize();
+    MILLRACE_TRY(backend_->check());
+    for (tape::Program* program : programs()) MILLRACE_TRY(program->capture());
+    return base::ok();
+}
+
+void Engine::start_afresh(const RunSettings& settings) {
+    const auto clear = [this](const tensor::View& view) {
+        if (!view.present()) return;
+        const auto bytes = static_cast<std::size_t>(view.count()) * tensor::size_of(view.dtype);
+        store_->write(view, std::vector<std::byte>(bytes).data(), bytes);
+    };
+    for (const tensor::View& view : {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
+        clear(view);
+    std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
+    optim::apply(settings.optimizer, states);
+    store_->write_states(states);
+    store_->initialize(settings.seeds);
+}
+
+tape::Program& Engine::program_of(std::uint64_t index) const {
+    return index < static_cast<std::uint64_t>(epoch_.regular) ? *step_ : *last_step_;
+}
+
+void Engine::launch_step(std::uint64_t index) noexcept { program_of(index).launch(); }
+
+std::optional<tape::NonFinite> Engine::checked_step(std::uint64_t index) { return program_of(index).run_checked(); }
+
+std::vector<Score> Engine::evaluate(Part part) {
+    const Pass& pass = passes_[static_cast<std::size_t>(part)];
+    if (!pass.whole && !pass.tail) return {};
+    const std::vector<ops::MemberState> before = store_->read_states();
+    std::vector<ops::MemberState> states = before;
+    for (ops::MemberState& state : states) {
+        state.eval_position = state.rows = state.correct = 0;
+        state.loss = state.penalty = 0;
+    }
+    store_->write_states(states);
+    for (std::int64_t i = 0; i < pass.batches; ++i) pass.whole->launch();
+    if (pass.tail) pass.tail->launch();
+    states = store_->read_states();
+    store_->write_states(before);
+    std::vector<Score> scores;
+    for (const ops::MemberState& state : states) {
+        MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)), "an evaluation pass sees every row once");
+        scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows});
+    }
+    return scores;
+}
+
+std::string Engine::memory_text() const {
+    const auto bytes = [](std::int64_t count) { return base::print_bytes(static_cast<std::uint64_t>(count)); };
+    std::string text = fmt::format("data {}, parameters {}", bytes(store_->bytes(tape::Role::data)), bytes(store_->bytes(tape::Role::parameter)));
+    if (step_ || last_step_)
+        text += fmt::format(", gradients {}, optimizer {}", bytes(store_->bytes(tape::Role::gradient)), bytes(store_->bytes(tape::Role::optimizer)));
+    return text + fmt::format(", activations {}", bytes(arena_->size()));
+}
+
+std::string Engine::plan_text() const {
+    std::string text = "programs:";
+    for (const tape::Program* program : programs())
+        text += fmt::format("\n  {}: {} records, {} launches, {}", program->name(), program->records().size(),
+                            program->captured() ? 1 : program->kernel_count(), program->plan().text());
+    return text;
+}
+
+}  // namespace millrace::train

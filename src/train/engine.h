@@ -1,0 +1,76 @@
+#pragma once
+// Everything a run keeps on its device: parameters, data and the prepared programs for training, validation and test.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "models/model.h"
+#include "ops/backend.h"
+#include "tape/program.h"
+#include "tape/store.h"
+#include "train/reports.h"
+#include "train/run_settings.h"
+#include "train/step_program.h"
+
+namespace millrace::train {
+
+struct EngineOptions {
+    tape::Precision precision = tape::Precision::f32;
+    bool training = true;              ///< false: evaluation programs alone, no optimizer state
+    std::uint32_t ring_capacity = 4096;
+};
+
+class Engine {
+public:
+    /// Declares, allocates, plans, prepares, captures where the device can and draws the initial parameters: after this no step allocates.
+    static base::Result<std::unique_ptr<Engine>> create(std::unique_ptr<ops::Backend> backend, std::unique_ptr<models::Model> model,
+                                                        std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
+                                                        const EngineOptions& options);
+
+    /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
+    void launch_step(std::uint64_t index) noexcept;
+    /// The same record by record with checks; the first value that is not finite, if any.
+    std::optional<tape::NonFinite> checked_step(std::uint64_t index);
+
+    /// Loss and accuracy of every member on `part`. Waits for the device; the members' state is as before afterwards.
+    /// Empty when the part has no samples.
+    std::vector<Score> evaluate(data::Part part);
+
+    [[nodiscard]] const EpochSteps& epoch() const { return epoch_; }
+    [[nodiscard]] tape::Store& store() { return *store_; }
+    [[nodiscard]] ops::Backend& backend() { return *backend_; }
+    [[nodiscard]] const data::BatchSource& source() const { return *source_; }
+    [[nodiscard]] int members() const { return store_->members(); }
+    [[nodiscard]] bool captured() const { return step_ && step_->captured(); }
+    [[nodiscard]] std::string memory_text() const;
+    /// The arena's plan of the largest program and the programs by name, for people who look.
+    [[nodiscard]] std::string plan_text() const;
+
+private:
+    struct Pass {
+        std::unique_ptr<tape::Program> whole, tail;
+        std::int64_t batches = 0;  ///< of `whole`
+    };
+    Engine() = default;
+    void add_training_programs(const RunSettings& settings);
+    void add_evaluation_programs(std::int32_t batch);
+    base::Status prepare_programs(bool capture);
+    void start_afresh(const RunSettings& settings);
+    [[nodiscard]] std::vector<tape::Program*> programs() const;
+    [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
+
+    std::unique_ptr<ops::Backend> backend_;  // declared first: memory goes back to it
+    std::unique_ptr<tape::Store> store_;
+    std::unique_ptr<tape::Arena> arena_;
+    std::unique_ptr<models::Model> model_;
+    std::unique_ptr<data::BatchSource> source_;
+    EpochSteps epoch_;
+    std::unique_ptr<tape::Program> step_, last_step_;
+    std::array<Pass, data::kPartCount> passes_;
+};
+
+}  // namespace millrace::train

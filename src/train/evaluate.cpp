@@ -1,0 +1,45 @@
+#include "train/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "record/checkpoint.h"
+#include "record/run_directory.h"
+#include "train/recipe_keys.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace millrace::train {
+
+base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device, const std::string& data_path) {
+    MILLRACE_TRY(record::read_manifest(run));
+    MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
+    MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
+    base::RecipeOverrides overrides;
+    if (!device.empty()) overrides.flags.push_back("device=" + device);
+    if (!data_path.empty()) overrides.flags.push_back("data.path=" + data_path);
+    MILLRACE_LET(recipe, parse_recipe(state.recipe, (checkpoint.folder / "state.json").string(), overrides));
+    MILLRACE_LET(setup, set_up(recipe, false));
+    MILLRACE_TRY(load_weights(setup.engine->store(), checkpoint, false));
+
+    EvaluateReport report;
+    const auto begin = std::chrono::steady_clock::now();
+    report.members = setup.engine->evaluate(part);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    MILLRACE_TRY(setup.engine->backend().check());
+    if (report.members.empty())
+        return base::Error{fmt::format("the run set no images aside for {} (data.validation = 0)", data::name_of(part)), run.string(), 4};
+    report.run = run.string();
+    report.model = setup.settings.model;
+    report.preset = setup.settings.preset;
+    report.device = setup.device;
+    report.data = setup.data.name;
+    report.part = part;
+    report.step = state.step;
+    report.samples = setup.engine->source().samples(part);
+    report.parameters = setup.engine->store().trainable_count();
+    return report;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,27 @@
+#pragma once
+// Scores the best weights of a run.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "data/batch_source.h"
+#include "record/file.h"
+#include "train/reports.h"
+
+namespace millrace::train {
+
+struct EvaluateReport {
+    std::string run, model, preset, device, data;
+    data::Part part = data::Part::test;
+    std::uint64_t step = 0;       ///< the weights are those after this step
+    std::int64_t samples = 0, parameters = 0;
+    std::vector<Score> members;
+    double seconds = 0;           ///< of the evaluation itself
+};
+
+/// Loads `run`/checkpoints/best with the recipe stored in it. `device` and `data_path` replace what the recipe says unless empty.
+base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device = {},
+                                          const std::string& data_path = {});
+
+}  // namespace millrace::train

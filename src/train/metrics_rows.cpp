@@ -1,0 +1,114 @@
+#include "train/metrics_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace millrace::train {
+namespace {
+
+constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+
+/// More than thousandths are noise in times and speeds.
+double rounded(double value) { return std::round(value * 1000) / 1000; }
+
+void add_sums(Row& row, const std::string& prefix, const MemberSums& sums) {
+    row.emplace_back(prefix + "loss", sums.mean_loss());
+    row.emplace_back(prefix + "loss_min", sums.steps > 0 ? sums.loss_min : kNothing);
+    row.emplace_back(prefix + "loss_max", sums.steps > 0 ? sums.loss_max : kNothing);
+    row.emplace_back(prefix + "accuracy", sums.accuracy());
+    row.emplace_back(prefix + "penalty", sums.mean_penalty());
+    row.emplace_back(prefix + "grad_norm", sums.mean_grad_norm());
+    row.emplace_back(prefix + "grad_norm_max", sums.steps > 0 ? sums.grad_norm_max : kNothing);
+    row.emplace_back(prefix + "lr", static_cast<double>(sums.lr));
+    row.emplace_back(prefix + "dropped", static_cast<std::int64_t>(sums.dropped));
+}
+
+/// All members as one: what a plot of the run shows.
+MemberSums merged(const StepSums& sums) {
+    MemberSums all;
+    for (const MemberSums& member : sums.members) {
+        all.steps += member.steps;
+        all.dropped += member.dropped;
+        all.rows += member.rows;
+        all.correct += member.correct;
+        all.loss += member.loss;
+        all.penalty += member.penalty;
+        all.grad_norm += member.grad_norm;
+        all.grad_norm_max = std::max(all.grad_norm_max, member.grad_norm_max);
+        all.loss_min = std::min(all.loss_min, member.loss_min);
+        all.loss_max = std::max(all.loss_max, member.loss_max);
+    }
+    all.lr = sums.members.front().lr;
+    return all;
+}
+
+Row row_of(const char* kind, std::uint64_t step, std::uint32_t epoch, RowTime when) {
+    return {{"kind", std::string(kind)},
+            {"time", rounded(when.time)},
+            {"seconds", rounded(when.seconds)},
+            {"step", static_cast<std::int64_t>(step)},
+            {"epoch", std::int64_t{epoch}}};
+}
+
+std::string member_prefix(std::size_t k) { return fmt::format("member_{:03}/", k); }
+
+double mean_of(const std::vector<Score>& scores, double Score::*field) {
+    double sum = 0;
+    for (const Score& score : scores) sum += score.*field;
+    return sum / static_cast<double>(scores.size());
+}
+
+void add_scores(Row& row, const std::string& name, const std::vector<Score>& scores) {
+    if (scores.empty()) return;
+    row.emplace_back(name + "_loss", mean_of(scores, &Score::loss));
+    row.emplace_back(name + "_accuracy", mean_of(scores, &Score::accuracy));
+    if (scores.size() == 1) return;
+    for (std::size_t k = 0; k < scores.size(); ++k) {
+        row.emplace_back(member_prefix(k) + name + "_loss", scores[k].loss);
+        row.emplace_back(member_prefix(k) + name + "_accuracy", scores[k].accuracy);
+    }
+}
+
+}  // namespace
+
+Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when) {
+    Row row = row_of("interval", report.step, report.epoch, when);
+    row.emplace_back("steps", static_cast<std::int64_t>(sums.steps()));
+    add_sums(row, "", merged(sums));
+    row.emplace_back("samples_per_second", rounded(report.recent_samples));
+    row.emplace_back("steps_per_second", rounded(report.recent_steps));
+    if (sums.members.size() > 1)
+        for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k]);
+    return row;
+}
+
+Row epoch_row(const EpochReport& report, RowTime when) {
+    Row row = row_of("epoch", report.step, report.epoch, when);
+    add_scores(row, "train", report.training);
+    add_scores(row, "validation", report.validation);
+    row.emplace_back("epoch_seconds", rounded(report.seconds));
+    row.emplace_back("samples_per_second", rounded(report.samples_per_second));
+    row.emplace_back("dropped", static_cast<std::int64_t>(report.dropped));
+    row.emplace_back("best", report.best);
+    return row;
+}
+
+Row test_row(const RunResult& result, RowTime when) {
+    Row row = row_of("test", result.step, result.epochs, when);
+    const MemberResult& best = result.members.at(best_member(result));
+    row.emplace_back("test_loss", best.test_loss);
+    row.emplace_back("test_accuracy", best.test_accuracy);
+    row.emplace_back("validation_accuracy", best.validation_accuracy);
+    row.emplace_back("best_epoch", std::int64_t{best.best_epoch});
+    if (result.members.size() == 1) return row;
+    for (std::size_t k = 0; k < result.members.size(); ++k) {
+        row.emplace_back(member_prefix(k) + "test_loss", result.members[k].test_loss);
+        row.emplace_back(member_prefix(k) + "test_accuracy", result.members[k].test_accuracy);
+    }
+    return row;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,24 @@
+#pragma once
+// The rows of metrics.jsonl: flat objects whose `kind` is "interval", "epoch" or "test". Values are means over the members; with
+// several members each one's own follow as "member_003/loss".
+
+#include <vector>
+
+#include "record/metrics.h"
+#include "train/reports.h"
+#include "train/step_sums.h"
+
+namespace millrace::train {
+
+using Row = std::vector<record::Metric>;
+
+/// `seconds`: training time of this session so far; `time`: seconds since 1970.
+struct RowTime {
+    double seconds = 0, time = 0;
+};
+
+Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when);
+Row epoch_row(const EpochReport& report, RowTime when);
+Row test_row(const RunResult& result, RowTime when);
+
+}  // namespace millrace::train

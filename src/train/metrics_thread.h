@@ -1,0 +1,77 @@
+#pragma once
+// The thread that watches the metrics ring: sums what arrives, writes one row of metrics.jsonl per log interval and tells the observer.
+// The training thread meets it at epoch ends and checkpoints only.
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "record/metrics.h"
+#include "train/metrics_reader.h"
+#include "train/reports.h"
+#include "train/speed.h"
+#include "train/step_sums.h"
+
+namespace millrace::train {
+
+struct MetricsPlan {
+    std::chrono::nanoseconds interval = std::chrono::seconds{1};
+    std::uint64_t steps_per_epoch = 1, total_steps = 1;
+    std::uint32_t epochs = 1;
+};
+
+class MetricsThread {
+public:
+    /// `reader`, `stream`, `observer` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had already summed.
+    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock, MetricsPlan plan,
+                  StepSums epoch);
+    ~MetricsThread();
+    MetricsThread(const MetricsThread&) = delete;
+    MetricsThread& operator=(const MetricsThread&) = delete;
+
+    /// Returns when push number `sequence` has been summed. The steps must have been launched.
+    void wait_for(std::uint64_t sequence);
+    /// Time from here to resume() counts neither as training nor towards a log interval.
+    void pause();
+    void resume();
+
+    /// The sums of the epoch so far; `take` also starts the next epoch. Call between wait_for and the next launch.
+    StepSums epoch_sums();
+    StepSums take_epoch();
+    /// Writes the interval that is open, if any steps are in it.
+    void close_interval();
+    /// Appends a row of somebody else (an epoch, a test) to the stream.
+    base::Status append(std::span<const record::Metric> row);
+    /// Flushes the stream to the disk and gives its size; reports an earlier failure to write, too.
+    base::Result<std::uint64_t> sync();
+    struct Totals {
+        double seconds = 0, samples = 0, samples_per_second = 0, steps_per_second = 0;
+    };
+    [[nodiscard]] Totals totals();
+
+private:
+    void loop();
+    void drain_locked();
+    void report_locked(std::chrono::nanoseconds now);
+
+    MetricsReader& reader_;
+    record::MetricsWriter& stream_;
+    Observer& observer_;
+    const base::Clock& clock_;
+    const MetricsPlan plan_;
+
+    std::mutex mutex_;  ///< guards everything below
+    std::condition_variable wake_;
+    bool stopping_ = false;
+    StepSums interval_, epoch_;
+    std::chrono::nanoseconds interval_start_{}, paused_at_{};
+    SpeedMeter speed_;
+    std::optional<base::Error> failure_;
+    std::thread thread_;
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,115 @@
+#include "train/recipe_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "models/registry.h"
+
+namespace millrace::train {
+namespace {
+
+void add_data_keys(base::Schema& schema) {
+    schema.text("data.path", "data/garments", "folder with the four IDX files");
+    schema.real("data.validation", 0.1, "share of the training images set aside to select the best weights").at_least(0).below(1);
+    schema.integer("data.split_seed", 42, "decides which images are set aside").at_least(0);
+    schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
+    schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
+    schema.real("data.shift", 0.1, "augmentation: largest move as a share of the side").between(0, 1);
+    schema.real("data.scale", 0.1, "augmentation: largest change of size, 0.1 is 10 %").at_least(0).below(1);
+    schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
+}
+
+void add_train_keys(base::Schema& schema) {
+    schema.integer("train.epochs", 5, "passes over the training images").between(1, 1000000);
+    schema.integer("train.steps", 0, "stop after this many steps in all; 0: after train.epochs").between(0, 4294967295.0);
+    schema.integer("train.batch", 32, "rows of one micro-batch").between(1, 1 << 20);
+    schema.integer("train.accumulate", 1, "micro-batches of one step").between(1, 1 << 16);
+    schema.boolean("train.capture", true, "replay the step as one launch where the device can");
+    schema.duration("train.log_interval", "1s", "time covered by one row of metrics.jsonl").between(0.001, 86400);
+    schema.boolean("train.debug_nonfinite", false, "run record by record and name the first value that is not finite (slow)");
+    schema.integer("eval.batch", 500, "rows evaluated at once").between(1, 1 << 20);
+}
+
+void add_optim_keys(base::Schema& schema) {
+    schema.choice("optim.name", "adam", {"adam", "adamw", "sgd"}, "update rule");
+    schema.real("optim.lr", 1e-3, "learning rate").at_least(0).per_member();
+    schema.real("optim.weight_decay", 0, "decay of weights: in the gradient (adam, sgd) or apart from it (adamw)").at_least(0).per_member();
+    schema.real("optim.beta1", 0.9, "adam, adamw: memory of the mean").at_least(0).below(1);
+    schema.real("optim.beta2", 0.999, "adam, adamw: memory of the square").at_least(0).below(1);
+    schema.real("optim.eps", 1e-8, "adam, adamw: added to the root").above(0);
+    schema.real("optim.momentum", 0.9, "sgd: memory of the gradient").at_least(0).below(1);
+    schema.real("optim.clip_norm", 0, "largest norm of all gradients together; 0: no limit").at_least(0);
+    schema.choice("optim.schedule", "constant", {"constant", "cosine", "step"}, "course of the learning rate after the warm-up");
+    schema.integer("optim.warmup_steps", 0, "steps over which the learning rate rises").between(0, 4294967295.0);
+    schema.real("optim.warmup_epochs", 0, "the same in epochs; one of the two").at_least(0);
+    schema.real("optim.floor", 0, "cosine: share of the learning rate left at the end").between(0, 1);
+    schema.real("optim.step_epochs", 10, "step: epochs between two reductions").above(0);
+    schema.real("optim.step_gamma", 0.1, "step: factor of each reduction").above(0);
+}
+
+void add_run_keys(base::Schema& schema) {
+    schema.integer("seed", 42, "key of all random numbers; member k of several takes seed + k unless a list is given").at_least(0).per_member();
+    schema.integer("members", 1, "models trained side by side in one program").between(1, 1024);
+    schema.boolean("deterministic", false, "pin kernels so that members equal separate runs to the bit");
+    schema.choice("precision", "auto", {"auto", "f32", "bf16"}, "operands of products; auto: bf16 on cuda, f32 on cpu");
+    schema.choice("device", "auto", {"auto", "cpu", "cuda"}, "where to train; auto: cuda when there is one");
+    schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 4096);
+    schema.integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case").between(1, 1000000);
+    schema.integer("checkpoint.keep", 3, "newest checkpoints kept, last among them; best stays in any case").between(1, 1000000);
+    schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
+    schema.boolean("checkpoint.compress", false, "compress the optimizer's state with zstd");
+    schema.choice("checkpoint.best_metric", "validation_accuracy", {"validation_accuracy", "validation_loss"}, "what the best weights are best at");
+}
+
+constexpr std::array<std::string_view, 13> kFreeKeys{
+    "train.epochs", "train.steps", "train.capture", "train.log_interval", "train.debug_nonfinite", "eval.batch", "device", "threads",
+    "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.keep_bytes", "checkpoint.compress", "data.path"};
+
+}  // namespace
+
+base::Schema general_schema() {
+    base::Schema schema;
+    add_data_keys(schema);
+    add_train_keys(schema);
+    add_optim_keys(schema);
+    add_run_keys(schema);
+    return schema;
+}
+
+base::Result<base::Schema> schema_for(std::string_view model, std::string_view preset) {
+    MILLRACE_LET(keys, models::schema(std::string(model), std::string(preset)));
+    base::Schema schema = general_schema();
+    schema.add("model", keys);
+    return schema;
+}
+
+base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides) {
+    MILLRACE_LET(name, base::peek_recipe_text(text, place, "model.name", overrides));
+    MILLRACE_LET(preset, base::peek_recipe_text(text, place, "model.preset", overrides));
+    auto schema = schema_for(name.value_or("collective"), preset.value_or("debug"));
+    if (!schema.ok()) return base::Error{"cannot tell which model to train", place, schema.error().exit_status}.because(schema.error());
+    return base::Recipe::parse(text, place, *schema, overrides);
+}
+
+base::Result<base::Recipe> load_recipe(const std::string& path, const base::RecipeOverrides& overrides) {
+    MILLRACE_LET(text, base::read_recipe_file(path));
+    return parse_recipe(text, path, overrides);
+}
+
+bool may_change_on_resume(std::string_view key) { return std::find(kFreeKeys.begin(), kFreeKeys.end(), key) != kFreeKeys.end(); }
+
+base::Status check_resumable(const base::Recipe& before, const base::Recipe& now) {
+    for (const base::RecipeDifference& difference : before.differences(now))
+        if (!may_change_on_resume(difference.name))
+            return base::Error{fmt::format("the run was started with {} = {}, not {}; resume with the same value or start a new run with --out",
+                                           difference.name, difference.left, difference.right),
+                               difference.right == "absent" ? std::string{} : now.place(difference.name)};
+    if (now.integer("train.epochs") < before.integer("train.epochs"))
+        return now.bad("train.epochs", fmt::format("the run was started for {} epochs; a resumed run may have more, not fewer",
+                                                   before.integer("train.epochs")));
+    return base::ok();
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,77 @@
+#pragma once
+// What a run tells whoever watches it. Accuracies are fractions of 1, losses means over rows, seconds wall time.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::train {
+
+struct StartReport {
+    std::string run;          ///< directory
+    std::string model, preset;
+    std::int64_t parameters = 0;
+    int members = 1;
+    std::string device;       ///< "cpu: 2 threads, NEON"
+    std::string precision;
+    std::string data;         ///< "garments: 54000 to train on, 6000 to select, 10000 to test"
+    std::string memory;       ///< what was planned
+    std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
+    std::uint32_t epochs = 0;
+    bool resumed = false;
+};
+
+/// One per log interval.
+struct IntervalReport {
+    std::uint64_t step = 0, total_steps = 0;
+    std::uint32_t epoch = 0, epochs = 0;  ///< epoch counted from 1
+    double loss = 0;                      ///< mean over the interval and the members
+    double recent_samples = 0, average_samples = 0, recent_steps = 0;  ///< per second
+    double seconds_left = 0;
+};
+
+/// Loss and accuracy of one member on one split.
+struct Score {
+    double loss = 0, accuracy = 0;
+};
+
+struct EpochReport {
+    std::uint32_t epoch = 0, epochs = 0;
+    std::uint64_t step = 0;
+    std::vector<Score> training, validation;  ///< per member; validation is empty when nothing was set aside
+    double seconds = 0, samples_per_second = 0;
+    std::uint64_t dropped = 0;
+    bool best = false;                        ///< the best weights so far
+};
+
+struct MemberResult {
+    double validation_accuracy = 0, validation_loss = 0;  ///< of the best epoch; NaN without validation data
+    std::uint32_t best_epoch = 0;
+    double test_accuracy = 0, test_loss = 0;
+};
+
+struct RunResult {
+    std::string run;
+    int signal = 0;           ///< not 0: stopped by this signal, nothing was tested
+    std::uint32_t epochs = 0; ///< completed
+    std::uint64_t step = 0, dropped = 0;
+    std::vector<MemberResult> members;
+    std::int64_t parameters = 0;
+    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, this session
+    bool was_complete = false;  ///< a resumed run that had nothing left to do
+};
+
+/// Index of the member with the highest validation accuracy (test accuracy when nothing was set aside), the first of equals.
+std::size_t best_member(const RunResult& result);
+
+/// All calls but on_interval come from the training thread; on_interval from the thread that reads the metrics.
+class Observer {
+public:
+    virtual ~Observer() = default;
+    virtual void on_start(const StartReport&) {}
+    virtual void on_interval(const IntervalReport&) {}
+    virtual void on_epoch(const EpochReport&) {}
+    virtual void on_finish(const RunResult&) {}
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,254 @@
+#include "train/run.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "base/log.h"
+#include "train/weights.h"
+
+namespace millrace::train {
+namespace {
+
+constexpr std::uint64_t kInFlight = 64;                  // enough to hide the host, few enough to stop soon
+constexpr std::chrono::microseconds kHoldBack{50};
+
+double cpu_seconds() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const record::LoadedCheckpoint& checkpoint) {
+    const EpochSteps& epoch = engine.epoch();
+    const auto steps = static_cast<std::uint64_t>(epoch.count());
+    const auto refuse = [&](const char* what) {
+        return base::Error{fmt::format("{} does not fit this recipe and data set; the checkpoint is of another run", what), checkpoint.folder / "state.json"};
+    };
+    if (state.steps_per_epoch != steps) return refuse("steps_per_epoch");
+    if (static_cast<int>(state.members.size()) != engine.members()) return refuse("the number of members");
+    for (const ops::MemberState& member : state.members)
+        if (member.step != state.step || member.epoch != state.step / steps ||
+            member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))
+            return refuse("the position of a member");
+    MILLRACE_TRY(load_weights(engine.store(), checkpoint, true));
+    std::vector<ops::MemberState> members = state.members;
+    optim::apply(settings.optimizer, members);
+    engine.store().write_states(members);
+    return base::ok();
+}
+
+Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints, RunState state,
+         Observer& observer, const base::Clock& clock)
+    : setup_(setup), engine_(*setup.engine), recipe_(recipe), directory_(directory), checkpoints_(checkpoints), state_(std::move(state)),
+      observer_(observer), clock_(clock), steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())), saved_step_(state_.step),
+      began_(clock.now()), cpu_began_(cpu_seconds()),
+      reader_(engine_.store().ring_rows(), engine_.store().options().ring_capacity, engine_.members()) {}
+
+std::uint64_t Run::total_steps() const {
+    const std::uint64_t all = setup_.settings.epochs * steps_per_epoch_;
+    return setup_.settings.step_limit == 0 ? all : std::min(all, setup_.settings.step_limit);
+}
+
+std::int64_t Run::batches_done() const {
+    const EpochSteps& epoch = engine_.epoch();
+    const std::int64_t per_step = epoch.step.full;
+    const std::int64_t per_epoch = epoch.regular * per_step + epoch.last.full + (epoch.last.tail > 0 ? 1 : 0);
+    return static_cast<std::int64_t>(state_.step / steps_per_epoch_) * per_epoch + static_cast<std::int64_t>(state_.step % steps_per_epoch_) * per_step;
+}
+
+base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
+    StartReport start;
+    start.run = directory_.path().string();
+    start.model = setup_.settings.model;
+    start.preset = setup_.settings.preset;
+    start.parameters = engine_.store().trainable_count();
+    start.members = engine_.members();
+    start.device = setup_.device;
+    start.precision = setup_.precision;
+    start.data = data_text(setup_.data);
+    start.memory = engine_.memory_text();
+    start.steps_per_epoch = steps_per_epoch_;
+    start.total_steps = total_steps();
+    start.first_step = state_.step;
+    start.epochs = setup_.settings.epochs;
+    start.resumed = state_.step > 0;
+    observer_.on_start(start);
+
+    RunResult result;
+    result.run = start.run;
+    result.parameters = start.parameters;
+    result.was_complete = state_.step >= total_steps();
+    metrics_.emplace(reader_, directory_.metrics(), observer_, clock_,
+                     MetricsPlan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs}, state_.epoch_sums);
+    MILLRACE_TRY(train_until(stop));
+    metrics_->pause();
+    metrics_->close_interval();
+    const bool stopped = state_.step < total_steps();
+    if (stopped) MILLRACE_TRY(save(false));
+    if (!stopped && state_.step % steps_per_epoch_ != 0 && saved_step_ != state_.step) MILLRACE_TRY(end_epoch(false));
+
+    const MetricsThread::Totals totals = metrics_->totals();
+    result.signal = stopped ? stop->load() : 0;
+    result.step = state_.step;
+    result.epochs = static_cast<std::uint32_t>(state_.step / steps_per_epoch_);
+    result.seconds = totals.seconds;
+    result.samples_per_second = totals.samples_per_second;
+    result.steps_per_second = totals.steps_per_second;
+    for (const ops::MemberState& member : engine_.store().read_states()) result.dropped += member.skipped;
+    if (!stopped) MILLRACE_TRY(test(result));
+    metrics_.reset();
+    return result;
+}
+
+base::Status Run::train_until(const std::atomic<int>* stop) {
+    while (state_.step < total_steps() && (stop == nullptr || stop->load(std::memory_order_relaxed) == 0)) {
+        MILLRACE_TRY(step());
+        if (state_.step % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
+    }
+    return settle();
+}
+
+base::Status Run::step() {
+    const std::uint64_t index = state_.step % steps_per_epoch_;
+    state_.step += 1;
+    launched_ += 1;
+    if (!setup_.settings.debug_nonfinite) {
+        engine_.launch_step(index);
+        return hold_back();
+    }
+    if (const auto found = engine_.checked_step(index))
+        return base::Error{fmt::format("step {}: {}", state_.step, found->text()), {}, 1};
+    return base::ok();
+}
+
+/// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
+base::Status Run::hold_back() {
+    const auto must_wait = [this] {
+        return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) || launched_ - reader_.consumed() + kInFlight >= reader_.capacity();
+    };
+    while (must_wait()) {
+        MILLRACE_TRY(engine_.backend().check());
+        std::this_thread::sleep_for(kHoldBack);
+    }
+    return base::ok();
+}
+
+/// Everything launched has run and has been summed.
+base::Status Run::settle() {
+    engine_.backend().synchronize();
+    MILLRACE_TRY(engine_.backend().check());
+    metrics_->wait_for(launched_);
+    return base::ok();
+}
+
+base::Status Run::end_epoch(bool whole) {
+    MILLRACE_TRY(settle());
+    metrics_->pause();
+    metrics_->close_interval();  // what a checkpoint's offset covers is then complete
+    const MetricsThread::Totals totals = metrics_->totals();
+    const StepSums sums = whole ? metrics_->take_epoch() : metrics_->epoch_sums();
+    EpochReport report;
+    report.epoch = static_cast<std::uint32_t>((state_.step - 1) / steps_per_epoch_) + 1;
+    report.epochs = setup_.settings.epochs;
+    report.step = state_.step;
+    for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy()});
+    report.validation = engine_.evaluate(data::Part::validation);
+    report.seconds = totals.seconds - epoch_seconds_;
+    report.samples_per_second = report.seconds > 0 ? (totals.samples - epoch_samples_) / report.seconds : 0;
+    epoch_seconds_ = totals.seconds;
+    epoch_samples_ = totals.samples;
+    report.dropped = sums.dropped();
+    report.best = note_best(report);
+    MILLRACE_TRY(metrics_->append(epoch_row(report, row_time())));
+    const bool due = report.epoch % setup_.settings.checkpoint.every_epochs == 0 || state_.step >= total_steps();
+    if (report.best || due || !whole) MILLRACE_TRY(save(report.best));
+    observer_.on_epoch(report);
+    if (report.dropped > 0)
+        MILLRACE_LOG(warn, "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the operator that made it",
+                     report.epoch, report.dropped, sums.steps() * static_cast<std::uint64_t>(engine_.members()));
+    metrics_->resume();
+    return base::ok();
+}
+
+/// The best member decides; without validation data the newest weights are the best known.
+bool Run::note_best(const EpochReport& report) {
+    BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
+    for (const Score& score : report.validation) {
+        const double value = setup_.settings.checkpoint.best_by_loss ? -score.loss : score.accuracy;
+        if (value > now.value) now.value = value;
+        now.losses.push_back(score.loss);
+        now.accuracies.push_back(score.accuracy);
+    }
+    if (report.validation.empty()) now.value = 0;
+    if (!std::isfinite(now.value)) now.value = std::numeric_limits<double>::lowest();
+    if (state_.best.any && !report.validation.empty() && !(now.value > state_.best.value)) return false;
+    state_.best = std::move(now);
+    return true;
+}
+
+RowTime Run::row_time() {
+    return {metrics_->totals().seconds, std::chrono::duration<double>(clock_.wall().time_since_epoch()).count()};
+}
+
+RunFigures Run::figures() {
+    const MetricsThread::Totals totals = metrics_->totals();
+    RunFigures figures;
+    figures.model = setup_.settings.model;
+    figures.preset = setup_.settings.preset;
+    figures.device = setup_.device;
+    figures.precision = setup_.precision;
+    figures.parameters = engine_.store().trainable_count();
+    figures.seconds = totals.seconds;
+    figures.samples_per_second = totals.samples_per_second;
+    figures.steps_per_second = totals.steps_per_second;
+    figures.wall_seconds = std::chrono::duration<double>(clock_.now() - began_).count();
+    figures.cpu_share = figures.wall_seconds > 0 ? (cpu_seconds() - cpu_began_) / (figures.wall_seconds * setup_.threads) : 0;
+    return figures;
+}
+
+base::Status Run::save(bool is_best) {
+    state_.steps_per_epoch = steps_per_epoch_;
+    state_.members = engine_.store().read_states();
+    state_.epoch_sums = metrics_->epoch_sums();
+    state_.recipe = recipe_.to_toml();
+    state_.recipe_json = recipe_.to_json();
+    state_.data = setup_.data;
+    state_.complete = state_.step >= total_steps();
+    state_.figures = figures();
+    MILLRACE_LET(offset, metrics_->sync());
+    state_.metrics_offset = offset;
+    WeightCopies weights = copy_weights(engine_.store(), batches_done());
+    record::Checkpoint checkpoint;
+    checkpoint.step = state_.step;
+    checkpoint.members = std::move(weights.members);
+    checkpoint.state = encode_state(state_);
+    checkpoint.compress_optimizer = setup_.settings.checkpoint.compress;
+    MILLRACE_LET(saved, checkpoints_.save(checkpoint, is_best));
+    saved_step_ = state_.step;
+    MILLRACE_LOG(performance, "saved {} ({} bytes)", saved.folder.string(), saved.bytes);
+    return base::ok();
+}
+
+base::Status Run::test(RunResult& result) {
+    MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
+    MILLRACE_TRY(load_weights(engine_.store(), best, false));
+    const std::vector<Score> scores = engine_.evaluate(data::Part::test);
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    for (std::size_t k = 0; k < scores.size(); ++k) {
+        const bool validated = k < state_.best.accuracies.size();
+        result.members.push_back({validated ? state_.best.accuracies[k] : nothing, validated ? state_.best.losses[k] : nothing, state_.best.epoch,
+                                  scores[k].accuracy, scores[k].loss});
+    }
+    if (!result.was_complete) MILLRACE_TRY(metrics_->append(test_row(result, row_time())));
+    return base::ok();
+}
+
+}  // namespace millrace::train

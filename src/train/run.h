@@ -1,0 +1,62 @@
+#pragma once
+// One session of a run: from the step it starts at to the end or to a stop. The parts of train().
+
+#include <atomic>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/recipe.h"
+#include "record/checkpoint.h"
+#include "record/run_directory.h"
+#include "train/metrics_rows.h"
+#include "train/metrics_thread.h"
+#include "train/reports.h"
+#include "train/run_state.h"
+#include "train/setup.h"
+
+namespace millrace::train {
+
+/// Puts a loaded state and its weights into the engine. Refuses a state that does not fit the engine's epoch.
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const record::LoadedCheckpoint& checkpoint);
+
+class Run {
+public:
+    /// Everything is borrowed. `state` is where the run stands (a fresh one: step 0).
+    Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints, RunState state,
+        Observer& observer, const base::Clock& clock);
+
+    /// Trains until everything is done or `stop` is not 0, then tests the best weights (not after a stop).
+    base::Result<RunResult> execute(const std::atomic<int>* stop);
+
+private:
+    base::Status train_until(const std::atomic<int>* stop);
+    base::Status step();
+    base::Status hold_back();
+    base::Status settle();
+    base::Status end_epoch(bool whole);
+    base::Status save(bool is_best);
+    base::Status test(RunResult& result);
+    bool note_best(const EpochReport& report);
+    [[nodiscard]] RowTime row_time();
+    [[nodiscard]] RunFigures figures();
+    [[nodiscard]] std::uint64_t total_steps() const;
+    [[nodiscard]] std::int64_t batches_done() const;
+
+    Setup& setup_;
+    Engine& engine_;
+    const base::Recipe& recipe_;
+    record::RunDirectory& directory_;
+    record::CheckpointStore& checkpoints_;
+    RunState state_;
+    Observer& observer_;
+    const base::Clock& clock_;
+    const std::uint64_t steps_per_epoch_;
+    std::uint64_t launched_ = 0;              ///< steps of this session, equal to pushes into the ring
+    std::uint64_t saved_step_;                ///< of the newest checkpoint
+    std::chrono::nanoseconds began_;
+    double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
+    MetricsReader reader_;
+    std::optional<MetricsThread> metrics_;
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,111 @@
+#include "train/run_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace millrace::train {
+namespace {
+
+ops::OptimizerKind optimizer_named(const std::string& name) {
+    return name == "sgd" ? ops::OptimizerKind::sgd : name == "adamw" ? ops::OptimizerKind::adamw : ops::OptimizerKind::adam;
+}
+
+ops::ScheduleKind schedule_named(const std::string& name) {
+    return name == "cosine" ? ops::ScheduleKind::cosine : name == "step" ? ops::ScheduleKind::step : ops::ScheduleKind::constant;
+}
+
+std::uint32_t steps_in(double epochs, std::int64_t steps_per_epoch) {
+    const double steps = std::round(epochs * static_cast<double>(steps_per_epoch));
+    return static_cast<std::uint32_t>(std::clamp(steps, 0.0, static_cast<double>(std::numeric_limits<std::uint32_t>::max())));
+}
+
+base::Result<optim::ScheduleSettings> read_schedule(const base::Recipe& recipe, std::int64_t steps_per_epoch) {
+    optim::ScheduleSettings schedule;
+    schedule.kind = schedule_named(recipe.text("optim.schedule"));
+    schedule.total_steps = steps_in(static_cast<double>(recipe.integer("train.epochs")), steps_per_epoch);
+    schedule.floor = recipe.real("optim.floor");
+    schedule.interval = std::max(1u, steps_in(recipe.real("optim.step_epochs"), steps_per_epoch));
+    schedule.gamma = schedule.kind == ops::ScheduleKind::step ? recipe.real("optim.step_gamma") : 1.0;
+    if (recipe.integer("optim.warmup_steps") > 0 && recipe.real("optim.warmup_epochs") > 0)
+        return recipe.bad("optim.warmup_epochs", "optim.warmup_steps is given, too; give one of the two");
+    schedule.warmup_steps = recipe.real("optim.warmup_epochs") > 0 ? steps_in(recipe.real("optim.warmup_epochs"), steps_per_epoch)
+                                                                   : static_cast<std::uint32_t>(recipe.integer("optim.warmup_steps"));
+    return schedule;
+}
+
+base::Result<optim::OptimizerSettings> read_optimizer(const base::Recipe& recipe, std::int64_t steps_per_epoch) {
+    optim::OptimizerSettings settings;
+    settings.kind = optimizer_named(recipe.text("optim.name"));
+    settings.lr = recipe.reals("optim.lr");
+    settings.weight_decay = recipe.reals("optim.weight_decay");
+    settings.beta1 = recipe.real("optim.beta1");
+    settings.beta2 = recipe.real("optim.beta2");
+    settings.epsilon = recipe.real("optim.eps");
+    settings.momentum = recipe.real("optim.momentum");
+    settings.clip_norm = recipe.real("optim.clip_norm");
+    settings.accumulation = static_cast<std::int32_t>(recipe.integer("train.accumulate"));
+    MILLRACE_LET(schedule, read_schedule(recipe, steps_per_epoch));
+    settings.schedule = schedule;
+    return settings;
+}
+
+std::vector<std::uint64_t> read_seeds(const base::Recipe& recipe, int members) {
+    const bool listed = recipe.integers("seed").size() > 1;
+    std::vector<std::uint64_t> seeds;
+    for (int k = 0; k < members; ++k) {
+        const auto own = static_cast<std::uint64_t>(recipe.integer("seed", static_cast<std::size_t>(k)));
+        seeds.push_back(listed ? own : own + static_cast<std::uint64_t>(k));
+    }
+    return seeds;
+}
+
+}  // namespace
+
+base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples) {
+    RunSettings settings;
+    settings.model = recipe.text("model.name");
+    settings.preset = recipe.text("model.preset");
+    settings.members = static_cast<int>(recipe.integer("members"));
+    MILLRACE_TRY(recipe.check_members(static_cast<std::size_t>(settings.members)));
+    settings.epochs = static_cast<std::uint32_t>(recipe.integer("train.epochs"));
+    settings.step_limit = static_cast<std::uint64_t>(recipe.integer("train.steps"));
+    settings.batch = static_cast<std::int32_t>(recipe.integer("train.batch"));
+    settings.eval_batch = static_cast<std::int32_t>(recipe.integer("eval.batch"));
+    if (settings.batch > training_samples)
+        return recipe.bad("train.batch", fmt::format("train.batch = {} exceeds the {} images to train on", settings.batch, training_samples));
+    settings.capture = recipe.boolean("train.capture");
+    settings.debug_nonfinite = recipe.boolean("train.debug_nonfinite");
+    settings.log_interval = recipe.duration("train.log_interval");
+    settings.seeds = read_seeds(recipe, settings.members);
+    const EpochSteps epoch = divide_epoch(training_samples, settings.batch, static_cast<std::int32_t>(recipe.integer("train.accumulate")));
+    if (std::uint64_t{settings.epochs} * static_cast<std::uint64_t>(epoch.count()) > std::numeric_limits<std::uint32_t>::max())
+        return recipe.bad("train.epochs", fmt::format("{} epochs of {} steps exceed 4294967295 steps", settings.epochs, epoch.count()));
+    MILLRACE_LET(optimizer, read_optimizer(recipe, epoch.count()));
+    settings.optimizer = optimizer;
+    MILLRACE_TRY(optim::validate(settings.optimizer, settings.members));
+    settings.checkpoint.every_epochs = static_cast<std::uint32_t>(recipe.integer("checkpoint.every_epochs"));
+    settings.checkpoint.keep = static_cast<std::uint32_t>(recipe.integer("checkpoint.keep"));
+    settings.checkpoint.keep_bytes = recipe.bytes("checkpoint.keep_bytes");
+    settings.checkpoint.compress = recipe.boolean("checkpoint.compress");
+    settings.checkpoint.best_by_loss = recipe.text("checkpoint.best_metric") == "validation_loss";
+    return settings;
+}
+
+base::Result<ops::DeviceKind> choose_device(const std::string& wish) {
+    if (wish == "cpu") return ops::DeviceKind::cpu;
+    const base::Status cuda = ops::cuda_available();
+    if (cuda.ok()) return ops::DeviceKind::cuda;
+    if (wish == "cuda") return base::Error{"--device cuda: no usable GPU"}.because(cuda.error());
+    return ops::DeviceKind::cpu;
+}
+
+base::Result<tape::Precision> choose_precision(const std::string& wish, ops::DeviceKind device) {
+    const bool cuda = device == ops::DeviceKind::cuda;
+    if (wish == "bf16" && !cuda) return base::Error{"precision = \"bf16\" needs --device cuda; on the CPU use f32 or auto"};
+    return cuda && wish != "f32" ? tape::Precision::bf16 : tape::Precision::f32;
+}
+
+}  // namespace millrace::train

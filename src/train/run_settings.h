@@ -1,0 +1,46 @@
+#pragma once
+// A checked recipe as plain numbers, with everything that depends on several keys worked out.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/recipe.h"
+#include "ops/backend.h"
+#include "optim/settings.h"
+#include "tape/buffer.h"
+#include "train/step_program.h"
+
+namespace millrace::train {
+
+struct CheckpointSettings {
+    std::uint32_t every_epochs = 1;
+    std::uint32_t keep = 3;
+    std::uint64_t keep_bytes = 0;  ///< 0: no limit
+    bool compress = false;
+    bool best_by_loss = false;
+};
+
+struct RunSettings {
+    std::string model, preset;
+    std::uint32_t epochs = 1;
+    std::uint64_t step_limit = 0;  ///< 0: none
+    std::int32_t batch = 32, eval_batch = 500;
+    bool capture = true, debug_nonfinite = false;
+    std::chrono::nanoseconds log_interval{};
+    int members = 1;
+    std::vector<std::uint64_t> seeds;  ///< one per member
+    optim::OptimizerSettings optimizer;
+    CheckpointSettings checkpoint;
+};
+
+/// Refuses values that contradict each other or the data (a batch larger than the training set, lists of the wrong length).
+base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples);
+
+/// The device a recipe or flag asks for: auto is cuda when there is one, else cpu. cuda without a GPU is an error that says why.
+base::Result<ops::DeviceKind> choose_device(const std::string& wish);
+/// auto is bf16 on cuda and f32 elsewhere; bf16 elsewhere is an error.
+base::Result<tape::Precision> choose_precision(const std::string& wish, ops::DeviceKind device);
+
+}  // namespace millrace::train

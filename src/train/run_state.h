@@ -1,0 +1,58 @@
+#pragma once
+// What a checkpoint knows beside its tensors, as the text of state.json. Floats survive to the bit.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/member_state.h"
+#include "train/step_sums.h"
+
+namespace millrace::train {
+
+/// The best weights so far.
+struct BestSoFar {
+    bool any = false;
+    double value = 0;            ///< the metric of the best member
+    std::uint32_t epoch = 0;     ///< counted from 1
+    std::uint64_t step = 0;
+    std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
+};
+
+/// Identifies the data a run was trained on, wherever it lies.
+struct DataIdentity {
+    std::string name;
+    std::int64_t train = 0, validation = 0, test = 0;
+    std::uint64_t checksum = 0;
+    bool operator==(const DataIdentity&) const = default;
+};
+
+/// For people and for later comparisons; a resumed run does not need them.
+struct RunFigures {
+    std::string model, preset, device, precision;
+    std::int64_t parameters = 0;
+    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, this session
+    double wall_seconds = 0;   ///< of this session, start-up and evaluation included
+    double cpu_share = 0;      ///< CPU seconds over wall seconds and threads
+};
+
+struct RunState {
+    std::uint64_t step = 0;            ///< optimizer steps done
+    std::uint64_t steps_per_epoch = 0;
+    std::vector<ops::MemberState> members;
+    StepSums epoch_sums{1};            ///< of the epoch that is open
+    std::string recipe;                ///< every key, TOML
+    std::string recipe_json;           ///< the same for readers of JSON; written, not read back
+    BestSoFar best;
+    DataIdentity data;
+    std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state
+    bool complete = false;             ///< nothing was left to train
+    RunFigures figures;
+};
+
+std::string encode_state(const RunState& state);
+/// `place` names the file in errors.
+base::Result<RunState> decode_state(const std::string& json, const std::string& place);
+
+}  // namespace millrace::train

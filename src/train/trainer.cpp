@@ -1,0 +1,107 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "train/recipe_keys.h"
+#include "train/run.h"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+using record::Path;
+
+/// Where a run to be resumed stands; no checkpoint yet means at its beginning.
+struct Standing {
+    std::optional<record::LoadedCheckpoint> checkpoint;
+    RunState state;
+};
+
+base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
+    MILLRACE_LET(manifest, record::read_manifest(run));
+    Standing standing;
+    const Path last = run / "checkpoints" / "last";
+    std::error_code ignored;
+    if (!fs::exists(last, ignored)) return standing;
+    MILLRACE_LET(checkpoint, record::load_checkpoint(last));
+    const std::string place = (checkpoint.folder / "state.json").string();
+    MILLRACE_LET(state, decode_state(checkpoint.state, place));
+    if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
+        return base::Error{fmt::format("is a checkpoint of {} {}; the recipe's model.name and model.preset are {} {}", state.figures.model,
+                                       state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
+                           place};
+    MILLRACE_LET(before, parse_recipe(state.recipe, place, {}));
+    MILLRACE_TRY(check_resumable(before, recipe));
+    if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
+        MILLRACE_LOG(warn, "train.epochs grew from {} to {}: the cosine schedule now ends later, so the learning rate jumps",
+                     before.integer("train.epochs"), recipe.integer("train.epochs"));
+    standing.checkpoint = std::move(checkpoint);
+    standing.state = std::move(state);
+    return standing;
+}
+
+base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, RunState state,
+                               const TrainRequest& request, Observer& observer, const base::Clock& clock) {
+    MILLRACE_TRY(directory.metrics().truncate_to(state.metrics_offset));
+    MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(),
+                                                            {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
+    Run run(setup, recipe, directory, checkpoints, std::move(state), observer, clock);
+    return run.execute(request.stop);
+}
+
+}  // namespace
+
+base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer, const base::Clock& clock) {
+    Standing standing;
+    if (request.resume) {
+        auto found = stand_of(request.out, recipe);
+        if (!found.ok()) return base::Error{fmt::format("cannot resume {}", request.out.string())}.because(found.error());
+        standing = std::move(found).value();
+    }
+    MILLRACE_LET(setup, set_up(recipe, true));
+    if (standing.checkpoint) {
+        if (!(standing.state.data == setup.data))
+            return recipe.bad("data.path", fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
+                                                       data_text(standing.state.data), data_text(setup.data)));
+        MILLRACE_TRY(restore(*setup.engine, setup.settings, standing.state, *standing.checkpoint));
+        standing.checkpoint.reset();
+    } else {
+        standing.state.epoch_sums = StepSums(setup.settings.members);
+    }
+    record::Manifest manifest;
+    manifest.command = request.command;
+    manifest.recipe = recipe.to_json();
+    manifest.device = setup.device;
+    MILLRACE_LET(directory, record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest));
+    auto result = run_in(directory, setup, recipe, std::move(standing.state), request, observer, clock);
+    if (!result.ok()) {
+        // The first failure is what the user must see; a disk that is full will fail here again.
+        (void)directory.finish(record::RunStatus::kFailed, result.error().exit_status);
+        return result.error();
+    }
+    const bool stopped = result->signal != 0;
+    MILLRACE_TRY(directory.finish(stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, stopped ? 128 + result->signal : 0));
+    observer.on_finish(*result);
+    return result;
+}
+
+base::Result<Path> default_run_directory(const std::string& recipe_path, bool resume) {
+    const Path base = Path("runs") / Path(recipe_path).stem();
+    std::error_code ignored;
+    Path newest;
+    for (int number = 1; number < 100000; ++number) {
+        const Path candidate = number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number));
+        if (!fs::exists(candidate, ignored)) {
+            if (!resume) return candidate;
+            break;
+        }
+        newest = candidate;
+    }
+    if (newest.empty() || !resume) return base::Error{"there is no run to resume; name it with --out", base.string()};
+    return newest;
+}
+
+}  // namespace millrace::train

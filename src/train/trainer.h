@@ -1,0 +1,31 @@
+#pragma once
+// Trains a recipe in a run directory, from the start or from its last checkpoint.
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/recipe.h"
+#include "record/file.h"
+#include "train/reports.h"
+
+namespace millrace::train {
+
+struct TrainRequest {
+    record::Path out;                  ///< the run directory
+    bool resume = false;               ///< continue the run in `out`
+    std::vector<std::string> command;  ///< argv, for the manifest
+    const std::atomic<int>* stop = nullptr;  ///< not 0: finish the step, save and return; borrowed
+};
+
+/// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop between two steps
+/// saves `last` and leaves the run `interrupted`. Resuming gives the weights, to the bit, of a run that was never interrupted; it
+/// refuses a run of another model, other data or another recipe and names the key.
+base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
+                              const base::Clock& clock = base::SteadyClock::shared());
+
+/// `runs/<stem of the recipe>`, or with a number behind it the first that does not exist; `resume`: the newest of those that do.
+base::Result<record::Path> default_run_directory(const std::string& recipe_path, bool resume);
+
+}  // namespace millrace::train

@@ -1,0 +1,117 @@
+#include "train/weights.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string_view>
+
+namespace millrace::train {
+namespace {
+
+using tape::Parameter;
+using tape::ParameterId;
+using Arena = tape::Store::Arena;
+
+constexpr std::string_view kRunningMean = "running_mean";
+
+std::vector<std::int64_t> shape_of(const Parameter& p) {
+    return p.vector ? std::vector<std::int64_t>{p.cols} : std::vector<std::int64_t>{p.rows, p.cols};
+}
+
+/// "layer.norm.running_mean" is "layer.norm.num_batches_tracked"; empty for any other name.
+std::string batches_name(const std::string& name) {
+    if (!name.ends_with(kRunningMean)) return {};
+    return name.substr(0, name.size() - kRunningMean.size()) + "num_batches_tracked";
+}
+
+/// The optimizer's tensors of a parameter: where they live and what PyTorch calls them.
+struct Moment {
+    Arena arena;
+    const char* suffix;
+};
+std::vector<Moment> moments_of(const tape::Store& store) {
+    if (store.second_moment().present()) return {{Arena::first_moment, ".exp_avg"}, {Arena::second_moment, ".exp_avg_sq"}};
+    if (store.first_moment().present()) return {{Arena::first_moment, ".momentum_buffer"}};
+    return {};
+}
+
+template <class Visit>
+void for_each_tensor(const tape::Store& store, const Visit& visit) {
+    for (std::size_t id = 0; id < store.parameters().size(); ++id) {
+        const Parameter& p = store.parameters()[id];
+        for (int group = 0; group < p.groups; ++group) visit(p, static_cast<ParameterId>(id), group, p.names[static_cast<std::size_t>(group)]);
+    }
+}
+
+/// Refuses tensors nobody asked for: a larger model's file would otherwise load into a smaller one.
+base::Status check_names(const record::SafetensorsFile& file, const std::set<std::string>& wanted) {
+    for (const record::TensorView& tensor : file.tensors())
+        if (!wanted.contains(tensor.name))
+            return base::Error{fmt::format("tensor {} does not belong to this model; the file is of another model", tensor.name), file.place()};
+    return base::ok();
+}
+
+base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file, const std::string& name, const Parameter& p, ParameterId id,
+                         int group, int member, Arena arena) {
+    std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
+    MILLRACE_TRY(file.copy_floats(name, shape_of(p), values));
+    store.write_parameter(id, group, member, values, arena);
+    return base::ok();
+}
+
+base::Status load_member(tape::Store& store, const record::LoadedMember& loaded, int member, bool with_optimizer) {
+    std::set<std::string> model_names, optimizer_names;
+    const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
+    if (!moments.empty() && !loaded.optimizer)
+        return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
+    base::Status status = base::ok();
+    for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
+        model_names.insert(name);
+        if (const std::string batches = batches_name(name); p.running && !batches.empty()) model_names.insert(batches);
+        if (status.ok()) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        if (p.running) return;
+        for (const Moment& moment : moments) {
+            optimizer_names.insert(name + moment.suffix);
+            if (status.ok()) status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, group, member, moment.arena);
+        }
+    });
+    MILLRACE_TRY(check_names(loaded.model, model_names));
+    if (!moments.empty()) MILLRACE_TRY(check_names(*loaded.optimizer, optimizer_names));
+    return status;
+}
+
+}  // namespace
+
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches) {
+    WeightCopies copies;
+    copies.members.resize(static_cast<std::size_t>(store.members()));
+    const std::vector<Moment> moments = moments_of(store);
+    copies.counts.push_back(batches);
+    for (int member = 0; member < store.members(); ++member) {
+        record::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
+        for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
+            copies.values.push_back(store.read_parameter(id, group, member));
+            tensors.model.push_back(record::float_tensor(name, shape_of(p), copies.values.back()));
+            if (const std::string counter = batches_name(name); p.running && !counter.empty())
+                tensors.model.push_back({counter, record::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
+            if (p.running) return;
+            for (const Moment& moment : moments) {
+                copies.values.push_back(store.read_parameter(id, group, member, moment.arena));
+                tensors.optimizer.push_back(record::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
+            }
+        });
+    }
+    return copies;
+}
+
+base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer) {
+    if (static_cast<int>(checkpoint.members.size()) != store.members())
+        return base::Error{fmt::format("the checkpoint holds {} members, the recipe has {}", checkpoint.members.size(), store.members()),
+                           checkpoint.folder};
+    for (int member = 0; member < store.members(); ++member)
+        MILLRACE_TRY(load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer));
+    store.refresh_copies();
+    return base::ok();
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,36 @@
+#pragma once
+// Between the store and the tensors of a checkpoint: PyTorch-style names, one set per member.
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "record/checkpoint.h"
+#include "tape/store.h"
+
+namespace millrace::train {
+
+/// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
+struct WeightCopies {
+    std::vector<record::MemberTensors> members;
+    std::deque<std::vector<float>> values;
+    std::deque<std::int64_t> counts;
+
+    WeightCopies() = default;
+    WeightCopies(WeightCopies&&) = default;
+    WeightCopies& operator=(WeightCopies&&) = default;
+    WeightCopies(const WeightCopies&) = delete;
+    WeightCopies& operator=(const WeightCopies&) = delete;
+};
+
+/// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer: `<name>.exp_avg`
+/// and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Waits for the device.
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches);
+
+/// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing, extra
+/// or differently shaped tensors, naming file and tensor.
+base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer);
+
+}  // namespace millrace::train
