@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -162,6 +163,38 @@ std::optional<NonFinite> Program::run_checked() {
                     if (auto bad = scan(bound_[kernel->first + r])) return bad;
             }
     return std::nullopt;
+}
+
+base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
+    ops::Backend& backend = store_.backend();
+    std::vector<KernelTime> times;
+    for (auto& section : kernels_)
+        for (auto& kernel : section) {
+            auto enqueue = [&] {
+                for (int i = 0; i < repeats; ++i) kernel->run();
+            };
+            std::unique_ptr<ops::Replay> replay;
+            if (backend.can_capture()) {
+                MILLRACE_LET(captured, backend.capture(enqueue));
+                replay = std::move(captured);
+            }
+            auto once = [&] {
+                const auto begin = std::chrono::steady_clock::now();
+                if (replay)
+                    replay->launch();
+                else
+                    enqueue();
+                backend.synchronize();
+                return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / repeats;
+            };
+            once();
+            KernelTime time{{}, std::min(once(), std::min(once(), once()))};
+            for (std::size_t r = kernel->first; r < kernel->first + std::min<std::size_t>(kernel->count, 2); ++r)
+                time.text += fmt::format("{}{} {}", time.text.empty() ? "" : " + ", name_of(records_[r].op), records_[r].layer);
+            if (kernel->count > 2) time.text += fmt::format(" + {} more", kernel->count - 2);
+            times.push_back(std::move(time));
+        }
+    return times;
 }
 
 std::size_t Program::kernel_count() const {

@@ -21,6 +21,12 @@ struct NonFinite {
     [[nodiscard]] std::string text() const;
 };
 
+/// How long one kernel of a program takes when it runs back to back with itself.
+struct KernelTime {
+    std::string text;          ///< operators and layers it covers
+    double microseconds = 0;
+};
+
 /// Activation memory shared by programs that never run at the same time: as large as the largest of them.
 class Arena {
 public:
@@ -51,6 +57,10 @@ public:
     void launch() noexcept;
     /// Runs kernel by kernel, waiting and scanning every output; stops at the first value that is not finite.
     std::optional<NonFinite> run_checked();
+
+    /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters, counters and
+    /// statistics are left as those runs leave them.
+    base::Result<std::vector<KernelTime>> time_kernels(int repeats);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const MemoryPlan& plan() const { return plan_; }

@@ -1,0 +1,110 @@
+// Where the time of a training step goes: the whole step replayed, then every kernel alone.
+//   step_profile [cpu|cuda] [debug|phase1] [batch] [members] [f32|bf16]
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "base/philox.h"
+#include "base/recipe.h"
+#include "data/resident_images.h"
+#include "models/registry.h"
+#include "optim/settings.h"
+#include "tape/program.h"
+#include "train/step_program.h"
+
+namespace {
+
+using namespace millrace;
+
+std::shared_ptr<data::ImageSet> random_images() {
+    auto set = std::make_shared<data::ImageSet>();
+    auto fill = [](data::LabeledImages& part, std::uint32_t count) {
+        part.count = count;
+        part.rows = part.columns = 28;
+        part.pixels.resize(std::size_t{count} * 784);
+        part.labels.resize(count);
+        for (std::size_t i = 0; i < part.pixels.size(); ++i) part.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 13);
+        for (std::size_t i = 0; i < count; ++i) part.labels[i] = static_cast<std::uint8_t>(i % 10);
+    };
+    fill(set->train, 60000);
+    fill(set->test, 1000);
+    set->pixels = {0.286, 0.353};
+    set->split = data::split_validation(60000);
+    return set;
+}
+
+template <class F>
+double milliseconds(ops::Backend& backend, int steps, F f) {
+    backend.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) f();
+    backend.synchronize();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / steps;
+}
+
+base::Status profile(const std::string& device, const std::string& preset, int batch, int members, const std::string& precision) {
+    MILLRACE_LET(backend, ops::make_backend(device == "cuda" ? ops::DeviceKind::cuda : ops::DeviceKind::cpu, {}));
+    tape::StoreOptions options;
+    options.members = members;
+    options.precision = precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32;
+    tape::Store store(*backend, options);
+    base::Schema schema;
+    MILLRACE_LET(keys, models::schema("collective", preset));
+    schema.add("model", keys);
+    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", preset), "profile", schema));
+    MILLRACE_LET(model, models::make(recipe, {784, 10}));
+    data::ResidentImages source(random_images());
+    MILLRACE_TRY(source.declare(store));
+    MILLRACE_TRY(model->declare(store));
+    MILLRACE_TRY(store.allocate());
+    MILLRACE_TRY(source.upload(store));
+    optim::OptimizerSettings settings;
+    tape::Arena arena(*backend);
+    tape::Program program("step", store, train::build_training_step(store, *model, source, settings, {batch, 1, 0}), arena);
+    MILLRACE_TRY(arena.allocate());
+    MILLRACE_TRY(program.prepare());
+    std::vector<std::uint64_t> seeds;
+    for (int k = 0; k < members; ++k) seeds.push_back(42 + static_cast<std::uint64_t>(k));
+    store.initialize(seeds);
+    auto states = store.read_states();
+    optim::apply(settings, states);
+    store.write_states(states);
+
+    program.run();
+    backend->synchronize();
+    MILLRACE_TRY(backend->check());
+    MILLRACE_TRY(program.capture());
+    const int steps = device == "cuda" ? 300 : 20;
+    const double eager = milliseconds(*backend, steps, [&] { program.run(); });
+    std::vector<double> replays;
+    for (int i = 0; i < 9; ++i) replays.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
+    std::sort(replays.begin(), replays.end());
+    fmt::print("{} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device, preset, batch, members,
+               precision, eager, replays[4], replays[2], replays[6], program.kernel_count(), program.plan().text());
+    states = store.read_states();
+    fmt::print("  after {} steps: loss {:.4f}, skipped {}, grad norm {:.4f}\n", states[0].step, states[0].loss / states[0].rows, states[0].skipped,
+               states[0].grad_norm);
+    MILLRACE_LET(times, program.time_kernels(device == "cuda" ? 50 : 5));
+    double sum = 0;
+    for (const auto& t : times) {
+        sum += t.microseconds;
+        fmt::print("  {:8.2f} us  {}\n", t.microseconds, t.text);
+    }
+    fmt::print("  {:8.2f} us  sum of {} kernels alone\n", sum, times.size());
+    return base::ok();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
+    auto status = profile(argument(1, "cpu"), argument(2, "debug"), std::atoi(argument(3, "32").c_str()), std::atoi(argument(4, "1").c_str()),
+                          argument(5, "f32"));
+    if (status.ok()) return 0;
+    fmt::print(stderr, "step_profile: {}\n", status.error().text());
+    return status.error().exit_status;
+}
