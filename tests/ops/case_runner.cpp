@@ -1,5 +1,6 @@
 #include "case_runner.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -11,8 +12,10 @@ namespace millrace::ops::cases {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-// As f64, f32 and bf16 this is a NaN: reading outside a view shows in the result, writing there shows in the bytes.
+// As f64, f32 and bf16 this is a NaN: outputs start as it, and it surrounds what is only read, so that reading outside a view shows in
+// the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched there.
 constexpr std::byte kPoison{0xFF};
+constexpr std::byte kFence{0xA5};
 
 void put(std::byte* at, tensor::DType dtype, double value) {
     switch (dtype) {
@@ -89,7 +92,7 @@ public:
                 const std::size_t bytes = static_cast<std::size_t>(elements) * tensor::size_of(buffer.view.dtype) + 2 * kGuard;
                 MILLRACE_LET(memory, backend_.allocate(bytes));
                 buffer.memory = std::move(memory);
-                buffer.image.assign(bytes, kPoison);
+                buffer.image.assign(bytes, is_written(s) ? kFence : kPoison);
             }
             bind(s, owner_of(s));
         }
@@ -158,16 +161,18 @@ private:
 
     void fill_elements(int s, Buffer& buffer, std::uint32_t variation) {
         const tensor::View& view = buffer.view;
-        if (slot_at(s).values.kind == Values::Kind::poison) {
-            buffer.image.assign(buffer.image.size(), kPoison);
-            return;
-        }
+        const bool poisoned = slot_at(s).values.kind == Values::Kind::poison;
         std::int64_t element = 0;
         for (int k = 0; k < view.k; ++k)
             for (int g = 0; g < view.g; ++g)
                 for (int row = 0; row < view.rows; ++row)
-                    for (int col = 0; col < view.cols; ++col, ++element)
-                        put(buffer.image.data() + buffer.place(k, g, row, col), view.dtype, initial_value(case_, s, element, variation));
+                    for (int col = 0; col < view.cols; ++col, ++element) {
+                        std::byte* at = buffer.image.data() + buffer.place(k, g, row, col);
+                        if (poisoned)
+                            std::fill_n(at, tensor::size_of(view.dtype), kPoison);
+                        else
+                            put(at, view.dtype, initial_value(case_, s, element, variation));
+                    }
     }
 
     [[nodiscard]] bool is_written(int s) const {
