@@ -10,6 +10,7 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
+constexpr int kNormTasks = 16;      ///< tasks the blocks of one norm are handed out in
 constexpr int kUpdateBlock = 8192;  ///< elements per task: four arenas of it fit the second cache
 
 AdamStep adam_step(const MemberState& s, OptimizerKind kind) {
@@ -50,9 +51,12 @@ KernelResult make_grad_norm(Context& context, const Bound& bound) {
     // Sums of squares stay in double: the scratch of the record is f32, which overflows where the norm itself does not.
     return make_kernel([&context, in, states = bound[state], parts = std::vector<double>(static_cast<std::size_t>(in.k) * kNormBlocks)]() mutable noexcept {
         const std::int64_t block = (in.cols + kNormBlocks - 1) / kNormBlocks;
-        context.pool.for_each_if(in.count() >= kParallelElements, in.k * kNormBlocks, [&](int task, int) {
-            const std::int64_t begin = std::min<std::int64_t>(in.cols, task % kNormBlocks * block), end = std::min<std::int64_t>(in.cols, begin + block);
-            parts[static_cast<std::size_t>(task)] = context.simd.sum_of_squares(end - begin, in.at<float>(task / kNormBlocks) + begin);
+        context.pool.for_each_if(in.count() >= kParallelElements, in.k * kNormTasks, [&](int task, int) {
+            const int member = task / kNormTasks, first = task % kNormTasks * (kNormBlocks / kNormTasks);
+            for (int i = first; i < first + kNormBlocks / kNormTasks; ++i) {
+                const std::int64_t begin = std::min<std::int64_t>(in.cols, i * block), end = std::min<std::int64_t>(in.cols, begin + block);
+                parts[static_cast<std::size_t>(member) * kNormBlocks + i] = context.simd.sum_of_squares(end - begin, in.at<float>(member) + begin);
+            }
         });
         for (int member = 0; member < in.k; ++member) {
             double sum = 0;

@@ -48,7 +48,9 @@ bool spin(int microseconds, Ready&& ready) {
 ThreadPool::ThreadPool(int threads) {
     const int processors = usable_processors();
     if (threads <= 0) threads = processors;
-    spin_microseconds_ = threads <= processors ? 30 : 0;  // more threads than processors: spinning would keep the others from working
+    // Longer than the serial parts of a step, so that workers sleep between runs and not within one. With more threads than processors
+    // spinning would keep the others from working.
+    spin_microseconds_ = threads <= processors ? 200 : 0;
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
 }
