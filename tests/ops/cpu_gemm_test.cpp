@@ -34,7 +34,7 @@ struct Matrices {
 struct Shape {
     int k, g, m, n, d;
 };
-const Shape kShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 5, 3, 2},     {1, 2, 32, 64, 128}, {2, 3, 17, 19, 23}, {1, 1, 33, 10, 96},
+const Shape kShapes[] = {{1, 1, 1, 1, 1},      {1, 1, 5, 3, 2},     {1, 2, 32, 64, 128},  {2, 3, 17, 19, 23}, {1, 1, 33, 10, 96},
                          {1, 1, 32, 256, 784}, {3, 1, 7, 101, 257}, {1, 1, 150, 37, 513}, {1, 1, 6, 65, 0},   {2, 2, 131, 16, 5}};
 
 enum class Form { forward, dgrad, wgrad };
@@ -61,7 +61,8 @@ struct Operands {
     Matrices a, b, c;
     Operands(Form form, const Shape& s)
         : a(form == Form::wgrad ? Matrices(s.k, s.g, s.d, s.m, 1) : Matrices(s.k, s.g, s.m, s.d, 1)),
-          b(form == Form::forward ? Matrices(s.k, s.g, s.n, s.d, 2) : Matrices(s.k, s.g, s.d, s.n, 2)), c(s.k, s.g, s.m, s.n, 3) {
+          b(form == Form::forward ? Matrices(s.k, s.g, s.n, s.d, 2) : Matrices(s.k, s.g, s.d, s.n, 2)),
+          c(s.k, s.g, s.m, s.n, 3) {
         a.view.data = a.values.data(), b.view.data = b.values.data(), c.view.data = c.values.data();
     }
 };

@@ -31,7 +31,9 @@ TEST(ThreadPool, ManyShortJobsSeeWhatTheLastOneWrote) {
     ThreadPool pool(3);
     std::vector<int> values(37, 0);  // plain ints: a job that overlapped another would be a race
     for (int round = 0; round < 2000; ++round)
-        pool.for_each(37, [&](int task, int) { values[static_cast<std::size_t>(task)] += round + values[static_cast<std::size_t>(task)] % 2; });
+        pool.for_each(37, [&](int task, int) {
+            values[static_cast<std::size_t>(task)] += round + values[static_cast<std::size_t>(task)] % 2;
+        });
     for (const int value : values) EXPECT_EQ(value, values[0]);
 }
 
@@ -41,7 +43,8 @@ TEST(ThreadPool, WorkersThatSleptComeBack) {
     ThreadPool pool(2);
     for (int round = 0; round < 5; ++round) {
         const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);  // longer than workers spin
-        while (std::chrono::steady_clock::now() < until) {}
+        while (std::chrono::steady_clock::now() < until) {
+        }
         std::atomic<int> sum{0};
         pool.for_each(10, [&](int task, int) { sum += task; });
         EXPECT_EQ(sum, 45);

@@ -1,11 +1,11 @@
 // Loops over blocks of columns and over flat arenas, written so that the compiler vectorises them. Included by simd_*.cpp inside
-// namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would be shared between files
-// compiled for different instruction sets.
+// namespace millrace::ops::cpu after gemm_tiles.inl. No functions of the standard library with inline bodies: those would be
+// shared between files compiled for different instruction sets.
 
 namespace {
 
-constexpr int kSumRows = 64;     ///< rows summed in one chain before they join the total: bounds the rounding error of long batches
-constexpr int kRandomLanes = 16; ///< Philox blocks computed side by side
+constexpr int kSumRows = 64;  ///< rows summed in one chain before they join the total: bounds the rounding error of long batches
+constexpr int kRandomLanes = 16;  ///< Philox blocks computed side by side
 
 /// Philox4x32-10 of the counters {block[i], op, step, micro}: out[4 * i + j] is word j of block i. n a multiple of kRandomLanes.
 __attribute__((noinline)) void random_words(const RandomKey& key, const std::uint32_t* block, int n, std::uint32_t* out) {
@@ -80,8 +80,7 @@ inline float activate(std::uint8_t kind, float u) {
 }
 
 inline float slope(std::uint8_t kind, float u) {
-    if (kind == kGelu)
-        return 0.5f * __builtin_erfcf(u * -0.70710678f) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
+    if (kind == kGelu) return 0.5f * __builtin_erfcf(u * -0.70710678f) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
     if (kind == kTanh) {
         const float t = __builtin_tanhf(u);
         return 1.0f - t * t;
@@ -102,7 +101,8 @@ void column_sums(int rows, int cols, const float* x, std::int64_t stride, float*
     }
 }
 
-void column_squares(int rows, int cols, const float* x, std::int64_t stride, const float* __restrict mean, float* __restrict sums) {
+void column_squares(int rows, int cols, const float* x, std::int64_t stride, const float* __restrict mean,
+                    float* __restrict sums) {
     for (int c = 0; c < cols; ++c) sums[c] = 0;
     for (int begin = 0; begin < rows; begin += kSumRows) {
         const int end = begin + kSumRows < rows ? begin + kSumRows : rows;
@@ -164,8 +164,8 @@ void column_pass(const ColumnPass& pass) {
 }
 
 /// du of one row into d[]: dy back through dropout and activation. u: the activation's input.
-inline void row_backward(const ColumnBackward& p, const float* __restrict dy, const float* __restrict u, const std::uint32_t* words,
-                         float* __restrict d) {
+inline void row_backward(const ColumnBackward& p, const float* __restrict dy, const float* __restrict u,
+                         const std::uint32_t* words, float* __restrict d) {
     const int cols = p.cols;
     if (words != nullptr) {
         drop(cols, dy, words, p.threshold, p.dropout_scale, d);
@@ -225,8 +225,8 @@ void column_norm_backward(int rows, int cols, const float* v, std::int64_t v_str
     }
 }
 
-void adam(std::int64_t n, const AdamStep& step, float* __restrict p, float* __restrict g, float* __restrict m, float* __restrict v,
-          bool zero) {
+void adam(std::int64_t n, const AdamStep& step, float* __restrict p, float* __restrict g, float* __restrict m,
+          float* __restrict v, bool zero) {
     const AdamStep s = step;
     const float one_minus_beta1 = 1.0f - s.beta1, one_minus_beta2 = 1.0f - s.beta2, root = 1.0f / s.root_bias2;
     for (std::int64_t i = 0; i < n; ++i) {

@@ -23,7 +23,9 @@ double dot(const float* a, const float* b, int n) {
 class Diversity {
 public:
     explicit Diversity(const Bound& bound)
-        : b_(bound), p_(bound.params<DiversityParams>()), norms_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].rows),
+        : b_(bound),
+          p_(bound.params<DiversityParams>()),
+          norms_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].rows),
           signs_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].g) {}
 
     void member(int member) noexcept {
@@ -89,7 +91,8 @@ private:
             if (j == i || sign(member, i, j) == 0) continue;
             const double factor = share * sign(member, i, j) / clamped;
             const double across = factor / std::max(norm(member, j, row), kSmallest);
-            const double along = length > kSmallest ? factor * cosine(member, i, j, row) / length : 0;  // a clamped length is constant
+            const double along =
+                length > kSmallest ? factor * cosine(member, i, j, row) / length : 0;  // a clamped length is constant
             const float* other = in.at<float>(member, j, row);
             for (int c = 0; c < in.cols; ++c)
                 out[c] += static_cast<float>(across * static_cast<double>(other[c]) - along * static_cast<double>(own[c]));

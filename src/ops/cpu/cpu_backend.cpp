@@ -12,14 +12,28 @@ namespace millrace::ops::cpu {
 namespace {
 
 constexpr std::array<Factory, kOpCount> kFactories = {
-    make_step_begin, make_micro_end, make_metrics_push, make_fill, make_copy,
+    make_step_begin,
+    make_micro_end,
+    make_metrics_push,
+    make_fill,
+    make_copy,
     make_gather_images,
-    make_dense_forward, make_dense_backward, make_linear_dgrad, make_linear_wgrad,
-    make_add, make_pointwise_forward, make_pointwise_backward,
-    make_layernorm_forward, make_layernorm_backward,
-    make_embedding_forward, make_embedding_backward,
-    make_cross_entropy, make_mse, make_cosine_diversity,
-    make_grad_norm, make_optimizer,
+    make_dense_forward,
+    make_dense_backward,
+    make_linear_dgrad,
+    make_linear_wgrad,
+    make_add,
+    make_pointwise_forward,
+    make_pointwise_backward,
+    make_layernorm_forward,
+    make_layernorm_backward,
+    make_embedding_forward,
+    make_embedding_backward,
+    make_cross_entropy,
+    make_mse,
+    make_cosine_diversity,
+    make_grad_norm,
+    make_optimizer,
 };
 
 class HostMemory final : public Memory {
@@ -27,7 +41,8 @@ public:
     static constexpr std::align_val_t kAlignment{256};
     static base::Result<std::unique_ptr<Memory>> make(std::size_t bytes) {
         void* data = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
-        if (data == nullptr) return base::Error{fmt::format("no memory for {} bytes; a smaller batch or model needs less", bytes), "", 1};
+        if (data == nullptr)
+            return base::Error{fmt::format("no memory for {} bytes; a smaller batch or model needs less", bytes), "", 1};
         std::memset(data, 0, bytes);
         return std::unique_ptr<Memory>(new HostMemory(static_cast<std::byte*>(data), bytes));
     }
@@ -53,7 +68,9 @@ public:
         return fmt::format("{} thread{}, built-in {} kernels", threads, threads == 1 ? "" : "s", context_.simd.name);
     }
     [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override { return HostMemory::make(bytes); }
-    [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override { return HostMemory::make(bytes); }
+    [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override {
+        return HostMemory::make(bytes);
+    }
     void upload(std::byte* device, const void* host, std::size_t bytes) override {
         if (bytes > 0) std::memcpy(device, host, bytes);
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Flush-to-zero for the running thread. Numbers too small to matter cost a hundred cycles each on most processors, and every thread
-// must agree on them: a result may not depend on which thread computed it.
+// Flush-to-zero for the running thread. Numbers too small to matter cost a hundred cycles each on most processors, and every
+// thread must agree on them: a result may not depend on which thread computed it.
 
 #include <cstdint>
 

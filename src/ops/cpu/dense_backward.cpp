@@ -10,7 +10,10 @@ using tensor::DType;
 class DenseBackward {
 public:
     DenseBackward(Context& context, const Bound& bound)
-        : context_(context), b_(bound), p_(bound.params<DenseParams>()), parallel_(bound[dz].count() >= kParallelElements / 2),
+        : context_(context),
+          b_(bound),
+          p_(bound.params<DenseParams>()),
+          parallel_(bound[dz].count() >= kParallelElements / 2),
           columns_(bound[dz].cols, 16, parallel_ ? 2 * context.pool.threads() : 1, kMaxColumns) {}
 
     void operator()() noexcept {
@@ -62,7 +65,8 @@ private:
             sum[i] /= static_cast<float>(out.rows);
             sum_saved[i] /= static_cast<float>(out.rows);
         }
-        context_.simd.column_norm_backward(out.rows, cols, pass.saved, pass.saved_stride, factor, sum, sum_saved, pass.du, pass.du_stride);
+        context_.simd.column_norm_backward(out.rows, cols, pass.saved, pass.saved_stride, factor, sum, sum_saved, pass.du,
+                                           pass.du_stride);
     }
 
     void put(int slot, int member, int group, int col, int cols, const float* values) noexcept {

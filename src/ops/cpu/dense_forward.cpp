@@ -14,7 +14,10 @@ using tensor::DType;
 class DenseForward {
 public:
     DenseForward(Context& context, const Bound& bound)
-        : context_(context), b_(bound), p_(bound.params<DenseParams>()), product_(context, bound[x], bound[w], p_.norm != Norm::batch_train),
+        : context_(context),
+          b_(bound),
+          p_(bound.params<DenseParams>()),
+          product_(context, bound[x], bound[w], p_.norm != Norm::batch_train),
           library_(make_library_product(context, bound[x], false, bound[w], true, bound[product_slot()], false)) {}
 
     void operator()() noexcept {
@@ -56,7 +59,8 @@ private:
         float shift[kMaxColumns], scale[kMaxColumns];
         pass.shift = vector(bias, block);
         if (p_.norm != Norm::none) {
-            p_.norm == Norm::batch_train ? batch_statistics(block, c, ldc, shift, scale) : running_statistics(block, shift, scale);
+            p_.norm == Norm::batch_train ? batch_statistics(block, c, ldc, shift, scale)
+                                         : running_statistics(block, shift, scale);
             pass.shift = shift;
             pass.scale = scale;
             pass.gamma = vector(gamma, block);
@@ -74,7 +78,8 @@ private:
     }
 
     // The bias moves the mean and leaves the normalised value alone, so the sums run over the bare product.
-    void batch_statistics(const ForwardProduct::Block& block, const float* c, std::int64_t ldc, float* mean, float* scale) noexcept {
+    void batch_statistics(const ForwardProduct::Block& block, const float* c, std::int64_t ldc, float* mean,
+                          float* scale) noexcept {
         float squares[kMaxColumns];
         const auto n = static_cast<float>(block.rows);
         context_.simd.column_sums(block.rows, block.cols, c, ldc, mean);

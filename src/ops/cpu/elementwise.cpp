@@ -18,7 +18,8 @@ void for_each_row(Context& context, const Operand& shape, Body&& body) noexcept 
     const std::int64_t parts = parallel ? std::min<std::int64_t>(rows, 4 * context.pool.threads()) : 1;
     context.pool.for_each_if(parallel, static_cast<int>(parts), [&](int part, int) {
         for (std::int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
-            body(static_cast<int>(i / shape.rows / shape.g), static_cast<int>(i / shape.rows % shape.g), static_cast<int>(i % shape.rows));
+            body(static_cast<int>(i / shape.rows / shape.g), static_cast<int>(i / shape.rows % shape.g),
+                 static_cast<int>(i % shape.rows));
     });
 }
 
@@ -87,18 +88,27 @@ std::byte* row_address(const Operand& o, int member, int group, int row) {
 
 KernelResult make_fill(Context& context, const Bound& bound) {
     const Operand out = bound[fill::out];
-    MILLRACE_TRY(Checker(bound).require(fill::out, out.dtype, out.k, out.g, out.rows, out.cols).that(out.dtype != DType::u8, "u8 cannot be filled").status());
-    auto* fill_one = out.dtype == DType::f64 ? fill_row<double> : out.dtype == DType::f32 ? fill_row<float>
-                     : out.dtype == DType::i32 ? fill_row<std::int32_t> : fill_row<Bf16>;
+    MILLRACE_TRY(Checker(bound)
+                     .require(fill::out, out.dtype, out.k, out.g, out.rows, out.cols)
+                     .that(out.dtype != DType::u8, "u8 cannot be filled")
+                     .status());
+    auto* fill_one = out.dtype == DType::f64   ? fill_row<double>
+                     : out.dtype == DType::f32 ? fill_row<float>
+                     : out.dtype == DType::i32 ? fill_row<std::int32_t>
+                                               : fill_row<Bf16>;
     return make_kernel([&context, out, fill_one, value = bound.params<FillParams>().value]() noexcept {
-        for_each_row(context, out, [&](int member, int group, int row) { fill_one(value, row_address(out, member, group, row), out.cols); });
+        for_each_row(context, out,
+                     [&](int member, int group, int row) { fill_one(value, row_address(out, member, group, row), out.cols); });
     });
 }
 
 KernelResult make_copy(Context& context, const Bound& bound) {
     const Operand in = bound[copy::in], out = bound[copy::out];
     const ConvertRow convert = converter(in.dtype, out.dtype);
-    MILLRACE_TRY(Checker(bound).require(copy::in, in.dtype, out.k, out.g, out.rows, out.cols).that(convert != nullptr, "u8 cannot be copied").status());
+    MILLRACE_TRY(Checker(bound)
+                     .require(copy::in, in.dtype, out.k, out.g, out.rows, out.cols)
+                     .that(convert != nullptr, "u8 cannot be copied")
+                     .status());
     return make_kernel([&context, in, out, convert]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             convert(row_address(in, member, group, row), row_address(out, member, group, row), out.cols);
@@ -163,7 +173,8 @@ KernelResult make_pointwise_backward(Context& context, const Bound& bound) {
     check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
     if (p.dropout > 0) check.state(state, out.k);
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, p, grad = bound[dy], in = bound[x], states = bound[state], out, accumulate = bound.accumulates(dx)]() noexcept {
+    return make_kernel([&context, p, grad = bound[dy], in = bound[x], states = bound[state], out,
+                        accumulate = bound.accumulates(dx)]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             for (int col = 0; col < out.cols; col += kMaxColumns) {
                 float du[kMaxColumns], sum[kMaxColumns];

@@ -42,7 +42,8 @@ KernelResult make_embedding_backward(Context& context, const Bound& bound) {
         const bool parallel = grad.count() + out.count() >= kParallelElements;
         const Blocks columns(out.cols, 16, parallel ? 2 * context.pool.threads() : 1);
         context.pool.for_each_if(parallel, out.k * columns.count, [&](int task, int) {
-            const int member = task / columns.count, begin = columns.begin(task % columns.count), end = columns.end(task % columns.count);
+            const int member = task / columns.count, begin = columns.begin(task % columns.count),
+                      end = columns.end(task % columns.count);
             if (!accumulate) {
                 for (int v = 0; v < out.rows; ++v) std::fill_n(out.at<float>(member, 0, v) + begin, end - begin, 0.0f);
             }

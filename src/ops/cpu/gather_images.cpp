@@ -35,17 +35,20 @@ struct Affine {
             const float b = (static_cast<float>(v) - centre - dy) * inverse_scale;
             for (int u = 0; u < side; ++u) {
                 const float a = (static_cast<float>(flip ? side - 1 - u : u) - centre - dx) * inverse_scale;
-                const float column = std::floor(cosine * a + sine * b + centre + 0.5f), row = std::floor(cosine * b - sine * a + centre + 0.5f);
+                const float column = std::floor(cosine * a + sine * b + centre + 0.5f),
+                            row = std::floor(cosine * b - sine * a + centre + 0.5f);
                 const auto limit = static_cast<float>(side);
                 const bool inside = column >= 0 && column < limit && row >= 0 && row < limit;
-                const float pixel = inside ? static_cast<float>(image[static_cast<int>(row) * side + static_cast<int>(column)]) : 0.0f;
+                const float pixel =
+                    inside ? static_cast<float>(image[static_cast<int>(row) * side + static_cast<int>(column)]) : 0.0f;
                 out[v * side + u] = pixel * scale + shift;
             }
         }
     }
 };
 
-void gather_row(Context& context, const Bound& b, const GatherImagesParams& p, int member, int row, const base::Shuffle& order) noexcept {
+void gather_row(Context& context, const Bound& b, const GatherImagesParams& p, int member, int row,
+                const base::Shuffle& order) noexcept {
     const MemberState& s = state_of(b[state], member);
     const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
     if (q >= p.samples) return;
@@ -73,7 +76,8 @@ KernelResult make_gather_images(Context& context, const Bound& bound) {
     check.require(images, DType::u8, 1, 1, bound[images].rows, out.cols).require(labels, DType::u8, 1, 1, bound[images].rows, 1);
     check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
     check.that(p.std > 0, "std must be positive");
-    check.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(out.cols), "augmentation needs square images of side * side pixels");
+    check.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(out.cols),
+               "augmentation needs square images of side * side pixels");
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const tensor::Operand& to = b[x];

@@ -53,11 +53,13 @@ void ForwardProduct::pack() const noexcept {
 ForwardProduct::Block ForwardProduct::block(int index) const {
     const int c = index % columns_.count, r = index / columns_.count % rows_.count;
     const int batch = index / columns_.count / rows_.count;
-    return Block{batch / w_.g, batch % w_.g, rows_.begin(r), rows_.end(r) - rows_.begin(r), columns_.begin(c),
-                 columns_.end(c) - columns_.begin(c)};
+    return Block{batch / w_.g,      batch % w_.g,
+                 rows_.begin(r),    rows_.end(r) - rows_.begin(r),
+                 columns_.begin(c), columns_.end(c) - columns_.begin(c)};
 }
 
-// Rows of w are read where they lie and x is packed, because w is used once per batch and x once per output: the tile computes y^T.
+// Rows of w are read where they lie and x is packed, because w is used once per batch and x once per output: the tile computes
+// y^T.
 void ForwardProduct::run(const Block& block, float* c, std::int64_t ldc, int worker) const noexcept {
     const SimdKernels& simd = context_.simd;
     const int depth = x_.cols;
@@ -72,7 +74,8 @@ void ForwardProduct::run(const Block& block, float* c, std::int64_t ldc, int wor
                 const float* x = panel(block.member, block.group, (block.row + chunk + row) / simd.nr, k);
                 for (int col = 0; col < block.cols; col += simd.mr) {
                     const float* w = w_.at<float>(block.member, block.group, block.col + col) + k;
-                    simd.tile_rows(kc, w, w_.stride_row, std::min(simd.mr, block.cols - col), x, transposed + col * ld + row, ld, k > 0);
+                    simd.tile_rows(kc, w, w_.stride_row, std::min(simd.mr, block.cols - col), x, transposed + col * ld + row, ld,
+                                   k > 0);
                 }
             }
             k += kDepth;
@@ -109,8 +112,8 @@ void GradProduct::pack_a() const noexcept {
         const int part = index % parts.count, batch = index / parts.count;
         float* out = context_.scratch.shared() + batch * a_panel_floats_;
         for (int row = parts.begin(part); row < parts.end(part); row += mr)
-            context_.simd.pack_rows(depth_, a_.at<float>(batch / c_.g, batch % c_.g) + row, a_.stride_row, std::min(mr, c_.rows - row), mr,
-                                    out + std::int64_t{row} * depth_);
+            context_.simd.pack_rows(depth_, a_.at<float>(batch / c_.g, batch % c_.g) + row, a_.stride_row,
+                                    std::min(mr, c_.rows - row), mr, out + std::int64_t{row} * depth_);
     });
 }
 
@@ -123,7 +126,8 @@ void GradProduct::task(int index, int worker) const noexcept {
         int k = 0;
         do {
             const int kc = std::min(kDepth, depth_ - k);
-            simd.pack_rows(kc, b_.at<float>(member, group, k) + col, b_.stride_row, std::min(simd.nr, c_.cols - col), simd.nr, panel);
+            simd.pack_rows(kc, b_.at<float>(member, group, k) + col, b_.stride_row, std::min(simd.nr, c_.cols - col), simd.nr,
+                           panel);
             for (int row = rows_.begin(rb); row < rows_.end(rb); row += simd.mr)
                 tile(member, group, row, col, k, kc, panel, accumulate_ || k > 0);
             k += kDepth;

@@ -1,6 +1,6 @@
 #pragma once
-// Matrix products in f32 over [K, G] batches of row-major matrices. The sum of every output element runs over its terms in ascending
-// order in pieces of kDepth, so neither threads, nor block sizes, nor the number of members change a bit of it.
+// Matrix products in f32 over [K, G] batches of row-major matrices. The sum of every output element runs over its terms in
+// ascending order in pieces of kDepth, so neither threads, nor block sizes, nor the number of members change a bit of it.
 
 #include <cstdint>
 
@@ -9,7 +9,8 @@
 
 namespace millrace::ops::cpu {
 
-constexpr int kDepth = 256;  ///< terms summed in registers before they meet memory: a panel of that depth stays in the first cache
+constexpr int kDepth =
+    256;  ///< terms summed in registers before they meet memory: a panel of that depth stays in the first cache
 
 /// y = x w^T: x [K,G,B,In], w [K,G,Out,In]. The caller runs the blocks, so that it can finish a block while it is in the cache.
 class ForwardProduct {
@@ -58,14 +59,16 @@ private:
     std::int64_t a_panel_floats_ = 0;
 };
 
-/// All of one product by a library, where the build has one and the product is large enough for its start-up cost; null: use the above.
+/// All of one product by a library, where the build has one and the product is large enough for its start-up cost; null: use the
+/// above.
 class LibraryProduct {
 public:
     virtual ~LibraryProduct() = default;
     virtual void run() noexcept = 0;
 };
 /// c (+)= op(a) op(b), transposing either.
-std::unique_ptr<LibraryProduct> make_library_product(Context& context, const tensor::Operand& a, bool transpose_a, const tensor::Operand& b,
-                                                     bool transpose_b, const tensor::Operand& c, bool accumulate);
+std::unique_ptr<LibraryProduct> make_library_product(Context& context, const tensor::Operand& a, bool transpose_a,
+                                                     const tensor::Operand& b, bool transpose_b, const tensor::Operand& c,
+                                                     bool accumulate);
 
 }  // namespace millrace::ops::cpu

@@ -1,5 +1,5 @@
-// Large products by oneDNN. Small ones stay with the built-in tiles: they need no second set of threads and give the same bits for any
-// number of threads and members, which is also why a deterministic backend never comes here.
+// Large products by oneDNN. Small ones stay with the built-in tiles: they need no second set of threads and give the same bits
+// for any number of threads and members, which is also why a deterministic backend never comes here.
 
 #include <omp.h>
 
@@ -35,7 +35,8 @@ dnnl::matmul::primitive_desc plan(const dnnl::engine& engine, const memory::desc
 
 class OneDnnProduct final : public LibraryProduct {
 public:
-    OneDnnProduct(Context& context, const Operand& a, bool transpose_a, const Operand& b, bool transpose_b, const Operand& c, bool accumulate)
+    OneDnnProduct(Context& context, const Operand& a, bool transpose_a, const Operand& b, bool transpose_b, const Operand& c,
+                  bool accumulate)
         : context_(context), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
         dnnl::primitive_attr attributes;
         attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

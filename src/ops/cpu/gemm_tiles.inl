@@ -1,6 +1,6 @@
 // Register tiles of the matrix products and their packing. Included by simd_*.cpp inside namespace millrace::ops::cpu with
-// kVectorBytes, kTileRows and kTileVectors defined. An element of c is one chain of multiply-adds over k in ascending order, whatever
-// the tile: so instruction set, tile position and thread leave no trace in it.
+// kVectorBytes, kTileRows and kTileVectors defined. An element of c is one chain of multiply-adds over k in ascending order,
+// whatever the tile: so instruction set, tile position and thread leave no trace in it.
 
 namespace {
 

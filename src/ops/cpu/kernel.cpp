@@ -17,7 +17,8 @@ Checker& Checker::require(int slot, tensor::DType dtype, int k, int g, int rows,
     const bool fits = at.dtype == dtype && at.k == k && at.g == g && at.rows == rows && at.cols == cols;
     if (fits && (at.present() || at.count() == 0)) return *this;
     problem_ = fmt::format("{}.{} must be {}, got {}", name_of(bound_.record->op), slot_name(bound_.record->op, slot),
-                           describe(dtype, k, g, rows, cols), at.present() ? describe(at.dtype, at.k, at.g, at.rows, at.cols) : "nothing");
+                           describe(dtype, k, g, rows, cols),
+                           at.present() ? describe(at.dtype, at.k, at.g, at.rows, at.cols) : "nothing");
     return *this;
 }
 

@@ -119,7 +119,10 @@ KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
     using namespace layernorm_backward;
     const Operand in = bound[x];
     Checker check(bound);
-    check.require(x, DType::f32, in.k, in.g, in.rows, in.cols).like(dy, x).allow_like(dx, x).require(gamma, DType::f32, in.k, in.g, 1, in.cols);
+    check.require(x, DType::f32, in.k, in.g, in.rows, in.cols)
+        .like(dy, x)
+        .allow_like(dx, x)
+        .require(gamma, DType::f32, in.k, in.g, 1, in.cols);
     for (const int slot : {mean, inv_std}) check.require(slot, DType::f32, in.k, in.g, in.rows, 1);
     for (const int slot : {dgamma, dbeta}) check.allow(slot, DType::f32, in.k, in.g, 1, in.cols);
     MILLRACE_TRY(check.status());
@@ -131,7 +134,8 @@ KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
             ParameterSums(b).columns(batch / in.g, batch % in.g, columns.begin(part), columns.end(part) - columns.begin(part));
         });
         // Last, because dx may be the memory of dy.
-        if (b[dx].present()) for_each_row(context, in, [&](int member, int group, int row) { input_gradient(b, member, group, row); });
+        if (b[dx].present())
+            for_each_row(context, in, [&](int member, int group, int row) { input_gradient(b, member, group, row); });
     });
 }
 

@@ -6,8 +6,8 @@ namespace {
 
 using tensor::DType;
 
-KernelResult make_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool transposed,
-                          bool accumulate) {
+KernelResult make_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                          bool transposed, bool accumulate) {
     if (auto library = make_library_product(context, a, transposed, b, false, c, accumulate))
         return make_kernel([product = std::move(library)]() noexcept { product->run(); });
     return make_kernel([product = GradProduct(context, a, b, c, transposed, accumulate)]() noexcept { product.run(); });

@@ -9,7 +9,8 @@ using tensor::DType;
 using tensor::Operand;
 
 /// Loss of one row of logits; `gradient` (may be null) receives (softmax - onehot) * factor.
-double cross_entropy_row(const float* logits, int classes, std::int32_t label, float* gradient, double factor, bool& correct) noexcept {
+double cross_entropy_row(const float* logits, int classes, std::int32_t label, float* gradient, double factor,
+                         bool& correct) noexcept {
     int best = 0;
     for (int c = 1; c < classes; ++c) best = logits[c] > logits[best] ? c : best;
     correct = best == label;
@@ -31,7 +32,9 @@ KernelResult make_cross_entropy(Context& context, const Bound& bound) {
     using namespace cross_entropy;
     const Operand in = bound[logits];
     Checker check(bound);
-    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols).require(labels, DType::i32, in.k, 1, in.rows, 1).state(state, in.k);
+    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
+        .require(labels, DType::i32, in.k, 1, in.rows, 1)
+        .state(state, in.k);
     check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class");
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {
@@ -62,7 +65,9 @@ KernelResult make_mse(Context& context, const Bound& bound) {
     using namespace mse;
     const Operand in = bound[prediction];
     Checker check(bound);
-    check.require(prediction, DType::f32, in.k, in.g, in.rows, in.cols).like(target, prediction).allow_like(dprediction, prediction);
+    check.require(prediction, DType::f32, in.k, in.g, in.rows, in.cols)
+        .like(target, prediction)
+        .allow_like(dprediction, prediction);
     check.state(state, in.k).that(in.g == 1 && in.cols > 0, "takes one group of at least one column");
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {

@@ -15,8 +15,14 @@ constexpr int kUpdateBlock = 8192;  ///< elements per task: four arenas of it fi
 
 AdamStep adam_step(const MemberState& s, OptimizerKind kind) {
     const bool decoupled = kind == OptimizerKind::adamw;
-    return AdamStep{.clip = s.clip_scale, .l2 = decoupled ? 0 : s.weight_decay, .decay = decoupled ? s.lr * s.weight_decay : 0,
-                    .beta1 = s.beta1, .beta2 = s.beta2, .rate = s.lr / s.bias1, .root_bias2 = std::sqrt(s.bias2), .epsilon = s.epsilon};
+    return AdamStep{.clip = s.clip_scale,
+                    .l2 = decoupled ? 0 : s.weight_decay,
+                    .decay = decoupled ? s.lr * s.weight_decay : 0,
+                    .beta1 = s.beta1,
+                    .beta2 = s.beta2,
+                    .rate = s.lr / s.bias1,
+                    .root_bias2 = std::sqrt(s.bias2),
+                    .epsilon = s.epsilon};
 }
 
 void update(const Context& context, const Bound& b, const OptimizerParams& params, int member, int begin, int n) noexcept {
@@ -49,13 +55,16 @@ KernelResult make_grad_norm(Context& context, const Bound& bound) {
     check.require(grads, DType::f32, in.k, 1, 1, in.cols).state(state, in.k);
     MILLRACE_TRY(check.status());
     // Sums of squares stay in double: the scratch of the record is f32, which overflows where the norm itself does not.
-    return make_kernel([&context, in, states = bound[state], parts = std::vector<double>(static_cast<std::size_t>(in.k) * kNormBlocks)]() mutable noexcept {
+    return make_kernel([&context, in, states = bound[state],
+                        parts = std::vector<double>(static_cast<std::size_t>(in.k) * kNormBlocks)]() mutable noexcept {
         const std::int64_t block = (in.cols + kNormBlocks - 1) / kNormBlocks;
         context.pool.for_each_if(in.count() >= kParallelElements, in.k * kNormTasks, [&](int task, int) {
             const int member = task / kNormTasks, first = task % kNormTasks * (kNormBlocks / kNormTasks);
             for (int i = first; i < first + kNormBlocks / kNormTasks; ++i) {
-                const std::int64_t begin = std::min<std::int64_t>(in.cols, i * block), end = std::min<std::int64_t>(in.cols, begin + block);
-                parts[static_cast<std::size_t>(member) * kNormBlocks + i] = context.simd.sum_of_squares(end - begin, in.at<float>(member) + begin);
+                const std::int64_t begin = std::min<std::int64_t>(in.cols, i * block),
+                                   end = std::min<std::int64_t>(in.cols, begin + block);
+                parts[static_cast<std::size_t>(member) * kNormBlocks + i] =
+                    context.simd.sum_of_squares(end - begin, in.at<float>(member) + begin);
             }
         });
         for (int member = 0; member < in.k; ++member) {
@@ -64,7 +73,8 @@ KernelResult make_grad_norm(Context& context, const Bound& bound) {
             const double norm = std::sqrt(sum);
             MemberState& s = state_of(states, member);
             s.grad_norm = static_cast<float>(norm);
-            s.clip_scale = s.clip_norm > 0 ? static_cast<float>(std::min(1.0, static_cast<double>(s.clip_norm) / (norm + 1e-6))) : 1.0f;
+            s.clip_scale =
+                s.clip_norm > 0 ? static_cast<float>(std::min(1.0, static_cast<double>(s.clip_norm) / (norm + 1e-6))) : 1.0f;
             if (!std::isfinite(norm)) s.nonfinite = 1;
         }
     });
@@ -75,7 +85,9 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
     const Operand p = bound[optimizer::params];
     const auto options = bound.params<OptimizerParams>();
     Checker check(bound);
-    check.require(optimizer::params, DType::f32, p.k, 1, 1, p.cols).like(grads, optimizer::params).allow_like(m, optimizer::params);
+    check.require(optimizer::params, DType::f32, p.k, 1, 1, p.cols)
+        .like(grads, optimizer::params)
+        .allow_like(m, optimizer::params);
     check.allow_like(v, optimizer::params).allow(copy16, DType::bf16, p.k, 1, 1, p.cols).state(state, p.k);
     if (options.kind != OptimizerKind::sgd) check.like(m, optimizer::params).like(v, optimizer::params);
     MILLRACE_TRY(check.status());

@@ -22,9 +22,11 @@ public:
     base::Status allocate() {
         const std::size_t floats = shared_wanted_ + workers_ * worker_wanted_;
         if (floats > size_) {
-            float* memory = static_cast<float*>(::operator new(floats * sizeof(float), std::align_val_t{kAlignment}, std::nothrow));
+            float* memory =
+                static_cast<float*>(::operator new (floats * sizeof(float), std::align_val_t{kAlignment}, std::nothrow));
             if (memory == nullptr)
-                return base::Error{"no memory for " + std::to_string(floats * sizeof(float)) + " bytes of working memory; a smaller batch needs less"};
+                return base::Error{"no memory for " + std::to_string(floats * sizeof(float)) +
+                                   " bytes of working memory; a smaller batch needs less"};
             memory_.reset(memory);
             size_ = floats;
         }
@@ -40,7 +42,7 @@ private:
     static constexpr std::size_t kAlignment = 64;
     static std::size_t round(std::size_t floats) { return (floats + 15) / 16 * 16; }
     struct Free {
-        void operator()(float* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+        void operator()(float* p) const { ::operator delete (p, std::align_val_t{kAlignment}); }
     };
     std::size_t workers_;
     std::size_t shared_wanted_ = 0, worker_wanted_ = 0, shared_ = 0, worker_ = 0, size_ = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// Inner loops that exist once per instruction set: the files simd_*.cpp compile the same sources with other flags, one table each.
-// Plain pointers and sizes; matrices are row-major with a leading dimension in elements. Every loop has an order of summation that
-// depends on shapes alone, never on the table's vector width where the result is a sum of products.
+// Inner loops that exist once per instruction set: the files simd_*.cpp compile the same sources with other flags, one table
+// each. Plain pointers and sizes; matrices are row-major with a leading dimension in elements. Every loop has an order of
+// summation that depends on shapes alone, never on the table's vector width where the result is a sum of products.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,36 +27,36 @@ constexpr int kMaxColumns = 64;  ///< widest block of columns the column loops t
 
 /// The last part of a dense layer for a block of columns: v = (x - shift) * scale; u = gamma * v + beta; y = act(u) * mask.
 struct ColumnPass {
-    std::int32_t rows, cols;          ///< cols <= kMaxColumns
-    const float* x;                   ///< products, [rows, cols]
-    float* saved;                     ///< receives v (keep_normalized) or u; may be x itself or null
-    float* y;                         ///< may be x itself
+    std::int32_t rows, cols;  ///< cols <= kMaxColumns
+    const float* x;           ///< products, [rows, cols]
+    float* saved;             ///< receives v (keep_normalized) or u; may be x itself or null
+    float* y;                 ///< may be x itself
     std::int64_t x_stride, saved_stride, y_stride;
-    const float *shift, *scale;       ///< per column; scale null: v = x + shift
-    const float *gamma, *beta;        ///< per column, or null: u = v
+    const float *shift, *scale;  ///< per column; scale null: v = x + shift
+    const float *gamma, *beta;   ///< per column, or null: u = v
     bool keep_normalized;
-    std::uint8_t activation;          ///< ops::Activation
-    float dropout_scale;              ///< 1 / (1 - p)
-    std::uint32_t threshold;          ///< 0: no dropout
+    std::uint8_t activation;  ///< ops::Activation
+    float dropout_scale;      ///< 1 / (1 - p)
+    std::uint32_t threshold;  ///< 0: no dropout
     RandomKey random;
-    std::uint64_t element;            ///< number of the block's first element
-    std::uint64_t element_stride;     ///< elements from one row to the next
+    std::uint64_t element;         ///< number of the block's first element
+    std::uint64_t element_stride;  ///< elements from one row to the next
 };
 
 /// The way back through dropout and activation: du = dy * mask * act'(u), with sums over rows.
 struct ColumnBackward {
     std::int32_t rows, cols;
     const float* dy;
-    const float* saved;               ///< v when gamma is present, else u; may be null without activation and norm
-    float* du;                        ///< may be dy itself
+    const float* saved;  ///< v when gamma is present, else u; may be null without activation and norm
+    float* du;           ///< may be dy itself
     std::int64_t dy_stride, saved_stride, du_stride;
-    const float *gamma, *beta;        ///< null: saved is u
+    const float *gamma, *beta;  ///< null: saved is u
     std::uint8_t activation;
     float dropout_scale;
     std::uint32_t threshold;
     RandomKey random;
     std::uint64_t element, element_stride;
-    float *sum, *sum_saved;           ///< per column: sum du, sum du * saved (null: not wanted)
+    float *sum, *sum_saved;  ///< per column: sum du, sum du * saved (null: not wanted)
 };
 
 struct SimdKernels {
@@ -64,7 +64,8 @@ struct SimdKernels {
     int mr, nr;        ///< tile of the products: rows of A, columns of B
 
     /// c[mr, nr] (+)= a[mr, kc] * panel[kc, nr]; a row-major, `rows` (1..mr) of its rows exist and the rest of c is rubbish.
-    void (*tile_rows)(int kc, const float* a, std::ptrdiff_t lda, int rows, const float* panel, float* c, std::ptrdiff_t ldc, bool add);
+    void (*tile_rows)(int kc, const float* a, std::ptrdiff_t lda, int rows, const float* panel, float* c, std::ptrdiff_t ldc,
+                      bool add);
     /// c[mr, nr] (+)= a_panel[kc, mr]^T * panel[kc, nr].
     void (*tile_panels)(int kc, const float* a_panel, const float* panel, float* c, std::ptrdiff_t ldc, bool add);
     /// panel[k][width] = in[k][0..cols), zeros beyond cols.
@@ -80,8 +81,8 @@ struct SimdKernels {
     void (*column_pass)(const ColumnPass& pass);
     void (*column_backward)(const ColumnBackward& pass);
     /// dz = factor * (du - mean_du - v * mean_du_v), per column; dz may be du.
-    void (*column_norm_backward)(int rows, int cols, const float* v, std::int64_t v_stride, const float* factor, const float* mean_du,
-                                 const float* mean_du_v, float* dz, std::int64_t dz_stride);
+    void (*column_norm_backward)(int rows, int cols, const float* v, std::int64_t v_stride, const float* factor,
+                                 const float* mean_du, const float* mean_du_v, float* dz, std::int64_t dz_stride);
 
     void (*adam)(std::int64_t n, const AdamStep& step, float* p, float* g, float* m, float* v, bool zero);
     void (*sgd)(std::int64_t n, const SgdStep& step, float* p, float* g, float* m, bool zero);

@@ -3,11 +3,23 @@
 namespace {
 
 SimdKernels simd_table(const char* name) {
-    return SimdKernels{.name = name, .mr = kTileRows, .nr = kTileColumns,
-                       .tile_rows = tile_rows, .tile_panels = tile_panels, .pack_rows = pack_rows, .pack_transposed = pack_transposed,
-                       .transpose = transpose, .column_sums = column_sums, .column_squares = column_squares,
-                       .column_pass = column_pass, .column_backward = column_backward, .column_norm_backward = column_norm_backward,
-                       .adam = adam, .sgd = sgd, .sum_of_squares = sum_of_squares, .pixels = pixels};
+    return SimdKernels{.name = name,
+                       .mr = kTileRows,
+                       .nr = kTileColumns,
+                       .tile_rows = tile_rows,
+                       .tile_panels = tile_panels,
+                       .pack_rows = pack_rows,
+                       .pack_transposed = pack_transposed,
+                       .transpose = transpose,
+                       .column_sums = column_sums,
+                       .column_squares = column_squares,
+                       .column_pass = column_pass,
+                       .column_backward = column_backward,
+                       .column_norm_backward = column_norm_backward,
+                       .adam = adam,
+                       .sgd = sgd,
+                       .sum_of_squares = sum_of_squares,
+                       .pixels = pixels};
 }
 
 }  // namespace

@@ -94,8 +94,8 @@ KernelResult make_metrics_push(Context&, const Bound& bound) {
         auto* rows = reinterpret_cast<MetricsRow*>(out.at<std::uint8_t>(0, 0, static_cast<std::int64_t>(sequence % p.capacity)));
         for (int member = 0; member < from.k; ++member) {
             const MemberState& s = state_of(from, member);
-            publish(rows + member, MetricsRow{sequence, s.step, s.epoch, s.rows, s.correct, s.skipped, s.nonfinite, s.lr, s.grad_norm,
-                                              s.loss, s.penalty});
+            publish(rows + member, MetricsRow{sequence, s.step, s.epoch, s.rows, s.correct, s.skipped, s.nonfinite, s.lr,
+                                              s.grad_norm, s.loss, s.penalty});
         }
         pushes.store(sequence, std::memory_order_release);
     });

@@ -48,8 +48,8 @@ bool spin(int microseconds, Ready&& ready) {
 ThreadPool::ThreadPool(int threads) {
     const int processors = usable_processors();
     if (threads <= 0) threads = processors;
-    // Longer than the serial parts of a step, so that workers sleep between runs and not within one. With more threads than processors
-    // spinning would keep the others from working.
+    // Longer than the serial parts of a step, so that workers sleep between runs and not within one. With more threads than
+    // processors spinning would keep the others from working.
     spin_microseconds_ = threads <= processors ? 200 : 0;
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { work(worker); });
@@ -96,7 +96,9 @@ void ThreadPool::drain(int worker) noexcept {
 
 void ThreadPool::work(int worker) noexcept {
     FlushDenormals flush;
-    const auto wanted = [this] { return claimable(word_.load(std::memory_order_acquire)) || stop_.load(std::memory_order_acquire); };
+    const auto wanted = [this] {
+        return claimable(word_.load(std::memory_order_acquire)) || stop_.load(std::memory_order_acquire);
+    };
     for (;;) {
         if (!spin(spin_microseconds_, wanted)) {
             const std::uint32_t jobs = jobs_.load(std::memory_order_acquire);

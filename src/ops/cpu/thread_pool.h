@@ -1,7 +1,7 @@
 #pragma once
-// Fork and join for short work. Tasks are claimed one by one by whoever is free, the caller included, so a worker that the system has
-// put aside delays nothing but the task it holds. Idle workers spin for some microseconds, then sleep: nothing burns a core while the
-// program waits for something else.
+// Fork and join for short work. Tasks are claimed one by one by whoever is free, the caller included, so a worker that the system
+// has put aside delays nothing but the task it holds. Idle workers spin for some microseconds, then sleep: nothing burns a core
+// while the program waits for something else.
 
 #include <atomic>
 #include <cstdint>
@@ -25,7 +25,9 @@ public:
     /// nothing. One caller at a time; the body must not call back into the pool. At most kMaxTasks tasks.
     template <class Body>
     void for_each(int tasks, Body&& body) noexcept {
-        run(tasks, [](void* context, int task, int worker) { (*static_cast<std::remove_reference_t<Body>*>(context))(task, worker); },
+        run(
+            tasks,
+            [](void* context, int task, int worker) { (*static_cast<std::remove_reference_t<Body>*>(context))(task, worker); },
             const_cast<void*>(static_cast<const void*>(&body)));
     }
     /// The same on the caller alone when `parallel` is false (work too small to hand out).
@@ -43,8 +45,8 @@ private:
     void drain(int worker) noexcept;
     void work(int worker) noexcept;
 
-    // One word says which tasks may be claimed: next [0, 24), count [24, 48), generation [48, 64). Claiming is one compare-exchange of the whole
-    // word, so a worker that comes late can never take a task of a job it has not seen.
+    // One word says which tasks may be claimed: next [0, 24), count [24, 48), generation [48, 64). Claiming is one
+    // compare-exchange of the whole word, so a worker that comes late can never take a task of a job it has not seen.
     alignas(64) std::atomic<std::uint64_t> word_{0};
     alignas(64) std::atomic<std::uint32_t> done_{0};
     alignas(64) std::atomic<std::uint32_t> jobs_{0};  ///< sleepers wait for it to change
