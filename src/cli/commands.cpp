@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
     add_eval(app, context);
     add_models(app, context);
     add_data(app, context);
+    add_bench(app, context);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& done) {

@@ -29,5 +29,6 @@ void add_train(CLI::App& app, Context& context);
 void add_eval(CLI::App& app, Context& context);
 void add_models(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
+void add_bench(CLI::App& app, Context& context);
 
 }  // namespace millrace::cli

@@ -1,0 +1,138 @@
+#include "train/peers.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "record/file.h"
+
+extern char** environ;
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct ChildOutput {
+    std::string text;  ///< stdout and stderr
+    int status = 0;    ///< exit status, 128 + n after a signal
+};
+
+base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return record::system_error("cannot make a pipe", command.front(), errno);
+    const record::FileDescriptor reading(ends[0]);
+    record::FileDescriptor writing(ends[1]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, writing.get(), STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, writing.get(), STDERR_FILENO);
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    pid_t child = 0;
+    const int failure = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failure != 0) return record::system_error("cannot start", command.front(), failure);
+    writing.reset();
+    ChildOutput output;
+    std::array<char, 4096> buffer{};
+    for (ssize_t got = 0; (got = read(reading.get(), buffer.data(), buffer.size())) != 0;) {
+        if (got > 0) output.text.append(buffer.data(), static_cast<std::size_t>(got));
+        if (got < 0 && errno != EINTR) break;
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return output;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        if (end > begin) lines.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return lines;
+}
+
+std::string versions_text(const Json& versions) {
+    std::string text = "torch " + versions.value("torch", std::string("?"));
+    for (const char* key : {"blas", "cuda", "gpu"})
+        if (versions.contains(key) && versions[key].is_string()) text += ", " + versions[key].get<std::string>();
+    if (versions.contains("threads") && versions["threads"].is_number()) text += fmt::format(", {} threads", versions["threads"].get<int>());
+    return text;
+}
+
+}  // namespace
+
+base::Result<std::string> find_peers() {
+    std::vector<fs::path> candidates;
+    std::error_code failed;
+    if (const char* set = std::getenv("MILLRACE_PEERS"); set != nullptr) {
+        candidates.emplace_back(set);
+    } else {
+        const fs::path binary = fs::read_symlink("/proc/self/exe", failed).parent_path();
+        candidates = {binary / "bench/peers", binary.parent_path() / "bench/peers", "bench/peers"};
+    }
+    for (const fs::path& candidate : candidates)
+        if (fs::exists(candidate / "collective.py", failed)) return candidate.string();
+    return base::Error{"bench/peers/collective.py was not found; MILLRACE_PEERS names its folder"};
+}
+
+std::string peer_python(ops::DeviceKind device) {
+    if (const char* set = std::getenv("MILLRACE_PYTHON"); set != nullptr) return set;
+    return device == ops::DeviceKind::cpu && access("/usr/bin/python3", X_OK) == 0 ? "/usr/bin/python3" : "python3";
+}
+
+bool read_peer_row(const std::string& line, PeerTimes& into) {
+    const Json row = Json::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("peer") || !row["peer"].is_string()) return false;
+    PeerTime peer;
+    peer.name = row["peer"].get<std::string>();
+    const auto number = [&](const char* key) { return row.contains(key) && row[key].is_number() ? row[key].get<double>() : 0.0; };
+    peer.ms = number("ms");
+    peer.low = number("low");
+    peer.high = number("high");
+    if (row.contains("error") && row["error"].is_string()) peer.error = row["error"].get<std::string>();
+    if (!(peer.ms > 0) && peer.error.empty()) peer.error = "gave no time";
+    if (row.contains("versions") && row["versions"].is_object()) into.versions = versions_text(row["versions"]);
+    into.peers.push_back(std::move(peer));
+    return true;
+}
+
+PeerTimes time_peers(const BenchWorkload& workload, const BenchOptions& options, const std::string& precision) {
+    PeerTimes times;
+    const auto folder = find_peers();
+    if (!folder.ok()) {
+        times.reason = folder.error().text();
+        return times;
+    }
+    const unsigned threads = options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+    const std::string python = peer_python(options.device);
+    const auto output = run_child({python, *folder + "/" + workload.model + ".py", "--device", ops::name_of(options.device), "--preset", workload.preset,
+                                   "--batch", std::to_string(workload.batch), "--members", std::to_string(workload.members), "--precision",
+                                   precision == "bf16" ? "bf16" : "fp32", "--seconds", fmt::format("{}", options.seconds), "--threads",
+                                   std::to_string(threads)});
+    if (!output.ok()) {
+        times.reason = output.error().text();
+        return times;
+    }
+    std::string last;
+    for (const std::string& line : lines_of(output->text))
+        if (!read_peer_row(line, times)) last = line;
+    if (times.peers.empty()) times.reason = last.empty() ? fmt::format("{} ended with status {}", python, output->status) : last;
+    return times;
+}
+
+}  // namespace millrace::train
