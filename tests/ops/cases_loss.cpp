@@ -39,7 +39,7 @@ void add_cross_entropy(std::vector<OpCase>& cases) {
     cases.push_back(entropy(small, "scaled", uniform(-3, 3), integers(0, 9), 0.25));
     cases.push_back(entropy(small, "loss_only", uniform(-3, 3), integers(0, 9), 1, false));
     cases.push_back(entropy(small, "windows", uniform(-3, 3), integers(0, 9), 1, true, kWindow));
-    cases.push_back(entropy(small, "large", given({1e4, -1e4, 9984, 0, 3, 2, 1, 16, -3e4, 1e4}), integers(0, 9)));
+    cases.push_back(entropy(small, "large", given({9984, -9984, 9920, 0, 3, 2, 1, 16, -29952, 9984}), integers(0, 9)));
     cases.push_back(entropy({1, 4, 5}, "ties", given({1, 3, 3, 2, 3}), given({1, 2, 4, 0})));
     cases.push_back(entropy({1, 4, 5}, "masked", given({1, -kInfinity, 3, 2, 0.5}), given({2, 2, 0, 3})));
     cases.push_back(entropy({2, 3, 10}, "label_outside", uniform(-3, 3), given({4, 10, -1, 2, 3, 2147483647})));

@@ -84,6 +84,9 @@ KernelResult make_mse(Context&, const Bound&);
 KernelResult make_cosine_diversity(Context&, const Bound&);
 KernelResult make_grad_norm(Context&, const Bound&);
 KernelResult make_optimizer(Context&, const Bound&);
+/// grad_norm, optimizer and metrics_push as two launches.
+bool fuses_update(const Bound& norm, const Bound& update);
+KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update, const Bound& push);
 
 // Matrix products through cuBLASLt, with an own kernel for shapes it does not take. beta 1 accumulates.
 enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, dz^T x
@@ -95,10 +98,11 @@ void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const
 /// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most kFusedRows rows.
 constexpr int kFusedRows = 256;
 bool fuses_dense_forward(const Bound& forward);
-KernelResult make_fused_dense_forward(Context&, const Bound& forward);
+/// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh, begin_kernel).
+KernelResult make_fused_dense_forward(Context&, const Bound& forward, bool early);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says whether.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
-KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward);
+KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward, bool early);
 /// Any number of bf16 weight gradients as one launch.
 bool groups_wgrad(const Bound& wgrad);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);

@@ -188,14 +188,20 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
         if (!made.ok()) return made.error();
         return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);
     };
+    // The first kernel of a program may follow an update directly; later ones may look at parameters early.
+    const bool early = at > 0;
+    if (op == OpId::dense_forward && fuses_dense_forward(record)) return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
         fuses_backward(context_, &record, &records[at + 1]))
-        return covering(make_fused_backward(context_, &record, &records[at + 1]), 2);
+        return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
     if (op == OpId::linear_wgrad && groups_wgrad(record)) {
         std::size_t end = at + 1;
         while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end])) ++end;
         return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
     }
+    if (op == OpId::grad_norm && at + 2 < records.size() && records[at + 1].record->op == OpId::optimizer &&
+        records[at + 2].record->op == OpId::metrics_push && fuses_update(record, records[at + 1]))
+        return covering(make_fused_update(context_, record, records[at + 1], records[at + 2]), 3);
     const Factory make = kFactories[static_cast<std::size_t>(op)];
     if (make == nullptr) return base::Error{fmt::format("operator {} has no cuda backend", name_of(op))};
     return covering(make(context_, record), 1);

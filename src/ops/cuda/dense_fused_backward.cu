@@ -24,6 +24,7 @@ struct BackwardArgs {
     int cols;                  ///< columns of one group of dz
     DenseParams p;
     int rows;
+    bool early;                ///< parameters may be read before the predecessor is done
 };
 
 /// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
@@ -47,12 +48,12 @@ __device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, i
 /// Shared row length of the staged weights: quads of lanes that read 16 bytes of neighbouring columns meet different banks.
 __host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
 
+/// The product of one strip; the weights are staged already.
 template <int kTiles, int kSplit, bool kVector>
 __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int column0, float (&own)[Strip<kTiles, kSplit>::kOwn]) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
     auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
     const int stride = staged_stride(a.summed);
-    stage_weights<kColumns>(a, weights, stride, k, g, column0);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
     const bf16* a_rows[4];
 #pragma unroll
@@ -60,49 +61,64 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
         const int row = 32 * strip + 8 * r + lane / 4;
         a_rows[r] = row < a.rows ? a.dz_above.row(k, g, row) : nullptr;
     }
-    __syncthreads();
     float acc[2][kTiles][4] = {};
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, [&](int t, int at) {
+    auto fetch_b = [&](int t, int at) {
         return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
-    });
+    };
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+}
+
+/// What a thread needs of the layer besides dy, asked for before the product so that it arrives meanwhile.
+template <int kOwn>
+struct LayerValues {
+    float gamma = 1, beta = 0, inv = 1;
+    DropoutKey key;
+    float xhat[kOwn];
+};
+
+template <int kColumns, int kOwn>
+__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, LayerValues<kOwn>& v) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    if (a.p.norm == Norm::batch_train && valid) {
+        v.gamma = a.gamma.row(k, g, 0)[column];
+        v.beta = a.beta.row(k, g, 0)[column];
+        v.inv = a.inv_std.row(k, g, 0)[column];
+    }
+    v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        v.xhat[i] = a.saved && valid && first + i * step < a.rows ? __bfloat162float(a.saved.row(k, g, first + i * step)[column]) : 0;
 }
 
 /// own: dy in, dz out. Column sums of the parameters' gradients on the way.
 template <int kColumns, int kOwn>
-__device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int g, int column, bool valid, float (&own)[kOwn]) {
+__device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int g, int column, bool valid, const LayerValues<kOwn>& v,
+                              float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
-    float gamma = 1, beta = 0, inv = 1;
-    if (batch && valid) {
-        gamma = a.gamma.row(k, g, 0)[column];
-        beta = a.beta.row(k, g, 0)[column];
-        inv = a.inv_std.row(k, g, 0)[column];
-    }
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
-    float xhat[kOwn];
     float sum = 0, dot = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = first + i * step;
-        xhat[i] = 0;
         if (!valid || row >= a.rows) {
             own[i] = 0;
             continue;
         }
-        if (a.saved) xhat[i] = __bfloat162float(a.saved.row(k, g, row)[column]);
-        const float u = batch ? gamma * xhat[i] + beta : xhat[i];
+        const float u = batch ? v.gamma * v.xhat[i] + v.beta : v.xhat[i];
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + column;
-        own[i] *= dropout_factor(key, element) * activation_slope(u, a.p.activation);
+        own[i] *= dropout_factor(v.key, element) * activation_slope(u, a.p.activation);
         sum += own[i];
-        dot += own[i] * xhat[i];
+        dot += own[i] * v.xhat[i];
     }
     sum = column_sum<kColumns>(sum, scratch);
     if (batch) {
         dot = column_sum<kColumns>(dot, scratch);
-        const float n = static_cast<float>(a.rows), factor = gamma * inv / n;
+        const float n = static_cast<float>(a.rows), factor = v.gamma * v.inv / n;
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - xhat[i] * dot);
+        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - v.xhat[i] * dot);
     }
     if (first != 0 || !valid) return;
     auto put = [&](const Mat<float>& to, bool add, float value) {
@@ -121,12 +137,19 @@ template <int kTiles, int kSplit, bool kVector>
 __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const int k = blockIdx.z, product_group = blockIdx.y, column0 = blockIdx.x * kColumns;
     const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool valid = column < a.product_cols;
     const int flat = product_group * a.product_cols + column;  // the groups of dx lie side by side, and so do those of dy
     const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
+
+    if (a.dz_above)
+        stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k, product_group, column0);
+    if (a.early) begin_kernel();
+    LayerValues<kOwn> layer;
+    if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, layer);
+    __syncthreads();
 
     float own[kOwn];
     if (a.dz_above) {
@@ -141,7 +164,7 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
         for (int i = 0; i < kOwn; ++i)
             own[i] = valid && first + i * step < a.rows ? __bfloat162float(a.dy.row(k, group, first + i * step)[layer_column]) : 0;
     }
-    if (a.dz) through_layer<kColumns>(a, shared, k, group, layer_column, valid, own);
+    if (a.dz) through_layer<kColumns>(a, shared, k, group, layer_column, valid, layer, own);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = first + i * step;
@@ -214,8 +237,9 @@ bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     return true;
 }
 
-KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
+KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, bool early) {
     BackwardArgs a{};
+    a.early = early;
     if (b) fill_layer(a, *b);
     if (d) fill_product(a, *d);
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
@@ -224,7 +248,8 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const int split = splits_for(a.rows);
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
     const std::int64_t narrow = std::int64_t{(shape.cols + 7) / 8} * shape.g * shape.k;
-    const bool wide = vector && !c.deterministic && narrow > 2 * c.multiprocessors && shared_bytes(a.rows, 2, a.summed) <= c.shared_limit;
+    const bool wide = vector && !c.deterministic && tiles_for(narrow, a.rows, a.summed, c.multiprocessors) == 2 &&
+                      shared_bytes(a.rows, 2, a.summed) <= c.shared_limit;
     const int tiles = wide ? 2 : 1;
     const BackwardKernel kernel = wide ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
     const std::size_t bytes = shared_bytes(a.rows, tiles, a.summed);

@@ -15,12 +15,29 @@ struct ForwardArgs {
     Mat<bf16> saved, y;
     States state;
     int rows, in, out, row_tile, row_tiles;
+    bool early;  ///< parameters may be read before the predecessor is done
     DenseParams p;
 };
 
-/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. Returns 1 / sqrt(var + eps).
+/// What a thread needs of its column besides the product.
+struct Column {
+    float bias = 0, gamma = 1, beta = 0;
+};
+
+__device__ Column load_column(const ForwardArgs& a, int k, int g, int column) {
+    Column c;
+    if (column >= a.out) return c;
+    if (a.bias) c.bias = __ldcg(a.bias.row(k, g, 0) + column);
+    if (a.p.norm != Norm::none) {
+        c.gamma = __ldcg(a.gamma.row(k, g, 0) + column);
+        c.beta = __ldcg(a.beta.row(k, g, 0) + column);
+    }
+    return c;
+}
+
+/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
 template <int kColumns, int kOwn>
-__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, int k, int g, int column, bool valid, int rows) {
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, int k, int g, int column, bool valid, int rows, float2 old) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     float sum = 0;
 #pragma unroll
@@ -38,10 +55,8 @@ __device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scra
     if (first == 0 && valid) {
         a.inv_std.row(k, g, 0)[column] = inv;
         const float unbiased = rows > 1 ? var * static_cast<float>(rows) / static_cast<float>(rows - 1) : var;
-        float& running_mean = a.running_mean.row(k, g, 0)[column];
-        float& running_var = a.running_var.row(k, g, 0)[column];
-        running_mean += a.p.momentum * (mean - running_mean);
-        running_var += a.p.momentum * (unbiased - running_var);
+        a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (mean - old.x);
+        a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
     }
 }
 
@@ -49,57 +64,59 @@ template <int kTiles, int kSplit, bool kVector>
 __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
-    begin_kernel();
+    if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, g = blockIdx.y;
     const int rows = min(a.row_tile, a.rows - row0);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
     const int column0 = blockIdx.x * kColumns;
+    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool valid = column < a.out;
 
-    const bf16* a_rows[4];
     const bf16* b_rows[kTiles];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+        const int b_column = column0 + 8 * t + lane / 4;
+        b_rows[t] = b_column < a.out ? a.w.row(k, g, b_column) : nullptr;
+    }
+    auto fetch_b = [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); };
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    const Column constants = load_column(a, k, g, column);
+    if (a.early) begin_kernel();
+
+    // Whatever the epilogue needs is asked for now, so that it arrives while the product runs.
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    float2 running = make_float2(0, 1);
+    if (a.p.norm != Norm::none && valid) running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
+    const bf16* a_rows[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
         const int row = 32 * strip + 8 * r + lane / 4;
         a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
     }
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-        const int column = column0 + 8 * t + lane / 4;
-        b_rows[t] = column < a.out ? a.w.row(k, g, column) : nullptr;
-    }
     float acc[2][kTiles][4] = {};
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); });
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
     float own[kOwn];
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
-
-    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
-    const bool valid = column < a.out;
-    const float bias = valid && a.bias ? a.bias.row(k, g, 0)[column] : 0;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] += bias;
+    for (int i = 0; i < kOwn; ++i) own[i] += constants.bias;
 
-    float gamma = 1, beta = 0;
-    if (a.p.norm != Norm::none && valid) {
-        gamma = a.gamma.row(k, g, 0)[column];
-        beta = a.beta.row(k, g, 0)[column];
-    }
     if (a.p.norm == Norm::batch_train) {
-        batch_norm<kColumns>(own, a, shared, k, g, column, valid, rows);
-    } else if (a.p.norm == Norm::batch_eval && valid) {
-        const float mean = a.running_mean.row(k, g, 0)[column], inv = 1 / sqrtf(a.running_var.row(k, g, 0)[column] + a.p.eps);
+        batch_norm<kColumns>(own, a, shared, k, g, column, valid, rows, running);
+    } else if (a.p.norm == Norm::batch_eval) {
+        const float inv = 1 / sqrtf(running.y + a.p.eps);
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) own[i] = (own[i] - mean) * inv;
+        for (int i = 0; i < kOwn; ++i) own[i] = (own[i] - running.x) * inv;
     } else if (a.saved) {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const bf16*>(nullptr));
     }
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
         if (!valid || first + i * step >= rows) continue;
         if (a.saved) a.saved.row(k, g, row)[column] = __float2bfloat16_rn(own[i]);
-        const float u = a.p.norm == Norm::none ? own[i] : gamma * own[i] + beta;
+        const float u = a.p.norm == Norm::none ? own[i] : constants.gamma * own[i] + constants.beta;
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
         a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, element));
     }
@@ -120,7 +137,7 @@ bool fuses_dense_forward(const Bound& b) {
     return y.dtype == tensor::DType::bf16 && (b.params<DenseParams>().norm != Norm::batch_train || y.rows <= kFusedRows);
 }
 
-KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
+KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     ForwardArgs a{};
@@ -139,6 +156,7 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     a.in = ox.cols;
     a.out = oy.cols;
     a.p = b.params<DenseParams>();
+    a.early = early;
     if (oy.count() == 0) return make_kernel([] {});
 
     // With batch statistics a block sees all rows; otherwise rows are cut into tiles of 64, enough blocks and short reductions.
@@ -148,7 +166,7 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     const int strips = (a.row_tile + 31) / 32;
     const bool vector = aligned16(ox) && aligned16(ow);
     const std::int64_t narrow = std::int64_t{(oy.cols + 7) / 8} * oy.g * oy.k * a.row_tiles;
-    const int tiles = vector && !c.deterministic && narrow > 2 * c.multiprocessors ? 2 : 1;
+    const int tiles = vector && !c.deterministic ? tiles_for(narrow, a.row_tile, a.in, c.multiprocessors) : 1;
     const ForwardKernel kernel = tiles == 2 ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
     const dim3 grid(static_cast<unsigned>((oy.cols + 8 * tiles - 1) / (8 * tiles)), static_cast<unsigned>(oy.g),
                     static_cast<unsigned>(oy.k * a.row_tiles));

@@ -207,17 +207,17 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
 }  // namespace
 
 KernelResult make_dense_forward(Context& c, const Bound& b) {
-    if (fuses_dense_forward(b)) return make_fused_dense_forward(c, b);
+    if (fuses_dense_forward(b)) return make_fused_dense_forward(c, b, false);
     return b[dense_forward::y].dtype == DType::bf16 ? make_plain_forward<bf16>(c, b) : make_plain_forward<float>(c, b);
 }
 
 KernelResult make_dense_backward(Context& c, const Bound& b) {
-    if (fuses_backward(c, nullptr, &b)) return make_fused_backward(c, nullptr, &b);
+    if (fuses_backward(c, nullptr, &b)) return make_fused_backward(c, nullptr, &b, false);
     return b[dense_backward::dz].dtype == DType::bf16 ? make_plain_backward<bf16>(c, b) : make_plain_backward<float>(c, b);
 }
 
 KernelResult make_linear_dgrad(Context& c, const Bound& b) {
-    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr);
+    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
     return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx], b.accumulates(linear_dgrad::dx));
 }
 

@@ -96,7 +96,9 @@ __device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t elem
     return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= key.threshold ? key.scale : 0;
 }
 
-/// Programmatic dependent launch: every kernel waits here before it touches memory, then lets its successor be scheduled.
+/// Programmatic dependent launch: every kernel waits here before it touches memory that its predecessor may write, then lets its
+/// successor be scheduled. A predecessor that lets us start has waited itself, so everything older is complete: a kernel may read
+/// parameters before this call when at least one kernel stands between it and the update.
 __device__ inline void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -133,6 +135,32 @@ __device__ T block_sum(T value, T* shared) {
     for (int w = 0; w < warps; ++w) sum += shared[w];
     __syncthreads();
     return sum;
+}
+
+/// One block writes the members' values into the next row of the ring. The host may look at any time: `sequence`, which makes a row
+/// valid, goes last.
+__device__ inline void push_metrics(const States& states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
+    const std::uint64_t sequence = *counter + 1;
+    __syncthreads();
+    MetricsRow* row = ring + (sequence % capacity) * members;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) {
+        const MemberState& m = states[k];
+        volatile MetricsRow& r = row[k];
+        r.step = m.step;
+        r.epoch = m.epoch;
+        r.rows = m.rows;
+        r.correct = m.correct;
+        r.skipped = m.skipped;
+        r.nonfinite = m.nonfinite;
+        r.lr = m.lr;
+        r.grad_norm = m.grad_norm;
+        r.loss = m.loss;
+        r.penalty = m.penalty;
+        __threadfence_system();
+        r.sequence = sequence;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *counter = sequence;
 }
 
 inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }

@@ -23,17 +23,20 @@ __global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, s
     if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
 }
 
-__global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
-    __shared__ float shared[32];
-    begin_kernel();
-    const int k = blockIdx.x;
-    const float sum = block_sum(scratch.row(k, 0, 0)[threadIdx.x], shared);
-    if (threadIdx.x != 0) return;
-    MemberState& m = state[k];
-    const float norm = sqrtf(sum);
+/// The norm of member k from its slices, by a block of kNormBlocks threads, and what follows from it.
+__device__ void finish_norm(MemberState& m, const float* slices, float* shared) {
+    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared));
     m.grad_norm = norm;
     m.clip_scale = m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f;
     if (!isfinite(norm)) m.nonfinite = 1;
+}
+
+__global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
+    __shared__ float shared[32];
+    begin_kernel();
+    MemberState m = state[blockIdx.x];
+    finish_norm(m, scratch.row(blockIdx.x, 0, 0), shared);
+    if (threadIdx.x == 0) state[blockIdx.x] = m;
 }
 
 struct UpdateArgs {
@@ -42,7 +45,30 @@ struct UpdateArgs {
     States state;
     std::int64_t width;
     OptimizerParams p;
+    // Fused with norm and metrics: every block finishes the norm for itself, the last one to be done writes it down.
+    Mat<const float> slices;
+    std::uint32_t* blocks_done;
+    std::uint64_t* counter;
+    MetricsRow* ring;
+    std::uint32_t capacity;
 };
+
+/// Run by the last block of the grid, when nobody reads the state any more.
+__device__ void close_step(const UpdateArgs& a, float* shared) {
+    const int members = gridDim.y;
+    for (int k = 0; k < members; ++k) {
+        MemberState m = a.state[k];
+        finish_norm(m, a.slices.row(k, 0, 0), shared);
+        if (m.nonfinite)
+            m.skipped += 1;
+        else
+            m.applied += 1;
+        if (threadIdx.x == 0) a.state[k] = m;
+    }
+    __syncthreads();
+    push_metrics(a.state, members, a.counter, a.ring, a.capacity);
+    if (threadIdx.x == 0) *a.blocks_done = 0;
+}
 
 /// One element. Returns the new parameter.
 __device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size, float root2) {
@@ -62,9 +88,12 @@ __device__ float update(const MemberState& s, OptimizerKind kind, float p, float
 }
 
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateArgs a) {
+    __shared__ float shared[32];
+    __shared__ bool last;
     begin_kernel();
     const int k = blockIdx.y;
-    const MemberState s = a.state[k];
+    MemberState s = a.state[k];
+    if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
     float *params = a.params.row(k, 0, 0), *grads = a.grads.row(k, 0, 0);
     float* first = a.m ? a.m.row(k, 0, 0) : nullptr;
     float* second = a.v ? a.v.row(k, 0, 0) : nullptr;
@@ -93,6 +122,11 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
         }
         if (a.p.zero_grads) *reinterpret_cast<float4*>(grads + i) = make_float4(0, 0, 0, 0);
     }
+    if (!a.slices) return;
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+    __syncthreads();
+    if (last) close_step(a, shared);
 }
 
 /// The same for arenas whose width is no multiple of four.
@@ -128,6 +162,29 @@ bool quads(const Operand& o) {
     return !o.present() || (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
 }
 
+bool takes_quads(const Bound& b) {
+    using namespace optimizer;
+    return quads(b[params]) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
+}
+
+UpdateArgs update_args(const Bound& b) {
+    using namespace optimizer;
+    UpdateArgs a{};
+    a.params = mat<float>(b[params]);
+    a.grads = mat<float>(b[grads]);
+    a.m = mat<float>(b[m]);
+    a.v = mat<float>(b[v]);
+    a.copy16 = mat<bf16>(b[copy16]);
+    a.state = states(b[state]);
+    a.width = b[params].cols;
+    a.p = b.params<OptimizerParams>();
+    return a;
+}
+
+unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
+    return std::max(1u, std::min(blocks_for(elements / 4, kThreads), static_cast<unsigned>(16 * c.multiprocessors) / members + 1));
+}
+
 }  // namespace
 
 KernelResult make_grad_norm(Context& c, const Bound& b) {
@@ -143,11 +200,11 @@ KernelResult make_grad_norm(Context& c, const Bound& b) {
 KernelResult make_optimizer(Context& c, const Bound& b) {
     using namespace optimizer;
     const Operand &op = b[params], &s = b[state];
-    UpdateArgs a{mat<float>(op), mat<float>(b[grads]), mat<float>(b[m]), mat<float>(b[v]), mat<bf16>(b[copy16]), states(s), op.cols, b.params<OptimizerParams>()};
-    const bool vector = quads(op) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
+    const UpdateArgs a = update_args(b);
+    const bool vector = takes_quads(b);
     const std::int64_t whole = vector ? std::int64_t{op.cols} / 4 * 4 : 0, tail = op.cols - whole;
     const auto members = static_cast<unsigned>(op.k);
-    const unsigned blocks = std::max(1u, std::min(blocks_for(whole / 4, kThreads), static_cast<unsigned>(16 * c.multiprocessors) / members + 1));
+    const unsigned blocks = update_blocks(c, whole, members);
     return make_kernel([=, stream = c.stream] {
         if (whole > 0) {
             UpdateArgs body = a;
@@ -156,6 +213,31 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
         }
         if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
         launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k);
+    });
+}
+
+bool fuses_update(const Bound& norm, const Bound& update) {
+    const Operand& p = update[optimizer::params];
+    return takes_quads(update) && p.cols % 4 == 0 && p.count() > 0 && norm[grad_norm::grads].data == update[optimizer::grads].data;
+}
+
+KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& update, const Bound& push) {
+    UpdateArgs a = update_args(update);
+    const Operand &g = norm[grad_norm::grads], &scratch = norm[grad_norm::scratch];
+    a.slices = mat<const float>(scratch);
+    a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
+    a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
+    a.capacity = push.params<MetricsPushParams>().capacity;
+    const std::uint32_t zero = 0;
+    auto table = DeviceTable::upload(&zero, sizeof zero);
+    if (!table.ok()) return table.error();
+    a.blocks_done = static_cast<std::uint32_t*>(table.value().data());
+    static_assert(kThreads == kNormBlocks);
+    const auto members = static_cast<unsigned>(g.k);
+    const unsigned blocks = update_blocks(c, a.width, members);
+    return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols});
+        launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, a);
     });
 }
 

@@ -23,17 +23,24 @@ __device__ double schedule_factor(const StepBeginParams& p, std::uint32_t s) {
 
 __global__ void step_begin_kernel(States states, int members, StepBeginParams p) {
     begin_kernel();
+    // Three threads a member: each of the three double-precision powers takes longer than all the rest.
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= members) return;
     MemberState& m = states[k];
+    if (threadIdx.y == 1) {
+        m.bias1 = static_cast<float>(1 - pow(static_cast<double>(m.beta1), static_cast<double>(m.applied + 1)));
+        return;
+    }
+    if (threadIdx.y == 2) {
+        m.bias2 = static_cast<float>(1 - pow(static_cast<double>(m.beta2), static_cast<double>(m.applied + 1)));
+        return;
+    }
     m.step += 1;
     m.micro = 0;
     m.nonfinite = 0;
     m.rows = m.correct = 0;
     m.loss = m.penalty = 0;
     m.lr = static_cast<float>(m.base_lr * schedule_factor(p, m.step));
-    m.bias1 = static_cast<float>(1 - pow(static_cast<double>(m.beta1), static_cast<double>(m.applied + 1)));
-    m.bias2 = static_cast<float>(1 - pow(static_cast<double>(m.beta2), static_cast<double>(m.applied + 1)));
 }
 
 __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
@@ -55,27 +62,7 @@ __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
 
 __global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
     begin_kernel();
-    const std::uint64_t sequence = *counter + 1;
-    __syncthreads();
-    MetricsRow* row = ring + (sequence % capacity) * members;
-    for (int k = threadIdx.x; k < members; k += blockDim.x) {
-        const MemberState& m = states[k];
-        volatile MetricsRow& r = row[k];
-        r.step = m.step;
-        r.epoch = m.epoch;
-        r.rows = m.rows;
-        r.correct = m.correct;
-        r.skipped = m.skipped;
-        r.nonfinite = m.nonfinite;
-        r.lr = m.lr;
-        r.grad_norm = m.grad_norm;
-        r.loss = m.loss;
-        r.penalty = m.penalty;
-        __threadfence_system();  // the host may look at any time: the number that makes the row valid goes last
-        r.sequence = sequence;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) *counter = sequence;
+    push_metrics(states, members, counter, ring, capacity);
 }
 
 template <class T>
@@ -162,7 +149,7 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
 KernelResult make_step_begin(Context& c, const Bound& b) {
     const Operand& s = b[step_begin::state];
     return make_kernel([stream = c.stream, s, p = b.params<StepBeginParams>()] {
-        launch(step_begin_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k, p);
+        launch(step_begin_kernel, dim3(blocks_for(s.k, 32)), dim3(32, 3), 0, stream, states(s), s.k, p);
     });
 }
 

@@ -20,7 +20,7 @@ template <bool kVector>
 __device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
     uint4 v = make_uint4(0, 0, 0, 0);
     if (row == nullptr || at >= limit) return v;
-    if (kVector && at + 8 <= limit) return *reinterpret_cast<const uint4*>(row + at);
+    if (kVector && at + 8 <= limit) return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: nobody here reads it twice
     const auto* bits = reinterpret_cast<const unsigned short*>(row);
     std::uint32_t w[4];
 #pragma unroll
@@ -39,31 +39,44 @@ struct Strip {
     static constexpr int kUnroll = kTiles == 1 ? 4 : 2;
 };
 
+/// Eight-element fragments of the second operand for one round of the loop below.
+template <int kTiles, int kSplit>
+struct Fragments {
+    uint4 v[Strip<kTiles, kSplit>::kUnroll][kTiles];
+};
+
+/// Fragments of the round that starts at `chunk`. fetch_b(tile, at): eight elements of column tile * 8 + lane / 4.
+template <int kTiles, int kSplit, class FetchB>
+__device__ void fetch_round(Fragments<kTiles, kSplit>& b, int chunk, FetchB fetch_b) {
+#pragma unroll
+    for (int u = 0; u < Strip<kTiles, kSplit>::kUnroll; ++u)
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) b.v[u][t] = fetch_b(t, 32 * (chunk + u * kSplit) + 8 * static_cast<int>(threadIdx.x & 3));
+}
+
 /// One warp's share of rows [32 * strip, +32) x kColumns: chunks split, split + kSplit, ... of 32 summed elements.
-/// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. fetch_b(tile, at): eight elements of column tile * 8 + lane / 4.
+/// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. b: the first round, fetched by the caller.
 template <int kTiles, int kSplit, bool kVector, class FetchB>
-__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, FetchB fetch_b) {
+__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles, kSplit>& b,
+                         FetchB fetch_b) {
     constexpr int kUnroll = Strip<kTiles, kSplit>::kUnroll;
     const int at = 8 * (threadIdx.x & 3);
     const int chunks = (summed + 31) / 32;
     for (int chunk = split; chunk < chunks; chunk += kSplit * kUnroll) {
-        uint4 a[kUnroll][4], b[kUnroll][kTiles];
+        uint4 a[kUnroll][4];
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-            const int k = 32 * (chunk + u * kSplit) + at;
+        for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
-            for (int r = 0; r < 4; ++r) a[u][r] = fetch8<kVector>(a_rows[r], k, summed);
-#pragma unroll
-            for (int t = 0; t < kTiles; ++t) b[u][t] = fetch_b(t, k);
-        }
+            for (int r = 0; r < 4; ++r) a[u][r] = fetch8<kVector>(a_rows[r], 32 * (chunk + u * kSplit) + at, summed);
+        if (chunk != split) fetch_round<kTiles, kSplit>(b, chunk, fetch_b);
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll
                 for (int t = 0; t < kTiles; ++t) {
-                    mma_bf16(acc[m][t], a[u][2 * m].x, a[u][2 * m + 1].x, a[u][2 * m].y, a[u][2 * m + 1].y, b[u][t].x, b[u][t].y);
-                    mma_bf16(acc[m][t], a[u][2 * m].z, a[u][2 * m + 1].z, a[u][2 * m].w, a[u][2 * m + 1].w, b[u][t].z, b[u][t].w);
+                    mma_bf16(acc[m][t], a[u][2 * m].x, a[u][2 * m + 1].x, a[u][2 * m].y, a[u][2 * m + 1].y, b.v[u][t].x, b.v[u][t].y);
+                    mma_bf16(acc[m][t], a[u][2 * m].z, a[u][2 * m + 1].z, a[u][2 * m].w, a[u][2 * m + 1].w, b.v[u][t].z, b.v[u][t].w);
                 }
     }
 }
@@ -114,6 +127,13 @@ __device__ float column_sum(float value, float* scratch) {
 
 inline bool aligned16(const tensor::Operand& o) {
     return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 && o.stride_g % 8 == 0 && o.stride_k % 8 == 0;
+}
+
+/// Column tiles per block. Every block pulls all rows of the batch through L2, so narrow strips cost bandwidth and wide ones parallelism:
+/// two tiles as soon as one would take more than a wave, or move more than the L2 gives in some three microseconds.
+inline int tiles_for(std::int64_t narrow_blocks, std::int64_t rows, std::int64_t summed, int multiprocessors) {
+    constexpr std::int64_t kMuch = 20 << 20;
+    return narrow_blocks > multiprocessors || narrow_blocks * rows * summed * 2 > kMuch ? 2 : 1;
 }
 
 /// Warps that share the summed index, by rows alone so that the bits do not depend on the number of members.
