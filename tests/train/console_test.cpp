@@ -1,0 +1,103 @@
+#include "train/console.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+
+namespace millrace::train {
+namespace {
+
+IntervalReport some_interval() {
+    return {2210, 8440, 2, 5, 0.43121, 41230.4, 40100, 1288.2, 12.3};
+}
+
+/// A file in memory that a console writes to.
+class MemoryFile {
+public:
+    MemoryFile() : file_(open_memstream(&data_, &size_)) {}
+    ~MemoryFile() {
+        std::fclose(file_);
+        std::free(data_);
+    }
+    std::FILE* file() { return file_; }
+    std::string text() {
+        std::fflush(file_);
+        return {data_, size_};
+    }
+
+private:
+    char* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::FILE* file_;
+};
+
+TEST(Console, NumbersAreGroupedByThree) {
+    EXPECT_EQ(grouped(0), "0");
+    EXPECT_EQ(grouped(999), "999");
+    EXPECT_EQ(grouped(1000), "1,000");
+    EXPECT_EQ(grouped(12345678), "12,345,678");
+}
+
+TEST(Console, ProgressLineSaysWhereTheRunIs) {
+    EXPECT_EQ(progress_text(some_interval()),
+              "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12.0s left");
+}
+
+TEST(Console, WhatWasNotMeasuredIsADash) {
+    IntervalReport report = some_interval();
+    report.loss = std::numeric_limits<double>::quiet_NaN();
+    report.recent_samples = 0;
+    report.seconds_left = -1;
+    EXPECT_EQ(progress_text(report), "epoch 2/5  step 2210/8440  loss -  - samples/s (average 40,100)  1,288 steps/s  - left");
+}
+
+TEST(Console, EpochLineMarksTheBest) {
+    EpochReport report;
+    report.epoch = 2;
+    report.epochs = 5;
+    report.training = {{0.5, 0.8}};
+    report.validation = {{0.25, 0.9}};
+    report.seconds = 20;
+    report.samples_per_second = 1000;
+    EXPECT_EQ(epoch_text(report).find("new best"), std::string::npos);
+    report.best = true;
+    EXPECT_EQ(epoch_text(report), "epoch 2/5  train loss 0.5000 accuracy 80.00 %  validation loss 0.2500 accuracy 90.00 %  new best  20.0s  1,000 samples/s");
+    report.validation = {{0.25, 0.9}, {0.75, 0.7}};
+    EXPECT_NE(epoch_text(report).find("validation loss 0.5000 accuracy 80.00 % (best member 90.00 %)"), std::string::npos);
+}
+
+TEST(Console, PlainLinesKeepTheirDistance) {
+    MemoryFile memory;
+    base::FakeClock clock;
+    Console console({memory.file(), false, false, std::chrono::seconds{10}}, clock);
+    for (int second = 0; second < 25; ++second) {
+        clock.advance(std::chrono::seconds{1});
+        console.on_interval(some_interval());
+    }
+    const std::string text = memory.text();
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+    EXPECT_EQ(text.find('\r'), std::string::npos);
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(Console, QuietPrintsTheEndAlone) {
+    MemoryFile memory;
+    base::FakeClock clock;
+    Console console({memory.file(), false, true, {}}, clock);
+    console.on_start({});
+    console.on_interval(some_interval());
+    console.on_epoch({});
+    EXPECT_EQ(memory.text(), "");
+    RunResult result;
+    result.run = "runs/x";
+    result.members = {{0.8, 0.5, 3, 0.75, 0.6}, {0.9, 0.4, 3, 0.7, 0.6}};
+    console.on_finish(result);
+    EXPECT_NE(memory.text().find("best validation accuracy 90.00 % (epoch 3)\ntest accuracy 70.00 %"), std::string::npos) << memory.text();
+    EXPECT_NE(memory.text().find("member 1 of 2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::train
