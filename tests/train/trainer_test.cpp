@@ -134,8 +134,6 @@ TEST_F(Trainer, ResumeRefusesAChangedKeyByName) {
     ASSERT_TRUE(run("a", {"train.steps=2"}).ok());
     for (const char* change : {"optim.lr=0.01", "train.batch=32", "model.n_experts=3", "seed=1"}) {
         const std::string setting = change;
-        auto parsed = parse_recipe("", "x", {{setting}, {}});
-        if (!parsed.ok()) continue;  // a key that this model does not have
         const auto refused = run("a", {"train.steps=4", setting}, true);
         ASSERT_FALSE(refused.ok()) << change;
         EXPECT_NE(refused.error().text().find(setting.substr(0, setting.find('='))), std::string::npos) << refused.error().text();

@@ -1,0 +1,113 @@
+#include "cli/folder.h"
+#include "ops/backend.h"
+#include "record/safetensors.h"
+
+namespace millrace::cli {
+namespace {
+
+using BadInput = InFolder;
+
+TEST_F(BadInput, Usage) {
+    expect_refusal(call({}), {"--help"});
+    expect_refusal(call({"trian"}), {"did you mean train"});
+    expect_refusal(call({"train"}), {"RECIPE"});
+    expect_refusal(call({"train", path("recipe.toml"), "--sett", "a=b"}), {"--sett"});
+    expect_refusal(train("run", {"--log-level", "loud"}), {"loud", "training"});
+    expect_refusal(call({"eval", path("nothing")}), {"nothing"});
+    expect_refusal(call({"eval", path("data"), "--split", "train"}), {"--split"});
+}
+
+TEST_F(BadInput, MissingFiles) {
+    expect_refusal(call({"train", path("absent.toml")}), {"absent.toml"});
+    expect_refusal(train("run", {"--set", "data.path=" + path("absent")}), {"data.path", "absent"});
+    std::filesystem::remove(folder_ / "data/train-labels-idx1-ubyte");
+    expect_refusal(train("run"), {"train-labels-idx1-ubyte"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(BadInput, Recipes) {
+    expect_refusal(train("run", {"--set", "train.epoch=3"}), {"train.epoch", "train.epochs"});
+    expect_refusal(train("run", {"--set", "train.epochs=many"}), {"train.epochs"});
+    expect_refusal(train("run", {"--set", "optim.lr=nan"}), {"optim.lr"});
+    expect_refusal(train("run", {"--set", "optim.lr=inf"}), {"optim.lr"});
+    expect_refusal(train("run", {"--set", "train.epochs"}), {"train.epochs"});
+    write("bad.toml", "[train]\nepochs = 3\nepochs = 4\n");
+    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:3"});
+    write("bad.toml", "[train]\n\nbatch = 1.5\n");
+    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:3", "train.batch"});
+    write("bad.toml", "[optim]\nlr = nan\n");
+    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:2", "optim.lr"});
+    write("bad.toml", "[train\n");
+    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:1"});
+}
+
+TEST_F(BadInput, IdxFiles) {
+    const auto images = folder_ / "data/train-images-idx3-ubyte";
+    const auto labels = folder_ / "data/train-labels-idx1-ubyte";
+    const auto patch = [](const std::filesystem::path& file, std::streamoff at, char value) {
+        std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekp(at);
+        stream.put(value);
+    };
+    patch(labels, 8 + 17, 10);
+    expect_refusal(train("run"), {"train-labels-idx1-ubyte", "10", "17"});
+    patch(labels, 8 + 17, 9);
+    patch(images, 4, 0x7f);  // claims two thousand million images
+    expect_refusal(train("run"), {"train-images-idx3-ubyte"});
+    patch(images, 4, 0);
+    patch(images, 2, 0x0d);  // floats
+    expect_refusal(train("run"), {"train-images-idx3-ubyte"});
+    patch(images, 2, 0x08);
+    EXPECT_EQ(train("fine").status, 0);
+    std::filesystem::resize_file(images, std::filesystem::file_size(images) - 1);
+    expect_refusal(train("run"), {"train-images-idx3-ubyte"});
+}
+
+TEST_F(BadInput, CheckpointOfAnotherModel) {
+    ASSERT_EQ(train("run").status, 0);
+    expect_refusal(train("run", {"--resume", "--set", "model.name=shallow"}), {"model.name", "collective", "shallow"});
+    expect_refusal(train("run", {"--resume", "--set", "model.expert_output=16"}), {"model.expert_output"});
+    expect_refusal(train("run", {"--resume", "--set", "optim.lr=0.5"}), {"optim.lr"});
+    expect_refusal(train("run"), {"run"});
+}
+
+TEST_F(BadInput, BrokenSafetensors) {
+    ASSERT_EQ(train("run").status, 0);
+    const auto file = folder_ / "run/checkpoints/best/model.safetensors";
+    std::ifstream in(file, std::ios::binary);
+    const std::string whole{std::istreambuf_iterator<char>(in), {}};
+    const auto replace = [&](const std::string& bytes) { std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes; };
+    replace(whole.substr(0, whole.size() / 2));
+    expect_refusal(call({"eval", path("run")}), {"model.safetensors"});
+    replace(whole.substr(0, 5));
+    expect_refusal(call({"eval", path("run")}), {"model.safetensors"});
+    std::string overlapping = whole;  // the second tensor is told to begin where the first does
+    const std::size_t first = overlapping.find("\"data_offsets\":[");
+    const std::size_t second = overlapping.find("\"data_offsets\":[", first + 1);
+    ASSERT_NE(second, std::string::npos);
+    overlapping[second + 16] = '0';
+    replace(overlapping);
+    expect_refusal(call({"eval", path("run")}), {"model.safetensors"});
+    expect_refusal(train("run", {"--resume", "--set", "train.epochs=2"}), {"model.safetensors"});
+}
+
+TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
+    ASSERT_EQ(train("run").status, 0);
+    const auto link = std::filesystem::read_symlink(folder_ / "run/checkpoints/last");
+    const Said said = train("run", {"--resume", "--set", "train.epochs=2"}, {1 << 20, {}});
+    expect_refusal(said, {"checkpoints"});
+    EXPECT_EQ(std::filesystem::read_symlink(folder_ / "run/checkpoints/last"), link);
+    EXPECT_EQ(call({"eval", path("run")}).status, 0);
+    EXPECT_EQ(train("run", {"--resume", "--set", "train.epochs=2"}).status, 0);
+}
+
+TEST_F(BadInput, CudaWithoutAGpu) {
+    if (ops::cuda_available().ok()) GTEST_SKIP() << "this machine has a GPU";
+    expect_refusal(train("run", {"--device", "cuda"}), {"--device cuda"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+    expect_refusal(call({"bench", "--device", "cuda"}), {"--device cuda"});
+    expect_refusal(train("run", {"--set", "precision=bf16"}), {"bf16"});
+}
+
+}  // namespace
+}  // namespace millrace::cli

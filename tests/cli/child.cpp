@@ -1,0 +1,76 @@
+#include "cli/child.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+namespace millrace::cli {
+namespace {
+
+std::string content(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void redirect(const std::string& path, int descriptor) {
+    const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    if (file < 0 || dup2(file, descriptor) < 0) _exit(127);
+}
+
+}  // namespace
+
+Child::Child(const std::string& folder, const std::vector<std::string>& arguments, const ChildOptions& options) {
+    static std::atomic<int> number{0};
+    const std::string name = folder + "/said-" + std::to_string(++number);
+    out_ = name + ".out";
+    err_ = name + ".err";
+    std::vector<std::string> words{MILLRACE_BINARY};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    redirect(out_, STDOUT_FILENO);
+    redirect(err_, STDERR_FILENO);
+    for (const std::string& variable : options.environment) putenv(const_cast<char*>(variable.c_str()));
+    if (options.file_size > 0) {
+        const rlimit limit{options.file_size, options.file_size};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        std::signal(SIGXFSZ, SIG_IGN);
+    }
+    execv(argv[0], argv.data());
+    _exit(127);
+}
+
+Child::~Child() {
+    if (running()) {
+        send(SIGKILL);
+        collect(0);
+    }
+}
+
+void Child::collect(int flags) {
+    if (!ended_ && waitpid(pid_, &raw_status_, flags) == pid_) ended_ = true;
+}
+
+void Child::send(int signal) const { kill(pid_, signal); }
+
+bool Child::running() {
+    collect(WNOHANG);
+    return !ended_;
+}
+
+Said Child::wait() {
+    collect(0);
+    return {WIFEXITED(raw_status_) ? WEXITSTATUS(raw_status_) : 1000 + WTERMSIG(raw_status_), content(out_), content(err_)};
+}
+
+}  // namespace millrace::cli

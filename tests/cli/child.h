@@ -1,0 +1,47 @@
+#pragma once
+// Runs the binary as a user does and keeps what it said.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace millrace::cli {
+
+struct Said {
+    int status = 0;  ///< exit status; 1000 + n when signal n ended the process
+    std::string out, err;
+};
+
+/// Limits set in the child before it starts.
+struct ChildOptions {
+    std::size_t file_size = 0;  ///< largest file it may write, 0: any; exceeding it fails the write instead of killing the child
+    std::vector<std::string> environment;  ///< "NAME=value"
+};
+
+/// A started `millrace`; output goes to files in `folder`.
+class Child {
+public:
+    Child(const std::string& folder, const std::vector<std::string>& arguments, const ChildOptions& options = {});
+    ~Child();  ///< kills it if it still runs
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    void send(int signal) const;
+    [[nodiscard]] bool running();
+    Said wait();
+
+private:
+    void collect(int flags);
+
+    pid_t pid_ = -1;
+    bool ended_ = false;
+    int raw_status_ = 0;
+    std::string out_, err_;
+};
+
+inline Said run(const std::string& folder, const std::vector<std::string>& arguments, const ChildOptions& options = {}) {
+    return Child(folder, arguments, options).wait();
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,93 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/version.h"
+#include "cli/folder.h"
+
+namespace millrace::cli {
+namespace {
+
+using Commands = InFolder;
+using Json = nlohmann::json;
+
+TEST_F(Commands, VersionAndHelp) {
+    EXPECT_EQ(call({"--version"}).out, std::string("millrace ") + base::version() + "\n");
+    const Said help = call({"--help"});
+    EXPECT_EQ(help.status, 0);
+    for (const char* word : {"train", "eval", "models", "data", "bench", "Examples"}) EXPECT_NE(help.out.find(word), std::string::npos) << word;
+    for (const char* command : {"train", "eval", "models", "bench"}) EXPECT_EQ(call({command, "--help"}).status, 0) << command;
+}
+
+TEST_F(Commands, ModelsListsTheKnownCounts) {
+    const Said said = call({"models", "--json"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    std::map<std::string, std::int64_t> counts;
+    for (const Json& entry : Json::parse(said.out)) counts[entry.at("model").get<std::string>() + " " + entry.at("preset").get<std::string>()] = entry.at("parameters");
+    EXPECT_EQ(counts["collective debug"], 559738);
+    EXPECT_EQ(counts["collective phase1"], 2884042);
+    EXPECT_EQ(counts["collective debug-r2"], 567044);
+    EXPECT_EQ(counts["collective phase1-r2"], 2969887);
+    for (const char* name : {"shallow", "balanced", "deep", "very_deep", "deep_resnet", "very_deep_resnet"}) {
+        EXPECT_NEAR(static_cast<double>(counts[std::string(name) + " debug"]) / 559738, 1, 0.05) << name;
+        EXPECT_NEAR(static_cast<double>(counts[std::string(name) + " phase1"]) / 2884042, 1, 0.05) << name;
+    }
+}
+
+TEST_F(Commands, TrainEvalAndTheirJsonAgree) {
+    const Said trained = train("run", {"--json", "--set", "train.epochs=3"});
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    const Json result = Json::parse(trained.out);
+    EXPECT_EQ(result.at("epochs"), 3);
+    EXPECT_GT(result.at("test_accuracy").get<double>(), 0.15);
+    EXPECT_NE(trained.err.find("epoch 3/3"), std::string::npos);
+    const Said evaluated = call({"eval", path("run"), "--json", "--device", "cpu"});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    EXPECT_EQ(Json::parse(evaluated.out).at("accuracy"), result.at("test_accuracy"));
+    EXPECT_EQ(Json::parse(evaluated.out).at("parameters"), 559738);
+    for (const char* file : {"manifest.json", "metrics.jsonl", "checkpoints/last/model.safetensors", "checkpoints/best/model.safetensors"})
+        EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / file)) << file;
+}
+
+TEST_F(Commands, PlainOutputHasNoControlCharacters) {
+    const Said said = train("run");
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out.find('\r'), std::string::npos);
+    EXPECT_EQ(said.out.find('\x1b'), std::string::npos);
+    EXPECT_NE(said.out.find("test accuracy"), std::string::npos);
+    EXPECT_EQ(said.err, "");
+    const Said quiet = train("quiet", {"--quiet"});
+    EXPECT_EQ(quiet.out.find("epoch 1/1"), std::string::npos);
+    EXPECT_NE(quiet.out.find("test accuracy"), std::string::npos);
+}
+
+TEST_F(Commands, EnvironmentBeatsTheRecipeAndFlagsBeatIt) {
+    const ChildOptions twice{0, {"MILLRACE_TRAIN__EPOCHS=2"}};
+    EXPECT_EQ(Json::parse(train("a", {"--json"}, twice).out).at("epochs"), 2);
+    EXPECT_EQ(Json::parse(train("b", {"--json", "--set", "train.epochs=3"}, twice).out).at("epochs"), 3);
+}
+
+TEST_F(Commands, DataIsMadeOnce) {
+    const std::vector<std::string> words{"data", "make", "garments", "--out", path("made"), "--train", "50", "--test", "20", "--seed", "9"};
+    EXPECT_EQ(call(words).status, 0);
+    const Said again = call(words);
+    EXPECT_EQ(again.status, 0);
+    EXPECT_NE(again.out.find("already"), std::string::npos);
+    expect_refusal(call({"data", "make", "garments", "--out", path("made"), "--train", "51", "--test", "20"}), {"made"});
+    expect_refusal(call({"data", "make", "socks", "--out", path("socks")}), {"KIND"});
+}
+
+TEST_F(Commands, BenchPrintsTheFixedKeys) {
+    const Said said = call({"bench", "collective-debug-b32", "--device", "cpu", "--no-peers", "--seconds", "0.01", "--json"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    const Json rows = Json::parse(said.out);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0].at("name"), "collective-debug-b32");
+    EXPECT_EQ(rows[0].at("device"), "cpu");
+    EXPECT_GT(rows[0].at("ours_ms").get<double>(), 0);
+    EXPECT_TRUE(rows[0].at("peers").is_object());
+    EXPECT_TRUE(rows[0].at("spread").is_number());
+    expect_refusal(call({"bench", "collective-debug-b33"}), {"collective-debug-b32"});
+}
+
+}  // namespace
+}  // namespace millrace::cli

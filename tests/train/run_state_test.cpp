@@ -1,0 +1,78 @@
+#include "train/run_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace millrace::train {
+namespace {
+
+RunState some_state() {
+    RunState state;
+    state.step = 1234567;
+    state.steps_per_epoch = 1688;
+    state.members.resize(2);
+    state.members[1].seed = 0xfedcba9876543210u;
+    state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
+    state.members[1].position = 31;
+    state.epoch_sums = StepSums(2);
+    state.epoch_sums.members[1].loss = 0.1 + 0.2;
+    state.epoch_sums.members[1].rows = 7;
+    state.recipe = "seed = 1\n";
+    state.recipe_json = R"({"seed": 1})";
+    state.best = {true, 0.875, 3, 99, {0.5, NAN}, {0.875, 0.1}};
+    state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
+    state.metrics_offset = 1ull << 40;
+    return state;
+}
+
+TEST(RunState, SurvivesToTheBit) {
+    const RunState before = some_state();
+    const auto after = decode_state(encode_state(before), "state.json");
+    ASSERT_TRUE(after.ok()) << after.error().text();
+    EXPECT_EQ(after->step, before.step);
+    EXPECT_EQ(after->members[1].seed, before.members[1].seed);
+    EXPECT_EQ(after->members[1].base_lr, before.members[1].base_lr);
+    EXPECT_EQ(after->members[1].position, 31u);
+    EXPECT_EQ(after->epoch_sums.members[1].loss, before.epoch_sums.members[1].loss);
+    EXPECT_EQ(after->epoch_sums.members[0].loss_min, INFINITY);
+    EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);
+    EXPECT_EQ(after->best.accuracies, before.best.accuracies);
+    EXPECT_TRUE(std::isnan(after->best.losses[1]));
+    EXPECT_EQ(after->data, before.data);
+    EXPECT_EQ(after->metrics_offset, before.metrics_offset);
+    EXPECT_EQ(after->recipe, before.recipe);
+}
+
+TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
+    for (const char* text : {"", "{", "[]", "3", "{}", R"({"format": 2})", R"({"format": "1"})"}) {
+        const auto refused = decode_state(text, "here/state.json");
+        ASSERT_FALSE(refused.ok()) << text;
+        EXPECT_EQ(refused.error().place, "here/state.json");
+        EXPECT_EQ(refused.error().exit_status, 2);
+    }
+}
+
+TEST(RunState, EveryMissingKeyIsRefused) {
+    const auto whole = nlohmann::json::parse(encode_state(some_state()));
+    for (const char* key : {"step", "steps_per_epoch", "complete", "members", "epoch_sums", "best", "data", "streams", "recipe_toml", "model"}) {
+        auto part = whole;
+        part.erase(key);
+        EXPECT_FALSE(decode_state(part.dump(), "x").ok()) << key;
+        part[key] = "wrong";
+        if (std::string(key) != "recipe_toml" && std::string(key) != "model") {
+            EXPECT_FALSE(decode_state(part.dump(), "x").ok()) << key;
+        }
+    }
+    auto empty = whole;
+    empty["members"] = nlohmann::json::array();
+    empty["epoch_sums"] = nlohmann::json::array();
+    EXPECT_FALSE(decode_state(empty.dump(), "x").ok());
+    auto fewer = whole;
+    fewer["epoch_sums"].erase(1);
+    EXPECT_FALSE(decode_state(fewer.dump(), "x").ok());
+}
+
+}  // namespace
+}  // namespace millrace::train
