@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <utility>
 
@@ -45,15 +44,24 @@ template <class T = Unit>
 class [[nodiscard]] Result {
 public:
     using value_type = T;
-    Result(T value) : value_(std::move(value)) {}           // NOLINT: implicit on purpose, `return value;`
-    Result(Error error) : error_(std::move(error)) {}       // NOLINT: implicit on purpose, `return Error{...};`
+    Result(T value) : value_(std::move(value)) {}      // NOLINT: implicit on purpose, `return value;`
+    Result(Error error) : error_(std::move(error)) {}  // NOLINT: implicit on purpose, `return Error{...};`
 
     [[nodiscard]] bool ok() const { return value_.has_value(); }
     explicit operator bool() const { return ok(); }
 
-    [[nodiscard]] T& value() & { require(); return *value_; }
-    [[nodiscard]] const T& value() const& { require(); return *value_; }
-    [[nodiscard]] T&& value() && { require(); return std::move(*value_); }
+    [[nodiscard]] T& value() & {
+        require();
+        return *value_;
+    }
+    [[nodiscard]] const T& value() const& {
+        require();
+        return *value_;
+    }
+    [[nodiscard]] T&& value() && {
+        require();
+        return std::move(*value_);
+    }
     T& operator*() & { return value(); }
     const T& operator*() const& { return value(); }
     T* operator->() { return &value(); }
@@ -75,9 +83,10 @@ private:
 using Status = Result<Unit>;
 inline Status ok() { return Unit{}; }
 
-[[noreturn]] inline void fail_assert(const char* expression, const std::string& context,
-                                     std::source_location at = std::source_location::current()) {
-    std::fprintf(stderr, "millrace: %s:%u: broken invariant: %s %s\n", at.file_name(), at.line(), expression, context.c_str());
+/// The defaults name the caller. The builtins, because clang-tidy cannot read libstdc++'s std::source_location.
+[[noreturn]] inline void fail_assert(const char* expression, const std::string& context, const char* file = __builtin_FILE(),
+                                     unsigned line = __builtin_LINE()) {
+    std::fprintf(stderr, "millrace: %s:%u: broken invariant: %s %s\n", file, line, expression, context.c_str());
     std::abort();
 }
 
@@ -87,19 +96,19 @@ inline Status ok() { return Unit{}; }
 #define MILLRACE_JOIN(a, b) MILLRACE_JOIN_(a, b)
 
 /// Returns the error of a failed Status/Result expression from the enclosing function.
-#define MILLRACE_TRY(expression)                                        \
-    do {                                                                \
+#define MILLRACE_TRY(expression) \
+    do { \
         if (auto result_ = (expression); !result_.ok()) return result_.error(); \
     } while (false)
 
 /// `MILLRACE_LET(name, expression)` binds the value or returns the error.
-#define MILLRACE_LET(name, expression)                                              \
-    auto MILLRACE_JOIN(result_of_, __LINE__) = (expression);                        \
+#define MILLRACE_LET(name, expression) \
+    auto MILLRACE_JOIN(result_of_, __LINE__) = (expression); \
     if (!MILLRACE_JOIN(result_of_, __LINE__).ok()) return MILLRACE_JOIN(result_of_, __LINE__).error(); \
     auto name = std::move(MILLRACE_JOIN(result_of_, __LINE__)).value()
 
 /// Aborts with context when an invariant of our own code is broken. Never for bad input.
-#define MILLRACE_ASSERT(condition, ...)                                             \
-    do {                                                                            \
+#define MILLRACE_ASSERT(condition, ...) \
+    do { \
         if (!(condition)) ::millrace::base::fail_assert(#condition, std::string{__VA_ARGS__}); \
     } while (false)
