@@ -55,7 +55,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     base::Schema schema;
     MILLRACE_LET(keys, models::schema("collective", preset));
     schema.add("model", keys);
-    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", preset), "profile", schema));
+    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", preset),
+                                             "profile", schema));
     MILLRACE_LET(model, models::make(recipe, {784, 10}));
     data::ResidentImages source(random_images());
     MILLRACE_TRY(source.declare(store));
@@ -83,11 +84,12 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     std::vector<double> replays;
     for (int i = 0; i < 9; ++i) replays.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
     std::sort(replays.begin(), replays.end());
-    fmt::print("{} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device, preset, batch, members,
-               precision, eager, replays[4], replays[2], replays[6], program.kernel_count(), program.plan().text());
+    fmt::print("{} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device,
+               preset, batch, members, precision, eager, replays[4], replays[2], replays[6], program.kernel_count(),
+               program.plan().text());
     states = store.read_states();
-    fmt::print("  after {} steps: loss {:.4f}, skipped {}, grad norm {:.4f}\n", states[0].step, states[0].loss / states[0].rows, states[0].skipped,
-               states[0].grad_norm);
+    fmt::print("  after {} steps: loss {:.4f}, skipped {}, grad norm {:.4f}\n", states[0].step, states[0].loss / states[0].rows,
+               states[0].skipped, states[0].grad_norm);
     MILLRACE_LET(times, program.time_kernels(device == "cuda" ? 50 : 5));
     double sum = 0;
     for (const auto& t : times) {
@@ -102,8 +104,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
 
 int main(int argc, char** argv) {
     auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
-    auto status = profile(argument(1, "cpu"), argument(2, "debug"), std::atoi(argument(3, "32").c_str()), std::atoi(argument(4, "1").c_str()),
-                          argument(5, "f32"));
+    auto status = profile(argument(1, "cpu"), argument(2, "debug"), std::atoi(argument(3, "32").c_str()),
+                          std::atoi(argument(4, "1").c_str()), argument(5, "f32"));
     if (status.ok()) return 0;
     fmt::print(stderr, "step_profile: {}\n", status.error().text());
     return status.error().exit_status;

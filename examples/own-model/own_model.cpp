@@ -35,9 +35,11 @@ private:
 };
 
 data::LabeledImages draw(std::uint32_t first, std::uint32_t count) {
-    data::LabeledImages images{count, data::kGarmentSide, data::kGarmentSide, std::vector<std::uint8_t>(count * data::kGarmentPixels), {}};
+    data::LabeledImages images{
+        count, data::kGarmentSide, data::kGarmentSide, std::vector<std::uint8_t>(count * data::kGarmentPixels), {}};
     for (std::uint32_t i = 0; i < count; ++i) {
-        data::draw_garment(42, first + i, std::span(images.pixels).subspan(i * data::kGarmentPixels).first<data::kGarmentPixels>());
+        data::draw_garment(42, first + i,
+                           std::span(images.pixels).subspan(i * data::kGarmentPixels).first<data::kGarmentPixels>());
         images.labels.push_back(data::garment_label(first + i));
     }
     return images;

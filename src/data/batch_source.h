@@ -25,8 +25,8 @@ public:
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;
 
-    /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`, each member in
-    /// its own order when training; gives the labels, i32 [K,1,rows,1]. Takes one operator number.
+    /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`,
+    /// each member in its own order when training; gives the labels, i32 [K,1,rows,1]. Takes one operator number.
     virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;
 };
 

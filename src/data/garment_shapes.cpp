@@ -37,8 +37,8 @@ void torso(Figure& figure, const Cut& cut) {
 
 void sleeves(Figure& figure, float shoulder, float reach, float drop, float radius) {
     for (const float side : {-1.0f, 1.0f})
-        figure.capsule({side * (shoulder - radius * 0.6f), kShoulder + radius}, {side * (shoulder + reach), kShoulder + radius + drop}, radius,
-                       radius * 0.85f);
+        figure.capsule({side * (shoulder - radius * 0.6f), kShoulder + radius},
+                       {side * (shoulder + reach), kShoulder + radius + drop}, radius, radius * 0.85f);
 }
 
 void collar(Figure& figure, float width, float depth) {
@@ -58,7 +58,8 @@ Figure trouser(const Cut& cut) {
     const float waist = mix(0.24f, 0.36f, cut.free[0]), leg = waist * 0.5f, spread = mix(0.0f, 0.14f, cut.free[1]);
     figure.trapezoid(0, -0.78f, -0.42f, waist, waist * 1.05f);
     for (const float side : {-1.0f, 1.0f})
-        figure.capsule({side * leg, -0.5f}, {side * (leg + spread), mix(0.65f, 0.85f, cut.free[2])}, leg * 0.95f, leg * mix(0.55f, 0.9f, cut.free[3]));
+        figure.capsule({side * leg, -0.5f}, {side * (leg + spread), mix(0.65f, 0.85f, cut.free[2])}, leg * 0.95f,
+                       leg * mix(0.55f, 0.9f, cut.free[3]));
     return figure;
 }
 
@@ -75,7 +76,8 @@ Figure dress(const Cut& cut) {
     const float bodice = mix(0.20f, 0.32f, cut.free[0]), waist = mix(-0.2f, 0.05f, cut.free[2]);
     figure.trapezoid(0, -0.78f, waist, bodice, bodice * 0.92f);
     figure.trapezoid(0, waist - 0.02f, 0.86f, bodice * 0.92f, bodice * mix(1.1f, 2.2f, cut.free[1]));
-    if (cut.chance[0] < 0.45f) sleeves(figure, bodice, mix(0.05f, 0.22f, cut.free[3]), mix(0.15f, 0.90f, cut.chance[1]), cut.sleeve * 0.8f);
+    if (cut.chance[0] < 0.45f)
+        sleeves(figure, bodice, mix(0.05f, 0.22f, cut.free[3]), mix(0.15f, 0.90f, cut.chance[1]), cut.sleeve * 0.8f);
     figure.ellipse({0, -0.78f}, bodice * 0.5f, cut.neck * 0.9f, true);
     return figure;
 }
@@ -91,11 +93,13 @@ Figure coat(const Cut& cut) {
 
 Figure sandal(const Cut& cut) {
     Figure figure;
-    const float sole = mix(0.28f, 0.48f, cut.free[0]), heel = mix(0.0f, 0.22f, cut.free[1]), strap = mix(0.05f, 0.085f, cut.free[2]);
+    const float sole = mix(0.28f, 0.48f, cut.free[0]), heel = mix(0.0f, 0.22f, cut.free[1]),
+                strap = mix(0.05f, 0.085f, cut.free[2]);
     figure.capsule({-0.66f, sole - heel}, {0.70f, sole}, 0.07f, 0.085f);
     figure.capsule({-0.62f, sole - heel}, {-0.60f, sole + 0.05f}, 0.06f, 0.05f);
     const float top = sole - mix(0.42f, 0.72f, cut.free[3]);
-    for (const float at : {-0.28f, 0.12f, 0.48f}) figure.capsule({at - 0.14f, top + (at + 0.3f) * 0.28f}, {at + 0.14f, sole}, strap, strap);
+    for (const float at : {-0.28f, 0.12f, 0.48f})
+        figure.capsule({at - 0.14f, top + (at + 0.3f) * 0.28f}, {at + 0.14f, sole}, strap, strap);
     figure.capsule({-0.64f, sole - heel}, {-0.42f, top}, strap, strap);
     return figure;
 }
@@ -149,9 +153,13 @@ void Figure::trapezoid(float center, float y0, float y1, float w0, float w1, boo
     add(PrimitiveKind::kTrapezoid, cut, {center, y0, y1, w0, w1, 1 / std::sqrt(1 + slope * slope)});
 }
 
-void Figure::capsule(Point a, Point b, float ra, float rb, bool cut) { add(PrimitiveKind::kCapsule, cut, {a.x, a.y, b.x, b.y, ra, rb}); }
+void Figure::capsule(Point a, Point b, float ra, float rb, bool cut) {
+    add(PrimitiveKind::kCapsule, cut, {a.x, a.y, b.x, b.y, ra, rb});
+}
 
-void Figure::ellipse(Point center, float rx, float ry, bool cut) { add(PrimitiveKind::kEllipse, cut, {center.x, center.y, rx, ry, 0, 0}); }
+void Figure::ellipse(Point center, float rx, float ry, bool cut) {
+    add(PrimitiveKind::kEllipse, cut, {center.x, center.y, rx, ry, 0, 0});
+}
 
 float Figure::distance(Point at) const {
     float inside = -4;
@@ -159,7 +167,7 @@ float Figure::distance(Point at) const {
         const Primitive& part = parts_[i];
         const float d = part.kind == PrimitiveKind::kTrapezoid ? trapezoid_distance(part.value, at)
                         : part.kind == PrimitiveKind::kCapsule ? capsule_distance(part.value, at)
-                                                          : ellipse_distance(part.value, at);
+                                                               : ellipse_distance(part.value, at);
         inside = part.cut ? std::min(inside, -d) : std::max(inside, d);
     }
     return inside;
@@ -171,8 +179,8 @@ float Figure::brightness(Point at) const {
 }
 
 Figure tailor(std::uint32_t label, const Cut& cut) {
-    static constexpr std::array<Figure (*)(const Cut&), 10> kPatterns{t_shirt, trouser, pullover, dress,   coat,
-                                                                      sandal,  shirt,   sneaker,  bag,     ankle_boot};
+    static constexpr std::array<Figure (*)(const Cut&), 10> kPatterns{t_shirt, trouser, pullover, dress, coat,
+                                                                      sandal,  shirt,   sneaker,  bag,   ankle_boot};
     MILLRACE_ASSERT(label < kPatterns.size(), "garments have ten classes");
     return kPatterns[label](cut);
 }

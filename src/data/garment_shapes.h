@@ -20,7 +20,8 @@ struct Primitive {
     std::array<float, 6> value{};
 };
 
-/// A region of the figure that is multiplied by `shade`: `half_width` around x = 0 when vertical, everything below `from` otherwise.
+/// A region of the figure that is multiplied by `shade`: `half_width` around x = 0 when vertical, everything below `from`
+/// otherwise.
 struct Shading {
     bool vertical = false;
     float from = 2;
@@ -50,12 +51,12 @@ private:
 
 /// What varies from image to image before the class has its say.
 struct Cut {
-    float half_width = 0;   ///< of the torso
+    float half_width = 0;  ///< of the torso
     float flare = 1;
-    float hem = 0;          ///< y of the lower edge
-    float sleeve = 0;       ///< radius
+    float hem = 0;     ///< y of the lower edge
+    float sleeve = 0;  ///< radius
     float neck = 0;
-    std::array<float, 4> free{};  ///< shape draws in [0, 1)
+    std::array<float, 4> free{};    ///< shape draws in [0, 1)
     std::array<float, 2> chance{};  ///< decides details that not every piece has
 };
 

@@ -93,8 +93,8 @@ Cloth draw_cloth(Draws& draw) {
 float coverage(const Figure& figure, const Pose& pose, Point canvas) {
     const auto at = [&](float dx, float dy) { return figure.distance(pose.to_figure({canvas.x + dx, canvas.y + dy})); };
     const auto covered = [](float distance) { return std::clamp(kSharpness * distance + 0.5f, 0.0f, 1.0f); };
-    // The samples lie within a quarter pixel of the middle, and the distance changes no faster than the place: far from the edge one
-    // look decides.
+    // The samples lie within a quarter pixel of the middle, and the distance changes no faster than the place: far from the edge
+    // one look decides.
     const float middle = at(0, 0);
     constexpr float kFar = 0.5f / kSharpness + 0.36f * kPixel / 0.9f;
     if (std::abs(middle) > kFar) return middle > 0 ? 1.0f : 0.0f;
@@ -121,7 +121,8 @@ void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_
     for (std::uint32_t block = 0; block < kGarmentPixels / 4; ++block) {
         const base::Philox4 noise = base::random_block(seed, index, kGarmentsMicro, kNoiseStream, block);
         const base::Philox4 grain = base::random_block(seed, index, kGarmentsMicro, kGrainStream, block);
-        const base::NormalPair first = base::normal_pair(noise.v[0], noise.v[1]), second = base::normal_pair(noise.v[2], noise.v[3]);
+        const base::NormalPair first = base::normal_pair(noise.v[0], noise.v[1]),
+                               second = base::normal_pair(noise.v[2], noise.v[3]);
         const std::array<float, 4> normal{first.first, first.second, second.first, second.second};
         for (std::uint32_t i = 0; i < 4; ++i) {
             const std::uint32_t pixel = 4 * block + i, row = pixel / kGarmentSide, column = pixel % kGarmentSide;
@@ -129,7 +130,8 @@ void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_
             float value = coverage(figure, pose, canvas);
             if (value > 0) {
                 const Point at = pose.to_figure(canvas);
-                value *= cloth.luminance * figure.brightness(at) * cloth.stripe(at) * (1 - cloth.grain * base::uniform01(grain.v[i]));
+                value *=
+                    cloth.luminance * figure.brightness(at) * cloth.stripe(at) * (1 - cloth.grain * base::uniform01(grain.v[i]));
             }
             value = std::clamp(value + cloth.noise * normal[i], 0.0f, 1.0f);
             pixels[pixel] = static_cast<std::uint8_t>(value * 255 + 0.5f);

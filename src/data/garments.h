@@ -1,6 +1,7 @@
 #pragma once
 // Garments: a procedural stand-in for Fashion-MNIST with the same ten classes, 28 x 28 pixels. Every image is a pure function of
-// (seed, index), so the set needs no download and every machine makes the same one (to one grey level: float contraction differs).
+// (seed, index), so the set needs no download and every machine makes the same one (to one grey level: float contraction
+// differs).
 
 #include <cstdint>
 #include <span>

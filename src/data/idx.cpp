@@ -31,11 +31,14 @@ bool volume(std::span<const std::uint32_t> shape, std::uint64_t& count) {
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) {
     const std::string where = place.string();
     if (bytes.size() < 4) return Error{fmt::format("has {} bytes; an IDX file starts with 4: truncated", bytes.size()), where};
-    if (bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b}) return Error{"is gzip-compressed; unpack it first (gunzip)", where};
+    if (bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b})
+        return Error{"is gzip-compressed; unpack it first (gunzip)", where};
     if (bytes[0] != std::byte{0} || bytes[1] != std::byte{0})
         return Error{fmt::format("starts with magic 0x{:08x}; an IDX file starts with 0x0000", big_endian(bytes)), where};
     if (static_cast<std::uint8_t>(bytes[2]) != kUnsignedByte)
-        return Error{fmt::format("holds values of type 0x{:02x}; only unsigned bytes (0x08) are read", static_cast<unsigned>(bytes[2])), where};
+        return Error{
+            fmt::format("holds values of type 0x{:02x}; only unsigned bytes (0x08) are read", static_cast<unsigned>(bytes[2])),
+            where};
     const auto dimensions = static_cast<std::size_t>(bytes[3]);
     if (dimensions < 1 || dimensions > kMaxDimensions)
         return Error{fmt::format("claims {} dimensions; 1 to {} are read", dimensions, kMaxDimensions), where};
@@ -47,9 +50,10 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) 
     const std::span<const std::byte> values = bytes.subspan(header);
     std::uint64_t count = 0;
     if (!volume(array.shape, count) || count != values.size())
-        return Error{fmt::format("the header says [{}] values but {} bytes follow it: {}", fmt::join(array.shape, " x "), values.size(),
-                                 count > values.size() ? "truncated, or the header is wrong" : "bytes left over, or the header is wrong"),
-                     where};
+        return Error{
+            fmt::format("the header says [{}] values but {} bytes follow it: {}", fmt::join(array.shape, " x "), values.size(),
+                        count > values.size() ? "truncated, or the header is wrong" : "bytes left over, or the header is wrong"),
+            where};
     array.values.resize(values.size());
     std::ranges::transform(values, array.values.begin(), [](std::byte byte) { return static_cast<std::uint8_t>(byte); });
     return array;

@@ -16,8 +16,8 @@ using base::Status;
 using record::Path;
 
 struct IdxArray {
-    std::vector<std::uint32_t> shape;   ///< one to three extents
-    std::vector<std::uint8_t> values;   ///< row-major, exactly the product of the extents
+    std::vector<std::uint32_t> shape;  ///< one to three extents
+    std::vector<std::uint8_t> values;  ///< row-major, exactly the product of the extents
 };
 
 /// Reads and checks a file: magic, extents against the size of the file, nothing missing, nothing after the values.

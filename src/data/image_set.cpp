@@ -25,7 +25,9 @@ Result<Description> read_description(const Path& path) {
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, record::read_text(path, std::size_t{1} << 20));
     const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})", path.string()};
+    if (!json.is_object())
+        return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})",
+                     path.string()};
     if (const auto at = json.find("name"); at != json.end()) {
         if (!at->is_string()) return Error{"'name' must be a string", path.string()};
         description.name = at->get<std::string>();
@@ -37,12 +39,14 @@ Result<Description> read_description(const Path& path) {
     }
     const auto mean = json.find("mean");
     const auto deviation = json.find("std");
-    if ((mean == json.end()) != (deviation == json.end())) return Error{"'mean' and 'std' come together or not at all", path.string()};
+    if ((mean == json.end()) != (deviation == json.end()))
+        return Error{"'mean' and 'std' come together or not at all", path.string()};
     if (mean != json.end()) {
         if (!mean->is_number() || !deviation->is_number()) return Error{"'mean' and 'std' must be numbers", path.string()};
         const PixelStatistics pixels{mean->get<double>(), deviation->get<double>()};
         if (!std::isfinite(pixels.mean) || !std::isfinite(pixels.deviation) || pixels.deviation <= 0)
-            return Error{fmt::format("'mean' {} and 'std' {} must be finite, 'std' above 0", pixels.mean, pixels.deviation), path.string()};
+            return Error{fmt::format("'mean' {} and 'std' {} must be finite, 'std' above 0", pixels.mean, pixels.deviation),
+                         path.string()};
         description.pixels = pixels;
     }
     return description;
@@ -58,17 +62,20 @@ Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path
     MILLRACE_LET(images, read_idx(images_path));
     MILLRACE_LET(labels, read_idx(labels_path));
     if (images.shape.size() != 3)
-        return Error{fmt::format("has {} dimensions; images have three (count, rows, columns)", images.shape.size()), images_path.string()};
+        return Error{fmt::format("has {} dimensions; images have three (count, rows, columns)", images.shape.size()),
+                     images_path.string()};
     if (labels.shape.size() != 1)
         return Error{fmt::format("has {} dimensions; labels have one", labels.shape.size()), labels_path.string()};
     if (images.shape[0] != labels.shape[0])
-        return Error{fmt::format("has {} labels for the {} images of {}", labels.shape[0], images.shape[0], images_path.filename().string()),
+        return Error{fmt::format("has {} labels for the {} images of {}", labels.shape[0], images.shape[0],
+                                 images_path.filename().string()),
                      labels_path.string()};
     if (images.shape[0] == 0 || images.shape[1] == 0 || images.shape[2] == 0)
         return Error{"holds no images", images_path.string()};
     for (std::size_t i = 0; i < labels.values.size(); ++i)
         if (labels.values[i] >= classes)
-            return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}", labels.values[i], i, classes, classes - 1),
+            return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}", labels.values[i], i,
+                                     classes, classes - 1),
                          labels_path.string()};
     return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
 }
@@ -114,9 +121,10 @@ PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std:
 Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint64_t split_seed) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(folder, ignored))
-        return Error{fmt::format("no such folder; it should hold {}, {}, {} and {} (`millrace data make garments --out {}` writes a set)",
-                                 kTrainImages, kTrainLabels, kTestImages, kTestLabels, folder.string()),
-                     folder.string()};
+        return Error{
+            fmt::format("no such folder; it should hold {}, {}, {} and {} (`millrace data make garments --out {}` writes a set)",
+                        kTrainImages, kTrainLabels, kTestImages, kTestLabels, folder.string()),
+            folder.string()};
     MILLRACE_LET(description, read_description(folder / kDescription));
     ImageSet set;
     set.name = description.name.value_or(folder_name(folder));
@@ -124,8 +132,9 @@ Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint
     MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, set.classes));
     MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, set.classes));
     if (train.rows != test.rows || train.columns != test.columns)
-        return Error{fmt::format("images are {} x {}, those for training {} x {}", test.rows, test.columns, train.rows, train.columns),
-                     (folder / kTestImages).string()};
+        return Error{
+            fmt::format("images are {} x {}, those for training {} x {}", test.rows, test.columns, train.rows, train.columns),
+            (folder / kTestImages).string()};
     set.train = std::move(train);
     set.test = std::move(test);
     set.split = split_validation(set.train.count, validation, split_seed);
@@ -133,7 +142,8 @@ Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint
         set.pixels = description.pixels ? *description.pixels : *usual;
     } else {
         set.pixels = measure_pixels(set.train, set.split.training);
-        if (set.pixels.deviation == 0) return Error{"all pixels are equal: there is nothing to learn", (folder / kTrainImages).string()};
+        if (set.pixels.deviation == 0)
+            return Error{"all pixels are equal: there is nothing to learn", (folder / kTrainImages).string()};
     }
     return set;
 }

@@ -30,8 +30,8 @@ struct Split {
     std::vector<std::uint32_t> validation;
 };
 
-/// Cuts `count` images by the random order of (`seed`, epoch 0): its first floor(count * fraction) positions validate, the rest train.
-/// `fraction` in [0, 1).
+/// Cuts `count` images by the random order of (`seed`, epoch 0): its first floor(count * fraction) positions validate, the rest
+/// train. `fraction` in [0, 1).
 Split split_validation(std::uint32_t count, double fraction = 0.1, std::uint64_t seed = 42);
 
 /// Mean and standard deviation of pixel / 255.
@@ -44,12 +44,13 @@ struct PixelStatistics {
 PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std::uint32_t> indices);
 
 struct ImageSet {
-    std::string name;            ///< from dataset.json, else the folder's name
+    std::string name;  ///< from dataset.json, else the folder's name
     std::uint32_t classes = 10;
-    PixelStatistics pixels;      ///< from dataset.json, else the usual constants of mnist and fashion-mnist, else measured on split.training
+    PixelStatistics
+        pixels;  ///< from dataset.json, else the usual constants of mnist and fashion-mnist, else measured on split.training
     LabeledImages train;
     LabeledImages test;
-    Split split;                 ///< of `train`
+    Split split;  ///< of `train`
 };
 
 /// Loads and checks a folder: counts and image sizes match, labels are below the number of classes. `validation` as for

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint32_t kChunk = 1000;  // images between two reports of progress
 
-LabeledImages draw_images(const GarmentsOptions& options, std::uint32_t base, std::uint32_t count, const std::function<void(std::uint32_t)>& drawn) {
+LabeledImages draw_images(const GarmentsOptions& options, std::uint32_t base, std::uint32_t count,
+                          const std::function<void(std::uint32_t)>& drawn) {
     LabeledImages images{count, kGarmentSide, kGarmentSide, {}, {}};
     images.pixels.resize(std::size_t{count} * kGarmentPixels);
     images.labels.resize(count);
@@ -21,8 +22,9 @@ LabeledImages draw_images(const GarmentsOptions& options, std::uint32_t base, st
         const std::uint32_t end = std::min(count, start + kChunk);
 #pragma omp parallel for schedule(static)
         for (std::uint32_t i = start; i < end; ++i) {
-            draw_garment(options.seed, base + i,
-                         std::span<std::uint8_t, kGarmentPixels>(images.pixels.data() + std::size_t{i} * kGarmentPixels, kGarmentPixels));
+            draw_garment(
+                options.seed, base + i,
+                std::span<std::uint8_t, kGarmentPixels>(images.pixels.data() + std::size_t{i} * kGarmentPixels, kGarmentPixels));
             images.labels[i] = garment_label(base + i);
         }
         if (drawn) drawn(end);
@@ -35,11 +37,12 @@ nlohmann::ordered_json identity(const GarmentsOptions& options) {
 }
 
 Error foreign_set(const Path& place) {
-    return Error{"belongs to a data set that was not made with these options; give another --out, or remove it first", place.string()};
+    return Error{"belongs to a data set that was not made with these options; give another --out, or remove it first",
+                 place.string()};
 }
 
-/// Whether the folder holds this very set, by its description and the sizes of its files; an error when it is described as another.
-/// Files without a description are what an interrupted run leaves: they are compared when they are about to be written.
+/// Whether the folder holds this very set, by its description and the sizes of its files; an error when it is described as
+/// another. Files without a description are what an interrupted run leaves: they are compared when they are about to be written.
 Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
     std::error_code missing;
     if (!std::filesystem::exists(folder / kDescription, missing)) return false;
@@ -50,8 +53,10 @@ Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
     const auto has_size = [&](const char* name, std::uintmax_t size) {
         return std::filesystem::file_size(folder / name, missing) == size;
     };
-    return has_size(kTrainImages, 16 + std::uintmax_t{options.train} * kGarmentPixels) && has_size(kTrainLabels, 8 + std::uintmax_t{options.train}) &&
-           has_size(kTestImages, 16 + std::uintmax_t{options.test} * kGarmentPixels) && has_size(kTestLabels, 8 + std::uintmax_t{options.test});
+    return has_size(kTrainImages, 16 + std::uintmax_t{options.train} * kGarmentPixels) &&
+           has_size(kTrainLabels, 8 + std::uintmax_t{options.train}) &&
+           has_size(kTestImages, 16 + std::uintmax_t{options.test} * kGarmentPixels) &&
+           has_size(kTestLabels, 8 + std::uintmax_t{options.test});
 }
 
 Status write_unless_foreign(const Path& path, std::span<const std::uint32_t> shape, std::span<const std::uint8_t> values) {
@@ -79,7 +84,8 @@ Status write_description(const Path& path, const GarmentsOptions& options, const
 }  // namespace
 
 Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options, const Progress& progress) {
-    if (options.train == 0 || options.test == 0) return Error{"garments needs at least one image for training and one for testing"};
+    if (options.train == 0 || options.test == 0)
+        return Error{"garments needs at least one image for training and one for testing"};
     if (options.train >= kGarmentTestBase || options.test >= kGarmentTestBase)
         return Error{fmt::format("garments makes fewer than {} images", kGarmentTestBase)};
     std::error_code failure;
@@ -93,7 +99,8 @@ Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& opt
         if (progress) progress(done, total);
     };
     const LabeledImages train = draw_images(options, 0, options.train, report);
-    const LabeledImages test = draw_images(options, kGarmentTestBase, options.test, [&](std::uint32_t done) { report(options.train + done); });
+    const LabeledImages test =
+        draw_images(options, kGarmentTestBase, options.test, [&](std::uint32_t done) { report(options.train + done); });
     const PixelStatistics pixels = measure_pixels(train, split_validation(options.train).training);
     MILLRACE_TRY(write_images(folder / kTrainImages, folder / kTrainLabels, train));
     MILLRACE_TRY(write_images(folder / kTestImages, folder / kTestLabels, test));

@@ -20,9 +20,9 @@ using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 enum class MakeOutcome { kWritten, kAlreadyThere };
 
-/// Writes the four IDX files of the garments set and dataset.json into `folder` (created when missing), each atomically, dataset.json
-/// last. A folder that holds exactly this set already is left alone; one that holds any of these names with other content (a
-/// downloaded set, another seed) is refused.
+/// Writes the four IDX files of the garments set and dataset.json into `folder` (created when missing), each atomically,
+/// dataset.json last. A folder that holds exactly this set already is left alone; one that holds any of these names with other
+/// content (a downloaded set, another seed) is refused.
 Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options = {}, const Progress& progress = {});
 
 }  // namespace millrace::data

@@ -36,10 +36,12 @@ std::int32_t ResidentImages::features() const { return static_cast<std::int32_t>
 base::Status ResidentImages::declare(tape::Store& store) {
     MILLRACE_TRY(check("training", set_->train));
     MILLRACE_TRY(check("test", set_->test));
-    if (samples(Part::train) == 0) return base::Error{"all training images are held out for validation; a smaller data.validation would be right"};
+    if (samples(Part::train) == 0)
+        return base::Error{"all training images are held out for validation; a smaller data.validation would be right"};
     if (augmentation_.enabled && set_->train.rows != set_->train.columns)
-        return base::Error{fmt::format("images of {} x {} cannot be augmented; data.augment = false, or square images, would be right", set_->train.rows,
-                                       set_->train.columns)};
+        return base::Error{
+            fmt::format("images of {} x {} cannot be augmented; data.augment = false, or square images, would be right",
+                        set_->train.rows, set_->train.columns)};
     auto declare_images = [&](const std::string& name, const LabeledImages& images) {
         const auto count = static_cast<std::int32_t>(images.count);
         return Resident{store.add_data(name + " images", tensor::DType::u8, count, features()),

@@ -1,5 +1,6 @@
 #pragma once
-// An image set that lives in device memory as bytes. Shuffling, gathering, augmentation and normalisation happen there, inside the step.
+// An image set that lives in device memory as bytes. Shuffling, gathering, augmentation and normalisation happen there, inside
+// the step.
 
 #include <array>
 #include <memory>
@@ -9,13 +10,14 @@
 
 namespace millrace::data {
 
-/// Drawn anew for every training sample: rotation, shift, scale and flip composed into one resampling. Never applied to evaluation.
+/// Drawn anew for every training sample: rotation, shift, scale and flip composed into one resampling. Never applied to
+/// evaluation.
 struct Augmentation {
     bool enabled = false;
-    float rotate = 15;    ///< degrees, both ways
-    float shift = 0.1f;   ///< share of the side, both ways, whole pixels
-    float scale = 0.1f;   ///< 1 +- scale
-    float flip = 0.5f;    ///< probability of a mirror image
+    float rotate = 15;   ///< degrees, both ways
+    float shift = 0.1f;  ///< share of the side, both ways, whole pixels
+    float scale = 0.1f;  ///< 1 +- scale
+    float flip = 0.5f;   ///< probability of a mirror image
 };
 
 class ResidentImages final : public BatchSource {

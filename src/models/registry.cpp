@@ -20,7 +20,8 @@ std::vector<Family> all_families() {
 base::Error unknown(const char* key, const std::string& given, const std::vector<std::string>& known) {
     const std::string nearest = base::nearest_name(given, known);
     return base::Error{fmt::format("{} = \"{}\" is not known{}; known are {}", key, given,
-                                   nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest), fmt::join(known, ", "))};
+                                   nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest),
+                                   fmt::join(known, ", "))};
 }
 
 base::Result<const Family*> find(const std::string& name) {

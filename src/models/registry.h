@@ -29,7 +29,8 @@ struct Family {
 
 const std::vector<Family>& families();
 
-/// `name` and `preset` as keys of their own, and the family's keys with the preset's defaults. An unknown name is refused with the nearest.
+/// `name` and `preset` as keys of their own, and the family's keys with the preset's defaults. An unknown name is refused with
+/// the nearest.
 base::Result<base::Schema> schema(const std::string& name, const std::string& preset);
 
 /// The model that a recipe (with the keys above under "model.") asks for.

@@ -25,7 +25,8 @@ struct Dense::Call {
     tensor::View saved, inv_std;
 };
 
-Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vector<std::string>& norm, const DenseOptions& options)
+Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vector<std::string>& norm,
+             const DenseOptions& options)
     : options_(options), groups_(static_cast<std::int32_t>(linear.size())) {
     MILLRACE_ASSERT(groups_ >= 1 && norm.size() == (options.batch_norm ? linear.size() : 0));
     label_ = groups_ == 1 ? linear.front() : fmt::format("{} (x{})", linear.front(), groups_);
@@ -65,7 +66,8 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     const std::int32_t product_out = options_.shared_input ? groups_ * options_.out : options_.out;
     MILLRACE_ASSERT(x.view.g == 1 && x.view.cols == product_groups * options_.in, label_);
 
-    const tape::Value whole = placement.into ? *placement.into : builder.activation(rows, groups_ * options_.out, label_, training);
+    const tape::Value whole =
+        placement.into ? *placement.into : builder.activation(rows, groups_ * options_.out, label_, training);
     tape::Value y = whole;
     if (whole.view.g == 1) y = whole.split_columns(product_groups);
     MILLRACE_ASSERT(y.view.g == product_groups && y.view.cols == product_out && y.view.rows == rows, label_);
@@ -167,7 +169,8 @@ std::vector<std::string> batches_tracked_names(const tape::Store& store) {
     for (const tape::Parameter& parameter : store.parameters()) {
         if (!parameter.running) continue;
         for (const std::string& name : parameter.names)
-            if (name.ends_with("." + suffix)) names.push_back(name.substr(0, name.size() - suffix.size()) + "num_batches_tracked");
+            if (name.ends_with("." + suffix))
+                names.push_back(name.substr(0, name.size() - suffix.size()) + "num_batches_tracked");
     }
     return names;
 }

@@ -1,8 +1,8 @@
 #pragma once
 // Linear layer with what usually follows it: y = dropout(act(norm(x w^T + bias))), for G layers of equal shape at once.
 //
-// Values between layers are [K,1,B,width]; G groups lie side by side as columns [K,1,B,G*width]. A layer with `shared_input` reads one x
-// for all groups, so its G weights are one wide product; otherwise group g reads columns [g*in, (g+1)*in) of x.
+// Values between layers are [K,1,B,width]; G groups lie side by side as columns [K,1,B,G*width]. A layer with `shared_input`
+// reads one x for all groups, so its G weights are one wide product; otherwise group g reads columns [g*in, (g+1)*in) of x.
 
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ struct DenseOptions {
     ops::Activation activation = ops::Activation::none;
     float dropout = 0;
     bool shared_input = false;
-    float eps = 1e-5f, momentum = 0.1f;                  ///< of the norm
+    float eps = 1e-5f, momentum = 0.1f;                    ///< of the norm
     std::optional<tape::Init> weight_init = std::nullopt;  ///< N(0, 2 / in) unless given
 };
 
@@ -40,12 +40,13 @@ struct DensePlacement {
 class Dense {
 public:
     Dense() = default;
-    /// Declares `<linear>.weight`, `<linear>.bias` for each of the G names in `linear`, and `<norm>.weight`, `.bias`, `.running_mean`,
+    /// Declares `<linear>.weight`, `<linear>.bias` for each of the G names in `linear`, and `<norm>.weight`, `.bias`,
+    /// `.running_mean`,
     /// `.running_var` for each in `norm` (empty without batch_norm, else G names too).
     Dense(tape::Store& store, std::vector<std::string> linear, const std::vector<std::string>& norm, const DenseOptions& options);
 
-    /// x [K,1,B,in] (shared input) or [K,1,B,G*in]. Appends the forward record and registers the backward rule; gives y [K,1,B,G*out]
-    /// (or `into` as it came). The backward rule appends: dense_backward, the weight gradient, the input gradient.
+    /// x [K,1,B,in] (shared input) or [K,1,B,G*in]. Appends the forward record and registers the backward rule; gives y
+    /// [K,1,B,G*out] (or `into` as it came). The backward rule appends: dense_backward, the weight gradient, the input gradient.
     tape::Value forward(tape::Builder& builder, const tape::Value& x, const DensePlacement& placement = {}) const;
 
     [[nodiscard]] const DenseOptions& options() const { return options_; }
@@ -66,7 +67,8 @@ private:
     tape::ParameterId mean_ = tape::kNoParameter, variance_ = tape::kNoParameter;
 };
 
-/// PyTorch's state_dict has a counter `<norm>.num_batches_tracked` beside every pair of running statistics: their names, for checkpoints.
+/// PyTorch's state_dict has a counter `<norm>.num_batches_tracked` beside every pair of running statistics: their names, for
+/// checkpoints.
 std::vector<std::string> batches_tracked_names(const tape::Store& store);
 
 }  // namespace millrace::nn

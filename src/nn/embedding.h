@@ -11,7 +11,8 @@ class Embedding {
 public:
     Embedding() = default;
     /// Declares `<name>.weight` [V, C], drawn from N(0, 1) as PyTorch does unless told otherwise.
-    Embedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols, tape::Init init = tape::Init::normal(1));
+    Embedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols,
+              tape::Init init = tape::Init::normal(1));
     /// An index outside [0, V) reads zeros and drops the step (state.nonfinite).
     tape::Value forward(tape::Builder& builder, const tensor::View& index) const;
 

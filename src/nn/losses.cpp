@@ -32,11 +32,13 @@ void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::Vi
     builder.append(std::move(record));
 }
 
-void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight, double temperature) {
+void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight,
+                      double temperature) {
     namespace slot = ops::cosine_diversity;
     if (!builder.training()) return;
     const tape::Value grouped = outputs.split_columns(groups);
-    ops::Record record{ops::OpId::cosine_diversity, ops::DiversityParams{weight, temperature, builder.share()}, {}, 0, "cosine_diversity"};
+    ops::Record record{
+        ops::OpId::cosine_diversity, ops::DiversityParams{weight, temperature, builder.share()}, {}, 0, "cosine_diversity"};
     record.slots[slot::o] = grouped.view;
     record.slots[slot::state] = builder.store().state();
     write_to(record, slot::dout, builder.gradient_target(grouped));

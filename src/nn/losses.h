@@ -1,6 +1,6 @@
 #pragma once
-// Losses: they add to the member's state (loss, rows, correct, penalty) and, in training, start the gradient of their input, weighted
-// by the micro-batch's share of the step (Builder::share()).
+// Losses: they add to the member's state (loss, rows, correct, penalty) and, in training, start the gradient of their input,
+// weighted by the micro-batch's share of the step (Builder::share()).
 
 #include "tape/builder.h"
 
@@ -12,8 +12,8 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
 /// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C].
 void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target);
 
-/// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|. Training only:
-/// evaluation scores the prediction alone.
+/// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|.
+/// Training only: evaluation scores the prediction alone.
 void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight, double temperature);
 
 }  // namespace millrace::nn

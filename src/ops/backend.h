@@ -1,6 +1,6 @@
 #pragma once
-// A backend turns bound records into kernels that can be run again and again. Preparing may allocate, search and fail; running never
-// allocates, never synchronises and never fails.
+// A backend turns bound records into kernels that can be run again and again. Preparing may allocate, search and fail; running
+// never allocates, never synchronises and never fails.
 
 #include <cstddef>
 #include <functional>
@@ -56,7 +56,8 @@ public:
     [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) = 0;
     /// Memory that device and host both address without a copy (the metrics ring).
     [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) = 0;
-    virtual void upload(std::byte* device, const void* host, std::size_t bytes) = 0;    ///< ordered after earlier work, returns when host may change
+    virtual void upload(std::byte* device, const void* host,
+                        std::size_t bytes) = 0;  ///< ordered after earlier work, returns when host may change
     virtual void download(void* host, const std::byte* device, std::size_t bytes) = 0;  ///< waits for earlier work
     virtual void synchronize() = 0;
     /// The first error of the device since the last call, if any: checked between steps, never inside one.

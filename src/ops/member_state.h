@@ -1,6 +1,6 @@
 #pragma once
-// Everything that changes from step to step, one block per ensemble member, in device memory. A captured step reads it, so a replay
-// sees new values; the host writes it only between steps.
+// Everything that changes from step to step, one block per ensemble member, in device memory. A captured step reads it, so a
+// replay sees new values; the host writes it only between steps.
 
 #include <cstdint>
 
@@ -8,41 +8,41 @@ namespace millrace::ops {
 
 struct MemberState {
     // Identity and hyper-parameters: written by the host when a run starts or resumes.
-    std::uint64_t seed = 0;        ///< key of all random numbers and of the data order
+    std::uint64_t seed = 0;  ///< key of all random numbers and of the data order
     float base_lr = 1e-3f;
     float weight_decay = 0;
-    float beta1 = 0.9f;            ///< SGD: momentum
+    float beta1 = 0.9f;  ///< SGD: momentum
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
-    float clip_norm = 0;           ///< 0: no clipping
+    float clip_norm = 0;  ///< 0: no clipping
 
     // Progress: advanced by the step program, stored in checkpoints.
-    std::uint32_t step = 0;        ///< optimizer steps begun; 1 during the first
-    std::uint32_t micro = 0;       ///< micro-batch within the step, from 0
-    std::uint32_t epoch = 0;       ///< passes over the training set completed
-    std::uint32_t position = 0;    ///< samples of the current pass already used
+    std::uint32_t step = 0;           ///< optimizer steps begun; 1 during the first
+    std::uint32_t micro = 0;          ///< micro-batch within the step, from 0
+    std::uint32_t epoch = 0;          ///< passes over the training set completed
+    std::uint32_t position = 0;       ///< samples of the current pass already used
     std::uint32_t eval_position = 0;  ///< samples of the current evaluation pass already used; reset by the host
-    std::uint32_t skipped = 0;     ///< steps dropped because of a non-finite gradient or loss
-    std::uint32_t applied = 0;     ///< steps applied: the t of Adam's bias correction
+    std::uint32_t skipped = 0;        ///< steps dropped because of a non-finite gradient or loss
+    std::uint32_t applied = 0;        ///< steps applied: the t of Adam's bias correction
 
     // Values of the current step.
-    std::uint32_t nonfinite = 0;   ///< 1: drop this step
-    float lr = 0;                  ///< after schedule
-    float bias1 = 1, bias2 = 1;    ///< 1 - beta^t
-    float grad_norm = 0;           ///< global L2 norm before clipping
-    float clip_scale = 1;          ///< factor for every gradient
+    std::uint32_t nonfinite = 0;  ///< 1: drop this step
+    float lr = 0;                 ///< after schedule
+    float bias1 = 1, bias2 = 1;   ///< 1 - beta^t
+    float grad_norm = 0;          ///< global L2 norm before clipping
+    float clip_scale = 1;         ///< factor for every gradient
 
     // Sums over the rows since the last reset: one step in training (reset by step_begin), one pass in evaluation (by the host).
     std::uint32_t rows = 0;
     std::uint32_t correct = 0;
-    double loss = 0;               ///< sum over rows of the prediction loss
-    double penalty = 0;            ///< sum over micro-batches of further terms (diversity), already weighted by the micro-batch's share
+    double loss = 0;     ///< sum over rows of the prediction loss
+    double penalty = 0;  ///< sum over micro-batches of further terms (diversity), already weighted by the micro-batch's share
 };
 static_assert(sizeof(MemberState) == 112);
 
 /// One row of the metrics ring: what a step left behind for one member. `sequence` is written last.
 struct MetricsRow {
-    std::uint64_t sequence = 0;    ///< pushes so far, 1 for the first; 0: never written
+    std::uint64_t sequence = 0;  ///< pushes so far, 1 for the first; 0: never written
     std::uint32_t step = 0, epoch = 0, rows = 0, correct = 0;
     std::uint32_t skipped = 0, nonfinite = 0;
     float lr = 0, grad_norm = 0;

@@ -19,26 +19,30 @@ constexpr SlotInfo kMicroEnd[] = {{"state", true}};
 constexpr SlotInfo kMetricsPush[] = {{"state", false}, {"counter", true}, {"ring", true}};
 constexpr SlotInfo kFill[] = {{"out", true}};
 constexpr SlotInfo kCopy[] = {{"in", false}, {"out", true}};
-constexpr SlotInfo kGather[] = {{"images", false}, {"labels", false}, {"subset", false}, {"state", false}, {"x", true}, {"y", true}};
-constexpr SlotInfo kDenseForward[] = {{"x", false}, {"w", false}, {"bias", false}, {"gamma", false}, {"beta", false}, {"running_mean", true},
-                                      {"running_var", true}, {"saved", true}, {"inv_std", true}, {"state", false}, {"y", true}};
-constexpr SlotInfo kDenseBackward[] = {{"dy", false}, {"saved", false}, {"gamma", false}, {"beta", false}, {"inv_std", false},
-                                       {"state", false}, {"dz", true}, {"dgamma", true}, {"dbeta", true}, {"dbias", true}};
+constexpr SlotInfo kGather[] = {{"images", false}, {"labels", false}, {"subset", false},
+                                {"state", false},  {"x", true},       {"y", true}};
+constexpr SlotInfo kDenseForward[] = {
+    {"x", false},          {"w", false},    {"bias", false},   {"gamma", false}, {"beta", false}, {"running_mean", true},
+    {"running_var", true}, {"saved", true}, {"inv_std", true}, {"state", false}, {"y", true}};
+constexpr SlotInfo kDenseBackward[] = {{"dy", false},    {"saved", false}, {"gamma", false}, {"beta", false}, {"inv_std", false},
+                                       {"state", false}, {"dz", true},     {"dgamma", true}, {"dbeta", true}, {"dbias", true}};
 constexpr SlotInfo kDgrad[] = {{"dz", false}, {"w", false}, {"dx", true}};
 constexpr SlotInfo kWgrad[] = {{"dz", false}, {"x", false}, {"dw", true}};
 constexpr SlotInfo kAdd[] = {{"a", false}, {"b", false}, {"out", true}};
 constexpr SlotInfo kPointwiseForward[] = {{"x", false}, {"state", false}, {"y", true}};
 constexpr SlotInfo kPointwiseBackward[] = {{"dy", false}, {"x", false}, {"state", false}, {"dx", true}};
-constexpr SlotInfo kLayerNormForward[] = {{"x", false}, {"gamma", false}, {"beta", false}, {"mean", true}, {"inv_std", true}, {"y", true}};
-constexpr SlotInfo kLayerNormBackward[] = {{"dy", false}, {"x", false}, {"gamma", false}, {"mean", false}, {"inv_std", false},
-                                           {"dx", true}, {"dgamma", true}, {"dbeta", true}};
+constexpr SlotInfo kLayerNormForward[] = {{"x", false},   {"gamma", false},  {"beta", false},
+                                          {"mean", true}, {"inv_std", true}, {"y", true}};
+constexpr SlotInfo kLayerNormBackward[] = {{"dy", false},      {"x", false}, {"gamma", false}, {"mean", false},
+                                           {"inv_std", false}, {"dx", true}, {"dgamma", true}, {"dbeta", true}};
 constexpr SlotInfo kEmbeddingForward[] = {{"table", false}, {"index", false}, {"state", true}, {"y", true}};
 constexpr SlotInfo kEmbeddingBackward[] = {{"dy", false}, {"index", false}, {"dtable", true}};
 constexpr SlotInfo kCrossEntropy[] = {{"logits", false}, {"labels", false}, {"state", true}, {"dlogits", true}};
 constexpr SlotInfo kMse[] = {{"prediction", false}, {"target", false}, {"state", true}, {"dprediction", true}};
 constexpr SlotInfo kDiversity[] = {{"o", false}, {"state", true}, {"dout", true}};
 constexpr SlotInfo kGradNorm[] = {{"grads", false}, {"scratch", true}, {"state", true}};
-constexpr SlotInfo kOptimizer[] = {{"params", true}, {"grads", true}, {"m", true}, {"v", true}, {"copy16", true}, {"state", true}};
+constexpr SlotInfo kOptimizer[] = {{"params", true}, {"grads", true},  {"m", true},
+                                   {"v", true},      {"copy16", true}, {"state", true}};
 
 constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"step_begin", kStepBegin},

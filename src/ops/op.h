@@ -1,18 +1,18 @@
 #pragma once
-// The operators of the step program and their contract. Every operator exists in three backends (ref, cpu, cuda) that read the same
-// record; a missing entry is an error when a program is built.
+// The operators of the step program and their contract. Every operator exists in three backends (ref, cpu, cuda) that read the
+// same record; a missing entry is an error when a program is built.
 //
 // Conventions
 // - Operands are [K, G, rows, cols] (tensor/view.h). B = rows of a batch, In/Out = layer widths.
-// - `real` and `stat` as in tensor/dtype.h. Matrix products accumulate in stat. Norms, losses and statistics are computed in stat.
+// - `real` and `stat` as in tensor/dtype.h. Matrix products accumulate in stat. Norms, losses, statistics are computed in stat.
 // - Parameters are stat; weights of matrix products come as `real` (on CUDA in bf16: a copy that the optimizer keeps up to date).
 // - A slot marked (+) obeys the record's `accumulate` bit for that slot: set, it adds to what is there; clear, it overwrites.
 // - Optional slots are absent views (`present() == false`).
 // - `state` slots are u8 [K,1,1,sizeof(MemberState)], stride_k a multiple of 8; state_of() below gives a member's block.
 // - An operand that is only read may have stride_g or stride_k 0: one matrix for all groups or members.
 // - Random numbers: bits = base::random_bits(state.seed, state.step, state.micro, params.op_number, element) with
-//   element = (group * rows + row) * cols + col inside one member; dropout keeps an element iff bits >= uint32(p * 2^32) and scales
-//   kept ones by 1 / (1 - p). The mask is never stored. Programs for evaluation pass p = 0, then no state is needed.
+//   element = (group * rows + row) * cols + col inside one member; dropout keeps an element iff bits >= uint32(p * 2^32) and
+//   scales kept ones by 1 / (1 - p). The mask is never stored. Programs for evaluation pass p = 0, then no state is needed.
 
 #include <array>
 #include <cstdint>
@@ -24,6 +24,8 @@
 
 namespace millrace::ops {
 
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
 enum class OpId : std::uint8_t {
     step_begin, micro_end, metrics_push, fill, copy,
     gather_images,
@@ -177,9 +179,10 @@ namespace grad_norm { enum Slot { grads, scratch, state, slots }; }
 struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
 namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 
-using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams, DenseParams,
-                            LinearGradParams, AddParams, PointwiseParams, LayerNormParams, EmbeddingParams, LossParams, DiversityParams,
-                            GradNormParams, OptimizerParams>;
+// clang-format on
+using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams,
+                            DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams, EmbeddingParams,
+                            LossParams, DiversityParams, GradNormParams, OptimizerParams>;
 
 constexpr int kMaxSlots = 12;
 
@@ -206,7 +209,9 @@ struct Bound {
 
     [[nodiscard]] const tensor::Operand& operator[](int slot) const { return operands[static_cast<std::size_t>(slot)]; }
     template <class P>
-    [[nodiscard]] const P& params() const { return std::get<P>(record->params); }
+    [[nodiscard]] const P& params() const {
+        return std::get<P>(record->params);
+    }
     [[nodiscard]] bool accumulates(int slot) const { return record->accumulates(slot); }
 };
 

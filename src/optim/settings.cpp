@@ -9,7 +9,8 @@ namespace {
 
 base::Status check_list(const char* key, const std::vector<double>& values, int members) {
     if (values.size() != 1 && static_cast<int>(values.size()) != members)
-        return base::Error{fmt::format("{} has {} values; one, or one for each of the {} members, would be right", key, values.size(), members)};
+        return base::Error{
+            fmt::format("{} has {} values; one, or one for each of the {} members, would be right", key, values.size(), members)};
     for (double value : values)
         if (!std::isfinite(value) || value < 0)
             return base::Error{fmt::format("{} is {}; a finite number of at least 0 would be right", key, value)};
@@ -34,9 +35,11 @@ base::Status validate(const OptimizerSettings& settings, int members) {
     if (!(settings.epsilon > 0) || !std::isfinite(settings.epsilon))
         return base::Error{fmt::format("optim.epsilon is {}; a small number above 0 would be right", settings.epsilon)};
     if (!(settings.clip_norm >= 0) || !std::isfinite(settings.clip_norm))
-        return base::Error{fmt::format("optim.clip_norm is {}; 0 (no clipping) or a finite norm would be right", settings.clip_norm)};
+        return base::Error{
+            fmt::format("optim.clip_norm is {}; 0 (no clipping) or a finite norm would be right", settings.clip_norm)};
     if (settings.accumulation < 1)
-        return base::Error{fmt::format("accumulation is {}; at least 1 micro-batch per step would be right", settings.accumulation)};
+        return base::Error{
+            fmt::format("accumulation is {}; at least 1 micro-batch per step would be right", settings.accumulation)};
     const ScheduleSettings& schedule = settings.schedule;
     if (!(schedule.floor >= 0 && schedule.floor <= 1))
         return base::Error{fmt::format("the schedule's floor is {}; a share in [0, 1] would be right", schedule.floor)};

@@ -24,13 +24,14 @@ struct OptimizerSettings {
     std::vector<double> lr{1e-3};           ///< one for all members, or one for each
     std::vector<double> weight_decay{0.0};  ///< likewise; adam and sgd: L2 in the gradient, adamw: decoupled
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-    double momentum = 0.9;                  ///< sgd
-    double clip_norm = 0;                   ///< 0: no clipping
-    std::int32_t accumulation = 1;          ///< micro-batches of one full step
+    double momentum = 0.9;          ///< sgd
+    double clip_norm = 0;           ///< 0: no clipping
+    std::int32_t accumulation = 1;  ///< micro-batches of one full step
     ScheduleSettings schedule{};
 };
 
-/// Refuses what cannot train: empty or wrong-length lists, rates that are negative or not finite, betas outside [0, 1), zero epsilon, ...
+/// Refuses what cannot train: empty or wrong-length lists, rates that are negative or not finite, betas outside [0, 1), zero
+/// epsilon, ...
 base::Status validate(const OptimizerSettings& settings, int members);
 
 /// Which moment arenas the optimizer needs.

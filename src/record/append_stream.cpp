@@ -39,7 +39,8 @@ Status AppendStream::append_line(std::string_view line) {
 Status AppendStream::flush() {
     std::size_t done = 0;
     while (done < buffer_.size()) {
-        const ssize_t put = ::pwrite(file_.get(), buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(written_ + done));
+        const ssize_t put =
+            ::pwrite(file_.get(), buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(written_ + done));
         if (put < 0 && errno == EINTR) continue;
         if (put <= 0) {
             const Error error = system_error("cannot append", path_, put < 0 ? errno : ENOSPC);
@@ -64,9 +65,10 @@ Status AppendStream::sync() {
 Status AppendStream::truncate_to(std::uint64_t offset) {
     MILLRACE_TRY(flush());
     if (offset > written_)
-        return Error{fmt::format("has {} bytes but the checkpoint expects at least {}: the stream belongs to another run or was cut",
-                                 written_, offset),
-                     path_.string()};
+        return Error{
+            fmt::format("has {} bytes but the checkpoint expects at least {}: the stream belongs to another run or was cut",
+                        written_, offset),
+            path_.string()};
     if (::ftruncate(file_.get(), static_cast<off_t>(offset)) != 0) return system_error("cannot truncate", path_, errno);
     written_ = offset;
     return base::ok();

@@ -16,8 +16,8 @@ public:
 
     /// Adds `line` (which holds no newline) to the buffer; written out when the buffer is full and on flush.
     Status append_line(std::string_view line);
-    /// Hands what is buffered to the system. When that fails the file is cut back to its last whole line, the buffer is dropped and
-    /// the stream stays usable.
+    /// Hands what is buffered to the system. When that fails the file is cut back to its last whole line, the buffer is dropped
+    /// and the stream stays usable.
     Status flush();
     /// flush, and wait until the bytes are on the disk.
     Status sync();
@@ -27,7 +27,8 @@ public:
     Status truncate_to(std::uint64_t offset);
 
 private:
-    AppendStream(FileDescriptor file, Path path, std::uint64_t size) : file_(std::move(file)), path_(std::move(path)), written_(size) {}
+    AppendStream(FileDescriptor file, Path path, std::uint64_t size)
+        : file_(std::move(file)), path_(std::move(path)), written_(size) {}
 
     FileDescriptor file_;
     Path path_;

@@ -49,7 +49,8 @@ std::uint64_t bytes_in(const Path& folder) {
 Result<std::vector<Path>> entries_of(const Path& root) {
     std::vector<Path> entries;
     std::error_code failure;
-    for (fs::directory_iterator at(root, failure), end; !failure && at != end; at.increment(failure)) entries.push_back(at->path());
+    for (fs::directory_iterator at(root, failure), end; !failure && at != end; at.increment(failure))
+        entries.push_back(at->path());
     if (failure) return system_error("cannot list", root, failure.value());
     return entries;
 }
@@ -86,8 +87,9 @@ Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, Checkpoin
 }
 
 Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best) {
-    const Error failed{fmt::format("the checkpoint of step {} was not saved; the checkpoints before it are untouched", checkpoint.step),
-                       root_.string()};
+    const Error failed{
+        fmt::format("the checkpoint of step {} was not saved; the checkpoints before it are untouched", checkpoint.step),
+        root_.string()};
     const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
     std::error_code failure;
     fs::remove_all(temporary, failure);
@@ -121,7 +123,8 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
 Result<Path> CheckpointStore::free_folder(std::uint64_t step) const {
     const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
     for (int attempt = 0;; ++attempt) {
-        const Path folder = root_ / (attempt == 0 ? fmt::format("step-{:08}", step) : fmt::format("step-{:08}.{}", step, attempt));
+        const Path folder =
+            root_ / (attempt == 0 ? fmt::format("step-{:08}", step) : fmt::format("step-{:08}.{}", step, attempt));
         std::error_code ignored;
         if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
         if (used.contains(folder.filename().string())) continue;
@@ -134,7 +137,8 @@ Result<Path> CheckpointStore::free_folder(std::uint64_t step) const {
 Status CheckpointStore::point(const char* link, const Path& folder) const {
     const Path temporary = root_ / fmt::format("{}{}-{}", kTemporary, link, ::getpid());
     ::unlink(temporary.c_str());
-    if (::symlink(folder.filename().c_str(), temporary.c_str()) != 0) return system_error("cannot create the link", root_ / link, errno);
+    if (::symlink(folder.filename().c_str(), temporary.c_str()) != 0)
+        return system_error("cannot create the link", root_ / link, errno);
     if (::rename(temporary.c_str(), (root_ / link).c_str()) != 0) {
         const int reason = errno;
         ::unlink(temporary.c_str());
@@ -169,8 +173,8 @@ Status CheckpointStore::collect(SaveReport& report) const {
 }
 
 Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts) {
-    // The link is resolved once, so that all files come from one save; if a writer beside us retired that save meanwhile, the link
-    // has moved on and we follow it.
+    // The link is resolved once, so that all files come from one save; if a writer beside us retired that save meanwhile, the
+    // link has moved on and we follow it.
     for (int attempt = 0;; ++attempt) {
         std::error_code failure;
         const Path resolved = fs::canonical(folder, failure);

@@ -1,8 +1,8 @@
 #pragma once
 // Checkpoints of a run. `checkpoints/step-00001234/` holds model.safetensors, optimizer.safetensors (or .safetensors.zst) and
-// state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/last` and `checkpoints/best` are relative links to
-// such a folder. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any instant,
-// whatever dies, `last` is a complete checkpoint: the old one or the new one.
+// state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/last` and `checkpoints/best` are relative links
+// to such a folder. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any
+// instant, whatever dies, `last` is a complete checkpoint: the old one or the new one.
 
 #include <cstdint>
 #include <optional>
@@ -32,10 +32,10 @@ struct CheckpointLimits {
 };
 
 struct SaveReport {
-    Path folder;                   ///< the step folder written
-    std::uint64_t bytes = 0;       ///< of this checkpoint
-    std::uint64_t total_bytes = 0; ///< of all that are kept
-    std::uint32_t removed = 0;     ///< old checkpoints that went
+    Path folder;                    ///< the step folder written
+    std::uint64_t bytes = 0;        ///< of this checkpoint
+    std::uint64_t total_bytes = 0;  ///< of all that are kept
+    std::uint32_t removed = 0;      ///< old checkpoints that went
 };
 
 /// The writing side; one per run, whose lock the caller holds.
@@ -68,7 +68,7 @@ struct LoadedCheckpoint {
     std::uint64_t step = 0;
     std::string state;  ///< state.json as JSON text
     std::vector<LoadedMember> members;
-    Path folder;        ///< the step folder, links resolved
+    Path folder;  ///< the step folder, links resolved
 };
 
 enum class LoadParts { kAll, kModelOnly };

@@ -28,7 +28,9 @@ struct FileEntry {
     std::uint64_t unpacked = 0;  ///< 0 when the file is not compressed
 };
 
-std::string member_folder(std::size_t member, std::size_t count) { return count == 1 ? "" : fmt::format("member-{:03}/", member); }
+std::string member_folder(std::size_t member, std::size_t count) {
+    return count == 1 ? "" : fmt::format("member-{:03}/", member);
+}
 
 /// Passes bytes on and counts them.
 class CountingSink : public ByteSink {
@@ -45,7 +47,8 @@ private:
     std::uint64_t count_ = 0;
 };
 
-Result<FileEntry> write_tensors(const Path& folder, const std::string& name, const std::vector<TensorView>& tensors, bool packed) {
+Result<FileEntry> write_tensors(const Path& folder, const std::string& name, const std::vector<TensorView>& tensors,
+                                bool packed) {
     const Path path = folder / name;
     FileEntry entry{name, 0, 0, 0};
     const auto fill = [&](FileWriter& writer) -> Status {
@@ -88,11 +91,13 @@ Result<ParsedState> parse_state(std::string text, const Path& place) {
             return Error{fmt::format("claims {} members; 1 to {} are accepted", state.members, kMaxMembers), place.string()};
         for (const Json& file : about.at("files"))
             state.files.push_back({file.at("path").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
-                                   std::stoull(file.at("checksum").get<std::string>(), nullptr, 16), file.value("unpacked_bytes", std::uint64_t{0})});
+                                   std::stoull(file.at("checksum").get<std::string>(), nullptr, 16),
+                                   file.value("unpacked_bytes", std::uint64_t{0})});
         state.text = std::move(text);
         return state;
     } catch (const std::exception&) {
-        return Error{"is not the state of a checkpoint: a JSON object with 'checkpoint' {format, step, members, files} is needed", place.string()};
+        return Error{"is not the state of a checkpoint: a JSON object with 'checkpoint' {format, step, members, files} is needed",
+                     place.string()};
     }
 }
 
@@ -100,7 +105,8 @@ Result<SafetensorsFile> read_tensors(const Path& folder, const FileEntry& entry)
     const Path path = folder / entry.path;
     MILLRACE_LET(bytes, read_file(path, kFileCap));
     if (bytes.size() != entry.bytes)
-        return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save", bytes.size(), entry.bytes),
+        return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save",
+                                 bytes.size(), entry.bytes),
                      path.string()};
     if (checksum_of(bytes) != entry.checksum)
         return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};

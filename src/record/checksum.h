@@ -6,8 +6,8 @@
 
 namespace millrace::record {
 
-/// A 64-bit sum against accidents (torn, swapped or flipped bytes), not against forgery. Independent of how the bytes are cut into
-/// updates, equal on every little-endian machine. Four lanes of 8 bytes, so that a checkpoint is summed at memory speed.
+/// A 64-bit sum against accidents (torn, swapped or flipped bytes), not against forgery. Independent of how the bytes are cut
+/// into updates, equal on every little-endian machine. Four lanes of 8 bytes, so that a checkpoint is summed at memory speed.
 class Checksum64 {
 public:
     void update(std::span<const std::byte> bytes);

@@ -40,7 +40,8 @@ Error system_error(std::string_view what, const Path& place, int error_number) {
     switch (error_number) {
         case ENOSPC: return Error{fmt::format("{}: the disk is full ({})", what, reason), place.string()};
         case EDQUOT: return Error{fmt::format("{}: the disk quota is used up ({})", what, reason), place.string()};
-        case EFBIG: return Error{fmt::format("{}: the disk is full up to the file size limit ({})", what, reason), place.string()};
+        case EFBIG:
+            return Error{fmt::format("{}: the disk is full up to the file size limit ({})", what, reason), place.string()};
         default: return Error{fmt::format("{}: {}", what, reason), place.string()};
     }
 }
@@ -153,8 +154,9 @@ Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(
 Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill) {
     const Path temporary = temporary_name(path);
     const bool had_old = std::filesystem::exists(std::filesystem::symlink_status(path));
-    const Error failed{had_old ? "could not be replaced; the old file is untouched" : "could not be written; nothing was left behind",
-                       path.string()};
+    const Error failed{
+        had_old ? "could not be replaced; the old file is untouched" : "could not be written; nothing was left behind",
+        path.string()};
     auto written = write_new_file(temporary, fill);
     if (!written.ok()) return failed.because(written.error());
     if (::rename(temporary.c_str(), path.c_str()) != 0) {

@@ -19,8 +19,10 @@ void append_value(std::string& line, const MetricValue& value) {
     if (const auto* integer = std::get_if<std::int64_t>(&value)) {
         fmt::format_to(std::back_inserter(line), "{}", *integer);
     } else if (const auto* real = std::get_if<double>(&value)) {
-        if (std::isfinite(*real)) fmt::format_to(std::back_inserter(line), "{}", *real);
-        else line += "null";
+        if (std::isfinite(*real))
+            fmt::format_to(std::back_inserter(line), "{}", *real);
+        else
+            line += "null";
     } else if (const auto* flag = std::get_if<bool>(&value)) {
         line += *flag ? "true" : "false";
     } else {
@@ -33,12 +35,18 @@ std::optional<MetricsRow> parse_row(std::string_view line) {
     if (!json.is_object()) return std::nullopt;
     MetricsRow row;
     for (const auto& [key, value] : json.items()) {
-        if (value.is_boolean()) row.values.emplace_back(key, value.get<bool>());
-        else if (value.is_number_integer()) row.values.emplace_back(key, value.get<std::int64_t>());
-        else if (value.is_number()) row.values.emplace_back(key, value.get<double>());
-        else if (value.is_string()) row.values.emplace_back(key, value.get<std::string>());
-        else if (value.is_null()) row.values.emplace_back(key, std::numeric_limits<double>::quiet_NaN());
-        else return std::nullopt;
+        if (value.is_boolean())
+            row.values.emplace_back(key, value.get<bool>());
+        else if (value.is_number_integer())
+            row.values.emplace_back(key, value.get<std::int64_t>());
+        else if (value.is_number())
+            row.values.emplace_back(key, value.get<double>());
+        else if (value.is_string())
+            row.values.emplace_back(key, value.get<std::string>());
+        else if (value.is_null())
+            row.values.emplace_back(key, std::numeric_limits<double>::quiet_NaN());
+        else
+            return std::nullopt;
     }
     return row;
 }
@@ -85,8 +93,10 @@ Result<MetricsLog> read_metrics(const Path& path) {
         const std::size_t end = rest.find('\n');
         // Without its newline a line may be half of what was meant, even when it happens to parse.
         auto row = end == std::string_view::npos ? std::nullopt : parse_row(rest.substr(0, end));
-        if (row) log.rows.push_back(std::move(*row));
-        else ++log.skipped;
+        if (row)
+            log.rows.push_back(std::move(*row));
+        else
+            ++log.skipped;
         rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
     }
     return log;

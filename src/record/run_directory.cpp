@@ -29,12 +29,14 @@ std::string now_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime
 Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
     const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
     if (!recipe.is_object()) return Error{"the recipe is not a JSON object", place.string()};
-    nlohmann::ordered_json json{{"format", manifest.format},     {"millrace", manifest.millrace}, {"status", name_of(manifest.status)},
-                                {"command", manifest.command},   {"device", manifest.device},     {"versions", manifest.versions},
-                                {"started", manifest.started},   {"recipe", recipe}};
+    nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
+                                {"status", name_of(manifest.status)}, {"command", manifest.command},
+                                {"device", manifest.device},          {"versions", manifest.versions},
+                                {"started", manifest.started},        {"recipe", recipe}};
     if (!manifest.ended.empty()) json["ended"] = manifest.ended;
     if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
-    for (const Resumption& again : manifest.resumed) json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
+    for (const Resumption& again : manifest.resumed)
+        json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
     return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -59,12 +61,14 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
         manifest.ended = json.value("ended", "");
         manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
         const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
-        if (status == kStatusNames.end()) return Error{fmt::format("has the unknown status {}", json["status"].dump()), place.string()};
+        if (status == kStatusNames.end())
+            return Error{fmt::format("has the unknown status {}", json["status"].dump()), place.string()};
         manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
         if (json.contains("exit_status")) manifest.exit_status = json["exit_status"].get<int>();
         if (json.contains("resumed"))
             for (const auto& again : json["resumed"])
-                manifest.resumed.push_back({again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
+                manifest.resumed.push_back(
+                    {again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
         return manifest;
     } catch (const nlohmann::json::exception&) {
         return Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
@@ -93,7 +97,8 @@ Status remove_run(const Path& folder) {
 Result<FileDescriptor> take_lock(const Path& folder) {
     MILLRACE_LET(lock, open_file(folder / kLock, O_RDWR | O_CREAT));
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
+        if (errno == EWOULDBLOCK)
+            return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
         return system_error("cannot lock", folder / kLock, errno);
     }
     return lock;
@@ -122,7 +127,8 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
                                  old.ok() ? name_of(old->status) : "with an unreadable manifest"),
                      folder.string()};
     }
-    if (!holds_run && !empty) return Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
+    if (!holds_run && !empty)
+        return Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
     if (holds_run) MILLRACE_TRY(remove_run(folder));
     return fresh;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows, append-only), checkpoints/, and a lock so
-// that one run has one writer. `train` and `record` write the same format.
+// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows, append-only), checkpoints/, and a lock
+// so that one run has one writer. `train` and `record` write the same format.
 
 #include <cstdint>
 #include <map>
@@ -26,13 +26,13 @@ struct Resumption {
 /// The content of manifest.json.
 struct Manifest {
     int format = 1;
-    std::string millrace;                          ///< version; filled in on creation
-    std::vector<std::string> command;              ///< argv
-    std::string recipe = "{}";                     ///< a JSON object
-    std::string device;                            ///< "cpu", "cuda:0 NVIDIA H200"
-    std::map<std::string, std::string> versions;   ///< of what was used: compiler, CUDA, oneDNN
-    std::string started;                           ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
-    std::string ended;                             ///< empty while running
+    std::string millrace;                         ///< version; filled in on creation
+    std::vector<std::string> command;             ///< argv
+    std::string recipe = "{}";                    ///< a JSON object
+    std::string device;                           ///< "cpu", "cuda:0 NVIDIA H200"
+    std::map<std::string, std::string> versions;  ///< of what was used: compiler, CUDA, oneDNN
+    std::string started;                          ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
+    std::string ended;                            ///< empty while running
     RunStatus status = RunStatus::kRunning;
     std::optional<int> exit_status;
     std::vector<Resumption> resumed;
@@ -49,8 +49,8 @@ enum class RunStart {
 
 class RunDirectory {
 public:
-    /// Opens `folder` for writing, takes its lock and writes the manifest with status `running`. On kResume the manifest of the run
-    /// stays and notes the new start; metrics and checkpoints stay until the caller truncates or replaces them.
+    /// Opens `folder` for writing, takes its lock and writes the manifest with status `running`. On kResume the manifest of the
+    /// run stays and notes the new start; metrics and checkpoints stay until the caller truncates or replaces them.
     static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest);
 
     [[nodiscard]] const Path& path() const { return folder_; }

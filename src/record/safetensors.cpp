@@ -42,12 +42,14 @@ Result<TensorView> checked_view(const HeaderEntry& entry, Bytes data, const Path
     const auto type = element_type_named(entry.type);
     if (!type) return tensor_error(place, entry.name, fmt::format("has the unknown type '{}'", entry.type));
     if (entry.begin > entry.end || entry.end > data.size())
-        return tensor_error(place, entry.name, fmt::format("lies at bytes {} to {}, but the data section has {}: truncated or damaged",
-                                                           entry.begin, entry.end, data.size()));
+        return tensor_error(place, entry.name,
+                            fmt::format("lies at bytes {} to {}, but the data section has {}: truncated or damaged", entry.begin,
+                                        entry.end, data.size()));
     const auto wanted = byte_count(entry.shape, *type);
     if (!wanted || *wanted != entry.end - entry.begin)
-        return tensor_error(place, entry.name, fmt::format("of shape {} and type {} does not fit its {} bytes",
-                                                           shape_text(entry.shape), entry.type, entry.end - entry.begin));
+        return tensor_error(place, entry.name,
+                            fmt::format("of shape {} and type {} does not fit its {} bytes", shape_text(entry.shape), entry.type,
+                                        entry.end - entry.begin));
     return TensorView{entry.name, *type, entry.shape, data.data() + entry.begin, static_cast<std::size_t>(*wanted)};
 }
 
@@ -81,8 +83,10 @@ Result<std::string> header_text(std::span<const TensorView> tensors, const Metad
         if (!names.insert(tensor.name).second) return tensor_error(place, tensor.name, "appears twice or has a reserved name");
         const auto wanted = byte_count(tensor.shape, tensor.type);
         if (!wanted || *wanted != tensor.bytes)
-            return tensor_error(place, tensor.name, fmt::format("of shape {} does not have {} bytes", shape_text(tensor.shape), tensor.bytes));
-        header[tensor.name] = {{"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes}}};
+            return tensor_error(place, tensor.name,
+                                fmt::format("of shape {} does not have {} bytes", shape_text(tensor.shape), tensor.bytes));
+        header[tensor.name] = {
+            {"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes}}};
         at += tensor.bytes;
     }
     std::string text;
@@ -92,7 +96,8 @@ Result<std::string> header_text(std::span<const TensorView> tensors, const Metad
         return Error{"a tensor name or metadata text is not UTF-8", place.string()};
     }
     text.append((kAlignment - (text.size() + 8) % kAlignment) % kAlignment, ' ');
-    if (text.size() > kHeaderCap) return Error{fmt::format("the header would have {} bytes; {} are allowed", text.size(), kHeaderCap), place.string()};
+    if (text.size() > kHeaderCap)
+        return Error{fmt::format("the header would have {} bytes; {} are allowed", text.size(), kHeaderCap), place.string()};
     return text;
 }
 
@@ -129,9 +134,12 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::vector<std::byte> bytes, con
         return Error{fmt::format("has {} bytes; a safetensors file has at least 8: truncated", bytes.size()), place.string()};
     std::memcpy(&header_length, bytes.data(), sizeof(header_length));
     if (header_length > kHeaderCap)
-        return Error{fmt::format("claims a header of {} bytes; at most {} are allowed: not a safetensors file", header_length, kHeaderCap), place.string()};
+        return Error{
+            fmt::format("claims a header of {} bytes; at most {} are allowed: not a safetensors file", header_length, kHeaderCap),
+            place.string()};
     if (header_length > bytes.size() - sizeof(header_length))
-        return Error{fmt::format("claims a header of {} bytes but has only {}: truncated", header_length, bytes.size() - 8), place.string()};
+        return Error{fmt::format("claims a header of {} bytes but has only {}: truncated", header_length, bytes.size() - 8),
+                     place.string()};
 
     SafetensorsFile file;
     file.bytes_ = std::move(bytes);
@@ -145,7 +153,8 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::vector<std::byte> bytes, con
     for (const HeaderEntry& entry : header.entries) {
         MILLRACE_LET(view, checked_view(entry, data, place));
         if (entry.begin < expected) return tensor_error(place, entry.name, "overlaps the tensor before it");
-        if (entry.begin > expected) return tensor_error(place, entry.name, fmt::format("leaves a hole of {} bytes before it", entry.begin - expected));
+        if (entry.begin > expected)
+            return tensor_error(place, entry.name, fmt::format("leaves a hole of {} bytes before it", entry.begin - expected));
         expected = entry.end;
         file.index_.emplace(entry.name, file.tensors_.size());
         file.tensors_.push_back(std::move(view));
@@ -165,20 +174,24 @@ Status SafetensorsFile::copy_floats(std::string_view name, std::span<const std::
     const TensorView* tensor = find(name);
     if (tensor == nullptr) return tensor_error(place_, name, "is missing: the file belongs to another model");
     if (!std::ranges::equal(tensor->shape, shape))
-        return tensor_error(place_, name, fmt::format("has shape {}, the model needs {}", shape_text(tensor->shape), shape_text(shape)));
+        return tensor_error(place_, name,
+                            fmt::format("has shape {}, the model needs {}", shape_text(tensor->shape), shape_text(shape)));
     MILLRACE_ASSERT(tensor->bytes / size_of(tensor->type) == into.size(), "destination does not match the shape");
     switch (tensor->type) {
         case ElementType::kF32:
             if (!into.empty()) std::memcpy(into.data(), tensor->data, tensor->bytes);
             break;
-        case ElementType::kF64: convert_elements<double>(tensor->data, into, [](double value) { return static_cast<float>(value); }); break;
+        case ElementType::kF64:
+            convert_elements<double>(tensor->data, into, [](double value) { return static_cast<float>(value); });
+            break;
         case ElementType::kF16: convert_elements<std::uint16_t>(tensor->data, into, half_to_float); break;
         case ElementType::kBF16:
             convert_elements<std::uint16_t>(tensor->data, into, [](std::uint16_t value) {
                 return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
             });
             break;
-        default: return tensor_error(place_, name, fmt::format("has type {}, a floating-point type is needed", name_of(tensor->type)));
+        default:
+            return tensor_error(place_, name, fmt::format("has type {}, a floating-point type is needed", name_of(tensor->type)));
     }
     return base::ok();
 }

@@ -54,9 +54,12 @@ public:
     }
 
     bool start_object(std::size_t) override {
-        if (state_ == State::kStart) state_ = State::kNames;
-        else if (state_ == State::kName) state_ = in_metadata_ ? State::kMetadata : State::kTensor;
-        else return refuse("an object");
+        if (state_ == State::kStart)
+            state_ = State::kNames;
+        else if (state_ == State::kName)
+            state_ = in_metadata_ ? State::kMetadata : State::kTensor;
+        else
+            return refuse("an object");
         return true;
     }
 
@@ -97,9 +100,12 @@ public:
     }
 
     bool start_array(std::size_t) override {
-        if (state_ == State::kShapeStart) state_ = State::kShape;
-        else if (state_ == State::kOffsetsStart) state_ = State::kOffsets, offsets_ = 0;
-        else return refuse("a list");
+        if (state_ == State::kShapeStart)
+            state_ = State::kShape;
+        else if (state_ == State::kOffsetsStart)
+            state_ = State::kOffsets, offsets_ = 0;
+        else
+            return refuse("a list");
         return true;
     }
 
@@ -115,7 +121,18 @@ public:
 
 private:
     enum class State {
-        kStart, kNames, kName, kTensor, kType, kShapeStart, kShape, kOffsetsStart, kOffsets, kMetadata, kMetadataValue, kDone
+        kStart,
+        kNames,
+        kName,
+        kTensor,
+        kType,
+        kShapeStart,
+        kShape,
+        kOffsetsStart,
+        kOffsets,
+        kMetadata,
+        kMetadataValue,
+        kDone
     };
 
     bool fail(std::string what) {
@@ -151,7 +168,8 @@ private:
 }  // namespace
 
 Result<Header> parse_header(std::string_view json, const Path& place) {
-    if (json.empty() || json.front() != '{') return Error{"the header does not begin with '{': not a safetensors file", place.string()};
+    if (json.empty() || json.front() != '{')
+        return Error{"the header does not begin with '{': not a safetensors file", place.string()};
     HeaderReader reader;
     if (!Json::sax_parse(json.begin(), json.end(), &reader))
         return Error{fmt::format("the header holds {}", reader.problem()), place.string()};

@@ -8,7 +8,19 @@
 
 namespace millrace::tape {
 
-enum class Role : std::uint8_t { parameter, gradient, optimizer, running, state, metric, data, activation, saved, scratch, count_ };
+enum class Role : std::uint8_t {
+    parameter,
+    gradient,
+    optimizer,
+    running,
+    state,
+    metric,
+    data,
+    activation,
+    saved,
+    scratch,
+    count_
+};
 constexpr int kRoleCount = static_cast<int>(Role::count_);
 const char* name_of(Role role);
 
@@ -26,8 +38,8 @@ struct Buffer {
     std::int64_t elements = 0;
     std::int64_t row_width = 0;  ///< elements of one row: the column space that gradient bookkeeping works in
 
-    int first = -1, last = -1;   ///< records that touch it first and last; -1: untouched
-    std::int64_t offset = -1;    ///< bytes into the activation arena, set by the planner
+    int first = -1, last = -1;  ///< records that touch it first and last; -1: untouched
+    std::int64_t offset = -1;   ///< bytes into the activation arena, set by the planner
 
     [[nodiscard]] std::int64_t bytes() const { return elements * static_cast<std::int64_t>(tensor::size_of(dtype)); }
 };

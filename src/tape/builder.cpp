@@ -19,7 +19,8 @@ Value Builder::activation(std::int32_t rows, std::int32_t cols, std::string name
     return {buffer(1, rows, cols, real(), Role::activation, std::move(name)), needs_gradient && training()};
 }
 
-View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role, std::string name) {
+View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role,
+                     std::string name) {
     const std::int64_t per_member = std::int64_t{groups} * rows * cols;
     Buffer b;
     b.name = std::move(name);

@@ -1,8 +1,9 @@
 #pragma once
-// Writes a step program: forward records as layers ask for them, backward records by walking the layers' rules in reverse, the update.
+// Writes a step program: forward records as layers ask for them, backward records by walking the layers' rules in reverse, the
+// update.
 //
-// A value is a view into an activation plus the knowledge whether a gradient flows into it. The gradient of an activation is a buffer
-// of the same layout; who writes a region first overwrites it, later writers add.
+// A value is a view into an activation plus the knowledge whether a gradient flows into it. The gradient of an activation is a
+// buffer of the same layout; who writes a region first overwrites it, later writers add.
 
 #include <cstdint>
 #include <functional>
@@ -19,15 +20,18 @@ struct Value {
     tensor::View view;
     bool needs_gradient = false;
 
-    [[nodiscard]] Value columns(std::int32_t begin, std::int32_t width) const { return {view.columns(begin, width), needs_gradient}; }
+    [[nodiscard]] Value columns(std::int32_t begin, std::int32_t width) const {
+        return {view.columns(begin, width), needs_gradient};
+    }
     [[nodiscard]] Value split_columns(std::int32_t groups) const { return {view.split_columns(groups), needs_gradient}; }
 };
 
 struct BuildOptions {
     bool training = true;
-    bool accumulate = false;       ///< parameter gradients add up over micro-batches (they start at zero)
-    bool defer_weight_gradients = false;  ///< weight gradients at the end of the backward pass, side by side, for grouped launches
-    double share = 1;              ///< this micro-batch's rows over the rows of the whole step
+    bool accumulate = false;  ///< parameter gradients add up over micro-batches (they start at zero)
+    bool defer_weight_gradients =
+        false;         ///< weight gradients at the end of the backward pass, side by side, for grouped launches
+    double share = 1;  ///< this micro-batch's rows over the rows of the whole step
 };
 
 /// Consecutive records that run `repeat` times.
@@ -49,7 +53,8 @@ public:
     /// A new activation [K,1,rows,cols].
     Value activation(std::int32_t rows, std::int32_t cols, std::string name, bool needs_gradient);
     /// A new buffer without a gradient, [K,groups,rows,cols], contiguous.
-    tensor::View buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role, std::string name);
+    tensor::View buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role,
+                        std::string name);
     /// A number that stays the same for this operator in every program built in the same order: part of its random key.
     std::uint32_t next_op_number() { return op_number_++; }
 

@@ -12,8 +12,8 @@ namespace {
 std::int64_t align(std::int64_t bytes, std::int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
 /// Lowest offset at which `size` bytes fit beside the placed buffers that are alive at the same time.
-std::int64_t first_fit(std::span<const Buffer> buffers, const std::vector<std::size_t>& placed, const Buffer& buffer, std::int64_t size,
-                       int slack, std::int64_t alignment) {
+std::int64_t first_fit(std::span<const Buffer> buffers, const std::vector<std::size_t>& placed, const Buffer& buffer,
+                       std::int64_t size, int slack, std::int64_t alignment) {
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     for (std::size_t other : placed) {
         const Buffer& o = buffers[other];
@@ -76,13 +76,15 @@ std::string MemoryPlan::text() const {
     std::string roles;
     for (int r = 0; r < kRoleCount; ++r)
         if (peak_by_role[static_cast<std::size_t>(r)] > 0)
-            roles += fmt::format("{}{} {:.2f}", roles.empty() ? "" : ", ", name_of(static_cast<Role>(r)), mib(peak_by_role[static_cast<std::size_t>(r)]));
-    return fmt::format("arena {:.2f} MiB, {:.2f} MiB without reuse; peak at record {}: {} MiB", mib(bytes), mib(without_reuse), peak_record,
-                       roles.empty() ? "nothing" : roles);
+            roles += fmt::format("{}{} {:.2f}", roles.empty() ? "" : ", ", name_of(static_cast<Role>(r)),
+                                 mib(peak_by_role[static_cast<std::size_t>(r)]));
+    return fmt::format("arena {:.2f} MiB, {:.2f} MiB without reuse; peak at record {}: {} MiB", mib(bytes), mib(without_reuse),
+                       peak_record, roles.empty() ? "nothing" : roles);
 }
 
 const char* name_of(Role role) {
-    constexpr const char* kNames[kRoleCount] = {"parameter", "gradient", "optimizer", "running", "state", "metric", "data", "activation", "saved", "scratch"};
+    constexpr const char* kNames[kRoleCount] = {"parameter", "gradient", "optimizer",  "running", "state",
+                                                "metric",    "data",     "activation", "saved",   "scratch"};
     return kNames[static_cast<int>(role)];
 }
 

@@ -25,10 +25,26 @@ void touch(std::vector<Buffer>& buffers, const View& view, int record) {
 
 double element(const std::byte* at, DType dtype) {
     switch (dtype) {
-        case DType::f64: { double v; std::memcpy(&v, at, 8); return v; }
-        case DType::f32: { float v; std::memcpy(&v, at, 4); return v; }
-        case DType::bf16: { std::uint16_t v; std::memcpy(&v, at, 2); return tensor::from_bf16(v); }
-        case DType::i32: { std::int32_t v; std::memcpy(&v, at, 4); return v; }
+        case DType::f64: {
+            double v;
+            std::memcpy(&v, at, 8);
+            return v;
+        }
+        case DType::f32: {
+            float v;
+            std::memcpy(&v, at, 4);
+            return v;
+        }
+        case DType::bf16: {
+            std::uint16_t v;
+            std::memcpy(&v, at, 2);
+            return tensor::from_bf16(v);
+        }
+        case DType::i32: {
+            std::int32_t v;
+            std::memcpy(&v, at, 4);
+            return v;
+        }
         case DType::u8: return static_cast<double>(*reinterpret_cast<const unsigned char*>(at));
     }
     return 0;
@@ -37,9 +53,21 @@ double element(const std::byte* at, DType dtype) {
 void set_element(std::byte* at, DType dtype, double value) {
     switch (dtype) {
         case DType::f64: std::memcpy(at, &value, 8); break;
-        case DType::f32: { auto v = static_cast<float>(value); std::memcpy(at, &v, 4); break; }
-        case DType::bf16: { auto v = tensor::to_bf16(static_cast<float>(value)); std::memcpy(at, &v, 2); break; }
-        case DType::i32: { auto v = static_cast<std::int32_t>(value); std::memcpy(at, &v, 4); break; }
+        case DType::f32: {
+            auto v = static_cast<float>(value);
+            std::memcpy(at, &v, 4);
+            break;
+        }
+        case DType::bf16: {
+            auto v = tensor::to_bf16(static_cast<float>(value));
+            std::memcpy(at, &v, 2);
+            break;
+        }
+        case DType::i32: {
+            auto v = static_cast<std::int32_t>(value);
+            std::memcpy(at, &v, 4);
+            break;
+        }
         case DType::u8: *at = static_cast<std::byte>(static_cast<unsigned char>(value)); break;
     }
 }
@@ -64,8 +92,8 @@ std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.
 }  // namespace
 
 std::string NonFinite::text() const {
-    return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op, layer.empty() ? "the program" : layer, value, slot,
-                       member, group, row, col);
+    return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op,
+                       layer.empty() ? "the program" : layer, value, slot, member, group, row, col);
 }
 
 base::Status Arena::allocate() {
@@ -75,7 +103,11 @@ base::Status Arena::allocate() {
 }
 
 Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena)
-    : name_(std::move(name)), store_(store), arena_(arena), records_(builder.take_records()), buffers_(builder.take_buffers()),
+    : name_(std::move(name)),
+      store_(store),
+      arena_(arena),
+      records_(builder.take_records()),
+      buffers_(builder.take_buffers()),
       sections_(builder.take_sections()) {
     std::size_t closed = sections_.empty() ? 0 : sections_.back().first + sections_.back().count;
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
@@ -146,7 +178,8 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
             if (found) return;
             const double value = element(host.data() + at, v.dtype);
-            if (!std::isfinite(value)) found = NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), k, g, r, c, value};
+            if (!std::isfinite(value))
+                found = NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), k, g, r, c, value};
         });
         if (found) return found;
     }
@@ -212,7 +245,8 @@ std::string Program::listing() const {
             out += fmt::format("{:4} {:20} {:16}", r, name_of(record.op), record.layer);
             for (int slot = 0; slot < ops::slot_count(record.op); ++slot)
                 if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())
-                    out += fmt::format(" {}{}{}", ops::slot_name(record.op, slot), record.accumulates(slot) ? "+" : "", shape_text(v));
+                    out += fmt::format(" {}{}{}", ops::slot_name(record.op, slot), record.accumulates(slot) ? "+" : "",
+                                       shape_text(v));
             out += '\n';
         }
     }

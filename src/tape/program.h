@@ -23,7 +23,7 @@ struct NonFinite {
 
 /// How long one kernel of a program takes when it runs back to back with itself.
 struct KernelTime {
-    std::string text;          ///< operators and layers it covers
+    std::string text;  ///< operators and layers it covers
     double microseconds = 0;
 };
 
@@ -58,16 +58,16 @@ public:
     /// Runs kernel by kernel, waiting and scanning every output; stops at the first value that is not finite.
     std::optional<NonFinite> run_checked();
 
-    /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters, counters and
-    /// statistics are left as those runs leave them.
+    /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters,
+    /// counters and statistics are left as those runs leave them.
     base::Result<std::vector<KernelTime>> time_kernels(int repeats);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
     [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
-    [[nodiscard]] std::size_t kernel_count() const;       ///< launches of one eager run
+    [[nodiscard]] std::size_t kernel_count() const;  ///< launches of one eager run
     [[nodiscard]] bool captured() const { return replay_ != nullptr; }
-    [[nodiscard]] std::string listing() const;            ///< one line per record, for people
+    [[nodiscard]] std::string listing() const;  ///< one line per record, for people
     /// The buffer behind a local view, as doubles in [K,G,rows,cols] order. For tests and debugging; waits for the device.
     std::vector<double> read(const tensor::View& view) const;
     void write(const tensor::View& view, const std::vector<double>& values) const;

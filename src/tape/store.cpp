@@ -123,8 +123,8 @@ base::Status Store::allocate() {
         auto memory = i == kRing ? backend_.allocate_shared(bytes) : backend_.allocate(bytes);
         if (!memory.ok()) {
             memory_.clear();
-            return base::Error{fmt::format("{} need {:.1f} MiB, which {} cannot give; fewer members or a smaller model would fit", b.name,
-                                           static_cast<double>(bytes) / (1 << 20), backend_.description())}
+            return base::Error{fmt::format("{} need {:.1f} MiB, which {} cannot give; fewer members or a smaller model would fit",
+                                           b.name, static_cast<double>(bytes) / (1 << 20), backend_.description())}
                 .because(memory.error());
         }
         memory_.push_back(std::move(memory).value());
@@ -277,7 +277,8 @@ std::vector<float> Store::read_parameter(ParameterId id, int group, int member, 
 
 void Store::write_parameter(ParameterId id, int group, int member, const std::vector<float>& values, Arena arena) {
     const View v = group_window(*this, id, group, member, arena);
-    MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols), "wrong number of values");
+    MILLRACE_ASSERT(values.size() == static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols),
+                    "wrong number of values");
     if (v.dtype == DType::f64) {
         std::vector<double> wide(values.begin(), values.end());
         write(v, wide.data(), wide.size() * sizeof(double));

@@ -1,7 +1,7 @@
 #pragma once
-// What outlives a program: parameters, gradients, optimizer state, running statistics, member state, data sets and the metrics ring.
-// Parameters, gradients and moments are one arena each, member-major: [K][P], padded, so that norm, update and (later) all-reduce are
-// single launches and a member is a contiguous slice.
+// What outlives a program: parameters, gradients, optimizer state, running statistics, member state, data sets and the metrics
+// ring. Parameters, gradients and moments are one arena each, member-major: [K][P], padded, so that norm, update and (later)
+// all-reduce are single launches and a member is a contiguous slice.
 
 #include <cstdint>
 #include <memory>
@@ -28,9 +28,9 @@ struct Parameter {
     std::vector<std::string> names;
     std::int32_t groups = 1, rows = 1, cols = 1;
     bool vector = false;
-    bool running = false;          ///< a statistic: saved with the weights, never optimised
+    bool running = false;  ///< a statistic: saved with the weights, never optimised
     Init init;
-    std::int64_t offset = 0;       ///< elements into a member's slice of its arena
+    std::int64_t offset = 0;  ///< elements into a member's slice of its arena
     [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
 };
 using ParameterId = std::int32_t;
@@ -66,9 +66,9 @@ public:
     [[nodiscard]] tensor::View state() const;
     [[nodiscard]] tensor::View parameter_arena() const;
     [[nodiscard]] tensor::View gradient_arena() const;
-    [[nodiscard]] tensor::View first_moment() const;             ///< absent when not asked for
+    [[nodiscard]] tensor::View first_moment() const;  ///< absent when not asked for
     [[nodiscard]] tensor::View second_moment() const;
-    [[nodiscard]] tensor::View copy16() const;                   ///< absent unless bf16
+    [[nodiscard]] tensor::View copy16() const;  ///< absent unless bf16
     [[nodiscard]] tensor::View norm_scratch() const;
     [[nodiscard]] tensor::View ring() const;
     [[nodiscard]] tensor::View ring_counter() const;
@@ -97,7 +97,19 @@ public:
     [[nodiscard]] std::int64_t bytes(Role role) const;
 
 private:
-    enum Fixed : tensor::BufferId { kParams, kGrads, kFirst, kSecond, kCopy16, kRunning, kState, kScratch, kRing, kCounter, kFixedCount };
+    enum Fixed : tensor::BufferId {
+        kParams,
+        kGrads,
+        kFirst,
+        kSecond,
+        kCopy16,
+        kRunning,
+        kState,
+        kScratch,
+        kRing,
+        kCounter,
+        kFixedCount
+    };
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
     void size_fixed_buffers();

@@ -1,6 +1,7 @@
 #pragma once
-// A view is a window of shape [K, G, rows, cols] into a planned buffer: K ensemble members, G groups (models of equal shape inside
-// one member), a row-major matrix. The last axis is always contiguous. Concatenation is a matter of offsets, never of copies.
+// A view is a window of shape [K, G, rows, cols] into a planned buffer: K ensemble members, G groups (models of equal shape
+// inside one member), a row-major matrix. The last axis is always contiguous. Concatenation is a matter of offsets, never of
+// copies.
 
 #include <cstdint>
 
@@ -15,7 +16,7 @@ struct View {
     BufferId buffer = kNoBuffer;
     DType dtype = DType::f32;
     std::int32_t k = 1, g = 1, rows = 1, cols = 1;
-    std::int64_t offset = 0;  ///< elements from the start of the buffer
+    std::int64_t offset = 0;                                  ///< elements from the start of the buffer
     std::int64_t stride_k = 0, stride_g = 0, stride_row = 0;  ///< elements
 
     [[nodiscard]] bool present() const { return buffer != kNoBuffer; }

@@ -33,8 +33,8 @@ TEST(Garments, LabelsCountThroughTheClasses) {
     EXPECT_STREQ(garment_class_name(9), "Ankle boot");
 }
 
-// The set is part of the documentation of every accuracy: a change of the generator must be deliberate. Another compiler may move a
-// pixel by one grey level, hence the middle row of one image per class and not a checksum.
+// The set is part of the documentation of every accuracy: a change of the generator must be deliberate. Another compiler may move
+// a pixel by one grey level, hence the middle row of one image per class and not a checksum.
 TEST(Garments, MiddleRowsArePinned) {
     static const std::vector<std::array<int, kGarmentSide>> kRows{
 #include "garments_rows.inc"

@@ -37,7 +37,7 @@ TEST(Idx, WrittenFileReadsBack) {
 
 TEST(Idx, HeaderIsBigEndian) {
     const auto header = idx_header(std::array{60000u});
-    const std::vector<std::byte> expected{std::byte{0}, std::byte{0}, std::byte{8}, std::byte{1},
+    const std::vector<std::byte> expected{std::byte{0}, std::byte{0}, std::byte{8},    std::byte{1},
                                           std::byte{0}, std::byte{0}, std::byte{0xea}, std::byte{0x60}};
     EXPECT_EQ(header, expected);
 }
@@ -68,7 +68,8 @@ TEST(Idx, LyingHeadersAreRefused) {
 
 TEST(Idx, EveryTruncationIsRefused) {
     const auto whole = file_of({2, 3, 5}, 30);
-    for (std::size_t size = 0; size < whole.size(); ++size) refusal({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
+    for (std::size_t size = 0; size < whole.size(); ++size)
+        refusal({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
 }
 
 TEST(Idx, FlippedBytesNeverCrash) {
@@ -78,7 +79,9 @@ TEST(Idx, FlippedBytesNeverCrash) {
         auto bytes = whole;
         bytes[random() % 16] = static_cast<std::byte>(random());
         const auto result = parse_idx(bytes, "x");
-        if (result.ok()) { EXPECT_EQ(result->values.size(), 30u); }
+        if (result.ok()) {
+            EXPECT_EQ(result->values.size(), 30u);
+        }
     }
 }
 

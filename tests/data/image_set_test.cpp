@@ -109,7 +109,9 @@ TEST(Split, IsAPartitionThatDependsOnTheSeedOnly) {
         std::set<std::uint32_t> all(split.training.begin(), split.training.end());
         all.insert(split.validation.begin(), split.validation.end());
         EXPECT_EQ(all.size(), count);
-        if (count > 0) { EXPECT_EQ(*all.rbegin(), count - 1); }
+        if (count > 0) {
+            EXPECT_EQ(*all.rbegin(), count - 1);
+        }
         EXPECT_EQ(split.training, split_validation(count).training);
     }
     EXPECT_NE(split_validation(997, 0.1, 42).validation, split_validation(997, 0.1, 43).validation);

@@ -13,7 +13,8 @@ namespace {
 
 /// One gather program over a resident set on the reference backend.
 struct Gathered {
-    Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training, int members = 1)
+    Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
+             int members = 1)
         : source(std::move(set), augmentation), backend(ops::make_backend(ops::DeviceKind::ref, {}).value()) {
         tape::StoreOptions options;
         options.precision = tape::Precision::f64;
@@ -48,7 +49,8 @@ std::vector<double> normalised(const ImageSet& set, const LabeledImages& images,
     const std::size_t pixels = std::size_t{images.rows} * images.columns;
     std::vector<double> row;
     for (std::size_t p = 0; p < pixels; ++p)
-        row.push_back((images.pixels[index * pixels + p] / 255.0 - static_cast<float>(set.pixels.mean)) / static_cast<float>(set.pixels.deviation));
+        row.push_back((images.pixels[index * pixels + p] / 255.0 - static_cast<float>(set.pixels.mean)) /
+                      static_cast<float>(set.pixels.deviation));
     return row;
 }
 
@@ -62,10 +64,13 @@ TEST(ResidentImages, EvaluationReadsEachPartInItsOrder) {
         const auto values = gathered.program->read(gathered.x), labels = gathered.program->read(gathered.labels);
         const LabeledImages& images = part == Part::test ? set->test : set->train;
         for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
-            const std::size_t index = part == Part::test ? row : part == Part::train ? set->split.training[row] : set->split.validation[row];
+            const std::size_t index = part == Part::test    ? row
+                                      : part == Part::train ? set->split.training[row]
+                                                            : set->split.validation[row];
             EXPECT_EQ(labels[row], images.labels[index]);
             const auto wanted = normalised(*set, images, index);
-            for (std::size_t p = 0; p < wanted.size(); ++p) ASSERT_NEAR(values[row * wanted.size() + p], wanted[p], 1e-6) << row << " " << p;
+            for (std::size_t p = 0; p < wanted.size(); ++p)
+                ASSERT_NEAR(values[row * wanted.size() + p], wanted[p], 1e-6) << row << " " << p;
         }
     }
 }
@@ -83,7 +88,8 @@ TEST(ResidentImages, AnEpochVisitsEverySampleOnceInEachMembersOwnOrder) {
         for (std::size_t row = 0; row < 27; ++row) {
             const double* found = values.data() + (member * 27 + row) * pixels;
             for (std::size_t i = 0; i < wanted.size(); ++i)
-                if (std::equal(wanted[i].begin(), wanted[i].end(), found, [](double a, double b) { return std::abs(a - b) < 1e-6; }))
+                if (std::equal(wanted[i].begin(), wanted[i].end(), found,
+                               [](double a, double b) { return std::abs(a - b) < 1e-6; }))
                     orders[member].push_back(i);
         }
     for (const auto& order : orders) {

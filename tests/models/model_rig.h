@@ -26,7 +26,8 @@ public:
         tensor::View x, labels;
         bool taken = false;
     };
-    FedSource(std::int32_t features, std::int32_t classes, const std::vector<std::int32_t>& rows) : features_(features), classes_(classes) {
+    FedSource(std::int32_t features, std::int32_t classes, const std::vector<std::int32_t>& rows)
+        : features_(features), classes_(classes) {
         for (std::int32_t count : rows) feeds_.push_back({count, {}, {}, false});
     }
     [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }

@@ -15,10 +15,10 @@
 namespace millrace::models {
 namespace {
 
+using nlohmann::json;
 using testing::FedSource;
 using testing::Rig;
 using testing::WithKeptLogits;
-using nlohmann::json;
 
 struct Tolerances {
     double logits, loss, gradients, weights;
@@ -34,7 +34,8 @@ struct Where {
 class Golden {
 public:
     explicit Golden(const std::string& name)
-        : file_(record::SafetensorsFile::open(std::string(MILLRACE_TEST_DATA) + "/../goldens/" + name + ".safetensors").value()) {}
+        : file_(record::SafetensorsFile::open(std::string(MILLRACE_TEST_DATA) + "/../goldens/" + name + ".safetensors").value()) {
+    }
 
     [[nodiscard]] bool has(const std::string& name) const { return file_.find(name) != nullptr; }
     [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }
@@ -102,7 +103,9 @@ optim::OptimizerSettings settings_of(const Golden& golden) {
     const json given = golden.meta("optimizer");
     optim::OptimizerSettings settings;
     const std::string kind = given["kind"];
-    settings.kind = kind == "sgd" ? ops::OptimizerKind::sgd : kind == "adamw" ? ops::OptimizerKind::adamw : ops::OptimizerKind::adam;
+    settings.kind = kind == "sgd"     ? ops::OptimizerKind::sgd
+                    : kind == "adamw" ? ops::OptimizerKind::adamw
+                                      : ops::OptimizerKind::adam;
     settings.lr = {given["lr"].get<double>()};
     settings.weight_decay = {given["weight_decay"].get<double>()};
     settings.momentum = given.value("momentum", 0.9);
@@ -135,22 +138,26 @@ protected:
     void compare_weights(const std::string& prefix, const std::set<std::string>& exempt) {
         for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
             if (exempt.contains(name)) return;
-            const double distance = testing::relative_distance(rig_.store->read_parameter(id, group, 0), golden_.floats(prefix + "." + name));
+            const double distance =
+                testing::relative_distance(rig_.store->read_parameter(id, group, 0), golden_.floats(prefix + "." + name));
             EXPECT_LE(distance, where().within.weights) << prefix << "." << name;
         });
     }
     void compare_gradients(const std::set<std::string>& exempt) {
-        const bool accumulated = rig_.settings.accumulation > 1;  // then the update zeroes them; Adam's first moment holds a tenth
+        const bool accumulated =
+            rig_.settings.accumulation > 1;  // then the update zeroes them; Adam's first moment holds a tenth
         std::vector<float> all_found, all_wanted;
         for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
             if (exempt.contains(name) || rig_.store->parameters()[static_cast<std::size_t>(id)].running) return;
-            auto found = rig_.store->read_parameter(id, group, 0, accumulated ? tape::Store::Arena::first_moment : tape::Store::Arena::gradient);
+            auto found = rig_.store->read_parameter(
+                id, group, 0, accumulated ? tape::Store::Arena::first_moment : tape::Store::Arena::gradient);
             if (accumulated)
                 for (float& value : found) value *= 10;
             const std::vector<float> wanted = golden_.floats("grad." + name);
             all_found.insert(all_found.end(), found.begin(), found.end());
             all_wanted.insert(all_wanted.end(), wanted.begin(), wanted.end());
-            // In bf16 a ReLU flips here and there, which is much for a norm over four features: the gradient is judged as a whole.
+            // In bf16 a ReLU flips here and there, which is much for a norm over four features: the gradient is judged as a
+            // whole.
             if (where().precision == tape::Precision::bf16) return;
             EXPECT_LE(testing::relative_distance(found, wanted), where().within.gradients) << name;
         });
@@ -166,7 +173,8 @@ protected:
 
     /// The micro-batches of step `s`, into the feeds of the same number.
     void feed_step(const FedSource& source, std::size_t s, std::size_t micros) {
-        const auto rows = static_cast<std::size_t>(golden_.shape("x")[1]), features = static_cast<std::size_t>(golden_.shape("x")[2]);
+        const auto rows = static_cast<std::size_t>(golden_.shape("x")[1]),
+                   features = static_cast<std::size_t>(golden_.shape("x")[2]);
         for (std::size_t m = 0; m < micros; ++m)
             source.feed(*rig_.store, m, slice(golden_.floats("x"), s * micros + m, rows * features),
                         slice(golden_.integers("labels"), s * micros + m, rows));
@@ -197,11 +205,14 @@ TEST_P(Parity, TenStepsGiveTheReferencesNumbers) {
 
     // Two micro-batches have different data, so each has its own section here; repetition is tested elsewhere.
     const train::StepRows step_rows = micros == 1 ? train::StepRows{rows, 1, 0} : train::StepRows{rows, 1, rows};
-    tape::Program step("step", *rig_.store, train::build_training_step(*rig_.store, model, source, rig_.settings, step_rows), *rig_.arena);
+    tape::Program step("step", *rig_.store, train::build_training_step(*rig_.store, model, source, rig_.settings, step_rows),
+                       *rig_.arena);
     tape::Program last("last", *rig_.store,
-                       train::build_training_step(*rig_.store, model, source, rig_.settings, {feeds[tail_feed], 1, 0}), *rig_.arena);
+                       train::build_training_step(*rig_.store, model, source, rig_.settings, {feeds[tail_feed], 1, 0}),
+                       *rig_.arena);
     const std::size_t eval_build = model.kept.size();
-    tape::Program eval("eval", *rig_.store, train::build_evaluation(*rig_.store, model, source, data::Part::test, 7), *rig_.arena);
+    tape::Program eval("eval", *rig_.store, train::build_evaluation(*rig_.store, model, source, data::Part::test, 7),
+                       *rig_.arena);
     ASSERT_TRUE(rig_.arena->allocate().ok());
     for (tape::Program* program : {&step, &last, &eval}) {
         auto prepared = program->prepare();
@@ -246,13 +257,14 @@ const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, {1e-5, 1e-5,
 const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, {1e-4, 1e-4, 1e-3, 1e-3}};
 const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, {0.2, 0.05, 0.2, 0.05}};
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Parity,
-                         ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
-                                            ::testing::Values("collective_r1_adam", "collective_r2_adam", "collective_r1_batch5",
-                                                              "collective_r1_tail5", "collective_r1_adamw", "collective_r1_adam_decay",
-                                                              "collective_r1_sgd", "collective_r1_clip", "collective_r1_accumulate2",
-                                                              "collective_r2_diversity", "shallow_adam", "resnet_adam")),
-                         [](const auto& param) { return std::string(std::get<0>(param.param).name) + "_" + std::get<1>(param.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Goldens, Parity,
+    ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+                       ::testing::Values("collective_r1_adam", "collective_r2_adam", "collective_r1_batch5",
+                                         "collective_r1_tail5", "collective_r1_adamw", "collective_r1_adam_decay",
+                                         "collective_r1_sgd", "collective_r1_clip", "collective_r1_accumulate2",
+                                         "collective_r2_diversity", "shallow_adam", "resnet_adam")),
+    [](const auto& param) { return std::string(std::get<0>(param.param).name) + "_" + std::get<1>(param.param); });
 
 }  // namespace
 }  // namespace millrace::models

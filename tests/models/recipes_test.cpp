@@ -16,7 +16,8 @@ TEST(Recipes, EachNamesTheModelAndPresetOfItsFileName) {
         const std::string place = entry.path().string();
         auto text = base::read_recipe_file(place);
         ASSERT_TRUE(text.ok()) << text.error().text();
-        auto name = base::peek_recipe_text(*text, place, "model.name"), preset = base::peek_recipe_text(*text, place, "model.preset");
+        auto name = base::peek_recipe_text(*text, place, "model.name"),
+             preset = base::peek_recipe_text(*text, place, "model.preset");
         ASSERT_TRUE(name.ok() && preset.ok()) << place;
         ASSERT_TRUE(name->has_value() && preset->has_value()) << place;
         EXPECT_EQ(entry.path().stem().string(), **name + "-" + **preset);

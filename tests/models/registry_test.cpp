@@ -37,7 +37,8 @@ TEST(Registry, UnknownNamesAreRefusedWithTheNearest) {
     EXPECT_NE(preset.error().message.find("phase1"), std::string::npos);
 }
 
-base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::string& preset, const std::string& text, DataShape shape = {}) {
+base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::string& preset, const std::string& text,
+                                          DataShape shape = {}) {
     MILLRACE_LET(keys, schema(name, preset));
     base::Schema below;
     below.add("model", keys);
@@ -47,7 +48,8 @@ base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::st
 
 TEST(Registry, RecipeKeysReachTheCollective) {
     auto model = made("collective", "debug",
-                      "[model]\nrevision = \"r2\"\nn_total = 10\nexpert_ratio = 0.45\nexpert_hidden = [20, 15, 10]\nhead_dropout = 0.5\nvary_analysts = true\n",
+                      "[model]\nrevision = \"r2\"\nn_total = 10\nexpert_ratio = 0.45\nexpert_hidden = [20, 15, 10]\nhead_dropout "
+                      "= 0.5\nvary_analysts = true\n",
                       {23, 7});
     ASSERT_TRUE(model.ok()) << model.error().text();
     const CollectiveConfig& config = dynamic_cast<Collective&>(**model).config();
@@ -62,8 +64,9 @@ TEST(Registry, RecipeKeysReachTheCollective) {
 }
 
 TEST(Registry, ImpossibleCollectivesAreRefused) {
-    for (const char* text : {"[model]\nn_experts = 8\n", "[model]\nexpert_hidden = [64]\n", "[model]\nexpert_compression = 0.001\n",
-                             "[model]\nmember_dropout = 1.0\n", "[model]\ndiversity_temperature = 0.0\n", "[model]\nexpert_compression = nan\n"}) {
+    for (const char* text :
+         {"[model]\nn_experts = 8\n", "[model]\nexpert_hidden = [64]\n", "[model]\nexpert_compression = 0.001\n",
+          "[model]\nmember_dropout = 1.0\n", "[model]\ndiversity_temperature = 0.0\n", "[model]\nexpert_compression = nan\n"}) {
         auto model = made("collective", "debug", text);
         ASSERT_FALSE(model.ok()) << text;
         EXPECT_EQ(model.error().exit_status, 2);
@@ -90,7 +93,8 @@ TEST(Baselines, WidthsSolveTheQuadraticForManyTargets) {
                     continue;
                 }
                 const auto found = static_cast<double>(baseline_parameters(*widths, is_residual(kind), features, 10));
-                EXPECT_NEAR(found, static_cast<double>(target), 0.05 * static_cast<double>(target)) << name_of(kind) << " " << target;
+                EXPECT_NEAR(found, static_cast<double>(target), 0.05 * static_cast<double>(target))
+                    << name_of(kind) << " " << target;
                 if (kind == BaselineKind::balanced) {
                     EXPECT_GE(widths->back(), 20);
                 }

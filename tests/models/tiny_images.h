@@ -27,7 +27,8 @@ inline data::LabeledImages tiny_images(std::uint32_t count, std::uint32_t side, 
 }
 
 /// `train` images, of which a tenth validates, and `test` more.
-inline std::shared_ptr<const data::ImageSet> tiny_set(std::uint32_t train, std::uint32_t test, std::uint32_t side = 5, std::uint32_t classes = 3) {
+inline std::shared_ptr<const data::ImageSet> tiny_set(std::uint32_t train, std::uint32_t test, std::uint32_t side = 5,
+                                                      std::uint32_t classes = 3) {
     data::ImageSet set;
     set.name = "tiny";
     set.classes = classes;

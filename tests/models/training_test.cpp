@@ -66,7 +66,8 @@ std::vector<Outcome> trained(const Where& where, const Plan& plan) {
     auto started = rig.start(model, source, plan.seeds);
     EXPECT_TRUE(started.ok()) << started.error().text();
     if (!started.ok()) return {};
-    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, plan.rows), *rig.arena);
+    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, plan.rows),
+                       *rig.arena);
     EXPECT_TRUE(rig.arena->allocate().ok());
     auto prepared = step.prepare();
     EXPECT_TRUE(prepared.ok()) << prepared.error().text();
@@ -172,7 +173,8 @@ double objective(Rig& rig, tape::Program& program) {
     return state.loss / state.rows + state.penalty;
 }
 
-/// Moves biases, gains and shifts off 0 and 1, where mistakes hide; a member whose hidden layer is silent then still says something.
+/// Moves biases, gains and shifts off 0 and 1, where mistakes hide; a member whose hidden layer is silent then still says
+/// something.
 void disturb_vectors(tape::Store& store) {
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const tape::Parameter& parameter = store.parameters()[id];
@@ -180,7 +182,8 @@ void disturb_vectors(tape::Store& store) {
         for (int group = 0; group < parameter.groups; ++group) {
             auto values = store.read_parameter(static_cast<tape::ParameterId>(id), group, 0);
             for (std::size_t i = 0; i < values.size(); ++i)
-                values[i] += 0.3f * base::random_normal(9, static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(group), 0, i);
+                values[i] +=
+                    0.3f * base::random_normal(9, static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(group), 0, i);
             store.write_parameter(static_cast<tape::ParameterId>(id), group, 0, values);
         }
     }
@@ -194,7 +197,8 @@ void check_differences(Model& model, std::int32_t samples_to_check) {
     data::ResidentImages source(testing::tiny_set(40, 10));
     auto started = rig.start(model, source, {5});
     ASSERT_TRUE(started.ok()) << started.error().text();
-    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {36, 1, 0}), *rig.arena);
+    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {36, 1, 0}),
+                       *rig.arena);
     ASSERT_TRUE(rig.arena->allocate().ok());
     ASSERT_TRUE(step.prepare().ok());
     disturb_vectors(*rig.store);
@@ -220,7 +224,8 @@ void check_differences(Model& model, std::int32_t samples_to_check) {
             const double below = objective(rig, step);
             values[i] = kept;
             step.write(view, values);
-            EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6 * scale + 1e-8) << parameters[id].names[0] << "[" << i << "]";
+            EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6 * scale + 1e-8)
+                << parameters[id].names[0] << "[" << i << "]";
             ++compared;
         }
     }

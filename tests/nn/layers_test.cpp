@@ -75,7 +75,8 @@ struct Bench {
                 const double below = objective();
                 values[i] = kept;
                 program->write(view, values);
-                EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6 * (1 + std::abs(gradient[i]))) << parameter.names[0] << "[" << i << "]";
+                EXPECT_NEAR(gradient[i], (above - below) / (2 * h), 1e-6 * (1 + std::abs(gradient[i])))
+                    << parameter.names[0] << "[" << i << "]";
             }
         }
     }
@@ -96,9 +97,11 @@ DenseOptions plain(std::int32_t in, std::int32_t out, ops::Activation activation
 }
 
 TEST(Layers, NormActivationsAndResidualHaveRightGradients) {
-    for (ops::Activation activation : {ops::Activation::relu, ops::Activation::gelu, ops::Activation::tanh, ops::Activation::sigmoid}) {
+    for (ops::Activation activation :
+         {ops::Activation::relu, ops::Activation::gelu, ops::Activation::tanh, ops::Activation::sigmoid}) {
         Bench bench;
-        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 7, 5), wanted = bench.store->add_data("t", tensor::DType::f64, 7, 3);
+        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 7, 5),
+                           wanted = bench.store->add_data("t", tensor::DType::f64, 7, 3);
         Dense first(*bench.store, {"first"}, {}, plain(5, 4, activation));
         LayerNorm norm(*bench.store, "norm", 4);
         Dense second(*bench.store, {"second"}, {}, plain(4, 4));
@@ -118,10 +121,12 @@ TEST(Layers, NormActivationsAndResidualHaveRightGradients) {
 
 TEST(Layers, EmbeddingCollectsRepeatedRows) {
     Bench bench;
-    const tensor::View index = bench.store->add_data("index", tensor::DType::i32, 6, 1), labels = bench.store->add_data("l", tensor::DType::i32, 6, 1);
+    const tensor::View index = bench.store->add_data("index", tensor::DType::i32, 6, 1),
+                       labels = bench.store->add_data("l", tensor::DType::i32, 6, 1);
     Embedding table(*bench.store, "table", 5, 3);
     Dense out(*bench.store, {"out"}, {}, plain(3, 4));
-    bench.build([&](tape::Builder& builder) { cross_entropy(builder, out.forward(builder, table.forward(builder, index)), labels); });
+    bench.build(
+        [&](tape::Builder& builder) { cross_entropy(builder, out.forward(builder, table.forward(builder, index)), labels); });
     bench.program->write(index, {4, 0, 4, 4, 1, 0});
     bench.program->write(labels, {0, 1, 2, 3, 3, 1});
     bench.check_parameters();
@@ -131,9 +136,12 @@ TEST(Layers, EmbeddingCollectsRepeatedRows) {
 
 TEST(Layers, ParameterUsedTwiceAddsItsGradients) {
     Bench bench;
-    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 3), wanted = bench.store->add_data("t", tensor::DType::f64, 5, 3);
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 3),
+                       wanted = bench.store->add_data("t", tensor::DType::f64, 5, 3);
     Dense layer(*bench.store, {"layer"}, {}, plain(3, 3, ops::Activation::tanh));
-    bench.build([&](tape::Builder& builder) { mse(builder, layer.forward(builder, layer.forward(builder, {x, false})), wanted); });
+    bench.build([&](tape::Builder& builder) {
+        mse(builder, layer.forward(builder, layer.forward(builder, {x, false})), wanted);
+    });
     bench.fill(x, 1);
     bench.fill(wanted, 2);
     bench.check_parameters();
@@ -142,7 +150,8 @@ TEST(Layers, ParameterUsedTwiceAddsItsGradients) {
 TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
     // [data | code]: the code comes from a layer below, the data needs no gradient.
     Bench bench;
-    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 6, 4), wanted = bench.store->add_data("t", tensor::DType::f64, 6, 4);
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 6, 4),
+                       wanted = bench.store->add_data("t", tensor::DType::f64, 6, 4);
     Dense code(*bench.store, {"code"}, {}, plain(4, 3));
     DenseOptions wide = plain(7, 2, ops::Activation::tanh);
     wide.shared_input = true;
@@ -195,7 +204,8 @@ TEST(Dense, SharedInputIsOneProductAndEqualsSeparateLayers) {
                 for (std::size_t out = 0; out < 3; ++out) {
                     double sum = 0;
                     for (std::size_t in = 0; in < 4; ++in) sum += inputs[row * 4 + in] * double{weight[out * 4 + in]};
-                    const std::size_t at = (static_cast<std::size_t>(member) * 5 + row) * 6 + static_cast<std::size_t>(group) * 3 + out;
+                    const std::size_t at =
+                        (static_cast<std::size_t>(member) * 5 + row) * 6 + static_cast<std::size_t>(group) * 3 + out;
                     EXPECT_NEAR(outputs[at], std::max(sum, 0.0), 1e-12);
                 }
         }
@@ -205,7 +215,8 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
     std::vector<std::uint32_t> numbers[2];
     for (bool training : {false, true}) {
         Bench bench;
-        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4), labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
+        const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4),
+                           labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
         auto options = plain(4, 3, ops::Activation::relu);
         options.dropout = 0.5f;
         options.batch_norm = true;
@@ -213,7 +224,8 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
         Dense second(*bench.store, {"b"}, {}, plain(3, 2));
         bench.build(
             [&](tape::Builder& builder) {
-                cross_entropy(builder, pointwise(builder, second.forward(builder, first.forward(builder, {x, false})), {}, "p"), labels);
+                cross_entropy(builder, pointwise(builder, second.forward(builder, first.forward(builder, {x, false})), {}, "p"),
+                              labels);
             },
             training);
         for (const ops::Record& record : bench.records) {
@@ -234,7 +246,8 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
 
 TEST(Dense, InputGradientComesRightBeforeTheLayerBelow) {
     Bench bench;
-    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4), labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
+    const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 4),
+                       labels = bench.store->add_data("l", tensor::DType::i32, 5, 1);
     auto options = plain(4, 4, ops::Activation::relu);
     options.batch_norm = true;
     Dense first(*bench.store, {"a"}, {"an"}, options), second(*bench.store, {"b"}, {"bn"}, options);

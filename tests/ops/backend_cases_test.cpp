@@ -27,7 +27,8 @@ Made& graphics(bool deterministic) {
     return deterministic ? pinned : fast;
 }
 
-Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0, Launch launch = Launch::eager) {
+Outcome run(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation = 0,
+            Launch launch = Launch::eager) {
     auto outcome = run_case(backend, precision, op_case, variation, launch);
     if (!outcome.ok()) {
         ADD_FAILURE() << outcome.error().text();
@@ -44,7 +45,8 @@ void expect_members_separate(Backend& backend, Precision precision, const OpCase
     for (int member = 0; member < op_case.members; ++member) {
         const OpCase one = member_of(op_case, member);
         const Outcome expected = member_of(op_case, together, member), actual = run(backend, precision, one);
-        EXPECT_EQ(to_the_bit ? byte_difference(one, expected, actual) : difference(one, precision, expected, actual), "") << "member " << member;
+        EXPECT_EQ(to_the_bit ? byte_difference(one, expected, actual) : difference(one, precision, expected, actual), "")
+            << "member " << member;
     }
 }
 

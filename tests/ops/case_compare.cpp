@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -54,24 +54,38 @@ std::string slot_difference(const OpCase& op_case, int s, double tolerance, cons
 
 std::string state_difference(const MemberState& want, const MemberState& got, double tolerance) {
     const std::pair<const char*, std::pair<std::uint64_t, std::uint64_t>> counts[] = {
-        {"seed", {want.seed, got.seed}}, {"step", {want.step, got.step}}, {"micro", {want.micro, got.micro}},
-        {"epoch", {want.epoch, got.epoch}}, {"position", {want.position, got.position}},
-        {"eval_position", {want.eval_position, got.eval_position}}, {"skipped", {want.skipped, got.skipped}},
-        {"applied", {want.applied, got.applied}}, {"nonfinite", {want.nonfinite, got.nonfinite}}, {"rows", {want.rows, got.rows}},
+        {"seed", {want.seed, got.seed}},
+        {"step", {want.step, got.step}},
+        {"micro", {want.micro, got.micro}},
+        {"epoch", {want.epoch, got.epoch}},
+        {"position", {want.position, got.position}},
+        {"eval_position", {want.eval_position, got.eval_position}},
+        {"skipped", {want.skipped, got.skipped}},
+        {"applied", {want.applied, got.applied}},
+        {"nonfinite", {want.nonfinite, got.nonfinite}},
+        {"rows", {want.rows, got.rows}},
         {"correct", {want.correct, got.correct}}};
     for (const auto& [name, values] : counts)
         if (values.first != values.second) return fmt::format("{} is {}, expected {}", name, values.second, values.first);
-    const std::pair<const char*, std::pair<double, double>> numbers[] = {
-        {"base_lr", {want.base_lr, got.base_lr}}, {"weight_decay", {want.weight_decay, got.weight_decay}},
-        {"beta1", {want.beta1, got.beta1}}, {"beta2", {want.beta2, got.beta2}}, {"epsilon", {want.epsilon, got.epsilon}},
-        {"clip_norm", {want.clip_norm, got.clip_norm}}, {"lr", {want.lr, got.lr}}, {"bias1", {want.bias1, got.bias1}},
-        {"bias2", {want.bias2, got.bias2}}, {"grad_norm", {want.grad_norm, got.grad_norm}},
-        {"clip_scale", {want.clip_scale, got.clip_scale}}, {"loss", {want.loss, got.loss}}, {"penalty", {want.penalty, got.penalty}}};
+    const std::pair<const char*, std::pair<double, double>> numbers[] = {{"base_lr", {want.base_lr, got.base_lr}},
+                                                                         {"weight_decay", {want.weight_decay, got.weight_decay}},
+                                                                         {"beta1", {want.beta1, got.beta1}},
+                                                                         {"beta2", {want.beta2, got.beta2}},
+                                                                         {"epsilon", {want.epsilon, got.epsilon}},
+                                                                         {"clip_norm", {want.clip_norm, got.clip_norm}},
+                                                                         {"lr", {want.lr, got.lr}},
+                                                                         {"bias1", {want.bias1, got.bias1}},
+                                                                         {"bias2", {want.bias2, got.bias2}},
+                                                                         {"grad_norm", {want.grad_norm, got.grad_norm}},
+                                                                         {"clip_scale", {want.clip_scale, got.clip_scale}},
+                                                                         {"loss", {want.loss, got.loss}},
+                                                                         {"penalty", {want.penalty, got.penalty}}};
     for (const auto& [name, values] : numbers) {
         // Of a dropped step nothing is used, and min(1, NaN) is a matter of taste.
         if (std::strcmp(name, "clip_scale") == 0 && want.nonfinite != 0) continue;
         const Tolerance limit{tolerance * 1e-2, tolerance};
-        if (!limit.accepts(values.first, values.second)) return fmt::format("{} is {}, expected {}", name, values.second, values.first);
+        if (!limit.accepts(values.first, values.second))
+            return fmt::format("{} is {}, expected {}", name, values.second, values.first);
     }
     return {};
 }
@@ -98,10 +112,13 @@ std::string byte_difference(const OpCase& op_case, const Outcome& expected, cons
     for (int s = 0; s < slot_count(op_case.op); ++s) {
         const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
         if (!slot.present || !slot.compare) continue;
-        const auto &want = expected.slots[static_cast<std::size_t>(s)].bytes, &got = actual.slots[static_cast<std::size_t>(s)].bytes;
-        if (want.size() != got.size()) return fmt::format("slot {}: {} bytes, expected {}", slot_name(op_case.op, s), got.size(), want.size());
+        const auto &want = expected.slots[static_cast<std::size_t>(s)].bytes,
+                   &got = actual.slots[static_cast<std::size_t>(s)].bytes;
+        if (want.size() != got.size())
+            return fmt::format("slot {}: {} bytes, expected {}", slot_name(op_case.op, s), got.size(), want.size());
         const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first - want.begin();
-        if (at != static_cast<std::ptrdiff_t>(want.size())) return fmt::format("slot {}: bytes differ from {} on", slot_name(op_case.op, s), at);
+        if (at != static_cast<std::ptrdiff_t>(want.size()))
+            return fmt::format("slot {}: bytes differ from {} on", slot_name(op_case.op, s), at);
     }
     return {};
 }

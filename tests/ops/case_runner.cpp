@@ -12,28 +12,64 @@ namespace millrace::ops::cases {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-// As f64, f32 and bf16 this is a NaN: outputs start as it, and it surrounds what is only read, so that reading outside a view shows in
-// the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched there.
+// As f64, f32 and bf16 this is a NaN: outputs start as it, and it surrounds what is only read, so that reading outside a view
+// shows in the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched there.
 constexpr std::byte kPoison{0xFF};
 constexpr std::byte kFence{0xA5};
 
 void put(std::byte* at, tensor::DType dtype, double value) {
     switch (dtype) {
         case tensor::DType::f64: std::memcpy(at, &value, 8); break;
-        case tensor::DType::f32: { const auto v = static_cast<float>(value); std::memcpy(at, &v, 4); break; }
-        case tensor::DType::bf16: { const auto v = tensor::to_bf16(static_cast<float>(value)); std::memcpy(at, &v, 2); break; }
-        case tensor::DType::i32: { const auto v = static_cast<std::int32_t>(value); std::memcpy(at, &v, 4); break; }
-        case tensor::DType::u8: { const auto v = static_cast<std::uint8_t>(value); std::memcpy(at, &v, 1); break; }
+        case tensor::DType::f32: {
+            const auto v = static_cast<float>(value);
+            std::memcpy(at, &v, 4);
+            break;
+        }
+        case tensor::DType::bf16: {
+            const auto v = tensor::to_bf16(static_cast<float>(value));
+            std::memcpy(at, &v, 2);
+            break;
+        }
+        case tensor::DType::i32: {
+            const auto v = static_cast<std::int32_t>(value);
+            std::memcpy(at, &v, 4);
+            break;
+        }
+        case tensor::DType::u8: {
+            const auto v = static_cast<std::uint8_t>(value);
+            std::memcpy(at, &v, 1);
+            break;
+        }
     }
 }
 
 double get(const std::byte* at, tensor::DType dtype) {
     switch (dtype) {
-        case tensor::DType::f64: { double v; std::memcpy(&v, at, 8); return v; }
-        case tensor::DType::f32: { float v; std::memcpy(&v, at, 4); return v; }
-        case tensor::DType::bf16: { std::uint16_t v; std::memcpy(&v, at, 2); return tensor::from_bf16(v); }
-        case tensor::DType::i32: { std::int32_t v; std::memcpy(&v, at, 4); return v; }
-        case tensor::DType::u8: { std::uint8_t v; std::memcpy(&v, at, 1); return v; }
+        case tensor::DType::f64: {
+            double v;
+            std::memcpy(&v, at, 8);
+            return v;
+        }
+        case tensor::DType::f32: {
+            float v;
+            std::memcpy(&v, at, 4);
+            return v;
+        }
+        case tensor::DType::bf16: {
+            std::uint16_t v;
+            std::memcpy(&v, at, 2);
+            return tensor::from_bf16(v);
+        }
+        case tensor::DType::i32: {
+            std::int32_t v;
+            std::memcpy(&v, at, 4);
+            return v;
+        }
+        case tensor::DType::u8: {
+            std::uint8_t v;
+            std::memcpy(&v, at, 1);
+            return v;
+        }
     }
     return 0;
 }
@@ -153,10 +189,16 @@ private:
         record_.slots[static_cast<std::size_t>(s)] = buffer.view;
         record_.slots[static_cast<std::size_t>(s)].buffer = owner;
         const tensor::View& view = buffer.view;
-        bound_.operands[static_cast<std::size_t>(s)] = {buffer.memory->data() + kGuard +
-                                                            static_cast<std::size_t>(view.offset) * tensor::size_of(view.dtype),
-                                                        view.dtype, view.k, view.g, view.rows, view.cols,
-                                                        view.stride_k, view.stride_g, view.stride_row};
+        bound_.operands[static_cast<std::size_t>(s)] = {
+            buffer.memory->data() + kGuard + static_cast<std::size_t>(view.offset) * tensor::size_of(view.dtype),
+            view.dtype,
+            view.k,
+            view.g,
+            view.rows,
+            view.cols,
+            view.stride_k,
+            view.stride_g,
+            view.stride_row};
     }
 
     void fill_elements(int s, Buffer& buffer, std::uint32_t variation) {
@@ -192,8 +234,8 @@ private:
                         for (std::size_t i = 0; i < width; ++i) free[buffer.place(k, g, row, 0) + i] = true;
         for (std::size_t i = 0; i < now.size(); ++i)
             if (!free[i] && now[i] != buffer.image[i])
-                return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}", slot_name(case_.op, s),
-                                   static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
+                return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}",
+                                   slot_name(case_.op, s), static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
                                    static_cast<unsigned>(buffer.image[i]), static_cast<unsigned>(now[i]));
         return {};
     }
@@ -212,7 +254,8 @@ private:
             out.states.resize(static_cast<std::size_t>(view.k));
             std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());
         } else {
-            for (std::size_t at = 0; at < out.bytes.size(); at += size) out.values.push_back(get(out.bytes.data() + at, view.dtype));
+            for (std::size_t at = 0; at < out.bytes.size(); at += size)
+                out.values.push_back(get(out.bytes.data() + at, view.dtype));
         }
         return out;
     }
@@ -229,7 +272,8 @@ private:
 
 }  // namespace
 
-base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation, Launch launch) {
+base::Result<Outcome> run_case(Backend& backend, Precision precision, const OpCase& op_case, std::uint32_t variation,
+                               Launch launch) {
     Run run(backend, precision, op_case);
     MILLRACE_TRY(run.build());
     run.set_variation(variation);

@@ -11,8 +11,8 @@
 namespace millrace::ops::cases {
 
 struct Content {
-    std::vector<double> values;     ///< [K,G,rows,cols]; empty for state slots
-    std::vector<std::byte> bytes;   ///< the same elements as they lie in memory
+    std::vector<double> values;    ///< [K,G,rows,cols]; empty for state slots
+    std::vector<std::byte> bytes;  ///< the same elements as they lie in memory
     std::vector<MemberState> states;
 };
 

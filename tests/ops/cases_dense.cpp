@@ -16,21 +16,23 @@ struct Config {
     [[nodiscard]] std::string text() const {
         static constexpr const char* kNorms[] = {"plain", "batch_train", "batch_eval"};
         static constexpr const char* kActivations[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
-        return fmt::format("{}_{}{}", kNorms[static_cast<int>(norm)], kActivations[static_cast<int>(activation)], dropout > 0 ? "_drop" : "");
+        return fmt::format("{}_{}{}", kNorms[static_cast<int>(norm)], kActivations[static_cast<int>(activation)],
+                           dropout > 0 ? "_drop" : "");
     }
     [[nodiscard]] DenseParams params() const { return {norm, activation, dropout, 1e-5f, 0.1f, 17}; }
     // relu makes zeros of its own, and which side of 0 a sum falls on is a matter of rounding.
     [[nodiscard]] bool zeros_are_dropped() const { return dropout > 0 && activation != Activation::relu; }
 };
 
-constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid};
+constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu, Activation::tanh,
+                                       Activation::sigmoid};
 constexpr Shape kSmall{2, 3, 7, 13, 5};
 constexpr Config kHidden{Norm::batch_train, Activation::relu, 0.2f};
 constexpr Config kHead{Norm::none, Activation::gelu, 0.1f};
 constexpr Config kLinear{Norm::none, Activation::none, 0};
-constexpr Shape kShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 2, 3, 5},    {1, 1, 5, 17, 31},  {3, 1, 32, 24, 16},  {1, 2, 112, 19, 8},
-                             {1, 1, 128, 33, 12}, {1, 1, 256, 8, 9},  {1, 1, 300, 7, 11}, {1, 4, 32, 40, 64}, {2, 4, 32, 64, 48},
-                             {1, 1, 3, 129, 67},  {4, 1, 17, 16, 10}};
+constexpr Shape kShapes[] = {{1, 1, 1, 1, 1},    {1, 1, 2, 3, 5},     {1, 1, 5, 17, 31},  {3, 1, 32, 24, 16},
+                             {1, 2, 112, 19, 8}, {1, 1, 128, 33, 12}, {1, 1, 256, 8, 9},  {1, 1, 300, 7, 11},
+                             {1, 4, 32, 40, 64}, {2, 4, 32, 64, 48},  {1, 1, 3, 129, 67}, {4, 1, 17, 16, 10}};
 
 /// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
 double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
@@ -61,7 +63,8 @@ OpCase forward(const Shape& s, const Config& config, const std::string& note = "
     }
     c.slot(at::y, Element::real, s.k, s.g, s.b, s.out, poison());
     c.slots[at::y].exact_zeros = config.zeros_are_dropped();
-    for (const int slot : {at::saved, at::inv_std, at::y}) c.slots[static_cast<std::size_t>(slot)].slack = normed ? slack_of(s) : 1;
+    for (const int slot : {at::saved, at::inv_std, at::y})
+        c.slots[static_cast<std::size_t>(slot)].slack = normed ? slack_of(s) : 1;
     return c;
 }
 

@@ -32,8 +32,8 @@ OpCase entropy(const Shape& s, const std::string& note, Values logits, Values la
 }
 
 void add_cross_entropy(std::vector<OpCase>& cases) {
-    for (const Shape& s : {Shape{1, 1, 10}, Shape{1, 2, 10}, Shape{3, 5, 10}, Shape{1, 32, 10}, Shape{1, 128, 10}, Shape{2, 300, 7},
-                           Shape{1, 4, 1}, Shape{1, 5, 1000}, Shape{1, 0, 10}, Shape{16, 32, 10}})
+    for (const Shape& s : {Shape{1, 1, 10}, Shape{1, 2, 10}, Shape{3, 5, 10}, Shape{1, 32, 10}, Shape{1, 128, 10},
+                           Shape{2, 300, 7}, Shape{1, 4, 1}, Shape{1, 5, 1000}, Shape{1, 0, 10}, Shape{16, 32, 10}})
         cases.push_back(entropy(s, "plain", uniform(-3, 3), integers(0, s.cols - 1)));
     const Shape small{2, 6, 10};
     cases.push_back(entropy(small, "scaled", uniform(-3, 3), integers(0, 9), 0.25));
@@ -73,7 +73,8 @@ struct Groups {
     [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_B{}_C{}", k, g, rows, cols); }
 };
 
-OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradient = true, bool adding = false, Layout layout = kDense) {
+OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradient = true, bool adding = false,
+                 Layout layout = kDense) {
     namespace at = cosine_diversity;
     OpCase c;
     c.name = fmt::format("cosine_diversity/{}/{}", note, s.text());
@@ -92,13 +93,14 @@ OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradie
 void add_loss_cases(std::vector<OpCase>& cases) {
     add_cross_entropy(cases);
 
-    for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}}) cases.push_back(square(s, "plain"));
+    for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}})
+        cases.push_back(square(s, "plain"));
     cases.push_back(square({2, 7, 13}, "scaled", 0.4));
     cases.push_back(square({2, 7, 13}, "loss_only", 1, false));
     cases.push_back(square({2, 7, 13}, "windows", 1, true, kWindow));
 
-    for (const Groups& s : {Groups{1, 2, 1, 4}, Groups{2, 3, 7, 13}, Groups{1, 5, 32, 24}, Groups{1, 2, 300, 8}, Groups{1, 4, 32, 128},
-                            Groups{1, 1, 5, 6}})
+    for (const Groups& s : {Groups{1, 2, 1, 4}, Groups{2, 3, 7, 13}, Groups{1, 5, 32, 24}, Groups{1, 2, 300, 8},
+                            Groups{1, 4, 32, 128}, Groups{1, 1, 5, 6}})
         cases.push_back(diversity(s, "positive", uniform(0.1, 1)));
     cases.push_back(diversity({2, 3, 2, 5}, "mixed_signs", uniform(-1, 1)));
     // Opposite directions: the mean cosine is -1 and its absolute value falls when o moves away.

@@ -74,7 +74,9 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm(3, 513, "nan", uniform(-1, 1).with(600, kNan), 1.0f));
     cases.push_back(norm(3, 513, "infinite", uniform(-1, 1).with(1538, -kInfinity), 1.0f));
     for (auto& c : cases)
-        if (c.op == OpId::grad_norm && (c.name.find("/nan/") != std::string::npos || c.name.find("/infinite/") != std::string::npos)) c.makes_nan = true;
+        if (c.op == OpId::grad_norm &&
+            (c.name.find("/nan/") != std::string::npos || c.name.find("/infinite/") != std::string::npos))
+            c.makes_nan = true;
 
     for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw}) {
         cases.push_back(update({.note = "plain", .kind = kind}, 2, 1000));

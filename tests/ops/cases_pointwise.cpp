@@ -14,7 +14,8 @@ struct Shape {
 constexpr Shape kSmall{2, 3, 7, 13};
 constexpr Shape kShapes[] = {{1, 1, 1, 1}, {1, 1, 0, 5}, {1, 1, 32, 256}, {3, 1, 5, 17}, {1, 4, 2, 8}, {1, 1, 300, 3}};
 
-void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation activation, float dropout, Layout in, Layout out, bool adding) {
+void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation activation, float dropout, Layout in, Layout out,
+                     bool adding) {
     static constexpr const char* kNames[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
     const std::string name = fmt::format("{}{}{}{}/{}", kNames[static_cast<int>(activation)], dropout > 0 ? "_drop" : "",
                                          in.left > 0 ? "_windows" : "", adding ? "_adding" : "", s.text());
@@ -47,7 +48,8 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
     cases.push_back(c);
 }
 
-OpCase copy_case(const std::string& note, const Shape& s, Element from, Element to, Values values, Layout in = kDense, Layout out = kDense) {
+OpCase copy_case(const std::string& note, const Shape& s, Element from, Element to, Values values, Layout in = kDense,
+                 Layout out = kDense) {
     OpCase c;
     c.name = fmt::format("copy/{}/{}", note, s.text());
     c.op = OpId::copy;
@@ -82,7 +84,8 @@ void add_moves(std::vector<OpCase>& cases) {
                               uniform(-2, 2).with(5, std::numeric_limits<double>::quiet_NaN())));
     cases.back().makes_nan = true;
     // Ties go to the even neighbour: 1 + 2^-8 to 1, 1 + 3 * 2^-8 to 1 + 2^-6.
-    cases.push_back(copy_case("f32_to_bf16_ties", {1, 1, 1, 4}, Element::f32, Element::bf16, given({1.00390625, 1.01171875, -1.00390625, 3e38})));
+    cases.push_back(copy_case("f32_to_bf16_ties", {1, 1, 1, 4}, Element::f32, Element::bf16,
+                              given({1.00390625, 1.01171875, -1.00390625, 3e38})));
     cases.push_back(copy_case("bf16_to_f32", kSmall, Element::bf16, Element::f32, uniform(-2, 2), kConcat, kWindow));
     cases.push_back(copy_case("f64_to_f32", kSmall, Element::f64, Element::f32, uniform(-2, 2)));
     cases.push_back(copy_case("i32_to_real", kSmall, Element::i32, Element::real, integers(-100, 100)));
@@ -93,7 +96,8 @@ void add_moves(std::vector<OpCase>& cases) {
 }  // namespace
 
 void add_pointwise_cases(std::vector<OpCase>& cases) {
-    for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid})
+    for (const Activation activation :
+         {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid})
         for (const float dropout : {0.0f, 0.3f}) {
             add_activations(cases, kSmall, activation, dropout, kDense, kDense, false);
             add_activations(cases, kSmall, activation, dropout, kDense, kDense, true);

@@ -82,8 +82,8 @@ OpCase embedding_gradient(const Table& t, const std::string& note, Values index,
 
 void add_row_cases(std::vector<OpCase>& cases) {
     const Shape small{2, 3, 7, 13};
-    for (const Shape& shape : {small, Shape{1, 1, 1, 1}, Shape{1, 1, 32, 256}, Shape{1, 1, 5, 384}, Shape{3, 1, 300, 3}, Shape{1, 1, 0, 6},
-                               Shape{1, 2, 2, 1031}}) {
+    for (const Shape& shape : {small, Shape{1, 1, 1, 1}, Shape{1, 1, 32, 256}, Shape{1, 1, 5, 384}, Shape{3, 1, 300, 3},
+                               Shape{1, 1, 0, 6}, Shape{1, 2, 2, 1031}}) {
         cases.push_back(norm_forward(shape, "plain", kDense, kDense));
         cases.push_back(norm_backward(shape, "plain", kDense, kDense, false));
     }

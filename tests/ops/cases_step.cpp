@@ -110,18 +110,34 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(gather({.note = "augment_shift", .k = 2, .augment = true, .shift = 0.1f}));
     cases.push_back(gather({.note = "augment_scale", .k = 2, .augment = true, .scale = 0.1f}));
     cases.push_back(gather({.note = "augment_flip", .k = 2, .rows = 9, .augment = true, .flip = 0.5f}));
-    cases.push_back(gather({.note = "augment_all", .k = 2, .rows = 16, .augment = true, .rotate = 30, .shift = 0.2f, .scale = 0.3f, .flip = 0.5f,
+    cases.push_back(gather({.note = "augment_all",
+                            .k = 2,
+                            .rows = 16,
+                            .augment = true,
+                            .rotate = 30,
+                            .shift = 0.2f,
+                            .scale = 0.3f,
+                            .flip = 0.5f,
                             .layout = {0, 16, false, false}}));
-    cases.push_back(gather({.note = "augment_all_odd_side", .k = 2, .rows = 9, .side = 13, .augment = true, .rotate = 180, .shift = 0.5f,
-                            .scale = 0.5f, .flip = 0.5f}));
+    cases.push_back(gather({.note = "augment_all_odd_side",
+                            .k = 2,
+                            .rows = 9,
+                            .side = 13,
+                            .augment = true,
+                            .rotate = 180,
+                            .shift = 0.5f,
+                            .scale = 0.5f,
+                            .flip = 0.5f}));
 }
 
 void add_step_cases(std::vector<OpCase>& cases) {
     cases.push_back(begin("constant", {}));
     cases.push_back(begin("constant_warmup", {.warmup_steps = 5}));
     cases.push_back(begin("cosine", {.schedule = ScheduleKind::cosine, .total_steps = 20}));
-    cases.push_back(begin("cosine_warmup_floor", {.schedule = ScheduleKind::cosine, .warmup_steps = 5, .total_steps = 20, .floor = 0.1}));
-    cases.push_back(begin("cosine_warmup_beyond_the_end", {.schedule = ScheduleKind::cosine, .warmup_steps = 30, .total_steps = 20}));
+    cases.push_back(
+        begin("cosine_warmup_floor", {.schedule = ScheduleKind::cosine, .warmup_steps = 5, .total_steps = 20, .floor = 0.1}));
+    cases.push_back(
+        begin("cosine_warmup_beyond_the_end", {.schedule = ScheduleKind::cosine, .warmup_steps = 30, .total_steps = 20}));
     cases.push_back(begin("step", {.schedule = ScheduleKind::step, .interval = 5, .gamma = 0.5}));
     cases.push_back(begin("step_warmup", {.schedule = ScheduleKind::step, .warmup_steps = 7, .interval = 1, .gamma = 0.9}));
     cases.push_back(end("training", {.rows = 32, .samples = 100}));

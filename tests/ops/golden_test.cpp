@@ -62,7 +62,8 @@ struct Golden {
         ASSERT_EQ(got.size(), want.size()) << name << "/" << tensor;
         double scale = 1;
         for (const double v : want) scale = std::max(scale, std::fabs(v));
-        for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], kTolerance * scale) << name << "/" << tensor << " [" << i << "]";
+        for (std::size_t i = 0; i < want.size(); ++i)
+            EXPECT_NEAR(got[i], want[i], kTolerance * scale) << name << "/" << tensor << " [" << i << "]";
     }
 
     std::string name;
@@ -79,7 +80,8 @@ TEST(OperatorGoldens, Activations) {
             const PointwiseParams params{activation, 0, 0};
             const auto x = g.matrix("x"), y = g.empty(), dy = g.matrix("dy"), dx = g.empty();
             g.p.add(OpId::pointwise_forward, params, {{pointwise_forward::x, x}, {pointwise_forward::y, y}});
-            g.p.add(OpId::pointwise_backward, params, {{pointwise_backward::dy, dy}, {pointwise_backward::x, x}, {pointwise_backward::dx, dx}});
+            g.p.add(OpId::pointwise_backward, params,
+                    {{pointwise_backward::dy, dy}, {pointwise_backward::x, x}, {pointwise_backward::dx, dx}});
             g.p.run();
             g.expect(y, "y");
             g.expect(dx, "dx");
@@ -91,12 +93,21 @@ TEST(OperatorGoldens, LayerNorm) {
     namespace b = layernorm_backward;
     for (const char* size : {"7x13", "5x1", "3x64", "1x37"}) {
         Golden g(std::string("layer_norm/") + size);
-        const auto x = g.matrix("x"), gamma = g.vector("weight"), beta = g.vector("bias"), y = g.empty(), dy = g.matrix("dy"), dx = g.empty();
-        const auto mean = g.empty(g.rows, 1), inv_std = g.empty(g.rows, 1), dgamma = g.empty(1, g.cols), dbeta = g.empty(1, g.cols);
+        const auto x = g.matrix("x"), gamma = g.vector("weight"), beta = g.vector("bias"), y = g.empty(), dy = g.matrix("dy"),
+                   dx = g.empty();
+        const auto mean = g.empty(g.rows, 1), inv_std = g.empty(g.rows, 1), dgamma = g.empty(1, g.cols),
+                   dbeta = g.empty(1, g.cols);
         g.p.add(OpId::layernorm_forward, LayerNormParams{},
                 {{f::x, x}, {f::gamma, gamma}, {f::beta, beta}, {f::mean, mean}, {f::inv_std, inv_std}, {f::y, y}});
         g.p.add(OpId::layernorm_backward, LayerNormParams{},
-                {{b::dy, dy}, {b::x, x}, {b::gamma, gamma}, {b::mean, mean}, {b::inv_std, inv_std}, {b::dx, dx}, {b::dgamma, dgamma}, {b::dbeta, dbeta}});
+                {{b::dy, dy},
+                 {b::x, x},
+                 {b::gamma, gamma},
+                 {b::mean, mean},
+                 {b::inv_std, inv_std},
+                 {b::dx, dx},
+                 {b::dgamma, dgamma},
+                 {b::dbeta, dbeta}});
         g.p.run();
         g.expect(y, "y");
         g.expect(dx, "dx");
@@ -115,15 +126,30 @@ TEST(OperatorGoldens, BatchNorm) {
             std::vector<double> identity(static_cast<std::size_t>(g.cols * g.cols), 0.0);
             for (int i = 0; i < g.cols; ++i) identity[static_cast<std::size_t>(i * g.cols + i)] = 1;
             const DenseParams params{training ? Norm::batch_train : Norm::batch_eval, Activation::none, 0, 1e-5f, 0.1f, 0};
-            const auto x = g.matrix("x"), w = g.p.tensor(1, 1, g.cols, g.cols, identity), gamma = g.vector("weight"), beta = g.vector("bias");
+            const auto x = g.matrix("x"), w = g.p.tensor(1, 1, g.cols, g.cols, identity), gamma = g.vector("weight"),
+                       beta = g.vector("bias");
             const auto mean = g.vector("running_mean"), var = g.vector("running_var"), y = g.empty(), saved = g.empty();
-            const auto inv_std = g.empty(1, g.cols), dy = g.matrix("dy"), dz = g.empty(), dgamma = g.empty(1, g.cols), dbeta = g.empty(1, g.cols);
+            const auto inv_std = g.empty(1, g.cols), dy = g.matrix("dy"), dz = g.empty(), dgamma = g.empty(1, g.cols),
+                       dbeta = g.empty(1, g.cols);
             g.p.add(OpId::dense_forward, params,
-                    {{f::x, x}, {f::w, w}, {f::gamma, gamma}, {f::beta, beta}, {f::running_mean, mean}, {f::running_var, var}, {f::saved, saved},
-                     {f::inv_std, inv_std}, {f::y, y}});
+                    {{f::x, x},
+                     {f::w, w},
+                     {f::gamma, gamma},
+                     {f::beta, beta},
+                     {f::running_mean, mean},
+                     {f::running_var, var},
+                     {f::saved, saved},
+                     {f::inv_std, inv_std},
+                     {f::y, y}});
             if (training)
                 g.p.add(OpId::dense_backward, params,
-                        {{b::dy, dy}, {b::saved, saved}, {b::gamma, gamma}, {b::beta, beta}, {b::inv_std, inv_std}, {b::dz, dz}, {b::dgamma, dgamma},
+                        {{b::dy, dy},
+                         {b::saved, saved},
+                         {b::gamma, gamma},
+                         {b::beta, beta},
+                         {b::inv_std, inv_std},
+                         {b::dz, dz},
+                         {b::dgamma, dgamma},
                          {b::dbeta, dbeta}});
             g.p.run();
             g.expect(y, "y");
@@ -160,8 +186,10 @@ TEST(OperatorGoldens, Linear) {
 TEST(OperatorGoldens, Embedding) {
     const std::string name = "embedding/17of11x5/";
     RefProgram p;
-    const auto table = p.tensor(1, 1, 11, 5, reals(name + "weight")), dtable = p.tensor(1, 1, 11, 5), state = p.states(std::vector<MemberState>(1));
-    const auto index = p.indices(1, 17, integers(name + "indices")), y = p.tensor(1, 1, 17, 5), dy = p.tensor(1, 1, 17, 5, reals(name + "dy"));
+    const auto table = p.tensor(1, 1, 11, 5, reals(name + "weight")), dtable = p.tensor(1, 1, 11, 5),
+               state = p.states(std::vector<MemberState>(1));
+    const auto index = p.indices(1, 17, integers(name + "indices")), y = p.tensor(1, 1, 17, 5),
+               dy = p.tensor(1, 1, 17, 5, reals(name + "dy"));
     namespace f = embedding_forward;
     namespace b = embedding_backward;
     p.add(OpId::embedding_forward, EmbeddingParams{}, {{f::table, table}, {f::index, index}, {f::state, state}, {f::y, y}});
@@ -179,7 +207,8 @@ TEST(OperatorGoldens, CrossEntropy) {
         Golden g(std::string("cross_entropy/") + size);
         const auto logits = g.matrix("x"), labels = g.p.indices(1, g.rows, integers(g.name + "/labels")), dlogits = g.empty();
         const auto state = g.p.states(std::vector<MemberState>(1));
-        g.p.add(OpId::cross_entropy, LossParams{1}, {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
+        g.p.add(OpId::cross_entropy, LossParams{1},
+                {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         g.p.run();
         g.expect(std::vector<double>{g.p.state(state).loss / g.rows}, "y");
         g.expect(dlogits, "dx");
@@ -190,7 +219,8 @@ TEST(OperatorGoldens, MeanSquaredError) {
     namespace at = mse;
     for (const char* size : {"7x3", "1x1", "13x11"}) {
         Golden g(std::string("mse/") + size);
-        const auto x = g.matrix("x"), target = g.matrix("target"), dx = g.empty(), state = g.p.states(std::vector<MemberState>(1));
+        const auto x = g.matrix("x"), target = g.matrix("target"), dx = g.empty(),
+                   state = g.p.states(std::vector<MemberState>(1));
         g.p.add(OpId::mse, LossParams{1}, {{at::prediction, x}, {at::target, target}, {at::state, state}, {at::dprediction, dx}});
         g.p.run();
         g.expect(std::vector<double>{g.p.state(state).loss / g.rows}, "y");

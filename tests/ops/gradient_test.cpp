@@ -43,11 +43,28 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
     const auto dgamma = p.tensor(K, G, 1, Out), dbeta = p.tensor(K, G, 1, Out), dbias = p.tensor(K, G, 1, Out);
     const auto dx = p.tensor(K, G, B, In), dw = p.tensor(K, G, Out, In);
     p.add(OpId::dense_forward, params,
-          {{f::x, x}, {f::w, w}, {f::bias, bias}, {f::gamma, gamma}, {f::beta, beta}, {f::running_mean, running_mean},
-           {f::running_var, running_var}, {f::saved, saved}, {f::inv_std, inv_std}, {f::state, state}, {f::y, y}});
+          {{f::x, x},
+           {f::w, w},
+           {f::bias, bias},
+           {f::gamma, gamma},
+           {f::beta, beta},
+           {f::running_mean, running_mean},
+           {f::running_var, running_var},
+           {f::saved, saved},
+           {f::inv_std, inv_std},
+           {f::state, state},
+           {f::y, y}});
     p.add(OpId::dense_backward, params,
-          {{b::dy, dy}, {b::saved, saved}, {b::gamma, gamma}, {b::beta, beta}, {b::inv_std, inv_std}, {b::state, state}, {b::dz, dz},
-           {b::dgamma, dgamma}, {b::dbeta, dbeta}, {b::dbias, dbias}});
+          {{b::dy, dy},
+           {b::saved, saved},
+           {b::gamma, gamma},
+           {b::beta, beta},
+           {b::inv_std, inv_std},
+           {b::state, state},
+           {b::dz, dz},
+           {b::dgamma, dgamma},
+           {b::dbeta, dbeta},
+           {b::dbias, dbias}});
     p.add(OpId::linear_dgrad, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, dx}});
     p.add(OpId::linear_wgrad, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, x}, {linear_wgrad::dw, dw}});
     const auto objective = functional(p, y, dy);
@@ -69,7 +86,8 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
 std::vector<Dense> dense_variants() {
     std::vector<Dense> list;
     for (const Norm norm : {Norm::none, Norm::batch_train})
-        for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid})
+        for (const Activation activation :
+             {Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid})
             for (const float dropout : {0.0f, 0.3f}) list.push_back({norm, activation, dropout});
     return list;
 }
@@ -83,26 +101,39 @@ TEST_P(PointwiseGradient, EqualsCentralDifferences) {
         RefProgram p;
         const auto x = p.random(2, 2, 5, 3, -2, 2), y = p.tensor(2, 2, 5, 3), state = p.states(sample_states(2));
         const auto dy = p.random(2, 2, 5, 3, -1, 1), dx = p.tensor(2, 2, 5, 3);
-        p.add(OpId::pointwise_forward, params, {{pointwise_forward::x, x}, {pointwise_forward::state, state}, {pointwise_forward::y, y}});
+        p.add(OpId::pointwise_forward, params,
+              {{pointwise_forward::x, x}, {pointwise_forward::state, state}, {pointwise_forward::y, y}});
         p.add(OpId::pointwise_backward, params,
-              {{pointwise_backward::dy, dy}, {pointwise_backward::x, x}, {pointwise_backward::state, state}, {pointwise_backward::dx, dx}});
+              {{pointwise_backward::dy, dy},
+               {pointwise_backward::x, x},
+               {pointwise_backward::state, state},
+               {pointwise_backward::dx, dx}});
         EXPECT_LT(p.gradient_error(x, dx, functional(p, y, dy)), kTolerance) << "dropout " << dropout;
     }
 }
 INSTANTIATE_TEST_SUITE_P(All, PointwiseGradient,
-                         testing::Values(Activation::none, Activation::relu, Activation::gelu, Activation::tanh, Activation::sigmoid));
+                         testing::Values(Activation::none, Activation::relu, Activation::gelu, Activation::tanh,
+                                         Activation::sigmoid));
 
 TEST(LayerNormGradient, EqualsCentralDifferences) {
     namespace f = layernorm_forward;
     namespace b = layernorm_backward;
     RefProgram p;
     const auto x = p.random(2, 2, 3, 5, -1, 2), gamma = p.random(2, 2, 1, 5, 0.5, 1.5), beta = p.random(2, 2, 1, 5, -1, 1);
-    const auto mean = p.tensor(2, 2, 3, 1), inv_std = p.tensor(2, 2, 3, 1), y = p.tensor(2, 2, 3, 5), dy = p.random(2, 2, 3, 5, -1, 1);
+    const auto mean = p.tensor(2, 2, 3, 1), inv_std = p.tensor(2, 2, 3, 1), y = p.tensor(2, 2, 3, 5),
+               dy = p.random(2, 2, 3, 5, -1, 1);
     const auto dx = p.tensor(2, 2, 3, 5), dgamma = p.tensor(2, 2, 1, 5), dbeta = p.tensor(2, 2, 1, 5);
     p.add(OpId::layernorm_forward, LayerNormParams{},
           {{f::x, x}, {f::gamma, gamma}, {f::beta, beta}, {f::mean, mean}, {f::inv_std, inv_std}, {f::y, y}});
     p.add(OpId::layernorm_backward, LayerNormParams{},
-          {{b::dy, dy}, {b::x, x}, {b::gamma, gamma}, {b::mean, mean}, {b::inv_std, inv_std}, {b::dx, dx}, {b::dgamma, dgamma}, {b::dbeta, dbeta}});
+          {{b::dy, dy},
+           {b::x, x},
+           {b::gamma, gamma},
+           {b::mean, mean},
+           {b::inv_std, inv_std},
+           {b::dx, dx},
+           {b::dgamma, dgamma},
+           {b::dbeta, dbeta}});
     const auto objective = functional(p, y, dy);
     EXPECT_LT(p.gradient_error(x, dx, objective), kTolerance);
     EXPECT_LT(p.gradient_error(gamma, dgamma, objective), kTolerance);
@@ -127,7 +158,8 @@ TEST(CrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
         RefProgram p;
         const auto logits = p.random(2, 1, 4, 6, -2, 2), dlogits = p.tensor(2, 1, 4, 6);
         const auto labels = p.indices(2, 4, {0, 5, 2, 2, 3, 1, 0, 4}), state = p.states(std::vector<MemberState>(2));
-        p.add(OpId::cross_entropy, LossParams{scale}, {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
+        p.add(OpId::cross_entropy, LossParams{scale},
+              {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         const auto objective = [&] { return (p.state(state, 0).loss + p.state(state, 1).loss) * scale / 4; };
         EXPECT_LT(p.gradient_error(logits, dlogits, objective), kTolerance) << "scale " << scale;
     }
@@ -137,7 +169,8 @@ TEST(MseGradient, EqualsCentralDifferencesOfTheScaledMean) {
     namespace at = mse;
     for (const double scale : {1.0, 0.4}) {
         RefProgram p;
-        const auto prediction = p.random(2, 1, 4, 3, -2, 2), target = p.random(2, 1, 4, 3, -2, 2), gradient = p.tensor(2, 1, 4, 3);
+        const auto prediction = p.random(2, 1, 4, 3, -2, 2), target = p.random(2, 1, 4, 3, -2, 2),
+                   gradient = p.tensor(2, 1, 4, 3);
         const auto state = p.states(std::vector<MemberState>(2));
         p.add(OpId::mse, LossParams{scale},
               {{at::prediction, prediction}, {at::target, target}, {at::state, state}, {at::dprediction, gradient}});
@@ -150,7 +183,8 @@ TEST(CosineDiversityGradient, EqualsCentralDifferences) {
     namespace at = cosine_diversity;
     for (const int groups : {2, 3, 5}) {
         RefProgram p;
-        const auto o = p.random(2, groups, 3, 4, -1, 1), dout = p.tensor(2, groups, 3, 4), state = p.states(std::vector<MemberState>(2));
+        const auto o = p.random(2, groups, 3, 4, -1, 1), dout = p.tensor(2, groups, 3, 4),
+                   state = p.states(std::vector<MemberState>(2));
         p.add(OpId::cosine_diversity, DiversityParams{0.7, 0.5, 0.25}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
         const auto objective = [&] { return p.state(state, 0).penalty + p.state(state, 1).penalty; };
         EXPECT_LT(p.gradient_error(o, dout, objective), kTolerance) << groups << " groups";
@@ -161,7 +195,8 @@ TEST(CosineDiversityGradient, EqualsCentralDifferences) {
 TEST(AccumulatedGradient, EqualsCentralDifferences) {
     RefProgram p;
     const auto x = p.random(1, 1, 4, 3, -1, 1), first = p.random(1, 1, 2, 3, -1, 1), second = p.random(1, 1, 2, 3, -1, 1);
-    const auto left = p.tensor(1, 1, 4, 2), right = p.tensor(1, 1, 4, 2), y = p.tensor(1, 1, 4, 2), dy = p.random(1, 1, 4, 2, -1, 1);
+    const auto left = p.tensor(1, 1, 4, 2), right = p.tensor(1, 1, 4, 2), y = p.tensor(1, 1, 4, 2),
+               dy = p.random(1, 1, 4, 2, -1, 1);
     const auto dx = p.tensor(1, 1, 4, 3), dfirst = p.tensor(1, 1, 2, 3);
     namespace f = dense_forward;
     p.add(OpId::dense_forward, DenseParams{}, {{f::x, x}, {f::w, first}, {f::y, left}});

@@ -32,7 +32,8 @@ double rounded(Element element, double value) {
 tensor::DType dtype_of(Element element, Precision precision) {
     using tensor::DType;
     switch (element) {
-        case Element::real: return precision == Precision::f64 ? DType::f64 : precision == Precision::f32 ? DType::f32 : DType::bf16;
+        case Element::real:
+            return precision == Precision::f64 ? DType::f64 : precision == Precision::f32 ? DType::f32 : DType::bf16;
         case Element::stat: return precision == Precision::f64 ? DType::f64 : DType::f32;
         case Element::i32: return DType::i32;
         case Element::u8:
@@ -78,13 +79,14 @@ double initial_value(const OpCase& op_case, int slot_index, std::int64_t element
     const Values& values = slot.values;
     const std::int64_t number = element + std::int64_t{slot.first_member} * slot.g * slot.rows * slot.cols;
     if (number == values.special_at) return values.special;
-    const std::uint32_t bits =
-        base::random_bits(hash_of(op_case.name), static_cast<std::uint32_t>(slot_index), variation, 0, static_cast<std::uint64_t>(number));
+    const std::uint32_t bits = base::random_bits(hash_of(op_case.name), static_cast<std::uint32_t>(slot_index), variation, 0,
+                                                 static_cast<std::uint64_t>(number));
     const double u = base::uniform01(bits);
     switch (values.kind) {
         case Values::Kind::poison: break;
         case Values::Kind::uniform: return rounded(slot.element, values.low + u * (values.high - values.low));
-        case Values::Kind::away: return rounded(slot.element, (bits & 1u ? 1 : -1) * (values.low + u * (values.high - values.low)));
+        case Values::Kind::away:
+            return rounded(slot.element, (bits & 1u ? 1 : -1) * (values.low + u * (values.high - values.low)));
         case Values::Kind::integers: return values.low + std::floor(u * (values.high - values.low + 1));
         case Values::Kind::given: return values.given[static_cast<std::size_t>(number) % values.given.size()];
     }

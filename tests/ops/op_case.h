@@ -16,14 +16,14 @@ enum class Precision : std::uint8_t { f64, f32, bf16 };
 enum class Element : std::uint8_t { real, stat, i32, u8, state, bf16, f32, f64 };
 tensor::DType dtype_of(Element element, Precision precision);
 
-/// What an operand holds before the run. Numbers depend on the case's name, the slot and the element alone; those of `real` operands
-/// are representable in bf16 and those of `stat` operands in f32, so that every backend starts from the same values.
+/// What an operand holds before the run. Numbers depend on the case's name, the slot and the element alone; those of `real`
+/// operands are representable in bf16 and those of `stat` operands in f32, so that every backend starts from the same values.
 struct Values {
     enum class Kind : std::uint8_t { poison, uniform, away, integers, given };
     Kind kind = Kind::poison;
     double low = 0, high = 0;
-    std::vector<double> given;         ///< used cyclically
-    std::int64_t special_at = -1;      ///< this element [K,G,rows,cols order] is `special` instead
+    std::vector<double> given;     ///< used cyclically
+    std::int64_t special_at = -1;  ///< this element [K,G,rows,cols order] is `special` instead
     double special = 0;
 
     [[nodiscard]] Values with(std::int64_t element, double value) const {
@@ -59,31 +59,34 @@ struct Slot {
     int k = 1, g = 1, rows = 1, cols = 1;
     Values values;
     Layout layout;
-    int same_memory_as = -1;     ///< the view of this other slot, for operators that work in place
-    bool compare = true;         ///< false: scratch, undefined content
-    bool exact_zeros = false;    ///< dropout: zeros must stand at the same places
-    double slack = 1;            ///< factor on the case's tolerance
-    int first_member = 0;        ///< set by member_of: member 0 of this slot was this one
+    int same_memory_as = -1;   ///< the view of this other slot, for operators that work in place
+    bool compare = true;       ///< false: scratch, undefined content
+    bool exact_zeros = false;  ///< dropout: zeros must stand at the same places
+    double slack = 1;          ///< factor on the case's tolerance
+    int first_member = 0;      ///< set by member_of: member 0 of this slot was this one
 };
 
 struct OpCase {
-    std::string name;            ///< "dense_forward/batch_train_relu_drop/K2_G3_B7_In13_Out5"
+    std::string name;  ///< "dense_forward/batch_train_relu_drop/K2_G3_B7_In13_Out5"
     OpId op = OpId::fill;
     Params params;
     std::array<Slot, kMaxSlots> slots;
     std::vector<MemberState> states;  ///< content of the `state` slot, one per member
     std::uint32_t accumulate = 0;
     int members = 1;
-    int repeats = 1;             ///< runs in a row before looking
-    bool splits = true;          ///< false: members share an output, K runs cannot be compared with one
-    bool makes_nan = false;      ///< outputs may be non-finite
+    int repeats = 1;                                     ///< runs in a row before looking
+    bool splits = true;                                  ///< false: members share an output, K runs cannot be compared with one
+    bool makes_nan = false;                              ///< outputs may be non-finite
     double f32_tolerance = 2e-5, bf16_tolerance = 2e-2;  ///< of the largest value of the slot; 0: exact
-    double outliers = 0;         ///< share of a slot's elements that may differ (rounding of an augmented coordinate)
+    double outliers = 0;  ///< share of a slot's elements that may differ (rounding of an augmented coordinate)
 
     OpCase& slot(int index, Element element, int k, int g, int rows, int cols, Values values, Layout layout = kDense);
     /// A state slot with one block per entry of `states`.
     OpCase& state(int index);
-    OpCase& accumulates(int index) { accumulate |= 1u << index; return *this; }
+    OpCase& accumulates(int index) {
+        accumulate |= 1u << index;
+        return *this;
+    }
 };
 
 /// The case with member `member` alone.

@@ -26,7 +26,8 @@ RefProgram::Id RefProgram::tensor(int k, int g, int rows, int cols, std::vector<
 RefProgram::Id RefProgram::random(int k, int g, int rows, int cols, double low, double high) {
     std::vector<double> values(static_cast<std::size_t>(k * g * rows * cols));
     for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = low + (high - low) * base::uniform01(base::random_bits(99, static_cast<std::uint32_t>(tensors_.size()), 0, 0, i));
+        values[i] =
+            low + (high - low) * base::uniform01(base::random_bits(99, static_cast<std::uint32_t>(tensors_.size()), 0, 0, i));
     return tensor(k, g, rows, cols, std::move(values));
 }
 
@@ -51,7 +52,8 @@ void RefProgram::add(OpId op, Params params, std::initializer_list<std::pair<int
     record.accumulate = accumulate;
     Bound& bound = bounds_.emplace_back();
     bound.record = &record;
-    for (const auto& [slot, id] : slots) bound.operands[static_cast<std::size_t>(slot)] = tensors_[static_cast<std::size_t>(id)].operand;
+    for (const auto& [slot, id] : slots)
+        bound.operands[static_cast<std::size_t>(slot)] = tensors_[static_cast<std::size_t>(id)].operand;
 }
 
 void RefProgram::run() {
@@ -85,7 +87,8 @@ double RefProgram::gradient_error(Id input, Id gradient, const std::function<dou
         }
         const double numeric = (sides[1] - sides[0]) / (2 * kStep);
         scale = std::max(scale, std::fabs(numeric));
-        error = std::isnan(numeric - analytic[i]) ? std::numeric_limits<double>::infinity() : std::max(error, std::fabs(numeric - analytic[i]));
+        error = std::isnan(numeric - analytic[i]) ? std::numeric_limits<double>::infinity()
+                                                  : std::max(error, std::fabs(numeric - analytic[i]));
     }
     restore(start);
     return error / scale;

@@ -30,10 +30,12 @@ public:
     void run();
 
     std::vector<double>& values(Id id) { return tensors_[static_cast<std::size_t>(id)].reals; }
-    MemberState& state(Id id, int member = 0) { return tensors_[static_cast<std::size_t>(id)].blocks[static_cast<std::size_t>(member)]; }
+    MemberState& state(Id id, int member = 0) {
+        return tensors_[static_cast<std::size_t>(id)].blocks[static_cast<std::size_t>(member)];
+    }
 
-    /// Largest distance between `gradient` and central differences of `objective` (evaluated after a run) with respect to `input`,
-    /// relative to the largest difference. Every evaluation starts from the values that the tensors have now.
+    /// Largest distance between `gradient` and central differences of `objective` (evaluated after a run) with respect to
+    /// `input`, relative to the largest difference. Every evaluation starts from the values that the tensors have now.
     double gradient_error(Id input, Id gradient, const std::function<double()>& objective);
 
 private:

@@ -13,7 +13,8 @@ namespace millrace::ops::cases {
 namespace {
 
 TEST(Backend, MissingOperatorIsNamedWithItsBackend) {
-    EXPECT_EQ(missing_operator(OpId::cosine_diversity, DeviceKind::cuda).message, "operator cosine_diversity has no cuda backend");
+    EXPECT_EQ(missing_operator(OpId::cosine_diversity, DeviceKind::cuda).message,
+              "operator cosine_diversity has no cuda backend");
 }
 
 TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
@@ -25,7 +26,8 @@ TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
     record.layer = "head";
     Bound bound;
     bound.record = &record;
-    for (const int slot : {add::a, add::out}) bound.operands[static_cast<std::size_t>(slot)] = {&data, tensor::DType::f32, 1, 1, 1, 1, 1, 1, 1};
+    for (const int slot : {add::a, add::out})
+        bound.operands[static_cast<std::size_t>(slot)] = {&data, tensor::DType::f32, 1, 1, 1, 1, 1, 1, 1};
     const auto kernels = backend->prepare({&bound, 1});
     ASSERT_FALSE(kernels.ok());
     EXPECT_EQ(kernels.error().text(), "head: operator add has a slot a of f32; the ref backend computes in f64");
@@ -49,21 +51,30 @@ TEST(DenseForward, BatchNormNormalisesOverTheRowsAndMovesTheRunningStatistics) {
     const auto saved = p.tensor(1, 1, 2, 1), inv_std = p.tensor(1, 1, 1, 1), y = p.tensor(1, 1, 2, 1);
     DenseParams params{Norm::batch_train, Activation::relu, 0, 0, 0.25f, 0};
     p.add(OpId::dense_forward, params,
-          {{at::x, x}, {at::w, w}, {at::bias, bias}, {at::gamma, gamma}, {at::beta, beta}, {at::running_mean, mean}, {at::running_var, var},
-           {at::saved, saved}, {at::inv_std, inv_std}, {at::y, y}});
+          {{at::x, x},
+           {at::w, w},
+           {at::bias, bias},
+           {at::gamma, gamma},
+           {at::beta, beta},
+           {at::running_mean, mean},
+           {at::running_var, var},
+           {at::saved, saved},
+           {at::inv_std, inv_std},
+           {at::y, y}});
     p.run();
-    EXPECT_EQ(p.values(saved), (std::vector<double>{-1, 1}));     // mean 5, biased variance 4
+    EXPECT_EQ(p.values(saved), (std::vector<double>{-1, 1}));  // mean 5, biased variance 4
     EXPECT_EQ(p.values(inv_std), (std::vector<double>{0.5}));
-    EXPECT_EQ(p.values(y), (std::vector<double>{0, 2}));          // relu(3 * xhat - 1)
-    EXPECT_EQ(p.values(mean), (std::vector<double>{8.75}));       // 0.75 * 10 + 0.25 * 5
-    EXPECT_EQ(p.values(var), (std::vector<double>{17}));          // 0.75 * 20 + 0.25 * 8, unbiased
+    EXPECT_EQ(p.values(y), (std::vector<double>{0, 2}));     // relu(3 * xhat - 1)
+    EXPECT_EQ(p.values(mean), (std::vector<double>{8.75}));  // 0.75 * 10 + 0.25 * 5
+    EXPECT_EQ(p.values(var), (std::vector<double>{17}));     // 0.75 * 20 + 0.25 * 8, unbiased
 }
 
 TEST(Dropout, KeepsTheShareItPromisesAndScalesWhatItKeeps) {
     namespace at = pointwise_forward;
     RefProgram p;
     constexpr int kCount = 20000;
-    const auto x = p.tensor(1, 1, 1, kCount, std::vector<double>(kCount, 1.0)), y = p.tensor(1, 1, 1, kCount), state = p.states(sample_states(1));
+    const auto x = p.tensor(1, 1, 1, kCount, std::vector<double>(kCount, 1.0)), y = p.tensor(1, 1, 1, kCount),
+               state = p.states(sample_states(1));
     p.add(OpId::pointwise_forward, PointwiseParams{Activation::none, 0.25f, 1}, {{at::x, x}, {at::state, state}, {at::y, y}});
     p.run();
     const auto first = p.values(y);
@@ -84,7 +95,8 @@ TEST(CrossEntropy, CountsRowsLossAndTiesInFavourOfTheLowestIndex) {
     RefProgram p;
     const auto logits = p.tensor(1, 1, 3, 2, {0, 0, 0, 0, 0, std::log(3.0)}), labels = p.indices(1, 3, {0, 1, 1});
     const auto dlogits = p.tensor(1, 1, 3, 2), state = p.states(std::vector<MemberState>(1));
-    p.add(OpId::cross_entropy, LossParams{1}, {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
+    p.add(OpId::cross_entropy, LossParams{1},
+          {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
     p.run();
     EXPECT_EQ(p.state(state).rows, 3u);
     EXPECT_EQ(p.state(state).correct, 2u);  // the tie of row 0 goes to class 0, that of row 1 as well
@@ -99,7 +111,8 @@ TEST(CrossEntropy, LabelOutsideSetsNonfiniteAndLeavesLossAndGradientZero) {
         RefProgram p;
         const auto logits = p.tensor(1, 1, 1, 2, {1, 2}), labels = p.indices(1, 1, {label});
         const auto dlogits = p.tensor(1, 1, 1, 2), state = p.states(std::vector<MemberState>(1));
-        p.add(OpId::cross_entropy, LossParams{1}, {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
+        p.add(OpId::cross_entropy, LossParams{1},
+              {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         p.run();
         EXPECT_EQ(p.state(state).nonfinite, 1u);
         EXPECT_EQ(p.state(state).loss, 0);
@@ -113,7 +126,8 @@ TEST(GradNorm, ClipsToTheLimitAndFlagsNonfinite) {
     states[0].clip_norm = states[2].clip_norm = 1;
     RefProgram p;
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    const auto grads = p.tensor(3, 1, 1, 2, {3, 4, 3, 4, 1, nan}), scratch = p.tensor(3, 1, 1, kNormBlocks), state = p.states(states);
+    const auto grads = p.tensor(3, 1, 1, 2, {3, 4, 3, 4, 1, nan}), scratch = p.tensor(3, 1, 1, kNormBlocks),
+               state = p.states(states);
     p.add(OpId::grad_norm, GradNormParams{}, {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}});
     p.run();
     EXPECT_FLOAT_EQ(p.state(state, 0).grad_norm, 5);
@@ -133,7 +147,8 @@ struct OptimizerRun {
         m = program.tensor(1, 1, 1, 1, {0});
         v = program.tensor(1, 1, 1, 1, {0});
         state = program.states({start});
-        program.add(OpId::optimizer, OptimizerParams{kind, zero_grads}, {{at::params, p}, {at::grads, g}, {at::m, m}, {at::v, v}, {at::state, state}});
+        program.add(OpId::optimizer, OptimizerParams{kind, zero_grads},
+                    {{at::params, p}, {at::grads, g}, {at::m, m}, {at::v, v}, {at::state, state}});
     }
 };
 
@@ -146,7 +161,7 @@ TEST(Optimizer, SgdTakesTheGradientFirstAndTheMomentumThen) {
     run.program.values(run.m)[0] = 99;  // what is left of an earlier run must not matter in the first step
     run.program.run();                  // g' = 0.5 + 0.25 * 2 = 1
     EXPECT_DOUBLE_EQ(run.program.values(run.p)[0], 1.5);
-    run.program.run();                  // g' = 0.875, buf = 1.375
+    run.program.run();  // g' = 0.875, buf = 1.375
     EXPECT_DOUBLE_EQ(run.program.values(run.p)[0], 1.5 - 0.5 * 1.375);
     EXPECT_EQ(run.program.state(run.state).applied, 2u);
 }

@@ -33,7 +33,8 @@ struct Content {
             moments.emplace_back(2 * size, static_cast<float>(step * 10 + k) + 0.5f);
         }
         for (std::size_t k = 0; k < members; ++k)
-            checkpoint.members.push_back({{float_tensor("w", {extent}, weights[k])}, {float_tensor("exp_avg.w", {2, extent}, moments[k])}});
+            checkpoint.members.push_back(
+                {{float_tensor("w", {extent}, weights[k])}, {float_tensor("exp_avg.w", {2, extent}, moments[k])}});
     }
 };
 
@@ -100,7 +101,8 @@ TEST(Checkpoint, OldOnesGoByNumberButNeverLastOrBest) {
     const test::TemporaryFolder folder;
     auto store = CheckpointStore::open(folder / "c", {2, 0});
     for (std::uint64_t step = 1; step <= 6; ++step) ASSERT_TRUE(store->save(Content(step).checkpoint, step == 2).ok());
-    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"best", "last", "step-00000002", "step-00000005", "step-00000006"}));
+    EXPECT_EQ(names_in(folder / "c"),
+              (std::vector<std::string>{"best", "last", "step-00000002", "step-00000005", "step-00000006"}));
     expect_step(*load_checkpoint(folder / "c/best"), 2, 1);
     expect_step(*load_checkpoint(folder / "c/last"), 6, 1);
 }
@@ -150,16 +152,19 @@ TEST(Checkpoint, DamageIsFoundAndNamed) {
     ASSERT_TRUE(write_atomically(model, bytes).ok());
     auto loaded = load_checkpoint(folder / "c/last");
     ASSERT_FALSE(loaded.ok());
-    EXPECT_NE(loaded.error().text().find("model.safetensors: does not have the checksum"), std::string::npos) << loaded.error().text();
+    EXPECT_NE(loaded.error().text().find("model.safetensors: does not have the checksum"), std::string::npos)
+        << loaded.error().text();
     bytes.pop_back();
     ASSERT_TRUE(write_atomically(model, bytes).ok());
     EXPECT_NE(load_checkpoint(folder / "c/last").error().text().find("truncated"), std::string::npos);
     fs::remove(model);
     EXPECT_FALSE(load_checkpoint(folder / "c/last").ok());
-    for (const char* text : {"", "{}", R"({"checkpoint": 1})", R"({"checkpoint": {"format": 1, "step": 1, "members": 99999, "files": []}})",
-                             R"({"checkpoint": {"format": 1, "step": 1, "members": 1, "files": []}})",
-                             R"({"checkpoint": {"format": 1, "step": 1, "members": 1, "files": [{"path": "model.safetensors", "bytes": 1, "checksum": "zz"}]}})",
-                             R"({"checkpoint": {"format": 1, "step": -1, "members": 1, "files": [{}]}})"}) {
+    for (
+        const char* text :
+        {"", "{}", R"({"checkpoint": 1})", R"({"checkpoint": {"format": 1, "step": 1, "members": 99999, "files": []}})",
+         R"({"checkpoint": {"format": 1, "step": 1, "members": 1, "files": []}})",
+         R"({"checkpoint": {"format": 1, "step": 1, "members": 1, "files": [{"path": "model.safetensors", "bytes": 1, "checksum": "zz"}]}})",
+         R"({"checkpoint": {"format": 1, "step": -1, "members": 1, "files": [{}]}})"}) {
         ASSERT_TRUE(write_atomically(folder / "c/step-00000001/state.json", text).ok());
         EXPECT_FALSE(load_checkpoint(folder / "c/last").ok()) << text;
     }
@@ -188,7 +193,10 @@ TEST(Checkpoint, FullDiskLeavesTheOldOnes) {
         ::setrlimit(RLIMIT_FSIZE, &bound);
         const auto result = store->save(Content(2).checkpoint, true);
         const std::string text = result.ok() ? "" : result.error().text();
-        ::_exit(text.find("disk is full") != std::string::npos && text.find("untouched") != std::string::npos && result.error().exit_status == 2 ? 0 : 1);
+        ::_exit(text.find("disk is full") != std::string::npos && text.find("untouched") != std::string::npos &&
+                        result.error().exit_status == 2
+                    ? 0
+                    : 1);
     }
     int status = 0;
     ::waitpid(child, &status, 0);

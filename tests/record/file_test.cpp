@@ -42,7 +42,8 @@ TEST(Checksum, DoesNotDependOnTheCuts) {
     const std::uint64_t whole = checksum_of(bytes);
     for (const std::size_t cut : {1u, 7u, 31u, 32u, 33u, 500u}) {
         Checksum64 sum;
-        for (std::size_t at = 0; at < bytes.size(); at += cut) sum.update(Bytes(bytes).subspan(at, std::min(cut, bytes.size() - at)));
+        for (std::size_t at = 0; at < bytes.size(); at += cut)
+            sum.update(Bytes(bytes).subspan(at, std::min(cut, bytes.size() - at)));
         EXPECT_EQ(sum.value(), whole) << cut;
     }
 }

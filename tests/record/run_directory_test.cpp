@@ -116,8 +116,9 @@ TEST(RunDirectory, SecondWriterIsRefused) {
 
 TEST(RunDirectory, BadManifestsAreErrors) {
     const test::TemporaryFolder folder;
-    for (const char* text : {"", "[]", "{", R"({"format": 1})", R"({"format": 99, "status": "running"})", R"({"format": 1, "status": "asleep"})",
-                             R"({"format": 1, "status": "running", "command": 3})", R"({"format": 1, "status": "running", "resumed": [1]})"}) {
+    for (const char* text :
+         {"", "[]", "{", R"({"format": 1})", R"({"format": 99, "status": "running"})", R"({"format": 1, "status": "asleep"})",
+          R"({"format": 1, "status": "running", "command": 3})", R"({"format": 1, "status": "running", "resumed": [1]})"}) {
         ASSERT_TRUE(write_atomically(folder / "manifest.json", text).ok());
         const auto about = read_manifest(folder.path());
         ASSERT_FALSE(about.ok()) << text;
@@ -128,7 +129,8 @@ TEST(RunDirectory, BadManifestsAreErrors) {
 TEST(Metrics, RowsReadBack) {
     const test::TemporaryFolder folder;
     auto writer = MetricsWriter::open(folder / "m");
-    ASSERT_TRUE(writer->append({{"step", std::int64_t{12}}, {"loss", 0.1}, {"note", std::string("a \"b\"\n")}, {"best", true}}).ok());
+    ASSERT_TRUE(
+        writer->append({{"step", std::int64_t{12}}, {"loss", 0.1}, {"note", std::string("a \"b\"\n")}, {"best", true}}).ok());
     ASSERT_TRUE(writer->append({{"loss", std::numeric_limits<double>::quiet_NaN()}, {"tiny", 5e-324}, {"whole", 3.0}}).ok());
     ASSERT_TRUE(writer->append(std::span<const Metric>{}).ok());
     const auto log = read_metrics(folder / "m");

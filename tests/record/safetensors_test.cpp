@@ -38,8 +38,10 @@ struct Sample {
     std::vector<std::uint8_t> flags{1, 2, 3};
 
     [[nodiscard]] std::vector<TensorView> views() const {
-        return {float_tensor("layer.weight", {2, 3}, weight), {"flags", ElementType::kU8, {3}, std::as_bytes(std::span(flags)).data(), 3},
-                float_tensor("layer.bias", {}, bias), {"steps", ElementType::kI64, {2}, std::as_bytes(std::span(steps)).data(), 16},
+        return {float_tensor("layer.weight", {2, 3}, weight),
+                {"flags", ElementType::kU8, {3}, std::as_bytes(std::span(flags)).data(), 3},
+                float_tensor("layer.bias", {}, bias),
+                {"steps", ElementType::kI64, {2}, std::as_bytes(std::span(steps)).data(), 16},
                 float_tensor("empty", {0, 5}, {})};
     }
 };
@@ -140,36 +142,40 @@ TEST(Safetensors, WriterRefusesWhatAReaderWould) {
 
 TEST(Safetensors, DishonestHeadersAreRefused) {
     const auto one = [](std::string_view fields) { return fmt::format(R"({{"t":{{{}}}}})", fields); };
-    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4)).find("'t' lies at bytes 0 to 8"), std::string::npos);
-    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8)).find("does not fit"), std::string::npos);
+    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4)).find("'t' lies at bytes 0 to 8"),
+              std::string::npos);
+    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8)).find("does not fit"),
+              std::string::npos);
     refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])"), 0));
     refusal(file_with(one(R"("dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8));
-    EXPECT_NE(refusal(file_with(one(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"), 8)).find("unknown type 'F31'"), std::string::npos);
+    EXPECT_NE(refusal(file_with(one(R"("dtype":"F31","shape":[2],"data_offsets":[0,8])"), 8)).find("unknown type 'F31'"),
+              std::string::npos);
     refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,9])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[2])"), 8));
     refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1)"), 8));
     refusal(file_with(one(R"("dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8])"), 8));
-    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 9)).find("after the last tensor"), std::string::npos);
+    EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 9)).find("after the last tensor"),
+              std::string::npos);
     EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8)).find("hole"), std::string::npos);
-    for (const char* text : {"", "{", "[]", "null", "{}{}", R"({"t":1})", R"({"t":null})", R"({"__metadata__":{"a":1}})", R"({"__metadata__":{"a":{}}})",
-                             R"({"t":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})"})
+    for (const char* text : {"", "{", "[]", "null", "{}{}", R"({"t":1})", R"({"t":null})", R"({"__metadata__":{"a":1}})",
+                             R"({"__metadata__":{"a":{}}})", R"({"t":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})"})
         refusal(file_with(text, 0));
 }
 
 TEST(Safetensors, OverlapsAndDuplicatesAreRefused) {
-    const char* overlap = R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]},"b":{"dtype":"U8","shape":[5],"data_offsets":[3,8]}})";
+    const char* overlap =
+        R"({"a":{"dtype":"U8","shape":[5],"data_offsets":[0,5]},"b":{"dtype":"U8","shape":[5],"data_offsets":[3,8]}})";
     EXPECT_NE(refusal(file_with(overlap, 8)).find("'b' overlaps"), std::string::npos);
-    const char* twice = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+    const char* twice =
+        R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
     EXPECT_NE(refusal(file_with(twice, 8)).find("'a' twice"), std::string::npos);
 }
 
-TEST(Safetensors, DeepNestingIsRefusedAtOnce) {
-    refusal(file_with("{\"a\":" + std::string(1'000'000, '['), 0));
-}
+TEST(Safetensors, DeepNestingIsRefusedAtOnce) { refusal(file_with("{\"a\":" + std::string(1'000'000, '['), 0)); }
 
 TEST(Safetensors, HeaderLengthsBeyondTheFileAreRefused) {
     for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{100'000'001}, ~std::uint64_t{0}, ~std::uint64_t{0} - 7}) {
@@ -181,7 +187,8 @@ TEST(Safetensors, HeaderLengthsBeyondTheFileAreRefused) {
 
 TEST(Safetensors, EveryTruncationIsRefused) {
     const auto whole = sample_bytes();
-    for (std::size_t size = 0; size < whole.size(); ++size) refusal({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
+    for (std::size_t size = 0; size < whole.size(); ++size)
+        refusal({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
 }
 
 TEST(Safetensors, FlippedBytesNeverCrash) {
@@ -192,7 +199,8 @@ TEST(Safetensors, FlippedBytesNeverCrash) {
         auto bytes = whole;
         for (auto flips = 1 + random() % 3; flips > 0; --flips) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
         const auto file = SafetensorsFile::parse(std::move(bytes), "x");
-        if (!file.ok()) ++refused;
+        if (!file.ok())
+            ++refused;
         else
             for (const TensorView& tensor : file->tensors()) {
                 EXPECT_GE(tensor.data, file->bytes().data());

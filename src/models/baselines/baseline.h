@@ -1,6 +1,6 @@
 #pragma once
-// A monolithic chain: hidden layers relu(norm(linear(x))) with dropout, and a Linear head; with `residual` each hidden layer adds its
-// input, projected where the widths differ, before the ReLU.
+// A monolithic chain: hidden layers relu(norm(linear(x))) with dropout, and a Linear head; with `residual` each hidden layer adds
+// its input, projected where the widths differ, before the ReLU.
 
 #include <optional>
 #include <vector>

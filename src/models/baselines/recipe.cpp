@@ -11,9 +11,12 @@ constexpr std::int64_t kDebugTarget = 559738, kPhase1Target = 2884042;
 
 base::Schema schema_of(const std::string& preset) {
     base::Schema keys;
-    keys.integer("target_parameters", preset == "debug" ? kDebugTarget : kPhase1Target, "number of parameters that the width is solved for")
+    keys.integer("target_parameters", preset == "debug" ? kDebugTarget : kPhase1Target,
+                 "number of parameters that the width is solved for")
         .between(1, 1e12);
-    keys.integers("widths", {}, "widths of the hidden layers; empty: solved for target_parameters").between(1, 1 << 20).length(0, 256);
+    keys.integers("widths", {}, "widths of the hidden layers; empty: solved for target_parameters")
+        .between(1, 1 << 20)
+        .length(0, 256);
     keys.real("dropout", 0.1, "after every hidden layer").at_least(0).below(1);
     return keys;
 }

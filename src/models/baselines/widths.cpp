@@ -23,8 +23,8 @@ std::vector<double> ratios_of(BaselineKind kind) {
     return {};
 }
 
-/// Positive root of the number of parameters minus `target`, a quadratic in the width of the first layer. Where neighbours differ in
-/// width a residual layer also has a projection; the quadratic counts it.
+/// Positive root of the number of parameters minus `target`, a quadratic in the width of the first layer. Where neighbours differ
+/// in width a residual layer also has a projection; the quadratic counts it.
 double solve(const std::vector<double>& ratios, bool residual, double target, double features, double classes) {
     const double first = residual ? 2 * features + 4 : features + 3;  // weights, bias, gain and shift; the projection
     double a = 0, b = first * ratios[0] + classes * ratios.back();
@@ -52,7 +52,8 @@ const char* name_of(BaselineKind kind) {
     return "?";
 }
 
-std::int64_t baseline_parameters(const std::vector<std::int32_t>& widths, bool residual, std::int32_t features, std::int32_t classes) {
+std::int64_t baseline_parameters(const std::vector<std::int32_t>& widths, bool residual, std::int32_t features,
+                                 std::int32_t classes) {
     std::int64_t sum = 0, in = features;
     for (std::int64_t width : widths) {
         sum += in * width + 3 * width;
@@ -62,7 +63,8 @@ std::int64_t baseline_parameters(const std::vector<std::int32_t>& widths, bool r
     return sum + in * classes + classes;
 }
 
-base::Result<std::vector<std::int32_t>> solve_widths(BaselineKind kind, std::int64_t target, std::int32_t features, std::int32_t classes) {
+base::Result<std::vector<std::int32_t>> solve_widths(BaselineKind kind, std::int64_t target, std::int32_t features,
+                                                     std::int32_t classes) {
     std::vector<double> ratios = ratios_of(kind);
     const bool residual = is_residual(kind);
     auto solved = [&] { return solve(ratios, residual, static_cast<double>(target), features, classes); };
@@ -75,9 +77,10 @@ base::Result<std::vector<std::int32_t>> solve_widths(BaselineKind kind, std::int
     for (double ratio : ratios) widths.push_back(static_cast<std::int32_t>(std::lround(width * ratio)));
     const std::int64_t found = widths.back() < 1 ? 0 : baseline_parameters(widths, residual, features, classes);
     if (std::abs(static_cast<double>(found - target)) > kTolerance * static_cast<double>(target))
-        return base::Error{fmt::format("no {} baseline for {} features and {} classes comes within 5 % of {} parameters (the nearest has {}); a larger "
-                                       "model.target_parameters would do",
-                                       name_of(kind), features, classes, target, found)};
+        return base::Error{fmt::format(
+            "no {} baseline for {} features and {} classes comes within 5 % of {} parameters (the nearest has {}); a larger "
+            "model.target_parameters would do",
+            name_of(kind), features, classes, target, found)};
     return widths;
 }
 

@@ -8,7 +8,8 @@ namespace millrace::models {
 namespace {
 
 /// Linear, BatchNorm, ReLU, dropout, Linear.
-std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& name, std::int32_t in, std::int32_t out, float dropout) {
+std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& name, std::int32_t in, std::int32_t out,
+                                       float dropout) {
     nn::DenseOptions first;
     first.in = in;
     first.out = encoder_hidden(in, out);
@@ -31,7 +32,8 @@ base::Status Collective::declare(tape::Store& store) {
     const CollectiveConfig& c = config_;
     experts_ = declare_members(store, "experts", c.experts, c.features, c.expert, c.vary_experts, c.member_dropout);
     encoder_ = declare_encoder(store, "encoder", c.opinions_width(), c.summary_width(), c.encoder_dropout);
-    analysts_ = declare_members(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts, c.member_dropout);
+    analysts_ = declare_members(store, "analysts", c.analysts, c.features + c.summary_width(), c.analyst, c.vary_analysts,
+                                c.member_dropout);
     analyst_encoder_.clear();
     if (c.revision == Revision::r2)
         analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
@@ -49,8 +51,8 @@ base::Status Collective::declare(tape::Store& store) {
     return base::ok();
 }
 
-/// Everything up to the analysts' outputs: [K,1,B,analysts*output]. `seen` [K,1,B,features+summary] holds the samples; the summary of the
-/// experts is written behind them, so that the analysts' input is never copied together.
+/// Everything up to the analysts' outputs: [K,1,B,analysts*output]. `seen` [K,1,B,features+summary] holds the samples; the
+/// summary of the experts is written behind them, so that the analysts' input is never copied together.
 tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, std::int32_t rows) const {
     const CollectiveConfig& c = config_;
     const tape::Value x{seen.view.columns(0, c.features), false};

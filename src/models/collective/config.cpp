@@ -12,9 +12,11 @@ std::int32_t floor_to_int(double value) { return static_cast<std::int32_t>(std::
 
 base::Status check_member(const char* who, const MemberShape& shape, bool varies) {
     if (shape.hidden.size() < 2)
-        return base::Error{fmt::format("model.{}_hidden has {} widths; at least two hidden layers would be right", who, shape.hidden.size())};
+        return base::Error{
+            fmt::format("model.{}_hidden has {} widths; at least two hidden layers would be right", who, shape.hidden.size())};
     for (std::int32_t width : shape.hidden)
-        if (width < (varies ? 2 : 1)) return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", who, width)};
+        if (width < (varies ? 2 : 1))
+            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", who, width)};
     if (shape.output < 1) return base::Error{fmt::format("model.{}_output is {}; at least 1 would be right", who, shape.output)};
     return base::ok();
 }
@@ -71,10 +73,12 @@ std::int32_t expert_count(std::int32_t total, double ratio, Revision revision) {
 
 base::Status validate(const CollectiveConfig& config) {
     if (config.features < 1 || config.classes < 2)
-        return base::Error{fmt::format("the data has {} features and {} classes; at least 1 and 2 would be right", config.features, config.classes)};
+        return base::Error{fmt::format("the data has {} features and {} classes; at least 1 and 2 would be right",
+                                       config.features, config.classes)};
     if (config.experts < 1 || config.analysts < 1)
-        return base::Error{fmt::format("the model has {} experts and {} analysts; at least one of each would be right (model.n_total, model.n_experts)",
-                                       config.experts, config.analysts)};
+        return base::Error{fmt::format(
+            "the model has {} experts and {} analysts; at least one of each would be right (model.n_total, model.n_experts)",
+            config.experts, config.analysts)};
     MILLRACE_TRY(check_member("expert", config.expert, config.vary_experts));
     MILLRACE_TRY(check_member("analyst", config.analyst, config.vary_analysts));
     MILLRACE_TRY(check_positive("expert_compression", config.expert_compression));
@@ -85,10 +89,11 @@ base::Status validate(const CollectiveConfig& config) {
     MILLRACE_TRY(check_rate("encoder_dropout", config.encoder_dropout));
     MILLRACE_TRY(check_rate("head_dropout", config.head_dropout));
     if (!std::isfinite(config.diversity_weight) || config.diversity_weight < 0)
-        return base::Error{fmt::format("model.diversity_weight is {}; a finite number of at least 0 would be right", config.diversity_weight)};
+        return base::Error{
+            fmt::format("model.diversity_weight is {}; a finite number of at least 0 would be right", config.diversity_weight)};
     if (config.summary_width() < 1)
-        return base::Error{fmt::format("model.expert_compression is {}, which leaves no column of the {} the experts give", config.expert_compression,
-                                       config.opinions_width())};
+        return base::Error{fmt::format("model.expert_compression is {}, which leaves no column of the {} the experts give",
+                                       config.expert_compression, config.opinions_width())};
     return base::ok();
 }
 

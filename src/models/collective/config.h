@@ -1,6 +1,6 @@
 #pragma once
-// Sizes and rates of a collective: experts read the input, an encoder condenses their outputs, analysts read input and summary, a head
-// decides on the analysts' votes (r1) or on an encoding of them (r2).
+// Sizes and rates of a collective: experts read the input, an encoder condenses their outputs, analysts read input and summary, a
+// head decides on the analysts' votes (r1) or on an encoding of them (r2).
 
 #include <cstdint>
 #include <vector>
@@ -28,10 +28,10 @@ struct CollectiveConfig {
     std::int32_t experts = 2, analysts = 6;
     MemberShape expert{{128, 64}, 32}, analyst{{64, 32}, 16};
     bool vary_experts = false, vary_analysts = false;
-    double expert_compression = 0.25;     ///< summary width over the width of all opinions
-    double collective_compression = 1;    ///< r2: factor on the width of the encoded votes
-    std::int32_t code = 0;                ///< r2: width of the encoded votes; 0: by the rule of code_width()
-    double hidden_scale = 1;              ///< head: hidden width over input width
+    double expert_compression = 0.25;   ///< summary width over the width of all opinions
+    double collective_compression = 1;  ///< r2: factor on the width of the encoded votes
+    std::int32_t code = 0;              ///< r2: width of the encoded votes; 0: by the rule of code_width()
+    double hidden_scale = 1;            ///< head: hidden width over input width
     float member_dropout = 0.2f, encoder_dropout = 0.1f, head_dropout = 0.2f;
     bool diversity_experts = false, diversity_analysts = false;
     double diversity_weight = 0.01, diversity_temperature = 1;

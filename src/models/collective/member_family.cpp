@@ -6,10 +6,11 @@
 
 namespace millrace::models {
 
-MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::int32_t first, std::int32_t stride, std::int32_t count,
-                           std::int32_t inputs, const MemberShape& shape, float dropout)
+MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::int32_t first, std::int32_t stride,
+                           std::int32_t count, std::int32_t inputs, const MemberShape& shape, float dropout)
     : first_(first), stride_(stride), count_(count), output_(shape.output) {
-    // Positions in a member count its activations and dropouts too: Linear 4 i, BatchNorm 4 i + 1, the last Linear right behind a ReLU.
+    // Positions in a member count its activations and dropouts too: Linear 4 i, BatchNorm 4 i + 1, the last Linear right behind a
+    // ReLU.
     auto names = [&](std::size_t position) {
         std::vector<std::string> all;
         for (std::int32_t i = 0; i < count; ++i) all.push_back(fmt::format("{}.{}.{}", group, first + i * stride, position));

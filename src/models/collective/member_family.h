@@ -1,5 +1,6 @@
 #pragma once
-// Members (experts or analysts) of one shape, run side by side: the first layer of all is one wide product, later layers are batched.
+// Members (experts or analysts) of one shape, run side by side: the first layer of all is one wide product, later layers are
+// batched.
 
 #include <optional>
 #include <string>
@@ -13,12 +14,13 @@ namespace millrace::models {
 class MemberFamily {
 public:
     /// Members first, first + stride, ... (`count` of them) of `group` ("experts"), each with `inputs` input columns.
-    MemberFamily(tape::Store& store, const std::string& group, std::int32_t first, std::int32_t stride, std::int32_t count, std::int32_t inputs,
-                 const MemberShape& shape, float dropout);
+    MemberFamily(tape::Store& store, const std::string& group, std::int32_t first, std::int32_t stride, std::int32_t count,
+                 std::int32_t inputs, const MemberShape& shape, float dropout);
 
     /// Reads x [K,1,B,inputs] and writes the members' outputs to their columns of `joined` [K,1,B,members*output]. Only
     /// `gradient_columns` of x get a gradient when given.
-    void forward(tape::Builder& builder, const tape::Value& x, std::optional<nn::Columns> gradient_columns, const tape::Value& joined) const;
+    void forward(tape::Builder& builder, const tape::Value& x, std::optional<nn::Columns> gradient_columns,
+                 const tape::Value& joined) const;
 
 private:
     std::int32_t first_, stride_, count_, output_;

@@ -13,13 +13,18 @@ base::Schema schema_of(const std::string& preset) {
     const bool debug = preset.starts_with("debug");
     using Widths = std::vector<std::int64_t>;
     base::Schema keys;
-    keys.choice("revision", preset.ends_with("-r2") ? "r2" : "r1", {"r1", "r2"}, "r2 encodes the analysts' votes before the head");
+    keys.choice("revision", preset.ends_with("-r2") ? "r2" : "r1", {"r1", "r2"},
+                "r2 encodes the analysts' votes before the head");
     keys.integer("n_total", 8, "experts and analysts together").between(2, 4096);
     keys.real("expert_ratio", 0.2, "share of the members that are experts").above(0).below(1);
     keys.integer("n_experts", 0, "number of experts; 0: by expert_ratio").between(0, 4095);
-    keys.integers("expert_hidden", debug ? Widths{128, 64} : Widths{512, 256}, "widths of an expert's hidden layers").between(1, kWidest).length(2, 64);
+    keys.integers("expert_hidden", debug ? Widths{128, 64} : Widths{512, 256}, "widths of an expert's hidden layers")
+        .between(1, kWidest)
+        .length(2, 64);
     keys.integer("expert_output", debug ? 32 : 128, "width of an expert's opinion").between(1, kWidest);
-    keys.integers("analyst_hidden", debug ? Widths{64, 32} : Widths{256, 128}, "widths of an analyst's hidden layers").between(1, kWidest).length(2, 64);
+    keys.integers("analyst_hidden", debug ? Widths{64, 32} : Widths{256, 128}, "widths of an analyst's hidden layers")
+        .between(1, kWidest)
+        .length(2, 64);
     keys.integer("analyst_output", debug ? 16 : 64, "width of an analyst's vote").between(1, kWidest);
     keys.boolean("vary_experts", false, "experts differ in shape, by number mod 4");
     keys.boolean("vary_analysts", false, "analysts differ in shape, by number mod 4");
@@ -39,7 +44,8 @@ base::Schema schema_of(const std::string& preset) {
 
 MemberShape shape_of(const base::Recipe& recipe, const std::string& who) {
     MemberShape shape;
-    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", who))) shape.hidden.push_back(static_cast<std::int32_t>(width));
+    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", who)))
+        shape.hidden.push_back(static_cast<std::int32_t>(width));
     shape.output = static_cast<std::int32_t>(recipe.integer(fmt::format("model.{}_output", who)));
     return shape;
 }
@@ -53,7 +59,8 @@ base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe,
     config.experts = static_cast<std::int32_t>(recipe.integer("model.n_experts"));
     if (config.experts == 0) config.experts = expert_count(total, recipe.real("model.expert_ratio"), config.revision);
     if (config.experts >= total)
-        return recipe.bad("model.n_experts", fmt::format("{} experts leave no analyst among model.n_total = {}", config.experts, total));
+        return recipe.bad("model.n_experts",
+                          fmt::format("{} experts leave no analyst among model.n_total = {}", config.experts, total));
     config.analysts = total - config.experts;
     config.expert = shape_of(recipe, "expert");
     config.analyst = shape_of(recipe, "analyst");

@@ -45,7 +45,8 @@ public:
         if (!(p_ > 0)) return 1;
         const MemberState& state = state_of(state_, member);
         const auto threshold = static_cast<std::uint32_t>(p_ * 4294967296.0);
-        const bool kept = base::random_bits(state.seed, state.step, state.micro, op_number_, static_cast<std::uint64_t>(element)) >= threshold;
+        const bool kept =
+            base::random_bits(state.seed, state.step, state.micro, op_number_, static_cast<std::uint64_t>(element)) >= threshold;
         return kept ? 1 / (1 - p_) : 0;
     }
 

@@ -27,7 +27,8 @@ struct Affine {
 Affine draw(const GatherImagesParams& params, const MemberState& state, int row) {
     const auto uniform = [&](int j) {
         const auto element = static_cast<std::uint64_t>(row) * 8 + static_cast<std::uint64_t>(j);
-        return static_cast<double>(base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number, element)));
+        return static_cast<double>(
+            base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number, element)));
     };
     const auto within = [&](int j, double range) { return (2 * uniform(j) - 1) * range; };
     Affine affine;

@@ -33,7 +33,8 @@ void layernorm_parameters(const Bound& bound, int m, int g) {
     for (int c = 0; c < x.cols; ++c) {
         double dgamma = 0, dbeta = 0;
         for (int b = 0; b < x.rows; ++b) {
-            const double xhat = (x.at<double>(m, g, b)[c] - *bound[at::mean].at<double>(m, g, b)) * *bound[at::inv_std].at<double>(m, g, b);
+            const double xhat =
+                (x.at<double>(m, g, b)[c] - *bound[at::mean].at<double>(m, g, b)) * *bound[at::inv_std].at<double>(m, g, b);
             dgamma += dy.at<double>(m, g, b)[c] * xhat;
             dbeta += dy.at<double>(m, g, b)[c];
         }

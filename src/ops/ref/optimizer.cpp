@@ -54,12 +54,14 @@ void run_optimizer(const Bound& bound) {
         for (int i = 0; i < values.cols; ++i) {
             double &p = values.at<double>(member)[i], &g = grads.at<double>(member)[i];
             if (state.nonfinite == 0) {
-                Element e{p, g, first.present() ? first.at<double>(member)[i] : 0, second.present() ? second.at<double>(member)[i] : 0};
+                Element e{p, g, first.present() ? first.at<double>(member)[i] : 0,
+                          second.present() ? second.at<double>(member)[i] : 0};
                 update(e, params.kind, state);
                 p = e.p;
                 if (first.present()) first.at<double>(member)[i] = e.m;
                 if (second.present()) second.at<double>(member)[i] = e.v;
-                if (bound[at::copy16].present()) bound[at::copy16].at<std::uint16_t>(member)[i] = tensor::to_bf16(static_cast<float>(p));
+                if (bound[at::copy16].present())
+                    bound[at::copy16].at<std::uint16_t>(member)[i] = tensor::to_bf16(static_cast<float>(p));
             }
             if (params.zero_grads) g = 0;
         }

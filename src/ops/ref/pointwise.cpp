@@ -61,7 +61,8 @@ void run_pointwise_forward(const Bound& bound) {
     const auto &x = bound[at::x], &y = bound[at::y];
     const Dropout dropout(params.dropout, params.op_number, bound[at::state]);
     for_each_element(y, [&](int m, int g, int b, int c) {
-        y.at<double>(m, g, b)[c] = activate(params.activation, x.at<double>(m, g, b)[c]) * dropout.factor(m, element_of(y, g, b, c));
+        y.at<double>(m, g, b)[c] =
+            activate(params.activation, x.at<double>(m, g, b)[c]) * dropout.factor(m, element_of(y, g, b, c));
     });
 }
 

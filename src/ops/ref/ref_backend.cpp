@@ -14,14 +14,28 @@ namespace {
 
 /// In the order of OpId; an operator without a function is refused by prepare().
 constexpr std::array<Run, kOpCount> kTable = {
-    run_step_begin, run_micro_end, run_metrics_push, run_fill, run_copy,
+    run_step_begin,
+    run_micro_end,
+    run_metrics_push,
+    run_fill,
+    run_copy,
     run_gather_images,
-    run_dense_forward, run_dense_backward, run_linear_dgrad, run_linear_wgrad,
-    run_add, run_pointwise_forward, run_pointwise_backward,
-    run_layernorm_forward, run_layernorm_backward,
-    run_embedding_forward, run_embedding_backward,
-    run_cross_entropy, run_mse, run_cosine_diversity,
-    run_grad_norm, run_optimizer,
+    run_dense_forward,
+    run_dense_backward,
+    run_linear_dgrad,
+    run_linear_wgrad,
+    run_add,
+    run_pointwise_forward,
+    run_pointwise_backward,
+    run_layernorm_forward,
+    run_layernorm_backward,
+    run_embedding_forward,
+    run_embedding_backward,
+    run_cross_entropy,
+    run_mse,
+    run_cosine_diversity,
+    run_grad_norm,
+    run_optimizer,
 };
 
 class RefKernel : public Kernel {
@@ -104,6 +118,8 @@ public:
 
 }  // namespace
 
-base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions&) { return std::unique_ptr<Backend>(std::make_unique<RefBackend>()); }
+base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions&) {
+    return std::unique_ptr<Backend>(std::make_unique<RefBackend>());
+}
 
 }  // namespace millrace::ops::ref

@@ -1,6 +1,6 @@
 #pragma once
-// The reference backend: scalar loops in double (real = stat = f64), one function per operator, written to be obviously right. It is
-// the yardstick of the other backends' tests and too slow to train with.
+// The reference backend: scalar loops in double (real = stat = f64), one function per operator, written to be obviously right. It
+// is the yardstick of the other backends' tests and too slow to train with.
 
 #include <memory>
 

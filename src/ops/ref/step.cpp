@@ -15,7 +15,8 @@ double schedule_factor(const StepBeginParams& params, std::uint32_t step) {
     switch (params.schedule) {
         case ScheduleKind::constant: return 1;
         case ScheduleKind::cosine:
-            return params.floor + (1 - params.floor) * (1 + std::cos(3.14159265358979323846 * std::min(done, length) / length)) / 2;
+            return params.floor +
+                   (1 - params.floor) * (1 + std::cos(3.14159265358979323846 * std::min(done, length) / length)) / 2;
         case ScheduleKind::step: return std::pow(params.gamma, (step - 1) / params.interval);
     }
     return 1;
