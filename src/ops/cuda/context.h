@@ -20,6 +20,7 @@ struct Context {
     std::size_t workspace_bytes = 0;
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of shared memory one block may ask for
+    int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     bool deterministic = false;
 };
 
@@ -95,9 +96,10 @@ KernelResult make_product(Context&, Product, const tensor::Operand& a, const ten
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool accumulate);
 
 // Fused forms on tensor cores (bf16).
-/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most kFusedRows rows.
-constexpr int kFusedRows = 256;
-bool fuses_dense_forward(const Bound& forward);
+/// Lets a kernel use all the shared memory a block may have.
+base::Status raise_shared_memory(const Context&, const void* kernel);
+/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows.
+bool fuses_dense_forward(const Context&, const Bound& forward);
 /// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh, begin_kernel).
 KernelResult make_fused_dense_forward(Context&, const Bound& forward, bool early);
 /// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says whether.

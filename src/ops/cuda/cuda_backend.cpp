@@ -13,6 +13,12 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
     return base::Error{fmt::format("{} failed: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code))};
 }
 
+base::Status raise_shared_memory(const Context& c, const void* kernel) {
+    const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
+    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", c.shared_limit));
+    return base::ok();
+}
+
 base::Result<DeviceTable> DeviceTable::upload(const void* host, std::size_t bytes) {
     DeviceTable table;
     if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess) return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
@@ -150,6 +156,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin;
     context_.deterministic = options.deterministic;
+    context_.fused_rows = properties.major >= 9 ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess) return cuda_error(code, "creating a stream");
     if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS) return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
     context_.workspace_bytes = 32u << 20;
@@ -190,7 +197,7 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
     };
     // The first kernel of a program may follow an update directly; later ones may look at parameters early.
     const bool early = at > 0;
-    if (op == OpId::dense_forward && fuses_dense_forward(record)) return covering(make_fused_dense_forward(context_, record, early), 1);
+    if (op == OpId::dense_forward && fuses_dense_forward(context_, record)) return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
         fuses_backward(context_, &record, &records[at + 1]))
         return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);

@@ -23,7 +23,7 @@ struct BackwardArgs {
     States state;
     int cols;                  ///< columns of one group of dz
     DenseParams p;
-    int rows;
+    int rows, row_tile, row_tiles;  ///< of the batch; of a block; blocks of a cluster
     bool early;                ///< parameters may be read before the predecessor is done
 };
 
@@ -49,9 +49,9 @@ __device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, i
 __host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
 
 /// The product of one strip; the weights are staged already.
-template <int kTiles, int kSplit, bool kVector>
-__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int column0, float (&own)[Strip<kTiles, kSplit>::kOwn]) {
-    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
+template <int kTiles, bool kVector>
+__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows, float (&own)[Strip<kTiles>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles>::kColumns;
     auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
     const int stride = staged_stride(a.summed);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
@@ -59,16 +59,16 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
         const int row = 32 * strip + 8 * r + lane / 4;
-        a_rows[r] = row < a.rows ? a.dz_above.row(k, g, row) : nullptr;
+        a_rows[r] = row < rows ? a.dz_above.row(k, g, row0 + row) : nullptr;
     }
     float acc[2][kTiles][4] = {};
     auto fetch_b = [&](int t, int at) {
         return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
     };
-    Fragments<kTiles, kSplit> b;
-    fetch_round<kTiles, kSplit>(b, split, fetch_b);
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
-    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+    Fragments<kTiles> b;
+    fetch_round<kTiles>(b, split, fetch_b);
+    multiply<kTiles, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
+    reduce_splits<kTiles>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 }
 
 /// What a thread needs of the layer besides dy, asked for before the product so that it arrives meanwhile.
@@ -80,7 +80,7 @@ struct LayerValues {
 };
 
 template <int kColumns, int kOwn>
-__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, LayerValues<kOwn>& v) {
+__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, int row0, int rows, LayerValues<kOwn>& v) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     if (a.p.norm == Norm::batch_train && valid) {
         v.gamma = a.gamma.row(k, g, 0)[column];
@@ -90,20 +90,20 @@ __device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool
     v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
-        v.xhat[i] = a.saved && valid && first + i * step < a.rows ? __bfloat162float(a.saved.row(k, g, first + i * step)[column]) : 0;
+        v.xhat[i] = a.saved && valid && first + i * step < rows ? __bfloat162float(a.saved.row(k, g, row0 + first + i * step)[column]) : 0;
 }
 
 /// own: dy in, dz out. Column sums of the parameters' gradients on the way.
 template <int kColumns, int kOwn>
-__device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int g, int column, bool valid, const LayerValues<kOwn>& v,
-                              float (&own)[kOwn]) {
+__device__ void through_layer(const BackwardArgs& a, float* scratch, float* exchange, int k, int g, int column, bool valid, int row0, int rows,
+                              const LayerValues<kOwn>& v, float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
     float sum = 0, dot = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-        const int row = first + i * step;
-        if (!valid || row >= a.rows) {
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) {
             own[i] = 0;
             continue;
         }
@@ -114,13 +114,28 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int 
         dot += own[i] * v.xhat[i];
     }
     sum = column_sum<kColumns>(sum, scratch);
+    if (batch) dot = column_sum<kColumns>(dot, scratch);
+    if (a.row_tiles > 1) {
+        const int mine = threadIdx.x % kColumns;
+        if (first == 0) {
+            exchange[mine] = sum;
+            exchange[kColumns + mine] = dot;
+        }
+        cluster_arrive();
+        cluster_wait();
+        sum = dot = 0;
+        for (int r = 0; r < a.row_tiles; ++r) {
+            sum += read_rank(exchange + mine, r);
+            dot += read_rank(exchange + kColumns + mine, r);
+        }
+        cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+    }
     if (batch) {
-        dot = column_sum<kColumns>(dot, scratch);
         const float n = static_cast<float>(a.rows), factor = v.gamma * v.inv / n;
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - v.xhat[i] * dot);
     }
-    if (first != 0 || !valid) return;
+    if (first != 0 || !valid || row0 != 0) return;
     auto put = [&](const Mat<float>& to, bool add, float value) {
         float& at = to.row(k, g, 0)[column];
         at = add ? at + value : value;
@@ -133,12 +148,14 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, int k, int 
     }
 }
 
-template <int kTiles, int kSplit, bool kVector>
+template <int kTiles, bool kVector>
 __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
-    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    constexpr int kColumns = Strip<kTiles>::kColumns, kOwn = Strip<kTiles>::kOwn;
     extern __shared__ float shared[];
+    __shared__ float exchange[2 * kColumns];
     if (!a.early) begin_kernel();
-    const int k = blockIdx.z, product_group = blockIdx.y, column0 = blockIdx.x * kColumns;
+    const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, rows = min(a.row_tile, a.rows - row0);
+    const int product_group = blockIdx.y, column0 = blockIdx.x * kColumns;
     const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool valid = column < a.product_cols;
     const int flat = product_group * a.product_cols + column;  // the groups of dx lie side by side, and so do those of dy
@@ -148,46 +165,52 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
         stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k, product_group, column0);
     if (a.early) begin_kernel();
     LayerValues<kOwn> layer;
-    if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, layer);
+    if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
     __syncthreads();
 
     float own[kOwn];
     if (a.dz_above) {
-        product<kTiles, kSplit, kVector>(a, shared, k, product_group, column0, own);
+        product<kTiles, kVector>(a, shared, k, product_group, row0, rows, own);
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
-                if (valid && first + i * step < a.rows) own[i] += __bfloat162float(a.dx.row(k, product_group, first + i * step)[column]);
+                if (valid && first + i * step < rows) own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
         }
     } else {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i)
-            own[i] = valid && first + i * step < a.rows ? __bfloat162float(a.dy.row(k, group, first + i * step)[layer_column]) : 0;
+            own[i] = valid && first + i * step < rows ? __bfloat162float(a.dy.row(k, group, row0 + first + i * step)[layer_column]) : 0;
     }
-    if (a.dz) through_layer<kColumns>(a, shared, k, group, layer_column, valid, layer, own);
+    if (a.dz) through_layer<kColumns>(a, shared, exchange, k, group, layer_column, valid, row0, rows, layer, own);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-        const int row = first + i * step;
-        if (!valid || row >= a.rows) continue;
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) continue;
         bf16* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
         *out = __float2bfloat16_rn(own[i]);
     }
+    if (a.dz && a.row_tiles > 1) cluster_wait();
 }
 
 using BackwardKernel = void (*)(BackwardArgs);
 
-template <int kTiles, bool kVector>
-BackwardKernel by_split(int split) {
-    return split == 8 ? dense_backward_kernel<kTiles, 8, kVector> : split == 4 ? dense_backward_kernel<kTiles, 4, kVector>
-                                                                               : dense_backward_kernel<kTiles, 2, kVector>;
+BackwardKernel kernel_for(int tiles, bool vector) {
+    if (!vector) return dense_backward_kernel<1, false>;
+    return tiles == 4 ? dense_backward_kernel<4, true> : tiles == 2 ? dense_backward_kernel<2, true> : dense_backward_kernel<1, true>;
 }
 
 bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 
-std::size_t shared_bytes(int rows, int tiles, int summed) {
-    const int threads = 32 * splits_for(rows) * ((rows + 31) / 32);
-    const std::size_t partial = sizeof(float) * static_cast<std::size_t>(threads) * 8 * static_cast<std::size_t>(tiles);
-    return partial + (summed > 0 ? sizeof(bf16) * 8 * static_cast<std::size_t>(tiles) * static_cast<std::size_t>(staged_stride(summed)) : 0);
+std::size_t shared_bytes(const Shape& shape, int summed) {
+    if (summed == 0) return shape.partial_bytes();
+    return shape.partial_bytes() + sizeof(bf16) * 8 * static_cast<std::size_t>(shape.tiles) * static_cast<std::size_t>(staged_stride(summed));
+}
+
+/// `layer`: column sums over all rows are wanted.
+Shape backward_shape(const Context& c, const Operand& columns, bool layer, int summed, bool wide_allowed) {
+    Shape shape = shape_for(columns.rows, layer, std::int64_t{(columns.cols + 7) / 8} * columns.g * columns.k, wide_allowed, c.multiprocessors);
+    while (shape.tiles > 1 && shared_bytes(shape, summed) > c.shared_limit) shape.tiles /= 2;
+    return shape;
 }
 
 void fill_product(BackwardArgs& a, const Bound& d) {
@@ -226,8 +249,8 @@ void fill_layer(BackwardArgs& a, const Bound& b) {
 
 bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
-    if (shape.dtype != tensor::DType::bf16 || shape.rows > kFusedRows || shape.rows == 0) return false;
-    if (d && shared_bytes(shape.rows, 1, (*d)[linear_dgrad::dz].cols) > c.shared_limit) return false;
+    if (shape.dtype != tensor::DType::bf16 || shape.rows > c.fused_rows || shape.rows == 0) return false;
+    if (d && shared_bytes(backward_shape(c, shape, b != nullptr, 0, false), (*d)[linear_dgrad::dz].cols) > c.shared_limit) return false;
     if (d && b) {
         const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
         if (dx.data != dy.data || dx.k != dy.k || dx.rows != dy.rows || dx.g * dx.cols != dy.g * dy.cols) return false;
@@ -245,21 +268,17 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, boo
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (!d) a.product_cols = shape.cols;
     if (shape.count() == 0) return make_kernel([] {});
-    const int split = splits_for(a.rows);
     const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
-    const std::int64_t narrow = std::int64_t{(shape.cols + 7) / 8} * shape.g * shape.k;
-    const bool wide = vector && !c.deterministic && tiles_for(narrow, a.rows, a.summed, c.multiprocessors) == 2 &&
-                      shared_bytes(a.rows, 2, a.summed) <= c.shared_limit;
-    const int tiles = wide ? 2 : 1;
-    const BackwardKernel kernel = wide ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
-    const std::size_t bytes = shared_bytes(a.rows, tiles, a.summed);
-    if (bytes > 48 * 1024) {
-        const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
-        if (code != cudaSuccess) return cuda_error(code, "raising the shared memory of the backward kernel");
-    }
-    const dim3 grid(static_cast<unsigned>((shape.cols + 8 * tiles - 1) / (8 * tiles)), static_cast<unsigned>(shape.g), static_cast<unsigned>(shape.k));
-    const dim3 block(static_cast<unsigned>(32 * split * ((a.rows + 31) / 32)));
-    auto made = make_kernel([=, stream = c.stream] { launch(kernel, grid, block, bytes, stream, a); });
+    const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
+    a.row_tile = tiling.row_tile;
+    a.row_tiles = tiling.row_tiles;
+    const BackwardKernel kernel = kernel_for(tiling.tiles, vector);
+    const std::size_t bytes = shared_bytes(tiling, a.summed);
+    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g), static_cast<unsigned>(shape.k * tiling.row_tiles));
+    const dim3 block(tiling.threads());
+    const auto cluster = static_cast<unsigned>(b ? tiling.row_tiles : 1);
+    auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
     made->keeps_inner = d != nullptr && b != nullptr;
     return KernelResult(std::move(made));
 }

@@ -35,35 +35,66 @@ __device__ Column load_column(const ForwardArgs& a, int k, int g, int column) {
     return c;
 }
 
-/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
+struct Moments {
+    float mean, squares;  ///< sum of squared distances from the mean
+};
+
+/// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of the ranks.
 template <int kColumns, int kOwn>
-__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, int k, int g, int column, bool valid, int rows, float2 old) {
-    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+__device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int rows) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns, mine = threadIdx.x % kColumns;
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
         if (first + i * step < rows) sum += own[i];
-    const float mean = column_sum<kColumns>(sum, scratch) / static_cast<float>(rows);
+    Moments m;
+    m.mean = column_sum<kColumns>(sum, scratch) / static_cast<float>(rows);
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
-        if (first + i * step < rows) squares += (own[i] - mean) * (own[i] - mean);
-    const float var = column_sum<kColumns>(squares, scratch) / static_cast<float>(rows);
-    const float inv = 1 / sqrtf(var + a.p.eps);
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - mean) * inv, static_cast<const bf16*>(nullptr));
-    if (first == 0 && valid) {
-        a.inv_std.row(k, g, 0)[column] = inv;
-        const float unbiased = rows > 1 ? var * static_cast<float>(rows) / static_cast<float>(rows - 1) : var;
-        a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (mean - old.x);
-        a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
+        if (first + i * step < rows) squares += (own[i] - m.mean) * (own[i] - m.mean);
+    m.squares = column_sum<kColumns>(squares, scratch);
+    if (a.row_tiles == 1) return m;
+
+    if (first == 0) {
+        exchange[mine] = m.mean;
+        exchange[kColumns + mine] = m.squares;
     }
+    cluster_arrive();
+    cluster_wait();
+    float total = 0;
+    for (int r = 0; r < a.row_tiles; ++r) total += static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * read_rank(exchange + mine, r);
+    m.mean = total / static_cast<float>(a.rows);
+    m.squares = 0;
+    for (int r = 0; r < a.row_tiles; ++r) {
+        const float apart = read_rank(exchange + mine, r) - m.mean;
+        m.squares += read_rank(exchange + kColumns + mine, r) + static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * apart * apart;
+    }
+    cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+    return m;
 }
 
-template <int kTiles, int kSplit, bool kVector>
+/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
+template <int kColumns, int kOwn>
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int k, int g, int column, int rows, float2 old,
+                           bool writes) {
+    const Moments moments = batch_moments<kColumns>(own, a, scratch, exchange, rows);
+    const auto n = static_cast<float>(a.rows);
+    const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - moments.mean) * inv, static_cast<const bf16*>(nullptr));
+    if (!writes) return;
+    a.inv_std.row(k, g, 0)[column] = inv;
+    const float unbiased = a.rows > 1 ? moments.squares / (n - 1) : var;
+    a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (moments.mean - old.x);
+    a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
+}
+
+template <int kTiles, bool kVector>
 __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
-    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    constexpr int kColumns = Strip<kTiles>::kColumns, kOwn = Strip<kTiles>::kOwn;
     extern __shared__ float shared[];
+    __shared__ float exchange[2 * kColumns];
     if (!a.early) begin_kernel();
     const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, g = blockIdx.y;
     const int rows = min(a.row_tile, a.rows - row0);
@@ -79,8 +110,8 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         b_rows[t] = b_column < a.out ? a.w.row(k, g, b_column) : nullptr;
     }
     auto fetch_b = [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); };
-    Fragments<kTiles, kSplit> b;
-    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    Fragments<kTiles> b;
+    fetch_round<kTiles>(b, split, fetch_b);
     const Column constants = load_column(a, k, g, column);
     if (a.early) begin_kernel();
 
@@ -95,14 +126,14 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
     }
     float acc[2][kTiles][4] = {};
-    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
+    multiply<kTiles, kVector>(acc, a_rows, a.in, split, b, fetch_b);
     float own[kOwn];
-    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+    reduce_splits<kTiles>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) own[i] += constants.bias;
 
     if (a.p.norm == Norm::batch_train) {
-        batch_norm<kColumns>(own, a, shared, k, g, column, valid, rows, running);
+        batch_norm<kColumns>(own, a, shared, exchange, k, g, column, rows, running, valid && first == 0 && row0 == 0);
     } else if (a.p.norm == Norm::batch_eval) {
         const float inv = 1 / sqrtf(running.y + a.p.eps);
 #pragma unroll
@@ -120,21 +151,21 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
         a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, element));
     }
+    if (a.p.norm == Norm::batch_train && a.row_tiles > 1) cluster_wait();
 }
 
 using ForwardKernel = void (*)(ForwardArgs);
 
-template <int kTiles, bool kVector>
-ForwardKernel by_split(int split) {
-    return split == 8 ? dense_forward_kernel<kTiles, 8, kVector> : split == 4 ? dense_forward_kernel<kTiles, 4, kVector>
-                                                                              : dense_forward_kernel<kTiles, 2, kVector>;
+ForwardKernel kernel_for(int tiles, bool vector) {
+    if (!vector) return dense_forward_kernel<1, false>;
+    return tiles == 4 ? dense_forward_kernel<4, true> : tiles == 2 ? dense_forward_kernel<2, true> : dense_forward_kernel<1, true>;
 }
 
 }  // namespace
 
-bool fuses_dense_forward(const Bound& b) {
+bool fuses_dense_forward(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
-    return y.dtype == tensor::DType::bf16 && (b.params<DenseParams>().norm != Norm::batch_train || y.rows <= kFusedRows);
+    return y.dtype == tensor::DType::bf16 && (b.params<DenseParams>().norm != Norm::batch_train || y.rows <= c.fused_rows);
 }
 
 KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
@@ -159,20 +190,17 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
     a.early = early;
     if (oy.count() == 0) return make_kernel([] {});
 
-    // With batch statistics a block sees all rows; otherwise rows are cut into tiles of 64, enough blocks and short reductions.
-    a.row_tile = a.p.norm == Norm::batch_train ? oy.rows : std::min(oy.rows, 64);
-    a.row_tiles = (oy.rows + a.row_tile - 1) / a.row_tile;
-    const int split = splits_for(a.row_tile);
-    const int strips = (a.row_tile + 31) / 32;
-    const bool vector = aligned16(ox) && aligned16(ow);
-    const std::int64_t narrow = std::int64_t{(oy.cols + 7) / 8} * oy.g * oy.k * a.row_tiles;
-    const int tiles = vector && !c.deterministic ? tiles_for(narrow, a.row_tile, a.in, c.multiprocessors) : 1;
-    const ForwardKernel kernel = tiles == 2 ? by_split<2, true>(split) : vector ? by_split<1, true>(split) : by_split<1, false>(split);
-    const dim3 grid(static_cast<unsigned>((oy.cols + 8 * tiles - 1) / (8 * tiles)), static_cast<unsigned>(oy.g),
-                    static_cast<unsigned>(oy.k * a.row_tiles));
-    const dim3 block(static_cast<unsigned>(32 * split * strips));
-    const std::size_t bytes = sizeof(float) * block.x * 8 * static_cast<std::size_t>(tiles);
-    return make_kernel([=, stream = c.stream] { launch(kernel, grid, block, bytes, stream, a); });
+    const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
+    const Shape shape = shape_for(oy.rows, whole, std::int64_t{(oy.cols + 7) / 8} * oy.g * oy.k, vector && !c.deterministic, c.multiprocessors);
+    a.row_tile = shape.row_tile;
+    a.row_tiles = shape.row_tiles;
+    const ForwardKernel kernel = kernel_for(shape.tiles, vector);
+    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g), static_cast<unsigned>(oy.k * shape.row_tiles));
+    const dim3 block(shape.threads());
+    const auto cluster = static_cast<unsigned>(whole ? shape.row_tiles : 1);
+    const std::size_t bytes = shape.partial_bytes();
+    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
 }
 
 }  // namespace millrace::ops::cuda

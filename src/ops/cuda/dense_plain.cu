@@ -207,7 +207,7 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
 }  // namespace
 
 KernelResult make_dense_forward(Context& c, const Bound& b) {
-    if (fuses_dense_forward(b)) return make_fused_dense_forward(c, b, false);
+    if (fuses_dense_forward(c, b)) return make_fused_dense_forward(c, b, false);
     return b[dense_forward::y].dtype == DType::bf16 ? make_plain_forward<bf16>(c, b) : make_plain_forward<float>(c, b);
 }
 

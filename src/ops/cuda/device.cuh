@@ -107,19 +107,26 @@ __device__ inline void begin_kernel() {
 }
 
 /// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for it).
+/// `cluster` blocks along z run together and see each other's shared memory.
 template <class... Params, class... Args>
-void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args... args) {
+void launch_clusters(void (*kernel)(Params...), dim3 grid, dim3 block, unsigned cluster, std::size_t shared, cudaStream_t stream, Args... args) {
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {1, 1, cluster};
+    config.attrs = attributes;
+    config.numAttrs = cluster > 1 ? 2 : 1;
     cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+}
+template <class... Params, class... Args>
+void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args... args) {
+    launch_clusters(kernel, grid, block, 1, shared, stream, args...);
 }
 
 /// Sum over the block, the same bits whatever the schedule: lanes by a butterfly, warps in order. Every thread gets the sum.

@@ -11,14 +11,21 @@ using tensor::Operand;
 constexpr int kThreads = 256;
 
 /// Block b of a member sums a fixed slice of its gradients.
-__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width) {
+__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads) {
     __shared__ float shared[32];
     begin_kernel();
     const int k = blockIdx.y;
     const float* g = grads.row(k, 0, 0);
-    const std::int64_t slice = (width + kNormBlocks - 1) / kNormBlocks, begin = blockIdx.x * slice, end = min(begin + slice, width);
+    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice, end = min(begin + slice, width);
     float sum = 0;
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += g[i] * g[i];
+    if (quads) {
+        for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+            const float4 v = *reinterpret_cast<const float4*>(g + i);
+            sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+        }
+    } else {
+        for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += g[i] * g[i];
+    }
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
 }
@@ -87,40 +94,65 @@ __device__ float update(const MemberState& s, OptimizerKind kind, float p, float
     return p - step_size * m / (sqrtf(v) / root2 + s.epsilon);
 }
 
+/// Four neighbouring elements of the arenas of one member.
+struct Quad {
+    float4 p, g, m, v;
+};
+
+struct Arenas {
+    float *params, *grads, *first, *second;
+    bf16* copy;
+
+    __device__ Arenas(const UpdateArgs& a, int k)
+        : params(a.params.row(k, 0, 0)), grads(a.grads.row(k, 0, 0)), first(a.m ? a.m.row(k, 0, 0) : nullptr),
+          second(a.v ? a.v.row(k, 0, 0) : nullptr), copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr) {}
+
+    __device__ Quad read(std::int64_t i, std::int64_t width) const {
+        Quad q{};
+        if (i >= width) return q;
+        q.p = *reinterpret_cast<const float4*>(params + i);
+        q.g = *reinterpret_cast<const float4*>(grads + i);
+        if (first) q.m = *reinterpret_cast<const float4*>(first + i);
+        if (second) q.v = *reinterpret_cast<const float4*>(second + i);
+        return q;
+    }
+    __device__ void write(std::int64_t i, const Quad& q) const {
+        *reinterpret_cast<float4*>(params + i) = q.p;
+        if (first) *reinterpret_cast<float4*>(first + i) = q.m;
+        if (second) *reinterpret_cast<float4*>(second + i) = q.v;
+        if (!copy) return;
+        __nv_bfloat162 low = __floats2bfloat162_rn(q.p.x, q.p.y), high = __floats2bfloat162_rn(q.p.z, q.p.w);
+        uint2 packed;
+        packed.x = *reinterpret_cast<std::uint32_t*>(&low);
+        packed.y = *reinterpret_cast<std::uint32_t*>(&high);
+        *reinterpret_cast<uint2*>(copy + i) = packed;
+    }
+};
+
+/// Streams through the arenas with the next quad always under way: the first one is asked for before the norm is finished.
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateArgs a) {
     __shared__ float shared[32];
     __shared__ bool last;
     begin_kernel();
     const int k = blockIdx.y;
+    const Arenas arenas(a, k);
+    const std::int64_t stride = std::int64_t{4} * gridDim.x * kThreads;
+    std::int64_t i = 4 * (blockIdx.x * std::int64_t{kThreads} + threadIdx.x);
+    Quad next = arenas.read(i, a.width);
     MemberState s = a.state[k];
     if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
-    float *params = a.params.row(k, 0, 0), *grads = a.grads.row(k, 0, 0);
-    float* first = a.m ? a.m.row(k, 0, 0) : nullptr;
-    float* second = a.v ? a.v.row(k, 0, 0) : nullptr;
-    bf16* copy = a.copy16 ? a.copy16.row(k, 0, 0) : nullptr;
     const float step_size = s.lr / s.bias1, root2 = sqrtf(s.bias2);
-    for (std::int64_t i = 4 * (blockIdx.x * std::int64_t{kThreads} + threadIdx.x); i < a.width; i += std::int64_t{4} * gridDim.x * kThreads) {
+    for (; i < a.width; i += stride) {
+        Quad q = next;
+        next = arenas.read(i + stride, a.width);
         if (s.nonfinite == 0) {
-            const float4 p4 = *reinterpret_cast<float4*>(params + i), g4 = *reinterpret_cast<float4*>(grads + i);
-            float4 m4 = first ? *reinterpret_cast<float4*>(first + i) : make_float4(0, 0, 0, 0);
-            float4 v4 = second ? *reinterpret_cast<float4*>(second + i) : make_float4(0, 0, 0, 0);
-            float4 out;
-            out.x = update(s, a.p.kind, p4.x, g4.x, m4.x, v4.x, step_size, root2);
-            out.y = update(s, a.p.kind, p4.y, g4.y, m4.y, v4.y, step_size, root2);
-            out.z = update(s, a.p.kind, p4.z, g4.z, m4.z, v4.z, step_size, root2);
-            out.w = update(s, a.p.kind, p4.w, g4.w, m4.w, v4.w, step_size, root2);
-            *reinterpret_cast<float4*>(params + i) = out;
-            if (first) *reinterpret_cast<float4*>(first + i) = m4;
-            if (second) *reinterpret_cast<float4*>(second + i) = v4;
-            if (copy) {
-                __nv_bfloat162 low = __floats2bfloat162_rn(out.x, out.y), high = __floats2bfloat162_rn(out.z, out.w);
-                uint2 packed;
-                packed.x = *reinterpret_cast<std::uint32_t*>(&low);
-                packed.y = *reinterpret_cast<std::uint32_t*>(&high);
-                *reinterpret_cast<uint2*>(copy + i) = packed;
-            }
+            q.p.x = update(s, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x, step_size, root2);
+            q.p.y = update(s, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y, step_size, root2);
+            q.p.z = update(s, a.p.kind, q.p.z, q.g.z, q.m.z, q.v.z, step_size, root2);
+            q.p.w = update(s, a.p.kind, q.p.w, q.g.w, q.m.w, q.v.w, step_size, root2);
+            arenas.write(i, q);
         }
-        if (a.p.zero_grads) *reinterpret_cast<float4*>(grads + i) = make_float4(0, 0, 0, 0);
+        if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
     }
     if (!a.slices) return;
     __syncthreads();
@@ -182,7 +214,8 @@ UpdateArgs update_args(const Bound& b) {
 }
 
 unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
-    return std::max(1u, std::min(blocks_for(elements / 4, kThreads), static_cast<unsigned>(16 * c.multiprocessors) / members + 1));
+    // As many blocks as run at once: each streams, none waits for a place.
+    return std::max(1u, std::min(blocks_for(elements / 4, kThreads), static_cast<unsigned>(4 * c.multiprocessors) / members));
 }
 
 }  // namespace
@@ -192,7 +225,7 @@ KernelResult make_grad_norm(Context& c, const Bound& b) {
     static_assert(kNormBlocks == 256);
     return make_kernel([stream = c.stream, g, scratch, s] {
         launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch),
-               std::int64_t{g.cols});
+               std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0);
         launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch), states(s));
     });
 }
@@ -236,7 +269,7 @@ KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& updat
     const auto members = static_cast<unsigned>(g.k);
     const unsigned blocks = update_blocks(c, a.width, members);
     return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols});
+        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols}, true);
         launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, a);
     });
 }

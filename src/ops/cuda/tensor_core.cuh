@@ -1,6 +1,7 @@
 #pragma once
-// The product at the heart of the fused dense kernels: a block owns a strip of output columns and all rows of the batch, so that batch
-// statistics never leave the block. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
+// The product at the heart of the fused dense kernels: a block owns a strip of output columns and up to 64 rows of the batch; the blocks
+// that share the columns of a larger batch form a cluster and exchange their column sums through shared memory, so that batch statistics
+// cost no second launch. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
 // summed index is free as long as both operands agree, a thread's eight consecutive elements serve as the fragments of two
 // m16n8k16 steps, and no shuffling through shared memory is needed.
 
@@ -31,35 +32,38 @@ __device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/// Shape of a block: kSplit warps share the summed index of each strip of 32 rows; tiles of 8 columns per warp.
-template <int kTiles, int kSplit>
+constexpr int kSplit = 8;      ///< warps that share the summed index of a strip of 32 rows
+constexpr int kBlockRows = 64; ///< rows of a block: two strips
+
+/// Shape of a block: tiles of 8 columns per warp.
+template <int kTiles>
 struct Strip {
     static constexpr int kColumns = 8 * kTiles;
-    static constexpr int kOwn = kColumns / kSplit > 0 ? kColumns / kSplit : 1;  ///< rows a thread owns after the reduction
-    static constexpr int kUnroll = kTiles == 1 ? 4 : 2;
+    static constexpr int kOwn = kTiles;  ///< rows a thread owns after the reduction
+    static constexpr int kUnroll = 4 / kTiles;
 };
 
 /// Eight-element fragments of the second operand for one round of the loop below.
-template <int kTiles, int kSplit>
+template <int kTiles>
 struct Fragments {
-    uint4 v[Strip<kTiles, kSplit>::kUnroll][kTiles];
+    uint4 v[Strip<kTiles>::kUnroll][kTiles];
 };
 
 /// Fragments of the round that starts at `chunk`. fetch_b(tile, at): eight elements of column tile * 8 + lane / 4.
-template <int kTiles, int kSplit, class FetchB>
-__device__ void fetch_round(Fragments<kTiles, kSplit>& b, int chunk, FetchB fetch_b) {
+template <int kTiles, class FetchB>
+__device__ void fetch_round(Fragments<kTiles>& b, int chunk, FetchB fetch_b) {
 #pragma unroll
-    for (int u = 0; u < Strip<kTiles, kSplit>::kUnroll; ++u)
+    for (int u = 0; u < Strip<kTiles>::kUnroll; ++u)
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) b.v[u][t] = fetch_b(t, 32 * (chunk + u * kSplit) + 8 * static_cast<int>(threadIdx.x & 3));
 }
 
 /// One warp's share of rows [32 * strip, +32) x kColumns: chunks split, split + kSplit, ... of 32 summed elements.
 /// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. b: the first round, fetched by the caller.
-template <int kTiles, int kSplit, bool kVector, class FetchB>
-__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles, kSplit>& b,
+template <int kTiles, bool kVector, class FetchB>
+__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles>& b,
                          FetchB fetch_b) {
-    constexpr int kUnroll = Strip<kTiles, kSplit>::kUnroll;
+    constexpr int kUnroll = Strip<kTiles>::kUnroll;
     const int at = 8 * (threadIdx.x & 3);
     const int chunks = (summed + 31) / 32;
     for (int chunk = split; chunk < chunks; chunk += kSplit * kUnroll) {
@@ -68,7 +72,7 @@ __device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
             for (int r = 0; r < 4; ++r) a[u][r] = fetch8<kVector>(a_rows[r], 32 * (chunk + u * kSplit) + at, summed);
-        if (chunk != split) fetch_round<kTiles, kSplit>(b, chunk, fetch_b);
+        if (chunk != split) fetch_round<kTiles>(b, chunk, fetch_b);
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
@@ -83,10 +87,10 @@ __device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)
 
 /// Adds the kSplit partial products through shared memory, in order, and hands each thread the values it owns:
 /// column threadIdx.x % kColumns, rows threadIdx.x / kColumns + i * (blockDim.x / kColumns). `partial`: blockDim.x * kColumns floats.
-template <int kTiles, int kSplit>
+template <int kTiles>
 __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, int strips, int strip, int split,
-                              float (&own)[Strip<kTiles, kSplit>::kOwn]) {
-    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
+                              float (&own)[Strip<kTiles>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles>::kColumns;
     const int rows = 32 * strips, lane = threadIdx.x & 31;
     float* mine = partial + (split * rows + 32 * strip) * kColumns;
 #pragma unroll
@@ -102,7 +106,7 @@ __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, 
     __syncthreads();
     const int column = threadIdx.x % kColumns, step = blockDim.x / kColumns;
 #pragma unroll
-    for (int i = 0; i < Strip<kTiles, kSplit>::kOwn; ++i) {
+    for (int i = 0; i < Strip<kTiles>::kOwn; ++i) {
         const int row = threadIdx.x / kColumns + i * step;
         float sum = 0;
         if (row < rows)
@@ -129,14 +133,49 @@ inline bool aligned16(const tensor::Operand& o) {
     return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 && o.stride_g % 8 == 0 && o.stride_k % 8 == 0;
 }
 
-/// Column tiles per block. Every block pulls all rows of the batch through L2, so narrow strips cost bandwidth and wide ones parallelism:
-/// two tiles as soon as one would take more than a wave, or move more than the L2 gives in some three microseconds.
-inline int tiles_for(std::int64_t narrow_blocks, std::int64_t rows, std::int64_t summed, int multiprocessors) {
-    constexpr std::int64_t kMuch = 20 << 20;
-    return narrow_blocks > multiprocessors || narrow_blocks * rows * summed * 2 > kMuch ? 2 : 1;
+/// How a fused dense kernel covers its batch and columns.
+struct Shape {
+    int row_tile, row_tiles, tiles;
+    [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(32 * kSplit * ((row_tile + 31) / 32)); }
+    [[nodiscard]] std::size_t partial_bytes() const { return sizeof(float) * threads() * 8 * static_cast<std::size_t>(tiles); }
+};
+
+/// `whole`: the column sums run over all rows, so the row tiles form a cluster. `strips`: columns in eights, over all groups and members.
+/// Every block reads its rows of one operand and its columns of the other once, so wide strips save traffic and narrow ones keep more
+/// multiprocessors busy: the narrowest that fits in one wave, pinned to one tile when the bits must not depend on the members.
+inline Shape shape_for(int rows, bool whole, std::int64_t strips, bool wide_allowed, int multiprocessors) {
+    Shape s{};
+    s.row_tiles = whole ? (rows <= kBlockRows ? 1 : rows <= 2 * kBlockRows ? 2 : 4) : (rows + kBlockRows - 1) / kBlockRows;
+    s.row_tile = (rows + s.row_tiles - 1) / s.row_tiles;
+    s.tiles = 1;
+    const std::int64_t wave = std::int64_t{multiprocessors} * (s.row_tile <= 32 ? 2 : 1);
+    while (wide_allowed && s.tiles < 4 && strips * s.row_tiles > wave * s.tiles) s.tiles *= 2;
+    return s;
 }
 
-/// Warps that share the summed index, by rows alone so that the bits do not depend on the number of members.
-inline int splits_for(int rows) { return rows <= 64 ? 8 : rows <= 128 ? 4 : 2; }
+/// Pieces of a cluster: each block publishes values in shared memory, all meet, and each reads every rank's in order.
+__device__ inline void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void cluster_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+__device__ inline float read_rank(const float* at, int rank) {
+    float value = 0;
+#if __CUDA_ARCH__ >= 900
+    const auto local = static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+    std::uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(remote) : "memory");
+#else
+    (void)rank;
+    value = *at;
+#endif
+    return value;
+}
 
 }  // namespace millrace::ops::cuda
