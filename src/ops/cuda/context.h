@@ -19,7 +19,7 @@ struct Context {
     void* workspace = nullptr;
     std::size_t workspace_bytes = 0;
     int multiprocessors = 0;
-    std::size_t shared_limit = 0;  ///< bytes of shared memory one block may ask for
+    std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     bool deterministic = false;
 };

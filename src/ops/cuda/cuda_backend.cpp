@@ -154,7 +154,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     description_ = fmt::format("{}, {} SMs, {:.0f} GiB", properties.name, properties.multiProcessorCount,
                                static_cast<double>(properties.totalGlobalMem) / (1u << 30));
     context_.multiprocessors = properties.multiProcessorCount;
-    context_.shared_limit = properties.sharedMemPerBlockOptin;
+    context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
     context_.fused_rows = properties.major >= 9 ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess) return cuda_error(code, "creating a stream");

@@ -52,7 +52,8 @@ struct UpdateArgs {
     States state;
     std::int64_t width;
     OptimizerParams p;
-    // Fused with norm and metrics: every block finishes the norm for itself, the last one to be done writes it down.
+    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, and the last block of
+    // the grid closes the step.
     Mat<const float> slices;
     std::uint32_t* blocks_done;
     std::uint64_t* counter;
@@ -61,16 +62,15 @@ struct UpdateArgs {
 };
 
 /// Run by the last block of the grid, when nobody reads the state any more.
-__device__ void close_step(const UpdateArgs& a, float* shared) {
+__device__ void close_step(const UpdateArgs& a) {
     const int members = gridDim.y;
-    for (int k = 0; k < members; ++k) {
-        MemberState m = a.state[k];
-        finish_norm(m, a.slices.row(k, 0, 0), shared);
+    for (int k = threadIdx.x; k < members; k += blockDim.x) {
+        MemberState& m = a.state[k];
+        if (!isfinite(m.grad_norm)) m.nonfinite = 1;
         if (m.nonfinite)
             m.skipped += 1;
         else
             m.applied += 1;
-        if (threadIdx.x == 0) a.state[k] = m;
     }
     __syncthreads();
     push_metrics(a.state, members, a.counter, a.ring, a.capacity);
@@ -156,9 +156,17 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
     }
     if (!a.slices) return;
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+    if (threadIdx.x == 0) {
+        if (blockIdx.x == 0) {  // the other blocks of the member have their own copy of these two
+            a.state[k].grad_norm = s.grad_norm;
+            a.state[k].clip_scale = s.clip_scale;
+        }
+        __threadfence();
+        last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+        __threadfence();
+    }
     __syncthreads();
-    if (last) close_step(a, shared);
+    if (last) close_step(a);
 }
 
 /// The same for arenas whose width is no multiple of four.
