@@ -130,7 +130,7 @@ struct Arenas {
 };
 
 /// Streams through the arenas with the next quad always under way: the first one is asked for before the norm is finished.
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ UpdateArgs a) {
+__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
     __shared__ float shared[32];
     __shared__ bool last;
     begin_kernel();
