@@ -49,9 +49,9 @@ __device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, i
 __host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
 
 /// The product of one strip; the weights are staged already.
-template <int kTiles, bool kVector>
-__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows, float (&own)[Strip<kTiles>::kOwn]) {
-    constexpr int kColumns = Strip<kTiles>::kColumns;
+template <int kTiles, int kSplit, bool kVector>
+__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows, float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
     auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
     const int stride = staged_stride(a.summed);
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
@@ -65,10 +65,10 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
     auto fetch_b = [&](int t, int at) {
         return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
     };
-    Fragments<kTiles> b;
-    fetch_round<kTiles>(b, split, fetch_b);
-    multiply<kTiles, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
-    reduce_splits<kTiles>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 }
 
 /// What a thread needs of the layer besides dy, asked for before the product so that it arrives meanwhile.
@@ -148,9 +148,9 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
     }
 }
 
-template <int kTiles, bool kVector>
+template <int kTiles, int kSplit, bool kVector>
 __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
-    constexpr int kColumns = Strip<kTiles>::kColumns, kOwn = Strip<kTiles>::kOwn;
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
     __shared__ float exchange[2 * kColumns];
     if (!a.early) begin_kernel();
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
 
     float own[kOwn];
     if (a.dz_above) {
-        product<kTiles, kVector>(a, shared, k, product_group, row0, rows, own);
+        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own);
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
@@ -194,9 +194,15 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
 
 using BackwardKernel = void (*)(BackwardArgs);
 
-BackwardKernel kernel_for(int tiles, bool vector) {
-    if (!vector) return dense_backward_kernel<1, false>;
-    return tiles == 4 ? dense_backward_kernel<4, true> : tiles == 2 ? dense_backward_kernel<2, true> : dense_backward_kernel<1, true>;
+template <int kSplit>
+BackwardKernel narrow_kernel(int tiles, bool vector) {
+    if (!vector) return dense_backward_kernel<1, kSplit, false>;
+    return tiles == 2 ? dense_backward_kernel<2, kSplit, true> : dense_backward_kernel<1, kSplit, true>;
+}
+
+BackwardKernel kernel_for(const Shape& s, bool vector) {
+    if (s.tiles == 4) return dense_backward_kernel<4, 8, true>;
+    return s.split == 8 ? narrow_kernel<8>(s.tiles, vector) : s.split == 4 ? narrow_kernel<4>(s.tiles, vector) : narrow_kernel<2>(s.tiles, vector);
 }
 
 bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
@@ -208,7 +214,8 @@ std::size_t shared_bytes(const Shape& shape, int summed) {
 
 /// `layer`: column sums over all rows are wanted.
 Shape backward_shape(const Context& c, const Operand& columns, bool layer, int summed, bool wide_allowed) {
-    Shape shape = shape_for(columns.rows, layer, std::int64_t{(columns.cols + 7) / 8} * columns.g * columns.k, wide_allowed, c.multiprocessors);
+    const int members = c.deterministic ? 1 : columns.k;
+    Shape shape = shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed}, c.multiprocessors);
     while (shape.tiles > 1 && shared_bytes(shape, summed) > c.shared_limit) shape.tiles /= 2;
     return shape;
 }
@@ -250,7 +257,10 @@ void fill_layer(BackwardArgs& a, const Bound& b) {
 bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (shape.dtype != tensor::DType::bf16 || shape.rows > c.fused_rows || shape.rows == 0) return false;
-    if (d && shared_bytes(backward_shape(c, shape, b != nullptr, 0, false), (*d)[linear_dgrad::dz].cols) > c.shared_limit) return false;
+    if (d) {
+        const int summed = (*d)[linear_dgrad::dz].cols;
+        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed) > c.shared_limit) return false;
+    }
     if (d && b) {
         const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
         if (dx.data != dy.data || dx.k != dy.k || dx.rows != dy.rows || dx.g * dx.cols != dy.g * dy.cols) return false;
@@ -272,12 +282,12 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, boo
     const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
-    const BackwardKernel kernel = kernel_for(tiling.tiles, vector);
+    const BackwardKernel kernel = kernel_for(tiling, vector);
     const std::size_t bytes = shared_bytes(tiling, a.summed);
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g), static_cast<unsigned>(shape.k * tiling.row_tiles));
     const dim3 block(tiling.threads());
-    const auto cluster = static_cast<unsigned>(b ? tiling.row_tiles : 1);
+    const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
     auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
     made->keeps_inner = d != nullptr && b != nullptr;
     return KernelResult(std::move(made));

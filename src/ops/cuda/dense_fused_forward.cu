@@ -90,9 +90,9 @@ __device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scra
     a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
 }
 
-template <int kTiles, bool kVector>
+template <int kTiles, int kSplit, bool kVector>
 __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
-    constexpr int kColumns = Strip<kTiles>::kColumns, kOwn = Strip<kTiles>::kOwn;
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
     extern __shared__ float shared[];
     __shared__ float exchange[2 * kColumns];
     if (!a.early) begin_kernel();
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         b_rows[t] = b_column < a.out ? a.w.row(k, g, b_column) : nullptr;
     }
     auto fetch_b = [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); };
-    Fragments<kTiles> b;
-    fetch_round<kTiles>(b, split, fetch_b);
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
     const Column constants = load_column(a, k, g, column);
     if (a.early) begin_kernel();
 
@@ -126,9 +126,9 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
     }
     float acc[2][kTiles][4] = {};
-    multiply<kTiles, kVector>(acc, a_rows, a.in, split, b, fetch_b);
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
     float own[kOwn];
-    reduce_splits<kTiles>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) own[i] += constants.bias;
 
@@ -156,9 +156,15 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
 
 using ForwardKernel = void (*)(ForwardArgs);
 
-ForwardKernel kernel_for(int tiles, bool vector) {
-    if (!vector) return dense_forward_kernel<1, false>;
-    return tiles == 4 ? dense_forward_kernel<4, true> : tiles == 2 ? dense_forward_kernel<2, true> : dense_forward_kernel<1, true>;
+template <int kSplit>
+ForwardKernel narrow_kernel(int tiles, bool vector) {
+    if (!vector) return dense_forward_kernel<1, kSplit, false>;
+    return tiles == 2 ? dense_forward_kernel<2, kSplit, true> : dense_forward_kernel<1, kSplit, true>;
+}
+
+ForwardKernel kernel_for(const Shape& s, bool vector) {
+    if (s.tiles == 4) return dense_forward_kernel<4, 8, true>;
+    return s.split == 8 ? narrow_kernel<8>(s.tiles, vector) : s.split == 4 ? narrow_kernel<4>(s.tiles, vector) : narrow_kernel<2>(s.tiles, vector);
 }
 
 }  // namespace
@@ -191,13 +197,14 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
     if (oy.count() == 0) return make_kernel([] {});
 
     const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
-    const Shape shape = shape_for(oy.rows, whole, std::int64_t{(oy.cols + 7) / 8} * oy.g * oy.k, vector && !c.deterministic, c.multiprocessors);
+    const int members = c.deterministic ? 1 : oy.k;
+    const Shape shape = shape_for({oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
     a.row_tile = shape.row_tile;
     a.row_tiles = shape.row_tiles;
-    const ForwardKernel kernel = kernel_for(shape.tiles, vector);
+    const ForwardKernel kernel = kernel_for(shape, vector);
     const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g), static_cast<unsigned>(oy.k * shape.row_tiles));
     const dim3 block(shape.threads());
-    const auto cluster = static_cast<unsigned>(whole ? shape.row_tiles : 1);
+    const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
     const std::size_t bytes = shape.partial_bytes();
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });

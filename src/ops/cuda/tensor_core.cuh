@@ -1,7 +1,6 @@
 #pragma once
-// The product at the heart of the fused dense kernels: a block owns a strip of output columns and up to 64 rows of the batch; the blocks
-// that share the columns of a larger batch form a cluster and exchange their column sums through shared memory, so that batch statistics
-// cost no second launch. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
+// The product at the heart of the fused dense kernels: a block owns a strip of output columns and all rows of the batch, or a cluster of
+// blocks shares the rows and exchanges its column sums through shared memory, so that batch statistics cost no second launch. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
 // summed index is free as long as both operands agree, a thread's eight consecutive elements serve as the fragments of two
 // m16n8k16 steps, and no shuffling through shared memory is needed.
 
@@ -32,38 +31,35 @@ __device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-constexpr int kSplit = 8;      ///< warps that share the summed index of a strip of 32 rows
-constexpr int kBlockRows = 64; ///< rows of a block: two strips
-
-/// Shape of a block: tiles of 8 columns per warp.
-template <int kTiles>
+/// Shape of a block: kSplit warps share the summed index of each strip of 32 rows; tiles of 8 columns per warp.
+template <int kTiles, int kSplit>
 struct Strip {
     static constexpr int kColumns = 8 * kTiles;
-    static constexpr int kOwn = kTiles;  ///< rows a thread owns after the reduction
+    static constexpr int kOwn = kColumns / kSplit > 0 ? kColumns / kSplit : 1;  ///< rows a thread owns after the reduction
     static constexpr int kUnroll = 4 / kTiles;
 };
 
 /// Eight-element fragments of the second operand for one round of the loop below.
-template <int kTiles>
+template <int kTiles, int kSplit>
 struct Fragments {
-    uint4 v[Strip<kTiles>::kUnroll][kTiles];
+    uint4 v[Strip<kTiles, kSplit>::kUnroll][kTiles];
 };
 
 /// Fragments of the round that starts at `chunk`. fetch_b(tile, at): eight elements of column tile * 8 + lane / 4.
-template <int kTiles, class FetchB>
-__device__ void fetch_round(Fragments<kTiles>& b, int chunk, FetchB fetch_b) {
+template <int kTiles, int kSplit, class FetchB>
+__device__ void fetch_round(Fragments<kTiles, kSplit>& b, int chunk, FetchB fetch_b) {
 #pragma unroll
-    for (int u = 0; u < Strip<kTiles>::kUnroll; ++u)
+    for (int u = 0; u < Strip<kTiles, kSplit>::kUnroll; ++u)
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) b.v[u][t] = fetch_b(t, 32 * (chunk + u * kSplit) + 8 * static_cast<int>(threadIdx.x & 3));
 }
 
 /// One warp's share of rows [32 * strip, +32) x kColumns: chunks split, split + kSplit, ... of 32 summed elements.
 /// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. b: the first round, fetched by the caller.
-template <int kTiles, bool kVector, class FetchB>
-__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles>& b,
+template <int kTiles, int kSplit, bool kVector, class FetchB>
+__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles, kSplit>& b,
                          FetchB fetch_b) {
-    constexpr int kUnroll = Strip<kTiles>::kUnroll;
+    constexpr int kUnroll = Strip<kTiles, kSplit>::kUnroll;
     const int at = 8 * (threadIdx.x & 3);
     const int chunks = (summed + 31) / 32;
     for (int chunk = split; chunk < chunks; chunk += kSplit * kUnroll) {
@@ -72,7 +68,7 @@ __device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
             for (int r = 0; r < 4; ++r) a[u][r] = fetch8<kVector>(a_rows[r], 32 * (chunk + u * kSplit) + at, summed);
-        if (chunk != split) fetch_round<kTiles>(b, chunk, fetch_b);
+        if (chunk != split) fetch_round<kTiles, kSplit>(b, chunk, fetch_b);
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u)
 #pragma unroll
@@ -87,10 +83,10 @@ __device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)
 
 /// Adds the kSplit partial products through shared memory, in order, and hands each thread the values it owns:
 /// column threadIdx.x % kColumns, rows threadIdx.x / kColumns + i * (blockDim.x / kColumns). `partial`: blockDim.x * kColumns floats.
-template <int kTiles>
+template <int kTiles, int kSplit>
 __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, int strips, int strip, int split,
-                              float (&own)[Strip<kTiles>::kOwn]) {
-    constexpr int kColumns = Strip<kTiles>::kColumns;
+                              float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
     const int rows = 32 * strips, lane = threadIdx.x & 31;
     float* mine = partial + (split * rows + 32 * strip) * kColumns;
 #pragma unroll
@@ -106,7 +102,7 @@ __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, 
     __syncthreads();
     const int column = threadIdx.x % kColumns, step = blockDim.x / kColumns;
 #pragma unroll
-    for (int i = 0; i < Strip<kTiles>::kOwn; ++i) {
+    for (int i = 0; i < Strip<kTiles, kSplit>::kOwn; ++i) {
         const int row = threadIdx.x / kColumns + i * step;
         float sum = 0;
         if (row < rows)
@@ -135,21 +131,37 @@ inline bool aligned16(const tensor::Operand& o) {
 
 /// How a fused dense kernel covers its batch and columns.
 struct Shape {
-    int row_tile, row_tiles, tiles;
-    [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(32 * kSplit * ((row_tile + 31) / 32)); }
+    int row_tile = 0, row_tiles = 1;  ///< rows of a block, blocks that share the columns
+    int split = 8, tiles = 1;
+    bool cluster = false;
+    [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(32 * split * ((row_tile + 31) / 32)); }
     [[nodiscard]] std::size_t partial_bytes() const { return sizeof(float) * threads() * 8 * static_cast<std::size_t>(tiles); }
 };
 
-/// `whole`: the column sums run over all rows, so the row tiles form a cluster. `strips`: columns in eights, over all groups and members.
-/// Every block reads its rows of one operand and its columns of the other once, so wide strips save traffic and narrow ones keep more
-/// multiprocessors busy: the narrowest that fits in one wave, pinned to one tile when the bits must not depend on the members.
-inline Shape shape_for(int rows, bool whole, std::int64_t strips, bool wide_allowed, int multiprocessors) {
-    Shape s{};
-    s.row_tiles = whole ? (rows <= kBlockRows ? 1 : rows <= 2 * kBlockRows ? 2 : 4) : (rows + kBlockRows - 1) / kBlockRows;
-    s.row_tile = (rows + s.row_tiles - 1) / s.row_tiles;
-    s.tiles = 1;
-    const std::int64_t wave = std::int64_t{multiprocessors} * (s.row_tile <= 32 ? 2 : 1);
-    while (wide_allowed && s.tiles < 4 && strips * s.row_tiles > wave * s.tiles) s.tiles *= 2;
+struct Extent {
+    int rows, summed;
+    std::int64_t strips;  ///< columns in eights, over all groups and members
+    bool whole;           ///< column sums run over all rows
+    bool wide_allowed;    ///< more than one tile: operands are aligned, and the bits may depend on the number of members
+};
+
+/// Measured on an H200 (docs/performance/collective.md): a strip of one tile until the blocks fill a wave, then wider ones; rows above 64
+/// stay in one block unless few blocks have to read much, since clusters of four leave multiprocessors idle when many are wanted.
+inline Shape shape_for(const Extent& e, int multiprocessors) {
+    constexpr int kRows = 64, kFewBlocks = 64, kLongSum = 512;
+    Shape s;
+    const int parts = e.rows <= kRows ? 1 : e.rows <= 2 * kRows ? 2 : 4;
+    if (!e.whole) {
+        s.row_tiles = (e.rows + kRows - 1) / kRows;
+    } else if (parts > 1 && e.strips * parts <= kFewBlocks && (parts == 4 || e.summed >= kLongSum)) {
+        s.row_tiles = parts;
+        s.cluster = true;
+    } else {
+        s.split = 8 / parts;
+    }
+    s.row_tile = (e.rows + s.row_tiles - 1) / s.row_tiles;
+    const int most = s.split == 8 ? 4 : 2;
+    while (e.wide_allowed && s.tiles < most && e.strips * s.row_tiles > std::int64_t{multiprocessors} * s.tiles) s.tiles *= 2;
     return s;
 }
 
