@@ -144,30 +144,21 @@ __device__ T block_sum(T value, T* shared) {
     return sum;
 }
 
-/// One block writes the members' values into the next row of the ring. The host may look at any time: `sequence`, which makes a row
-/// valid, goes last.
-__device__ inline void push_metrics(const States& states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
-    const std::uint64_t sequence = *counter + 1;
-    __syncthreads();
-    MetricsRow* row = ring + (sequence % capacity) * members;
-    for (int k = threadIdx.x; k < members; k += blockDim.x) {
-        const MemberState& m = states[k];
-        volatile MetricsRow& r = row[k];
-        r.step = m.step;
-        r.epoch = m.epoch;
-        r.rows = m.rows;
-        r.correct = m.correct;
-        r.skipped = m.skipped;
-        r.nonfinite = m.nonfinite;
-        r.lr = m.lr;
-        r.grad_norm = m.grad_norm;
-        r.loss = m.loss;
-        r.penalty = m.penalty;
-        __threadfence_system();
-        r.sequence = sequence;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) *counter = sequence;
+/// Writes a member's values into its place of the ring. The host may look at any time: `sequence`, which makes the row valid, goes last.
+__device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::uint64_t sequence) {
+    volatile MetricsRow& r = *to;
+    r.step = m.step;
+    r.epoch = m.epoch;
+    r.rows = m.rows;
+    r.correct = m.correct;
+    r.skipped = m.skipped;
+    r.nonfinite = m.nonfinite;
+    r.lr = m.lr;
+    r.grad_norm = m.grad_norm;
+    r.loss = m.loss;
+    r.penalty = m.penalty;
+    __threadfence_system();
+    r.sequence = sequence;
 }
 
 inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }

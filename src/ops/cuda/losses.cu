@@ -9,34 +9,58 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
+constexpr int kLanes = 16;  // threads of one row
+
+/// Largest logit of a row with its index (the lowest on ties), by the row's lanes.
+template <class T>
+__device__ void find_largest(const T* logits, int classes, int lane, float& most, int& best) {
+    most = -INFINITY;
+    best = classes;
+    for (int c = lane; c < classes; c += kLanes)
+        if (const float v = load(logits + c); v > most || best == classes) {
+            most = v;
+            best = c;
+        }
+    for (int d = kLanes / 2; d > 0; d /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, d);
+        const int at = __shfl_xor_sync(0xffffffffu, best, d);
+        if (other > most || (other == most && at < best)) {
+            most = other;
+            best = at;
+        }
+    }
+}
+
 template <class T>
 __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows, int classes, float scale) {
     __shared__ double sums[32];
     __shared__ std::uint32_t counts[32];
     begin_kernel();
-    const int k = blockIdx.x;
+    const int k = blockIdx.x, lane = threadIdx.x % kLanes, step = blockDim.x / kLanes;
     double loss = 0;
     std::uint32_t correct = 0;
     bool bad = false;
-    for (int r = threadIdx.x; r < rows; r += blockDim.x) {
+    for (int r0 = 0; r0 < rows; r0 += step) {  // the whole warp takes part in the shuffles, rows or not
+        const int r = min(r0 + static_cast<int>(threadIdx.x) / kLanes, rows - 1);
+        const bool real = r0 + static_cast<int>(threadIdx.x) / kLanes < rows;
         const T* l = logits.row(k, 0, r);
         const std::int32_t label = *labels.row(k, 0, r);
-        float most = load(l);
-        int best = 0;
-        for (int c = 1; c < classes; ++c)
-            if (const float v = load(l + c); v > most) {
-                most = v;
-                best = c;
-            }
+        float most;
+        int best;
+        find_largest(l, classes, lane, most, best);
         float total = 0;
-        for (int c = 0; c < classes; ++c) total += expf(load(l + c) - most);
+        for (int c = lane; c < classes; c += kLanes) total += expf(load(l + c) - most);
+        for (int d = kLanes / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
         const bool known = label >= 0 && label < classes;
-        const float row_loss = known ? logf(total) - (load(l + label) - most) : 0;
-        bad = bad || !known || !isfinite(row_loss);
-        loss += row_loss;
-        correct += known && best == label;
+        if (!real) continue;
+        if (lane == 0) {
+            const float row_loss = known ? logf(total) - (load(l + label) - most) : 0;
+            bad = bad || !known || !isfinite(row_loss);
+            loss += row_loss;
+            correct += known && best == label;
+        }
         if (!dlogits) continue;
-        for (int c = 0; c < classes; ++c)
+        for (int c = lane; c < classes; c += kLanes)
             store(dlogits.row(k, 0, r) + c, known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * scale : 0.0f);
     }
     loss = block_sum(loss, sums);
@@ -148,7 +172,7 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
     return by_real(l.dtype, [&]<class T>(T) -> KernelResult {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
         return make_kernel([stream = c.stream, l, y, s, d, scale] {
-            launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(l.k)), dim3(256), 0, stream, mat<const T>(l), mat<const std::int32_t>(y), states(s),
+            launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y), states(s),
                    mat<T>(d), l.rows, l.cols, scale);
         });
     });

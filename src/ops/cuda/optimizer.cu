@@ -52,14 +52,28 @@ struct UpdateArgs {
     States state;
     std::int64_t width;
     OptimizerParams p;
-    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, and the last block of
-    // the grid closes the step.
+    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block reports
+    // while the others stream (a write across the bus takes as long as a small update), and the last to be done closes the step.
     Mat<const float> slices;
     std::uint32_t* blocks_done;
     std::uint64_t* counter;
     MetricsRow* ring;
     std::uint32_t capacity;
 };
+
+/// The members' rows of the metrics ring, as they will stand when the step is closed.
+__device__ void report_step(const UpdateArgs& a, float* shared) {
+    const int members = gridDim.y;
+    const std::uint64_t sequence = *a.counter + 1;
+    MetricsRow* row = a.ring + (sequence % a.capacity) * members;
+    for (int k = 0; k < members; ++k) {
+        MemberState m = a.state[k];
+        finish_norm(m, a.slices.row(k, 0, 0), shared);
+        if (m.nonfinite) m.skipped += 1;
+        if (threadIdx.x == 0) write_metrics(row + k, m, sequence);
+    }
+    if (threadIdx.x == 0) *a.counter = sequence;
+}
 
 /// Run by the last block of the grid, when nobody reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
@@ -72,8 +86,6 @@ __device__ void close_step(const UpdateArgs& a) {
         else
             m.applied += 1;
     }
-    __syncthreads();
-    push_metrics(a.state, members, a.counter, a.ring, a.capacity);
     if (threadIdx.x == 0) *a.blocks_done = 0;
 }
 
@@ -129,15 +141,11 @@ struct Arenas {
     }
 };
 
-/// Streams through the arenas with the next quad always under way: the first one is asked for before the norm is finished.
-__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
-    __shared__ float shared[32];
-    __shared__ bool last;
-    begin_kernel();
-    const int k = blockIdx.y;
+/// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is finished.
+__device__ MemberState stream_update(const UpdateArgs& a, int k, unsigned block, unsigned blocks, float* shared) {
     const Arenas arenas(a, k);
-    const std::int64_t stride = std::int64_t{4} * gridDim.x * kThreads;
-    std::int64_t i = 4 * (blockIdx.x * std::int64_t{kThreads} + threadIdx.x);
+    const std::int64_t stride = std::int64_t{4} * blocks * kThreads;
+    std::int64_t i = 4 * (block * std::int64_t{kThreads} + threadIdx.x);
     Quad next = arenas.read(i, a.width);
     MemberState s = a.state[k];
     if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
@@ -154,13 +162,30 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
         }
         if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
     }
-    if (!a.slices) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        if (blockIdx.x == 0) {  // the other blocks of the member have their own copy of these two
+    return s;
+}
+
+__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
+    __shared__ float shared[32];
+    __shared__ bool last;
+    begin_kernel();
+    const int k = blockIdx.y;
+    if (!a.slices) {
+        stream_update(a, k, blockIdx.x, gridDim.x, shared);
+        return;
+    }
+    // Block 0 of every member's row reports (for all members, in the first row), the others update.
+    if (blockIdx.x == 0) {
+        if (k == 0) report_step(a, shared);
+    } else {
+        const MemberState s = stream_update(a, k, blockIdx.x - 1, gridDim.x - 1, shared);
+        if (blockIdx.x == 1 && threadIdx.x == 0) {  // the other blocks of the member have their own copy of these two
             a.state[k].grad_norm = s.grad_norm;
             a.state[k].clip_scale = s.clip_scale;
         }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
         __threadfence();
         last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
         __threadfence();
@@ -222,8 +247,8 @@ UpdateArgs update_args(const Bound& b) {
 }
 
 unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
-    // As many blocks as run at once: each streams, none waits for a place.
-    return std::max(1u, std::min(blocks_for(elements / 4, kThreads), static_cast<unsigned>(4 * c.multiprocessors) / members));
+    // Two quads a thread at least, and no more blocks than run at once: each streams, none waits for a place.
+    return std::max(1u, std::min(blocks_for(elements / 8, kThreads), static_cast<unsigned>(4 * c.multiprocessors) / members));
 }
 
 }  // namespace
@@ -278,7 +303,7 @@ KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& updat
     const unsigned blocks = update_blocks(c, a.width, members);
     return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
         launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols}, true);
-        launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, a);
+        launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
     });
 }
 

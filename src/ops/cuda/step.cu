@@ -62,7 +62,11 @@ __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
 
 __global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
     begin_kernel();
-    push_metrics(states, members, counter, ring, capacity);
+    const std::uint64_t sequence = *counter + 1;
+    __syncthreads();
+    MetricsRow* row = ring + (sequence % capacity) * members;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) write_metrics(row + k, states[k], sequence);
+    if (threadIdx.x == 0) *counter = sequence;
 }
 
 template <class T>
