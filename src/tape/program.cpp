@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -21,6 +22,15 @@ void touch(std::vector<Buffer>& buffers, const View& view, int record) {
     Buffer& b = buffers[static_cast<std::size_t>(view.buffer - kLocalBase)];
     if (b.first < 0) b.first = record;
     b.last = record;
+}
+
+/// What a repeated section finds from before must still be there in its last round.
+void keep_through_repeats(std::vector<Buffer>& buffers, const std::vector<Section>& sections) {
+    for (const Section& section : sections) {
+        const auto first = static_cast<int>(section.first), last = static_cast<int>(section.first + section.count) - 1;
+        for (Buffer& b : buffers)
+            if (section.repeat > 1 && b.first >= 0 && b.first < first && b.last >= first) b.last = std::max(b.last, last);
+    }
 }
 
 double element(const std::byte* at, DType dtype) {
@@ -92,6 +102,10 @@ std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.
 }  // namespace
 
 std::string NonFinite::text() const {
+    if (slot == "state")
+        return fmt::format(
+            "{} of {} marked the step of member {} as not finite: a loss or norm is too large, or a label or index out of range",
+            op, layer.empty() ? "the program" : layer, member);
     return fmt::format("{} of {} wrote {} into {}[member {}, group {}, row {}, column {}]", op,
                        layer.empty() ? "the program" : layer, value, slot, member, group, row, col);
 }
@@ -113,6 +127,7 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
     for (std::size_t r = 0; r < records_.size(); ++r)
         for (const View& v : records_[r].slots) touch(buffers_, v, static_cast<int>(r));
+    keep_through_repeats(buffers_, sections_);
     plan_ = plan_memory(buffers_, kFusionSlack);
     arena_.reserve(plan_.bytes);
 }
@@ -186,14 +201,36 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
     return std::nullopt;
 }
 
+std::optional<NonFinite> Program::find_new_mark(const ops::Record& record, std::vector<bool>& marked) const {
+    std::optional<NonFinite> found;
+    for (int slot = 0; slot < ops::slot_count(record.op); ++slot) {
+        const View& view = record.slots[static_cast<std::size_t>(slot)];
+        if (!view.present() || view.buffer != store_.state().buffer || !ops::slot_is_written(record.op, slot)) continue;
+        const auto states = store_.read_states();
+        for (std::size_t k = 0; k < states.size(); ++k) {
+            const bool now = states[k].nonfinite != 0;
+            if (now && !marked[k] && !found)
+                found =
+                    NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), static_cast<int>(k), 0, 0, 0, 0};
+            marked[k] = now;
+        }
+    }
+    return found;
+}
+
 std::optional<NonFinite> Program::run_checked() {
+    std::vector<bool> marked;  // a step dropped earlier leaves its mark until the next begins
+    for (const ops::MemberState& state : store_.read_states()) marked.push_back(state.nonfinite != 0);
     for (std::size_t s = 0; s < sections_.size(); ++s)
         for (int i = 0; i < sections_[s].repeat; ++i)
             for (auto& kernel : kernels_[s]) {
                 kernel->run();
                 store_.backend().synchronize();
-                for (std::size_t r = kernel->keeps_inner ? kernel->count - 1 : 0; r < kernel->count; ++r)
-                    if (auto bad = scan(bound_[kernel->first + r])) return bad;
+                for (std::size_t r = kernel->keeps_inner ? kernel->count - 1 : 0; r < kernel->count; ++r) {
+                    const ops::Bound& bound = bound_[kernel->first + r];
+                    if (auto bad = scan(bound)) return bad;
+                    if (auto bad = find_new_mark(*bound.record, marked)) return bad;
+                }
             }
     return std::nullopt;
 }

@@ -13,7 +13,8 @@
 
 namespace millrace::tape {
 
-/// Where a checked run found the first value that is not finite.
+/// Where a checked run found the first value that is not finite. Slot "state": the operator marked the step without writing such
+/// a value (a sum that only overflows as a float, a label out of range).
 struct NonFinite {
     std::string op, layer, slot;
     int member = 0, group = 0, row = 0, col = 0;
@@ -76,6 +77,7 @@ private:
     [[nodiscard]] std::byte* address(const tensor::View& view) const;
     [[nodiscard]] tensor::Operand bind(const tensor::View& view) const;
     std::optional<NonFinite> scan(const ops::Bound& bound) const;
+    std::optional<NonFinite> find_new_mark(const ops::Record& record, std::vector<bool>& marked) const;
 
     std::string name_;
     Store& store_;

@@ -1,0 +1,248 @@
+#include "tape/builder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/philox.h"
+#include "tape/tape_rig.h"
+
+namespace millrace::tape {
+namespace {
+
+std::vector<ops::OpId> operators(const Builder& builder) {
+    std::vector<ops::OpId> found;
+    for (const ops::Record& record : builder.records()) found.push_back(record.op);
+    return found;
+}
+
+TEST(Gradient, FirstWriterOverwritesAndLaterOnesAdd) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(3, 5, "x", true);
+    const auto first = builder.gradient_target(x), second = builder.gradient_target(x);
+    EXPECT_FALSE(first.accumulate);
+    EXPECT_TRUE(second.accumulate);
+    EXPECT_EQ(first.view.buffer, second.view.buffer);
+    EXPECT_NE(first.view.buffer, x.view.buffer);
+    EXPECT_EQ(builder.gradient(x).buffer, first.view.buffer);
+    EXPECT_TRUE(builder.records().empty()) << "nothing is left to fill";
+}
+
+TEST(Gradient, NeighbouringWindowsDoNotAdd) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(3, 5, "x", true);
+    EXPECT_FALSE(builder.gradient_target(x.columns(0, 2)).accumulate);
+    EXPECT_FALSE(builder.gradient_target(x.columns(2, 3)).accumulate);
+    EXPECT_TRUE(builder.gradient_target(x).accumulate);
+    EXPECT_TRUE(builder.records().empty()) << "the two windows cover the rows";
+}
+
+TEST(Gradient, PartialOverlapFillsTheGapsWithZeros) {
+    TapeRig rig(kRefPlace, 2);
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(3, 10, "x", true);
+    builder.gradient_target(x.columns(2, 3));
+    EXPECT_TRUE(builder.gradient_target(x).accumulate);
+    ASSERT_EQ(builder.records().size(), 2u);
+    const tensor::View left = builder.records()[0].slots[ops::fill::out], right = builder.records()[1].slots[ops::fill::out];
+    EXPECT_EQ(operators(builder), (std::vector{ops::OpId::fill, ops::OpId::fill}));
+    EXPECT_EQ(std::pair(left.offset, left.cols), std::pair(std::int64_t{0}, 2));
+    EXPECT_EQ(std::pair(right.offset, right.cols), std::pair(std::int64_t{5}, 5));
+    EXPECT_EQ(right.k, 2);
+    EXPECT_EQ(right.rows, 3);
+    EXPECT_EQ(right.stride_row, 10);
+}
+
+TEST(Gradient, OfNothingIsAbsent) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(3, 5, "x", true), data = builder.activation(3, 5, "data", false);
+    EXPECT_FALSE(builder.gradient(x).present());
+    EXPECT_FALSE(builder.gradient(data).present());
+    builder.gradient_target(x.columns(0, 2));
+    EXPECT_FALSE(builder.gradient(x.columns(2, 3)).present());
+    EXPECT_TRUE(builder.gradient(x.columns(1, 2)).present());
+    EXPECT_EQ(builder.records().size(), 1u) << "column 2 of the window that was asked for is filled with zeros";
+}
+
+TEST(Gradient, StartsAfreshInTheNextSection) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(3, 5, "x", true);
+    builder.gradient_target(x);
+    builder.close_section();
+    EXPECT_FALSE(builder.gradient(x).present());
+    EXPECT_FALSE(builder.gradient_target(x).accumulate);
+}
+
+TEST(Gradient, EvaluationHasNone) {
+    TapeRig rig;
+    rig.allocate();
+    BuildOptions options;
+    options.training = false;
+    Builder builder(*rig.store, options);
+    EXPECT_FALSE(builder.activation(3, 5, "x", true).needs_gradient);
+}
+
+class RandomWriters : public ::testing::TestWithParam<Place> {};
+
+TEST_P(RandomWriters, SumInEveryColumn) {
+    // Writers of random windows, some over groups of columns; whoever reads must find the sum of them, and zero where nobody
+    // wrote.
+    constexpr std::int32_t kRows = 3, kCols = 24;
+    for (std::uint32_t trial = 0; trial < 40; ++trial) {
+        TapeRig rig(GetParam(), 2);
+        const tensor::View ones = rig.store->add_data("ones", rig.real(), kRows, kCols);
+        const tensor::View sums = rig.store->add_data("sums", rig.real(), 2 * kRows, kCols);
+        rig.allocate();
+        Builder builder(*rig.store, {});
+        const Value x = builder.activation(kRows, kCols, "x", true);
+        std::uint64_t draws = 0;
+        auto below = [&](int n) {
+            return static_cast<std::int32_t>(base::random_bits(3, trial, 0, 0, draws++) % static_cast<unsigned>(n));
+        };
+        std::vector<double> wanted(kCols, 0.0);
+        auto write = [&](std::int32_t begin, std::int32_t width, std::int32_t groups) {
+            for (std::int32_t c = begin; c < begin + width; ++c) wanted[static_cast<std::size_t>(c)] += 1;
+            const Builder::Target target = builder.gradient_target(x.columns(begin, width).split_columns(groups));
+            builder.append(add_record(rig.for_all(ones).columns(0, width).split_columns(groups), target));
+        };
+        for (int writers = 1 + below(5); writers > 0; --writers) {
+            const std::int32_t groups = 1 + below(3), width = groups * (1 + below(kCols / groups)),
+                               begin = below(kCols - width + 1);
+            write(begin, width, groups);
+        }
+        tensor::View into = sums;
+        into.k = 2;
+        into.rows = kRows;
+        into.stride_k = kRows * kCols;
+        builder.append(copy_record(builder.gradient(x), into));
+        rig.prepare(std::move(builder));
+        rig.program->write(ones, std::vector<double>(kRows * kCols, 1.0));
+        rig.program->run();
+        const auto found = rig.program->read(sums);
+        for (std::size_t i = 0; i < found.size(); ++i)
+            ASSERT_EQ(found[i], wanted[i % kCols]) << "trial " << trial << ", element " << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, RandomWriters, ::testing::Values(kRefPlace, kCpuPlace),
+                         [](const auto& p) { return p.param.name; });
+
+TEST(ParameterGradient, AddsOnlyWhereSomebodyWroteBefore) {
+    TapeRig rig;
+    const ParameterId a = rig.store->add_vector({"a"}, 5, Init::value(1)), b = rig.store->add_vector({"b"}, 5, Init::value(1));
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    EXPECT_FALSE(builder.parameter_gradient(a).accumulate);
+    EXPECT_FALSE(builder.parameter_gradient(b).accumulate);
+    EXPECT_TRUE(builder.parameter_gradient(a).accumulate);
+    builder.close_section();
+    EXPECT_FALSE(builder.parameter_gradient(a).accumulate);
+}
+
+TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
+    TapeRig rig;
+    const ParameterId a = rig.store->add_vector({"a"}, 5, Init::value(1));
+    rig.allocate();
+    BuildOptions options;
+    options.accumulate = true;
+    Builder builder(*rig.store, options);
+    EXPECT_TRUE(builder.parameter_gradient(a).accumulate);
+    builder.close_section(4);
+    EXPECT_TRUE(builder.parameter_gradient(a).accumulate);
+}
+
+/// Two layers' backward rules: each a weight gradient, then a record of the chain.
+void register_rules(Builder& builder) {
+    for (const char* layer : {"below", "above"})
+        builder.on_backward([&builder, layer] {
+            builder.append_weight_gradient({ops::OpId::linear_wgrad, ops::LinearGradParams{}, {}, 0, layer});
+            builder.append({ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, layer});
+        });
+}
+
+TEST(Backward, RunsRulesInReverse) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    register_rules(builder);
+    builder.backward();
+    EXPECT_EQ(operators(builder),
+              (std::vector{ops::OpId::linear_wgrad, ops::OpId::linear_dgrad, ops::OpId::linear_wgrad, ops::OpId::linear_dgrad}));
+    EXPECT_EQ(builder.records().front().layer, "above");
+    builder.backward();
+    EXPECT_EQ(builder.records().size(), 4u) << "a rule runs once";
+}
+
+TEST(Backward, DeferredWeightGradientsComeLastInTheirOrder) {
+    TapeRig rig;
+    rig.allocate();
+    BuildOptions options;
+    options.defer_weight_gradients = true;
+    Builder builder(*rig.store, options);
+    register_rules(builder);
+    builder.backward();
+    EXPECT_EQ(operators(builder),
+              (std::vector{ops::OpId::linear_dgrad, ops::OpId::linear_dgrad, ops::OpId::linear_wgrad, ops::OpId::linear_wgrad}));
+    EXPECT_EQ(builder.records()[2].layer, "above");
+    EXPECT_EQ(builder.records()[3].layer, "below");
+}
+
+TEST(Sections, FollowEachOtherWithoutHoles) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    auto append = [&](int count) {
+        for (int i = 0; i < count; ++i) builder.append({});
+    };
+    append(2);
+    builder.close_section();
+    append(3);
+    builder.close_section(5);
+    builder.close_section();
+    append(1);
+    const auto sections = builder.take_sections();
+    ASSERT_EQ(sections.size(), 3u);
+    EXPECT_EQ(sections[0].count, 2u);
+    EXPECT_EQ(sections[1].first, 2u);
+    EXPECT_EQ(sections[1].count, 3u);
+    EXPECT_EQ(sections[1].repeat, 5);
+    EXPECT_EQ(sections[2].count, 0u);
+}
+
+TEST(OperatorNumbers, RestartGivesTheSameAgain) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const auto first = builder.next_op_number(), second = builder.next_op_number();
+    EXPECT_NE(first, second);
+    builder.restart_op_numbers();
+    EXPECT_EQ(builder.next_op_number(), first);
+}
+
+TEST(BuilderDeathTest, MisuseIsNamed) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    TapeRig rig;
+    const tensor::View data = rig.store->add_data("data", tensor::DType::f64, 2, 2);
+    rig.allocate();
+    BuildOptions evaluation, deferred;
+    evaluation.training = false;
+    deferred.defer_weight_gradients = true;
+    Builder evaluator(*rig.store, evaluation), builder(*rig.store, deferred);
+    EXPECT_DEATH(evaluator.backward(), "no backward pass");
+    EXPECT_DEATH(builder.gradient_target({data, true}), "not this program's");
+    EXPECT_DEATH(builder.gradient_target({data, false}), "nobody asks");
+    builder.append_weight_gradient({});
+    EXPECT_DEATH(builder.close_section(), "backward\\(\\) was not called");
+}
+
+}  // namespace
+}  // namespace millrace::tape
