@@ -96,8 +96,9 @@ namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots
 
 /// dense_forward. z = x w^T + bias; then per Norm: none: u = z. batch_train: mean and biased variance of z over the B rows (per member,
 /// group and column), xhat = (z - mean) * inv_std with inv_std = 1 / sqrt(var + eps), u = gamma * xhat + beta; running_mean and
-/// running_var (unbiased, B / (B - 1); B = 1 keeps the biased value) move by `momentum`. batch_eval: u = gamma * (z - running_mean) /
-/// sqrt(running_var + eps) + beta. Then a = act(u), y = dropout(a) when training and p > 0.
+/// running_var (unbiased, B / (B - 1); B = 1 keeps the biased value) move by `momentum`, columns with a mean or variance that is not
+/// finite excepted: a dropped step must not poison evaluation. batch_eval: u = gamma * (z - running_mean) / sqrt(running_var + eps) +
+/// beta. Then a = act(u), y = dropout(a) when training and p > 0.
 /// Slots: x real [K,G,B,In]; w real [K,G,Out,In]; bias stat [K,G,1,Out] optional; gamma, beta, running_mean, running_var stat [K,G,1,Out]
 /// with a norm; saved real [K,G,B,Out] (training, when norm or activation is present): xhat with batch_train, else u; inv_std stat
 /// [K,G,1,Out] with batch_train; state (with dropout); y real [K,G,B,Out]. Where `saved` is rounded to real, u is computed from the

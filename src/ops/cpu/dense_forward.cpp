@@ -95,7 +95,9 @@ private:
             const float unbiased = block.rows > 1 ? squares[i] / (n - 1) : variance;
             scale[i] = 1.0f / std::sqrt(variance + p_.eps);
             inv_out[i] = scale[i];
-            mean_out[i] = keep * mean_out[i] + p_.momentum * (mean[i] + (offset != nullptr ? offset[i] : 0.0f));
+            const float moved = mean[i] + (offset != nullptr ? offset[i] : 0.0f);
+            if (!std::isfinite(moved) || !std::isfinite(unbiased)) continue;
+            mean_out[i] = keep * mean_out[i] + p_.momentum * moved;
             var_out[i] = keep * var_out[i] + p_.momentum * unbiased;
         }
     }

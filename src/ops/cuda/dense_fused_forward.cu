@@ -86,6 +86,7 @@ __device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scra
     if (!writes) return;
     a.inv_std.row(k, g, 0)[column] = inv;
     const float unbiased = a.rows > 1 ? moments.squares / (n - 1) : var;
+    if (!isfinite(moments.mean) || !isfinite(unbiased)) return;
     a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (moments.mean - old.x);
     a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
 }

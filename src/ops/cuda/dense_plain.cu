@@ -48,6 +48,7 @@ __device__ void batch_statistics(const EpilogueArgs<T>& a, int k, int g, int col
     if (threadIdx.y != 0 || !valid) return;
     a.inv_std.row(k, g, 0)[col] = inv;
     const float unbiased = a.rows > 1 ? var * static_cast<float>(a.rows) / static_cast<float>(a.rows - 1) : var;
+    if (!isfinite(mean) || !isfinite(unbiased)) return;
     float &rm = a.running_mean.row(k, g, 0)[col], &rv = a.running_var.row(k, g, 0)[col];
     rm += a.p.momentum * (mean - rm);
     rv += a.p.momentum * (unbiased - rv);

@@ -43,8 +43,10 @@ Moments batch_moments(const Bound& bound, int m, int g, int o) {
     const double momentum = params.momentum;
     double& running_mean = bound[fwd::running_mean].at<double>(m, g)[o];
     double& running_var = bound[fwd::running_var].at<double>(m, g)[o];
-    running_mean = (1 - momentum) * running_mean + momentum * mean;
-    running_var = (1 - momentum) * running_var + momentum * unbiased;
+    if (std::isfinite(mean) && std::isfinite(unbiased)) {
+        running_mean = (1 - momentum) * running_mean + momentum * mean;
+        running_var = (1 - momentum) * running_var + momentum * unbiased;
+    }
     return {mean, 1 / std::sqrt(variance + params.eps)};
 }
 
