@@ -1,6 +1,5 @@
 # Libraries the project uses, each looked for in one place. Headers carried in a bundle are found through MILLRACE_EXTRA_INCLUDE.
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
@@ -17,6 +16,7 @@ elseif(MILLRACE_ONEDNN)
   find_package(dnnl REQUIRED)
 endif()
 if(dnnl_FOUND)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)  # to tell oneDNN how many threads it may use
   set(MILLRACE_HAVE_ONEDNN ON)
 endif()
 
