@@ -1,9 +1,14 @@
-# Libraries the project uses, each looked for in one place. Headers carried in a bundle are found through MILLRACE_EXTRA_INCLUDE.
+# Libraries the project uses, each looked for in one place. MILLRACE_BUNDLED names a folder that carries them along;
+# MILLRACE_EXTRA_INCLUDE names one with the toml++ headers alone.
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h HINTS ${MILLRACE_EXTRA_INCLUDE} REQUIRED)
+if(MILLRACE_BUNDLED)
+  include(cmake/bundled.cmake)
+else()
+  find_package(fmt REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  find_package(CLI11 REQUIRED)
+  find_path(TOMLPLUSPLUS_INCLUDE toml++/toml.h HINTS ${MILLRACE_EXTRA_INCLUDE} REQUIRED)
+endif()
 find_path(ZSTD_INCLUDE zstd.h)
 find_library(ZSTD_LIBRARY zstd)
 
@@ -45,6 +50,6 @@ if(MILLRACE_HAVE_CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-if(MILLRACE_TESTS)
+if(MILLRACE_TESTS AND NOT MILLRACE_BUNDLED)
   find_package(GTest REQUIRED)
 endif()

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "places.h"
+
 namespace millrace::cli {
 namespace {
 
@@ -31,7 +33,7 @@ Child::Child(const std::string& folder, const std::vector<std::string>& argument
     const std::string name = folder + "/said-" + std::to_string(++number);
     out_ = name + ".out";
     err_ = name + ".err";
-    std::vector<std::string> words{MILLRACE_BINARY};
+    std::vector<std::string> words{(testing::program_folder() / "millrace").string()};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

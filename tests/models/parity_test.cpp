@@ -10,6 +10,7 @@
 #include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
 #include "models/model_rig.h"
+#include "places.h"
 #include "record/safetensors.h"
 
 namespace millrace::models {
@@ -34,8 +35,8 @@ struct Where {
 class Golden {
 public:
     explicit Golden(const std::string& name)
-        : file_(record::SafetensorsFile::open(std::string(MILLRACE_TEST_DATA) + "/../goldens/" + name + ".safetensors").value()) {
-    }
+        : file_(record::SafetensorsFile::open((testing::source_root() / "tests/goldens" / (name + ".safetensors")).string())
+                    .value()) {}
 
     [[nodiscard]] bool has(const std::string& name) const { return file_.find(name) != nullptr; }
     [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }

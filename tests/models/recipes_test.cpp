@@ -5,13 +5,14 @@
 #include <filesystem>
 
 #include "models/registry.h"
+#include "places.h"
 
 namespace millrace::models {
 namespace {
 
 TEST(Recipes, EachNamesTheModelAndPresetOfItsFileName) {
     int found = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(std::string(MILLRACE_TEST_DATA) + "/../../recipes")) {
+    for (const auto& entry : std::filesystem::directory_iterator(testing::source_root() / "recipes")) {
         if (entry.path().extension() != ".toml") continue;
         const std::string place = entry.path().string();
         auto text = base::read_recipe_file(place);

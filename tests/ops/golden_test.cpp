@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "places.h"
 #include "record/safetensors.h"
 #include "ref_program.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr double kTolerance = 2e-6;  // of the tensor's largest value: the file holds float32
 
 const record::SafetensorsFile& goldens() {
-    static const auto file = record::SafetensorsFile::open(MILLRACE_TEST_DATA "/../goldens/ops.safetensors");
+    static const auto file = record::SafetensorsFile::open((testing::source_root() / "tests/goldens/ops.safetensors").string());
     return file.value();
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "places.h"
 #include "train/peers.h"
 
 namespace millrace::train {
@@ -40,7 +41,9 @@ TEST(Peers, RowsAreReadAndNoiseIsNot) {
     EXPECT_FALSE(read_peer_row("UserWarning: something", times));
     EXPECT_FALSE(read_peer_row("{\"name\": 3}", times));
     EXPECT_FALSE(read_peer_row("{\"peer\": ", times));
-    EXPECT_TRUE(read_peer_row(R"({"peer": "eager", "ms": 12.5, "low": 12, "high": 13, "versions": {"torch": "1.13.1", "blas": "openblas", "threads": 2}})", times));
+    EXPECT_TRUE(read_peer_row(
+        R"({"peer": "eager", "ms": 12.5, "low": 12, "high": 13, "versions": {"torch": "1.13.1", "blas": "openblas", "threads": 2}})",
+        times));
     EXPECT_TRUE(read_peer_row(R"({"peer": "graph", "error": "needs cuda"})", times));
     EXPECT_TRUE(read_peer_row(R"({"peer": "odd", "ms": null})", times));
     ASSERT_EQ(times.peers.size(), 3u);
@@ -52,12 +55,13 @@ TEST(Peers, RowsAreReadAndNoiseIsNot) {
 
 TEST(Peers, AbsentInterpreterIsAReason) {
     setenv("MILLRACE_PYTHON", "/no/such/python", 1);
-    setenv("MILLRACE_PEERS", (std::string(MILLRACE_TEST_DATA) + "/../../bench/peers").c_str(), 1);
+    setenv("MILLRACE_PEERS", (testing::source_root() / "bench/peers").c_str(), 1);
     const PeerTimes times = time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
     EXPECT_TRUE(times.peers.empty());
     EXPECT_NE(times.reason.find("/no/such/python"), std::string::npos) << times.reason;
     setenv("MILLRACE_PEERS", "/no/such/folder", 1);
-    EXPECT_NE(time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32").reason.find("MILLRACE_PEERS"), std::string::npos);
+    EXPECT_NE(time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32").reason.find("MILLRACE_PEERS"),
+              std::string::npos);
     unsetenv("MILLRACE_PYTHON");
     unsetenv("MILLRACE_PEERS");
 }

@@ -4,12 +4,15 @@
 
 #include <filesystem>
 
+#include "places.h"
 #include "train/run_settings.h"
 
 namespace millrace::train {
 namespace {
 
-base::Result<base::Recipe> parsed(std::vector<std::string> flags, const std::string& text = "") { return parse_recipe(text, "test.toml", {std::move(flags), {}}); }
+base::Result<base::Recipe> parsed(std::vector<std::string> flags, const std::string& text = "") {
+    return parse_recipe(text, "test.toml", {std::move(flags), {}});
+}
 
 std::string refusal(std::vector<std::string> flags, const std::string& text = "") {
     const auto recipe = parsed(std::move(flags), text);
@@ -40,7 +43,7 @@ TEST(RecipeKeys, BadValuesAreRefusedByName) {
 }
 
 TEST(RecipeKeys, RecipesOfTheProjectAreValid) {
-    const std::filesystem::path folder = std::filesystem::path(MILLRACE_TEST_DATA).parent_path().parent_path() / "recipes";
+    const std::filesystem::path folder = testing::source_root() / "recipes";
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         const auto recipe = load_recipe(entry.path().string(), {});
@@ -51,7 +54,8 @@ TEST(RecipeKeys, RecipesOfTheProjectAreValid) {
 }
 
 TEST(RunSettings, SchedulesCountInEpochs) {
-    const auto recipe = parsed({"train.epochs=10", "train.batch=50", "optim.warmup_epochs=0.5", "optim.schedule=step", "optim.step_epochs=2", "optim.step_gamma=0.5"});
+    const auto recipe = parsed({"train.epochs=10", "train.batch=50", "optim.warmup_epochs=0.5", "optim.schedule=step",
+                                "optim.step_epochs=2", "optim.step_gamma=0.5"});
     ASSERT_TRUE(recipe.ok());
     const auto settings = read_settings(*recipe, 1010);  // 21 steps
     ASSERT_TRUE(settings.ok());
