@@ -39,7 +39,7 @@ bench: build ## measure against the peers on this machine
 gpu-bundle: build ## pack everything a CUDA machine without our packages needs
 	@tools/gpu-bundle
 
-gpu-test: build ## run tests and benchmarks on this machine's GPU
+gpu-test: ## run tests and benchmarks on this machine's GPU
 	@tools/gpu-check
 
 format: ## format all sources in place
@@ -53,4 +53,4 @@ lint: build ## check the arrows between folders, the format, and clang-tidy's fi
 	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option
 
 clean: ## remove the build folders; data and runs stay
-	@rm -rf build build-debug build-asan build-tsan
+	@rm -rf build build-debug build-asan build-tsan build-gpu dist

@@ -16,3 +16,21 @@ else()
   message(STATUS "  [ ] zstd: checkpoints are stored uncompressed")
 endif()
 message(STATUS "")
+
+# For scripts that handle the programs later (tools/gpu-bundle).
+set(cuda_version none)
+if(MILLRACE_HAVE_CUDA)
+  set(cuda_version ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR})
+  set(cuda_architectures "${CMAKE_CUDA_ARCHITECTURES}")
+endif()
+set(zstd_found false)
+if(ZSTD_LIBRARY)
+  set(zstd_found true)
+endif()
+set(onednn_found false)
+if(MILLRACE_HAVE_ONEDNN)
+  set(onednn_found true)
+endif()
+file(WRITE ${CMAKE_BINARY_DIR}/build-info.json
+  "{\"version\": \"${PROJECT_VERSION}\", \"architecture\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"cuda\": \"${cuda_version}\", "
+  "\"cuda_architectures\": \"${cuda_architectures}\", \"onednn\": ${onednn_found}, \"zstd\": ${zstd_found}}\n")

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "ops/cuda/context.h"
@@ -143,7 +144,8 @@ private:
     base::Result<std::pair<KernelPtr, std::size_t>> prepare_one(std::span<const Bound> records, std::size_t at);
 
     Context context_;
-    std::string description_;
+    std::string description_, capability_;
+    bool has_bf16_ = false;
 };
 
 base::Status CudaBackend::start(const BackendOptions& options) {
@@ -153,6 +155,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     if (auto code = cudaGetDeviceProperties(&properties, device); code != cudaSuccess) return cuda_error(code, "reading the device's properties");
     description_ = fmt::format("{}, {} SMs, {:.0f} GiB", properties.name, properties.multiProcessorCount,
                                static_cast<double>(properties.totalGlobalMem) / (1u << 30));
+    capability_ = fmt::format("{}.{}", properties.major, properties.minor);
+    has_bf16_ = properties.major >= 8;
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
@@ -191,6 +195,9 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t b
 base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::span<const Bound> records, std::size_t at) {
     const Bound& record = records[at];
     const OpId op = record.record->op;
+    const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
+    if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
+        return base::Error{fmt::format("bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f32\"", capability_)};
     auto covering = [](KernelResult made, std::size_t count) -> base::Result<std::pair<KernelPtr, std::size_t>> {
         if (!made.ok()) return made.error();
         return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);

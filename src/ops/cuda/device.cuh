@@ -106,6 +106,17 @@ __device__ inline void begin_kernel() {
 #endif
 }
 
+/// Whether a grid may start while its predecessor drains: from compute capability 9.0 on. Older devices run grids one after the other.
+inline bool dependent_launches() {
+    static const bool able = [] {
+        int device = 0, major = 0;
+        (void)cudaGetDevice(&device);
+        (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+        return major >= 9;
+    }();
+    return able;
+}
+
 /// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for it).
 /// `cluster` blocks along z run together and see each other's shared memory.
 template <class... Params, class... Args>
@@ -121,7 +132,7 @@ void launch_clusters(void (*kernel)(Params...), dim3 grid, dim3 block, unsigned 
     attributes[1].id = cudaLaunchAttributeClusterDimension;
     attributes[1].val.clusterDim = {1, 1, cluster};
     config.attrs = attributes;
-    config.numAttrs = cluster > 1 ? 2 : 1;
+    config.numAttrs = !dependent_launches() ? 0 : cluster > 1 ? 2 : 1;
     cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 template <class... Params, class... Args>
