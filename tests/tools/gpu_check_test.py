@@ -133,6 +133,10 @@ class Tests(unittest.TestCase):
         self.assertEqual(self.run_tests(None)[1], [])
         self.assertEqual(self.run_tests({"devices": [1]})[1], ["test_ops: skipped although there is a GPU: S.Waits: no usable CUDA device"])
 
+    def test_a_test_for_machines_without_a_gpu_may_skip(self):
+        self.program("test_cli", XML.format(failure="", reason="this machine has a GPU"), 0)
+        self.assertEqual(self.run_tests({"devices": [1]})[1], [])
+
     def test_a_run_without_any_gpu_test_is_a_failure(self):
         self.program("test_base", XML.format(failure="", reason="").replace("/cuda", "/cpu"), 0)
         self.assertRegex(" ".join(self.run_tests({"devices": [1]})[1]), "no test ran on the GPU")
