@@ -1,6 +1,8 @@
 #include "train/console.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -25,6 +27,20 @@ std::string seconds_text(double seconds) {
     const auto whole = seconds < 10 ? std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))
                                     : std::chrono::nanoseconds(std::chrono::seconds(std::llround(seconds)));
     return base::print_duration(whole);
+}
+
+/// Time left in whole seconds: a guess needs no more.
+std::string left_text(double seconds) {
+    if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
+    if (seconds < 59.5) return fmt::format("{:.0f}s", seconds);
+    return base::print_duration(std::chrono::seconds(std::llround(seconds)));
+}
+
+/// What fits on one row of the terminal: a line that wraps cannot be erased.
+std::string fitted(const std::string& line) {
+    winsize size{};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return line;
+    return line.substr(0, size.ws_col - 1u);
 }
 
 /// One member as it is, several as the best and the mean.
@@ -64,7 +80,7 @@ std::string grouped(std::uint64_t number) {
 std::string progress_text(const IntervalReport& report) {
     return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch, report.epochs,
                        report.step, report.total_steps, number(report.loss, "{:.4f}"), per_second(report.recent_samples),
-                       per_second(report.average_samples), per_second(report.recent_steps), seconds_text(report.seconds_left));
+                       per_second(report.average_samples), per_second(report.recent_steps), left_text(report.seconds_left));
 }
 
 std::string epoch_text(const EpochReport& report) {
@@ -139,7 +155,7 @@ void Console::on_start(const StartReport& report) {
 
 void Console::on_interval(const IntervalReport& report) {
     if (options_.quiet) return;
-    if (options_.live) return draw(progress_text(report));
+    if (options_.live) return draw(fitted(progress_text(report)));
     if (clock_.now() - last_line_ < options_.plain_interval) return;
     last_line_ = clock_.now();
     print(progress_text(report));

@@ -14,7 +14,7 @@ namespace millrace::train {
 std::string grouped(std::uint64_t number);
 /// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left"
 std::string progress_text(const IntervalReport& report);
-/// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 % *best*  12.4s  41,230 samples/s"
+/// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 %  new best  12.0s  41,230 samples/s"
 std::string epoch_text(const EpochReport& report);
 std::string start_text(const StartReport& report);   ///< several lines
 std::string finish_text(const RunResult& report);    ///< several lines

@@ -43,7 +43,15 @@ TEST(Console, NumbersAreGroupedByThree) {
 
 TEST(Console, ProgressLineSaysWhereTheRunIs) {
     EXPECT_EQ(progress_text(some_interval()),
-              "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12.0s left");
+              "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left");
+}
+
+TEST(Console, TimeLeftGrowsIntoMinutes) {
+    IntervalReport report = some_interval();
+    report.seconds_left = 0.3;
+    EXPECT_TRUE(progress_text(report).ends_with("  0s left")) << progress_text(report);
+    report.seconds_left = 125.2;
+    EXPECT_TRUE(progress_text(report).ends_with("  2m 5s left")) << progress_text(report);
 }
 
 TEST(Console, WhatWasNotMeasuredIsADash) {
