@@ -134,6 +134,9 @@ base::Status Store::allocate() {
 
 void Store::initialize(const std::vector<std::uint64_t>& seeds) {
     MILLRACE_ASSERT(static_cast<int>(seeds.size()) == members(), "one seed per member");
+    // The gaps between tensors too: a warm-up with a state of zeros leaves NaN there, and updates would carry it along.
+    const auto bytes = static_cast<std::size_t>(buffers_[kParams].bytes());
+    write(parameter_arena(), std::vector<std::byte>(bytes).data(), bytes);
     for (std::size_t id = 0; id < parameters_.size(); ++id) {
         const Parameter& p = parameters_[id];
         std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));

@@ -9,10 +9,8 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-constexpr int kLanes = 16;  // threads of one row
-
-/// Largest logit of a row with its index (the lowest on ties), by the row's lanes.
-template <class T>
+/// Largest logit of a row with its index (the lowest on ties), by the row's kLanes threads.
+template <int kLanes, class T>
 __device__ void find_largest(const T* logits, int classes, int lane, float& most, int& best) {
     most = -INFINITY;
     best = classes;
@@ -31,7 +29,7 @@ __device__ void find_largest(const T* logits, int classes, int lane, float& most
     }
 }
 
-template <class T>
+template <int kLanes, class T>
 __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows, int classes, float scale) {
     __shared__ double sums[32];
     __shared__ std::uint32_t counts[32];
@@ -47,7 +45,7 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
         const std::int32_t label = *labels.row(k, 0, r);
         float most;
         int best;
-        find_largest(l, classes, lane, most, best);
+        find_largest<kLanes>(l, classes, lane, most, best);
         float total = 0;
         for (int c = lane; c < classes; c += kLanes) total += expf(load(l + c) - most);
         for (int d = kLanes / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
@@ -171,8 +169,10 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
     if (l.cols == 0) return base::Error{"cross-entropy over zero classes"};
     return by_real(l.dtype, [&]<class T>(T) -> KernelResult {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
-        return make_kernel([stream = c.stream, l, y, s, d, scale] {
-            launch(cross_entropy_kernel<T>, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y), states(s),
+        // Sixteen threads a row until the rows alone fill the block.
+        const auto kernel = l.rows <= 64 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<1, T>;
+        return make_kernel([stream = c.stream, kernel, l, y, s, d, scale] {
+            launch(kernel, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y), states(s),
                    mat<T>(d), l.rows, l.cols, scale);
         });
     });

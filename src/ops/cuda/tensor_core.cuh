@@ -164,8 +164,7 @@ inline Shape shape_for(const Extent& e, int multiprocessors) {
         s.split = 8 / parts;
     }
     s.row_tile = (e.rows + s.row_tiles - 1) / s.row_tiles;
-    const int most = s.split == 8 ? 4 : 2;
-    while (e.wide_allowed && s.tiles < most && e.strips * s.row_tiles > std::int64_t{multiprocessors} * s.tiles) s.tiles *= 2;
+    if (e.wide_allowed && e.strips * s.row_tiles > multiprocessors) s.tiles = s.split == 8 && e.strips * s.row_tiles > 4 * multiprocessors ? 4 : 2;
     return s;
 }
 
