@@ -18,7 +18,7 @@ def is_beside(name):
 def cells_of(row, names):
     """The texts of one line: workload, precision, ours, spread, the peers, ratio to the fastest, ratio to compile+graph."""
     if "error" in row:
-        return [row["name"], "", "failed", ""] + ["" for _ in names] + ["", ""]
+        return [row["name"], "", "not measured" if row.get("error", "").startswith("not measured") else "failed", ""] + ["" for _ in names] + ["", ""]
     ours, peers = row["ours_ms"], row.get("peers", {})
     cells = [row["name"], row.get("precision", ""), f"{ours:.4f}", f"{100 * row.get('spread', 0):.1f} %"]
     cells += [f"{peers[name]:.4f}" if name in peers else "failed" if name in row.get("peer_errors", {}) else "-" for name in names]
