@@ -47,39 +47,38 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
     set(kCounter, "metrics counter", Role::metric, DType::u8);
 }
 
-ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init) {
+ParameterId Store::add_parameter(Parameter p) {
     MILLRACE_ASSERT(memory_.empty(), "parameters are declared before allocate()");
-    Parameter p;
-    p.groups = static_cast<std::int32_t>(names.size());
-    p.names = std::move(names);
-    p.rows = rows;
-    p.cols = cols;
-    p.init = init;
-    p.offset = trainable_width_;
-    trainable_width_ = align(trainable_width_ + p.count(), kTensorAlign);
+    p.groups = static_cast<std::int32_t>(p.names.size());
+    std::int64_t& width = p.running ? running_width_ : trainable_width_;
+    p.offset = width;
+    width = align(width + p.count(), kTensorAlign);
     parameters_.push_back(std::move(p));
     return static_cast<ParameterId>(parameters_.size()) - 1;
 }
 
+ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init) {
+    Parameter p;
+    p.names = std::move(names);
+    p.rows = rows;
+    p.cols = cols;
+    p.init = init;
+    return add_parameter(std::move(p));
+}
+
 ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init) {
-    ParameterId id = add_matrix(std::move(names), 1, cols, init);
+    const ParameterId id = add_matrix(std::move(names), 1, cols, init);
     parameters_.back().vector = true;
     return id;
 }
 
 ParameterId Store::add_running(std::vector<std::string> names, std::int32_t cols, double start) {
-    MILLRACE_ASSERT(memory_.empty(), "parameters are declared before allocate()");
     Parameter p;
-    p.groups = static_cast<std::int32_t>(names.size());
     p.names = std::move(names);
     p.cols = cols;
-    p.vector = true;
-    p.running = true;
+    p.vector = p.running = true;
     p.init = Init::value(start);
-    p.offset = running_width_;
-    running_width_ = align(running_width_ + p.count(), kTensorAlign);
-    parameters_.push_back(std::move(p));
-    return static_cast<ParameterId>(parameters_.size()) - 1;
+    return add_parameter(std::move(p));
 }
 
 View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int32_t cols) {

@@ -110,6 +110,7 @@ private:
         kCounter,
         kFixedCount
     };
+    ParameterId add_parameter(Parameter parameter);
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
     void size_fixed_buffers();

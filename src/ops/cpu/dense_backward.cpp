@@ -41,13 +41,7 @@ private:
             pass.saved = b_[saved].at<float>(member, group) + col;
             pass.saved_stride = b_[saved].stride_row;
         }
-        if (p_.dropout > 0) {
-            pass.threshold = dropout_threshold(p_.dropout);
-            pass.dropout_scale = dropout_scale(p_.dropout);
-            pass.random = random_key(state_of(b_[state], member), p_.op_number);
-            pass.element_stride = static_cast<std::uint64_t>(out.cols);
-            pass.element = static_cast<std::uint64_t>(group) * out.rows * pass.element_stride + col;
-        }
+        set_dropout(pass, p_, b_[state], out, {member, group, 0, col});
         const bool normed = p_.norm == Norm::batch_train;
         if (normed) {
             pass.gamma = b_[gamma].at<float>(member, group) + col;

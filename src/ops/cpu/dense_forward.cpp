@@ -66,13 +66,7 @@ private:
             pass.gamma = vector(gamma, block);
             pass.beta = vector(beta, block);
         }
-        if (p_.dropout > 0) {
-            pass.threshold = dropout_threshold(p_.dropout);
-            pass.dropout_scale = dropout_scale(p_.dropout);
-            pass.random = random_key(state_of(b_[state], block.member), p_.op_number);
-            pass.element_stride = static_cast<std::uint64_t>(b_[y].cols);
-            pass.element = (static_cast<std::uint64_t>(block.group) * b_[y].rows + block.row) * pass.element_stride + block.col;
-        }
+        set_dropout(pass, p_, b_[state], b_[y], {block.member, block.group, block.row, block.col});
         const bool nothing_left = pass.shift == nullptr && pass.activation == 0 && pass.threshold == 0 && pass.y == c;
         if (!nothing_left) context_.simd.column_pass(pass);
     }

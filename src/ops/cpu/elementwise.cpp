@@ -152,12 +152,7 @@ KernelResult make_pointwise_forward(Context& context, const Bound& bound) {
                 pass.x = in.at<float>(member, group, row) + col;
                 pass.y = out.at<float>(member, group, row) + col;
                 pass.activation = static_cast<std::uint8_t>(p.activation);
-                if (p.dropout > 0) {
-                    pass.threshold = dropout_threshold(p.dropout);
-                    pass.dropout_scale = dropout_scale(p.dropout);
-                    pass.random = random_key(state_of(states, member), p.op_number);
-                    pass.element = (static_cast<std::uint64_t>(group) * out.rows + row) * out.cols + col;
-                }
+                set_dropout(pass, p, states, out, {member, group, row, col});
                 context.simd.column_pass(pass);
             }
         });
@@ -186,12 +181,7 @@ KernelResult make_pointwise_backward(Context& context, const Bound& bound) {
                 pass.du = du;
                 pass.sum = sum;
                 pass.activation = static_cast<std::uint8_t>(p.activation);
-                if (p.dropout > 0) {
-                    pass.threshold = dropout_threshold(p.dropout);
-                    pass.dropout_scale = dropout_scale(p.dropout);
-                    pass.random = random_key(state_of(states, member), p.op_number);
-                    pass.element = (static_cast<std::uint64_t>(group) * out.rows + row) * out.cols + col;
-                }
+                set_dropout(pass, p, states, out, {member, group, row, col});
                 context.simd.column_backward(pass);
                 float* to = out.at<float>(member, group, row) + col;
                 for (int i = 0; i < pass.cols; ++i) to[i] = accumulate ? to[i] + du[i] : du[i];

@@ -2,7 +2,7 @@
 // The parameters of a dropout mask as the loops want them.
 
 #include "ops/cpu/simd_kernels.h"
-#include "ops/member_state.h"
+#include "ops/op.h"
 
 namespace millrace::ops::cpu {
 
@@ -12,6 +12,22 @@ inline float dropout_scale(float p) { return static_cast<float>(1.0 / (1.0 - sta
 
 inline RandomKey random_key(const MemberState& state, std::uint32_t op_number) {
     return RandomKey{state.seed, state.step, state.micro, op_number};
+}
+
+struct MaskStart {
+    int member, group, row, col;
+};
+
+/// Gives a pass over the block of `out` that begins at `start` its mask; nothing without dropout.
+template <class Pass, class Params>
+void set_dropout(Pass& pass, const Params& params, const tensor::Operand& states, const tensor::Operand& out,
+                 const MaskStart& start) {
+    if (params.dropout <= 0) return;
+    pass.threshold = dropout_threshold(params.dropout);
+    pass.dropout_scale = dropout_scale(params.dropout);
+    pass.random = random_key(state_of(states, start.member), params.op_number);
+    pass.element_stride = static_cast<std::uint64_t>(out.cols);
+    pass.element = (static_cast<std::uint64_t>(start.group) * out.rows + start.row) * pass.element_stride + start.col;
 }
 
 }  // namespace millrace::ops::cpu
