@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <limits>
 
 #include "base/philox.h"
 
@@ -115,6 +116,9 @@ void Store::size_fixed_buffers() {
 
 base::Status Store::allocate() {
     MILLRACE_ASSERT(memory_.empty(), "allocate() is called once");
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    if (trainable_width_ > kMost)
+        return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
     size_fixed_buffers();
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
         const Buffer& b = buffers_[i];

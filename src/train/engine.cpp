@@ -108,9 +108,9 @@ void Engine::launch_step(std::uint64_t index) noexcept { program_of(index).launc
 
 std::optional<tape::NonFinite> Engine::checked_step(std::uint64_t index) { return program_of(index).run_checked(); }
 
-std::vector<Score> Engine::evaluate(Part part) {
+base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     const Pass& pass = passes_[static_cast<std::size_t>(part)];
-    if (!pass.whole && !pass.tail) return {};
+    if (!pass.whole && !pass.tail) return std::vector<Score>{};
     const std::vector<ops::MemberState> before = store_->read_states();
     std::vector<ops::MemberState> states = before;
     for (ops::MemberState& state : states) {
@@ -121,6 +121,7 @@ std::vector<Score> Engine::evaluate(Part part) {
     for (std::int64_t i = 0; i < pass.batches; ++i) pass.whole->launch();
     if (pass.tail) pass.tail->launch();
     states = store_->read_states();
+    MILLRACE_TRY(backend_->check());
     store_->write_states(before);
     std::vector<Score> scores;
     for (const ops::MemberState& state : states) {

@@ -38,7 +38,7 @@ public:
 
     /// Loss and accuracy of every member on `part`. Waits for the device; the members' state is as before afterwards.
     /// Empty when the part has no samples.
-    std::vector<Score> evaluate(data::Part part);
+    base::Result<std::vector<Score>> evaluate(data::Part part);
 
     [[nodiscard]] const EpochSteps& epoch() const { return epoch_; }
     [[nodiscard]] tape::Store& store() { return *store_; }

@@ -25,7 +25,8 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part pa
 
     EvaluateReport report;
     const auto begin = std::chrono::steady_clock::now();
-    report.members = setup.engine->evaluate(part);
+    MILLRACE_LET(members, setup.engine->evaluate(part));
+    report.members = std::move(members);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     MILLRACE_TRY(setup.engine->backend().check());
     if (report.members.empty())

@@ -126,7 +126,7 @@ base::Status Run::step() {
     }
     if (const auto found = engine_.checked_step(index))
         return base::Error{fmt::format("step {}: {}", state_.step, found->text()), {}, 1};
-    return base::ok();
+    return hold_back();
 }
 
 /// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
@@ -160,7 +160,8 @@ base::Status Run::end_epoch(bool whole) {
     report.epochs = setup_.settings.epochs;
     report.step = state_.step;
     for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy()});
-    report.validation = engine_.evaluate(data::Part::validation);
+    MILLRACE_LET(validation, engine_.evaluate(data::Part::validation));
+    report.validation = std::move(validation);
     report.seconds = totals.seconds - epoch_seconds_;
     report.samples_per_second = report.seconds > 0 ? (totals.samples - epoch_samples_) / report.seconds : 0;
     epoch_seconds_ = totals.seconds;
@@ -226,6 +227,7 @@ base::Status Run::save(bool is_best) {
     MILLRACE_LET(offset, metrics_->sync());
     state_.metrics_offset = offset;
     WeightCopies weights = copy_weights(engine_.store(), batches_done());
+    MILLRACE_TRY(engine_.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     record::Checkpoint checkpoint;
     checkpoint.step = state_.step;
     checkpoint.members = std::move(weights.members);
@@ -240,7 +242,7 @@ base::Status Run::save(bool is_best) {
 base::Status Run::test(RunResult& result) {
     MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
     MILLRACE_TRY(load_weights(engine_.store(), best, false));
-    const std::vector<Score> scores = engine_.evaluate(data::Part::test);
+    MILLRACE_LET(scores, engine_.evaluate(data::Part::test));
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t k = 0; k < scores.size(); ++k) {
         const bool validated = k < state_.best.accuracies.size();

@@ -39,7 +39,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     const std::int32_t samples = source.samples(data::Part::train);
     auto append_micro_batches = [&](std::int32_t micro_rows, std::int32_t repeat) {
         if (micro_rows == 0 || repeat == 0) return;
-        options.share = static_cast<double>(micro_rows) / rows.total();
+        options.share = static_cast<double>(micro_rows) / static_cast<double>(rows.total());
         builder.set_options(options);
         builder.restart_op_numbers();
         model.build(builder, source, data::Part::train, micro_rows);

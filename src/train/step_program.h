@@ -15,7 +15,7 @@ namespace millrace::train {
 struct StepRows {
     std::int32_t rows = 0, full = 0, tail = 0;
 
-    [[nodiscard]] std::int32_t total() const { return rows * full + tail; }
+    [[nodiscard]] std::int64_t total() const { return std::int64_t{rows} * full + tail; }
     friend bool operator==(const StepRows&, const StepRows&) = default;
 };
 

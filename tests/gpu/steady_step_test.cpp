@@ -155,7 +155,9 @@ TEST_F(SteadyStep, ProgramsInterleaveWithoutATrace) {
     for (std::uint64_t i = 0; i < per_epoch + 3; ++i) {
         straight->launch_step(i % per_epoch);
         interrupted->launch_step(i % per_epoch);
-        last = interrupted->evaluate(i % 2 == 0 ? data::Part::test : data::Part::validation);
+        auto scores = interrupted->evaluate(i % 2 == 0 ? data::Part::test : data::Part::validation);
+        ASSERT_TRUE(scores.ok()) << scores.error().text();
+        last = std::move(scores).value();
         if (i == 0) first = last;
     }
     ASSERT_EQ(first.size(), 1u);

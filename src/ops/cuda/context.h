@@ -22,6 +22,7 @@ struct Context {
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     bool deterministic = false;
+    cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
 
 using KernelPtr = std::unique_ptr<Kernel>;
@@ -45,7 +46,7 @@ KernelPtr make_kernel(F f) {
 /// Device memory that lives as long as a prepared kernel (tables of tiles).
 class DeviceTable {
 public:
-    static base::Result<DeviceTable> upload(const void* host, std::size_t bytes);
+    static base::Result<DeviceTable> upload(const Context& c, const void* host, std::size_t bytes);
     DeviceTable() = default;
     DeviceTable(DeviceTable&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
     DeviceTable& operator=(DeviceTable&& other) noexcept;
@@ -59,6 +60,9 @@ private:
 };
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
+
+/// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
+bool dependent_launches();
 
 // One factory per operator; each reads the record's contract in ops/op.h.
 KernelResult make_step_begin(Context&, const Bound&);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "ops/cuda/context.h"
 
@@ -20,10 +22,12 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
     return base::ok();
 }
 
-base::Result<DeviceTable> DeviceTable::upload(const void* host, std::size_t bytes) {
+base::Result<DeviceTable> DeviceTable::upload(const Context& c, const void* host, std::size_t bytes) {
     DeviceTable table;
     if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess) return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
-    if (auto code = cudaMemcpy(table.data_, host, bytes, cudaMemcpyHostToDevice); code != cudaSuccess) return cuda_error(code, "copying a table");
+    // On the compute stream, which does not wait for the legacy one.
+    if (auto code = cudaMemcpyAsync(table.data_, host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
+    if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
     return table;
 }
 
@@ -76,6 +80,8 @@ private:
     cudaStream_t stream_;
     std::size_t nodes_;
 };
+
+constexpr std::int64_t kMostBlocks = 65535;  // of a grid along y and z
 
 using Factory = KernelResult (*)(Context&, const Bound&);
 constexpr std::array<Factory, kOpCount> kFactories = [] {
@@ -132,6 +138,11 @@ public:
     void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
     base::Status check() override {
         if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");
+        // Faults inside kernels show up when the stream is asked, not before.
+        if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady) return cuda_error(code, "the device");
+        (void)cudaGetLastError();
+        if (const cublasStatus_t status = std::exchange(context_.product_status, CUBLAS_STATUS_SUCCESS); status != CUBLAS_STATUS_SUCCESS)
+            return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})", cublasLtGetStatusString(status), static_cast<int>(status))};
         return base::ok();
     }
 
@@ -160,7 +171,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
-    context_.fused_rows = properties.major >= 9 ? 256 : 64;
+    context_.fused_rows = dependent_launches() ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess) return cuda_error(code, "creating a stream");
     if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS) return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
     context_.workspace_bytes = 32u << 20;
@@ -202,15 +213,23 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
         if (!made.ok()) return made.error();
         return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);
     };
-    // The first kernel of a program may follow an update directly; later ones may look at parameters early.
-    const bool early = at > 0;
+    // The first kernel of a section may follow an update directly; later ones may look at parameters early.
+    const bool early = at > 0 && std::none_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(at),
+                                              [](const Bound& b) { return b.record->op == OpId::optimizer; });
+    for (const tensor::Operand& o : record.operands)
+        if (o.present() && std::int64_t{o.k} * o.g > kMostBlocks)
+            return base::Error{fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k, o.g, kMostBlocks)};
     if (op == OpId::dense_forward && fuses_dense_forward(context_, record)) return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
         fuses_backward(context_, &record, &records[at + 1]))
         return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
     if (op == OpId::linear_wgrad && groups_wgrad(record)) {
         std::size_t end = at + 1;
-        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end])) ++end;
+        auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
+            return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at), records.begin() + static_cast<std::ptrdiff_t>(end),
+                               [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
+        };
+        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end]) && !adds_to_one_before(records[end])) ++end;
         return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
     }
     if (op == OpId::grad_norm && at + 2 < records.size() && records[at + 1].record->op == OpId::optimizer &&

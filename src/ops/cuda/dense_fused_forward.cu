@@ -1,5 +1,7 @@
 // Linear, batch norm, activation and dropout in one kernel.
 
+#include <string>
+
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
 
@@ -202,6 +204,8 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
     const Shape shape = shape_for({oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
     a.row_tile = shape.row_tile;
     a.row_tiles = shape.row_tiles;
+    if (std::int64_t{oy.k} * shape.row_tiles > 65535)
+        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) + " members is more than a launch takes; use a smaller eval.batch"};
     const ForwardKernel kernel = kernel_for(shape, vector);
     const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g), static_cast<unsigned>(oy.k * shape.row_tiles));
     const dim3 block(shape.threads());

@@ -106,16 +106,9 @@ __device__ inline void begin_kernel() {
 #endif
 }
 
-/// Whether a grid may start while its predecessor drains: from compute capability 9.0 on. Older devices run grids one after the other.
-inline bool dependent_launches() {
-    static const bool able = [] {
-        int device = 0, major = 0;
-        (void)cudaGetDevice(&device);
-        (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-        return major >= 9;
-    }();
-    return able;
-}
+/// Whether a grid may start while its predecessor drains, and blocks form clusters: both device and compiled code are of compute
+/// capability 9.0 or newer. Code for older ones has no wait in begin_kernel, so its grids run one after the other.
+bool dependent_launches();
 
 /// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for it).
 /// `cluster` blocks along z run together and see each other's shared memory.

@@ -61,18 +61,13 @@ struct UpdateArgs {
     std::uint32_t capacity;
 };
 
-/// The members' rows of the metrics ring, as they will stand when the step is closed.
-__device__ void report_step(const UpdateArgs& a, float* shared) {
-    const int members = gridDim.y;
+/// Member k's place in the metrics ring, as its state will stand when the step is closed.
+__device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     const std::uint64_t sequence = *a.counter + 1;
-    MetricsRow* row = a.ring + (sequence % a.capacity) * members;
-    for (int k = 0; k < members; ++k) {
-        MemberState m = a.state[k];
-        finish_norm(m, a.slices.row(k, 0, 0), shared);
-        if (m.nonfinite) m.skipped += 1;
-        if (threadIdx.x == 0) write_metrics(row + k, m, sequence);
-    }
-    if (threadIdx.x == 0) *a.counter = sequence;
+    MemberState m = a.state[k];
+    finish_norm(m, a.slices.row(k, 0, 0), shared);
+    if (m.nonfinite) m.skipped += 1;
+    if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
 }
 
 /// Run by the last block of the grid, when nobody reads the state any more.
@@ -86,7 +81,10 @@ __device__ void close_step(const UpdateArgs& a) {
         else
             m.applied += 1;
     }
-    if (threadIdx.x == 0) *a.blocks_done = 0;
+    if (threadIdx.x == 0) {
+        *a.counter += 1;
+        *a.blocks_done = 0;
+    }
 }
 
 /// One element. Returns the new parameter.
@@ -174,9 +172,8 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
         stream_update(a, k, blockIdx.x, gridDim.x, shared);
         return;
     }
-    // Block 0 of every member's row reports (for all members, in the first row), the others update.
     if (blockIdx.x == 0) {
-        if (k == 0) report_step(a, shared);
+        report_step(a, k, shared);
     } else {
         const MemberState s = stream_update(a, k, blockIdx.x - 1, gridDim.x - 1, shared);
         if (blockIdx.x == 1 && threadIdx.x == 0) {  // the other blocks of the member have their own copy of these two
@@ -295,7 +292,7 @@ KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& updat
     a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
     a.capacity = push.params<MetricsPushParams>().capacity;
     const std::uint32_t zero = 0;
-    auto table = DeviceTable::upload(&zero, sizeof zero);
+    auto table = DeviceTable::upload(c, &zero, sizeof zero);
     if (!table.ok()) return table.error();
     a.blocks_done = static_cast<std::uint32_t*>(table.value().data());
     static_assert(kThreads == kNormBlocks);

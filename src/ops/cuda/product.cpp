@@ -72,8 +72,9 @@ public:
         const int loops = by_member_ ? 1 : out_.k;
         for (int k = 0; k < loops; ++k) {
             auto at = [k](const Operand& o) { return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype)); };
-            cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_), l_.second, &beta_, at(out_), l_.out, at(out_), l_.out,
+            const cublasStatus_t status = cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_), l_.second, &beta_, at(out_), l_.out, at(out_), l_.out,
                            &algorithm_, context_.workspace, context_.workspace_bytes, context_.stream);
+            if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == CUBLAS_STATUS_SUCCESS) context_.product_status = status;
         }
     }
 

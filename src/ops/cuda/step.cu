@@ -150,6 +150,15 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
 
 }  // namespace
 
+bool dependent_launches() {
+    static const bool able = [] {
+        cudaFuncAttributes compiled{};
+        if (cudaFuncGetAttributes(&compiled, step_begin_kernel) != cudaSuccess) return false;
+        return std::min(compiled.ptxVersion, compiled.binaryVersion) >= 90;
+    }();
+    return able;
+}
+
 KernelResult make_step_begin(Context& c, const Bound& b) {
     const Operand& s = b[step_begin::state];
     return make_kernel([stream = c.stream, s, p = b.params<StepBeginParams>()] {

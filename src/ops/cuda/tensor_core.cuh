@@ -24,12 +24,13 @@ template <bool kVector>
 __device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
     uint4 v = make_uint4(0, 0, 0, 0);
     if (row == nullptr || at >= limit) return v;
-    if (kVector && at + 8 <= limit) return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: nobody here reads it twice
+    if (kVector && at + 8 <= limit) return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: what L1 holds may be older than the last update
     const auto* bits = reinterpret_cast<const unsigned short*>(row);
     std::uint32_t w[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        const std::uint32_t low = at + 2 * i < limit ? bits[at + 2 * i] : 0, high = at + 2 * i + 1 < limit ? bits[at + 2 * i + 1] : 0;
+        const std::uint32_t low = at + 2 * i < limit ? __ldcg(bits + at + 2 * i) : 0;
+        const std::uint32_t high = at + 2 * i + 1 < limit ? __ldcg(bits + at + 2 * i + 1) : 0;
         w[i] = low | high << 16;
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
