@@ -23,6 +23,15 @@ void* operator new(std::size_t size) { return counted(size == 0 ? 1 : size, 0); 
 void* operator new[](std::size_t size) { return counted(size == 0 ? 1 : size, 0); }
 void* operator new(std::size_t size, std::align_val_t alignment) { return counted(size, static_cast<std::size_t>(alignment)); }
 void* operator new[](std::size_t size, std::align_val_t alignment) { return counted(size, static_cast<std::size_t>(alignment)); }
+// AddressSanitizer has nothrow forms of its own, which our delete could not free.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return counted(size == 0 ? 1 : size, 0); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return counted(size == 0 ? 1 : size, 0); }
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return counted(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return counted(size, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
