@@ -18,6 +18,8 @@ public:
     virtual void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
+    /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.
+    [[nodiscard]] virtual std::int32_t minimum_rows() const { return 1; }
 
     /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
     [[nodiscard]] const tape::Value& logits() const { return logits_; }

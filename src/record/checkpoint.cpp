@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <functional>
 #include <set>
 
 #include "record/checkpoint_files.h"
@@ -170,6 +171,19 @@ Status CheckpointStore::collect(SaveReport& report) const {
         ++report.removed;
     }
     return base::ok();
+}
+
+Result<std::vector<Path>> step_folders(const Path& checkpoints) {
+    std::error_code ignored;
+    if (fs::symlink_status(checkpoints, ignored).type() == fs::file_type::not_found) return std::vector<Path>{};
+    MILLRACE_LET(entries, entries_of(checkpoints));
+    std::vector<std::pair<std::uint64_t, Path>> steps;
+    for (const Path& entry : entries)
+        if (const auto step = step_of(entry.filename().string())) steps.emplace_back(*step, entry);
+    std::ranges::sort(steps, std::greater<>{});
+    std::vector<Path> folders;
+    for (auto& [step, folder] : steps) folders.push_back(std::move(folder));
+    return folders;
 }
 
 Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts) {

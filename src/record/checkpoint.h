@@ -71,6 +71,9 @@ struct LoadedCheckpoint {
     Path folder;  ///< the step folder, links resolved
 };
 
+/// The step folders in `checkpoints`, newest first, complete or not, whatever the links say; none when the folder is missing.
+Result<std::vector<Path>> step_folders(const Path& checkpoints);
+
 enum class LoadParts { kAll, kModelOnly };
 
 /// Loads `checkpoints/last`, `checkpoints/best` or a step folder: all files belong to the same save, sizes and checksums as

@@ -123,7 +123,7 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
     }
     if (holds_run && start == RunStart::kNew) {
         const auto old = read_manifest(folder);
-        return Error{fmt::format("holds a run already ({}); resume it, overwrite it, or choose another --out",
+        return Error{fmt::format("holds a run already ({}); resume it with --resume, remove the folder, or choose another --out",
                                  old.ok() ? name_of(old->status) : "with an unreadable manifest"),
                      folder.string()};
     }
@@ -142,7 +142,14 @@ Result<Manifest> read_manifest(const Path& folder) {
     return parse_manifest(text, folder / kManifest);
 }
 
-Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest) {
+Result<FileDescriptor> lock_run(const Path& folder) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) return Error{"no such run to resume", folder.string()};
+    if (!fs::exists(folder / kManifest, ignored)) return Error{"holds no run to resume: manifest.json is missing", folder.string()};
+    return take_lock(folder);
+}
+
+Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest, std::optional<FileDescriptor> held) {
     std::error_code failure;
     if (start == RunStart::kResume && !fs::is_directory(folder, failure)) return Error{"no such run to resume", folder.string()};
     fs::create_directories(folder, failure);
@@ -152,7 +159,10 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
         MILLRACE_LET(empty, holds_nothing(folder));
         if (!empty) return prepare(folder, start, std::move(manifest)).error();
     }
-    MILLRACE_LET(lock, take_lock(folder));
+    if (!held) {
+        MILLRACE_LET(taken, take_lock(folder));
+        held = std::move(taken);
+    }
     manifest.format = kFormat;
     manifest.millrace = base::version();
     manifest.started = now_text();
@@ -162,7 +172,7 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
     MILLRACE_LET(metrics, MetricsWriter::open(folder / kMetrics));
     fs::create_directories(folder / kCheckpoints, failure);
     if (failure) return system_error("cannot create", folder / kCheckpoints, failure.value());
-    return RunDirectory(folder, std::move(lock), std::move(current), std::move(metrics));
+    return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics));
 }
 
 Status RunDirectory::finish(RunStatus status, int exit_status) {

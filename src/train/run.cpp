@@ -48,7 +48,8 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
 Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints, RunState state,
          Observer& observer, const base::Clock& clock)
     : setup_(setup), engine_(*setup.engine), recipe_(recipe), directory_(directory), checkpoints_(checkpoints), state_(std::move(state)),
-      observer_(observer), clock_(clock), steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())), saved_step_(state_.step),
+      observer_(observer), clock_(clock), steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())), 
+      saved_step_(state_.members.empty() ? std::nullopt : std::optional(state_.step)),
       began_(clock.now()), cpu_began_(cpu_seconds()),
       reader_(engine_.store().ring_rows(), engine_.store().options().ring_capacity, engine_.members()) {}
 
@@ -92,7 +93,7 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     metrics_->pause();
     metrics_->close_interval();
     const bool stopped = state_.step < total_steps();
-    if (stopped) MILLRACE_TRY(save(false));
+    if (stopped && saved_step_ != state_.step) MILLRACE_TRY(save(false));
     if (!stopped && state_.step % steps_per_epoch_ != 0 && saved_step_ != state_.step) MILLRACE_TRY(end_epoch(false));
 
     const MetricsThread::Totals totals = metrics_->totals();

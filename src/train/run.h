@@ -52,7 +52,7 @@ private:
     const base::Clock& clock_;
     const std::uint64_t steps_per_epoch_;
     std::uint64_t launched_ = 0;              ///< steps of this session, equal to pushes into the ring
-    std::uint64_t saved_step_;                ///< of the newest checkpoint
+    std::optional<std::uint64_t> saved_step_; ///< of the newest checkpoint; none before the first
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
     MetricsReader reader_;

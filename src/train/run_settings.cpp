@@ -94,6 +94,26 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     return settings;
 }
 
+base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum) {
+    const auto batch = static_cast<std::int32_t>(recipe.integer("train.batch"));
+    const auto fits = [&](std::int32_t rows) {
+        const std::int32_t tail = training_samples % rows;
+        return rows >= minimum && rows <= training_samples && (tail == 0 || tail >= minimum);
+    };
+    if (fits(batch)) return base::ok();
+    std::string hint = "; there are too few images";
+    for (std::int32_t away = 1; away < training_samples; ++away) {
+        const std::int32_t near = batch > away && fits(batch - away) ? batch - away : batch + away;
+        if (!fits(near)) continue;
+        hint = fmt::format("; train.batch = {} would be right", near);
+        break;
+    }
+    const std::string why = fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
+    if (batch < minimum) return recipe.bad("train.batch", fmt::format("train.batch = {}: {}{}", batch, why, hint));
+    return recipe.bad("train.batch", fmt::format("train.batch = {} leaves {} of the {} images for the last batch of an epoch: {}{}", batch,
+                                                 training_samples % batch, training_samples, why, hint));
+}
+
 base::Result<ops::DeviceKind> choose_device(const std::string& wish) {
     if (wish == "cpu") return ops::DeviceKind::cpu;
     const base::Status cuda = ops::cuda_available();

@@ -38,6 +38,9 @@ struct RunSettings {
 /// Refuses values that contradict each other or the data (a batch larger than the training set, lists of the wrong length).
 base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples);
 
+/// Refuses a train.batch that gives some micro-batch of an epoch fewer than `minimum` rows; names the nearest that does not.
+base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum);
+
 /// The device a recipe or flag asks for: auto is cuda when there is one, else cpu. cuda without a GPU is an error that says why.
 base::Result<ops::DeviceKind> choose_device(const std::string& wish);
 /// auto is bf16 on cuda and f32 elsewhere; bf16 elsewhere is an error.

@@ -51,6 +51,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
     const auto features = static_cast<std::int32_t>(set->train.rows * set->train.columns);
     MILLRACE_LET(model, models::make(recipe, {features, static_cast<std::int32_t>(set->classes)}));
 
+    if (training) MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(set->split.training.size()), model->minimum_rows()));
+
     ops::BackendOptions options;
     options.deterministic = recipe.boolean("deterministic");
     options.threads = static_cast<int>(recipe.integer("threads"));

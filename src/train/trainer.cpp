@@ -20,13 +20,34 @@ struct Standing {
     RunState state;
 };
 
-base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
-    MILLRACE_LET(manifest, record::read_manifest(run));
-    Standing standing;
-    const Path last = run / "checkpoints" / "last";
+/// What `last` names. Without that link, the newest step folder that is complete: a run that was saved never starts over unasked.
+base::Result<std::optional<record::LoadedCheckpoint>> newest_checkpoint(const Path& checkpoints) {
+    using Found = std::optional<record::LoadedCheckpoint>;
     std::error_code ignored;
-    if (!fs::exists(last, ignored)) return standing;
-    MILLRACE_LET(checkpoint, record::load_checkpoint(last));
+    if (fs::exists(checkpoints / "last", ignored)) {
+        MILLRACE_LET(loaded, record::load_checkpoint(checkpoints / "last"));
+        return Found(std::move(loaded));
+    }
+    MILLRACE_LET(folders, record::step_folders(checkpoints));
+    if (folders.empty()) return Found{};
+    std::optional<base::Error> first;
+    for (const Path& folder : folders) {
+        auto loaded = record::load_checkpoint(folder);
+        if (loaded.ok()) {
+            MILLRACE_LOG(warn, "{} leads nowhere; going on from {}", (checkpoints / "last").string(), folder.string());
+            return Found(std::move(loaded).value());
+        }
+        if (!first) first = loaded.error();
+    }
+    return base::Error{"'last' leads nowhere and no step folder is complete; train anew with another --out", checkpoints.string()}.because(*first);
+}
+
+base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
+    MILLRACE_TRY(record::read_manifest(run));
+    Standing standing;
+    MILLRACE_LET(newest, newest_checkpoint(run / "checkpoints"));
+    if (!newest) return standing;
+    record::LoadedCheckpoint checkpoint = std::move(*newest);
     const std::string place = (checkpoint.folder / "state.json").string();
     MILLRACE_LET(state, decode_state(checkpoint.state, place));
     if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
@@ -40,6 +61,11 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
                      before.integer("train.epochs"), recipe.integer("train.epochs"));
     standing.checkpoint = std::move(checkpoint);
     standing.state = std::move(state);
+    std::error_code ignored;
+    if (standing.state.best.any && !fs::exists(run / "checkpoints" / "best", ignored)) {
+        MILLRACE_LOG(warn, "{} is missing: the best weights are chosen anew", (run / "checkpoints" / "best").string());
+        standing.state.best = {};
+    }
     return standing;
 }
 
@@ -56,7 +82,11 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
 
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer, const base::Clock& clock) {
     Standing standing;
+    std::optional<record::FileDescriptor> lock;
     if (request.resume) {
+        // First of all: whoever still writes this run may be about to replace the checkpoint.
+        MILLRACE_LET(held, record::lock_run(request.out));
+        lock = std::move(held);
         auto found = stand_of(request.out, recipe);
         if (!found.ok()) return base::Error{fmt::format("cannot resume {}", request.out.string())}.because(found.error());
         standing = std::move(found).value();
@@ -75,7 +105,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
     manifest.device = setup.device;
-    MILLRACE_LET(directory, record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest));
+    MILLRACE_LET(directory, record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest,
+                                                           std::move(lock)));
     auto result = run_in(directory, setup, recipe, std::move(standing.state), request, observer, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.

@@ -50,6 +50,20 @@ TEST(RunDirectory, ForeignFolderIsRefusedAndLeftAlone) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator{}), 1);
 }
 
+TEST(RunDirectory, LockOfAMissingRunIsRefusedAndLeavesNothing) {
+    const test::TemporaryFolder folder;
+    EXPECT_FALSE(lock_run(folder / "absent").ok());
+    EXPECT_FALSE(lock_run(folder.path()).ok());
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+    ASSERT_TRUE(RunDirectory::open(folder / "run", RunStart::kNew, manifest()).ok());
+    auto held = lock_run(folder / "run");
+    ASSERT_TRUE(held.ok()) << held.error().text();
+    EXPECT_TRUE(is_being_written(folder / "run"));
+    EXPECT_FALSE(RunDirectory::open(folder / "run", RunStart::kResume, manifest()).ok());
+    EXPECT_TRUE(RunDirectory::open(folder / "run", RunStart::kResume, manifest(), std::move(held).value()).ok());
+    EXPECT_FALSE(is_being_written(folder / "run"));
+}
+
 TEST(RunDirectory, OldRunIsKeptUnlessToldOtherwise) {
     const test::TemporaryFolder folder;
     {

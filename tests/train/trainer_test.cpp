@@ -256,6 +256,67 @@ TEST_F(Trainer, BatchLargerThanTheDataIsRefused) {
     EXPECT_TRUE(run("b", {"train.batch=394", "train.epochs=1"}).ok());
 }
 
+TEST_F(Trainer, BatchThatLeavesOneRowToNormalizeIsRefused) {
+    const auto single = run("a", {"train.batch=1"});
+    ASSERT_FALSE(single.ok());
+    EXPECT_NE(single.error().text().find("train.batch = 2 would be right"), std::string::npos) << single.error().text();
+    const auto tail = run("a", {"train.batch=131", "train.accumulate=2", "model.name=shallow"});  // 394 = 3 * 131 + 1
+    ASSERT_FALSE(tail.ok());
+    EXPECT_EQ(tail.error().exit_status, 2);
+    EXPECT_NE(tail.error().text().find("train.batch = 130 would be right"), std::string::npos) << tail.error().text();
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+    EXPECT_TRUE(run("b", {"train.batch=196", "train.epochs=1"}).ok());  // two are left
+}
+
+TEST_F(Trainer, ResumeTakesTheLockBeforeItReads) {
+    ASSERT_TRUE(run("a", {"train.steps=2"}).ok());
+    const auto held = record::lock_run(folder_ / "a");
+    ASSERT_TRUE(held.ok());
+    const auto refused = run("a", {"train.steps=4", "optim.lr=0.5"}, true);  // whoever reads first complains of the rate
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("another process is writing"), std::string::npos) << refused.error().text();
+}
+
+TEST_F(Trainer, ResumeWithoutTheLinksTakesTheNewestCompleteStep) {
+    ASSERT_TRUE(run("a", {"train.epochs=2"}).ok());
+    ASSERT_TRUE(run("whole", {"train.epochs=3"}).ok());
+    std::filesystem::remove(folder_ / "a/checkpoints/last");
+    std::filesystem::remove(folder_ / "a/checkpoints/best");
+    ASSERT_TRUE(run("a", {"train.epochs=3"}, true).ok());
+    EXPECT_EQ(observer_.starts.back().first_step, 14u);
+    EXPECT_EQ(last("a"), last("whole"));
+
+    std::filesystem::remove(folder_ / "a/checkpoints/last");
+    std::filesystem::create_symlink("step-99999999", folder_ / "a/checkpoints/last");
+    std::filesystem::remove(folder_ / "a/checkpoints/step-00000021/model.safetensors");
+    ASSERT_TRUE(run("a", {"train.epochs=3"}, true).ok());
+    EXPECT_EQ(observer_.starts.back().first_step, 14u);
+}
+
+TEST_F(Trainer, ResumeWithBrokenStepsAloneIsRefusedAndKeepsTheMetrics) {
+    ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
+    const std::string before = bytes("a/metrics.jsonl");
+    std::filesystem::remove(folder_ / "a/checkpoints/last");
+    std::filesystem::remove(folder_ / "a/checkpoints/step-00000007/model.safetensors");
+    const auto refused = run("a", {"train.epochs=1"}, true);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("step-00000007"), std::string::npos) << refused.error().text();
+    EXPECT_EQ(bytes("a/metrics.jsonl"), before);
+}
+
+TEST_F(Trainer, StopAtTheEndOfAnEpochSavesOnce) {
+    struct StopAfterEpoch final : Observer {
+        std::atomic<int> stop{0};
+        void on_epoch(const EpochReport&) override { stop = SIGTERM; }
+    } observer;
+    TrainRequest request;
+    request.out = folder_ / "a";
+    request.stop = &observer.stop;
+    ASSERT_TRUE(train(recipe({}), request, observer).ok());
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "a/checkpoints/step-00000007"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "a/checkpoints/step-00000007.1"));
+}
+
 TEST_F(Trainer, WeightsCarryPyTorchNames) {
     ASSERT_TRUE(run("a", {"train.steps=3"}).ok());
     const auto loaded = record::load_checkpoint(folder_ / "a/checkpoints/last");

@@ -17,6 +17,7 @@ public:
 
     base::Status declare(tape::Store& store) override;
     void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
     [[nodiscard]] const CollectiveConfig& config() const { return config_; }
 
 private:
