@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, FusedStep,
                          ::testing::Values(Size{"debug", 32, 1}, Size{"debug", 48, 1}, Size{"debug", 100, 1}, Size{"debug", 131, 1},
                                            Size{"debug", 32, 16}, Size{"debug-r2", 64, 3}, Size{"phase1", 128, 1}, Size{"phase1", 256, 1},
                                            Size{"phase1", 300, 1}),
-                         [](const auto& info) {
-                             std::string name = fmt::format("{}_b{}_k{}", info.param.preset, info.param.rows, info.param.members);
+                         [](const auto& tested) {
+                             std::string name = fmt::format("{}_b{}_k{}", tested.param.preset, tested.param.rows, tested.param.members);
                              std::replace(name.begin(), name.end(), '-', '_');
                              return name;
                          });
