@@ -111,7 +111,7 @@ Error unknown_key(std::string_view name, const std::string& place, const Schema&
     if (!inside.empty())
         return Error{fmt::format("{} is a table, not a value; its keys are {}", name, fmt::join(inside, ", ")), place};
     const std::string close = nearest_name(name, names);
-    const std::string hint = close.empty() ? "; --help-recipe lists the keys" : fmt::format("; did you mean {}?", close);
+    const std::string hint = close.empty() ? "; millrace train --keys lists the keys" : fmt::format("; did you mean {}?", close);
     return Error{fmt::format("unknown key '{}'{}", name, hint), place};
 }
 

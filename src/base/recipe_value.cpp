@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -36,9 +37,22 @@ Status check_range(const RecipeKey& key, double number, const std::string& as_wr
     return ok();
 }
 
+/// A whole number that came as text only because 64 bits do not hold it.
+bool is_beyond_64_bits(std::string_view text) {
+    if (text.starts_with('+')) text.remove_prefix(1);
+    int64_t ignored = 0;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), ignored);
+    return failure == std::errc::result_out_of_range && end == text.data() + text.size();
+}
+
 Result<int64_t> checked_integer(const RecipeKey& key, const RawScalar& raw) {
     const auto* whole = std::get_if<int64_t>(&raw);
-    if (whole == nullptr) return wrong_type(key, shown(raw));
+    if (whole == nullptr) {
+        const auto* words = std::get_if<std::string>(&raw);
+        if (words != nullptr && is_beyond_64_bits(*words))
+            return Error{fmt::format("{} = {} does not fit into 64 bits{}", key.name, *words, key.range_text().empty() ? "" : "; it must be " + key.range_text())};
+        return wrong_type(key, shown(raw));
+    }
     MILLRACE_TRY(check_range(key, static_cast<double>(*whole), shown(raw)));
     return *whole;
 }

@@ -83,26 +83,26 @@ Json json_of(const BenchRow& row) {
 }
 
 void print_row(const BenchRow& row) {
-    fmt::print("{:<30} {:>5} {:>10.4f} {:>6.1f} %", row.workload.name, row.precision, row.ours.median,
-               100 * (row.ours.high - row.ours.low) / row.ours.median);
+    say(fmt::format("{:<30} {:>5} {:>10.4f} {:>6.1f} %", row.workload.name, row.precision, row.ours.median,
+               100 * (row.ours.high - row.ours.low) / row.ours.median));
     const train::PeerTime* best = row.fastest();
     if (best == nullptr) {
-        fmt::print("  no peer: {}\n", !row.peers.reason.empty() ? row.peers.reason : row.peers.peers.front().error);
+        say(fmt::format("  no peer: {}\n", !row.peers.reason.empty() ? row.peers.reason : row.peers.peers.front().error));
         return;
     }
-    fmt::print(" {:>8.2f}x ", best->ms / row.ours.median);
+    say(fmt::format(" {:>8.2f}x ", best->ms / row.ours.median));
     for (const train::PeerTime& peer : row.peers.peers) {
         if (peer.error.empty())
-            fmt::print(" {} {:.4f}", peer.name, peer.ms);
+            say(fmt::format(" {} {:.4f}", peer.name, peer.ms));
         else
-            fmt::print(" {} failed ({})", peer.name, peer.error);
+            say(fmt::format(" {} failed ({})", peer.name, peer.error));
     }
-    fmt::print("\n");
+    say("\n");
 }
 
 void print_header(const BenchRow& first) {
-    fmt::print("{}{}\n", first.device, first.peers.versions.empty() ? "" : "; peers: " + first.peers.versions);
-    fmt::print("{:<30} {:>5} {:>10} {:>8} {:>9}  {}\n", "workload", "", "ours ms", "spread", "ratio", "peers ms");
+    say(fmt::format("{}{}\n", first.device, first.peers.versions.empty() ? "" : "; peers: " + first.peers.versions));
+    say(fmt::format("{:<30} {:>5} {:>10} {:>8} {:>9}  {}\n", "workload", "", "ours ms", "spread", "ratio", "peers ms"));
 }
 
 int run_bench(const BenchArguments& given) {
@@ -111,7 +111,7 @@ int run_bench(const BenchArguments& given) {
     const auto workloads = train::select_workloads(train::bench_workloads(*device), given.names);
     if (!workloads.ok()) return report(workloads.error());
     if (given.list) {
-        for (const train::BenchWorkload& workload : *workloads) fmt::print("{}\n", workload.name);
+        for (const train::BenchWorkload& workload : *workloads) say(fmt::format("{}\n", workload.name));
         return 0;
     }
     Json all = Json::array();
@@ -127,9 +127,9 @@ int run_bench(const BenchArguments& given) {
         std::fflush(stdout);
     }
     if (given.json)
-        fmt::print("{}\n", all.dump(1));
+        say(fmt::format("{}\n", all.dump(1)));
     else
-        fmt::print("milliseconds per training step, median; spread: quartiles over the median; ratio: to the fastest peer\n");
+        say("milliseconds per training step, median; spread: quartiles over the median; ratio: to the fastest peer\n");
     return 0;
 }
 
@@ -143,7 +143,7 @@ void add_bench(CLI::App& app, Context& context) {
     command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
     command->add_flag("--no-peers", given->no_peers, "time Millrace alone");
     command->add_option("--seconds", given->seconds, "least time measured per row and side")->check(CLI::Range(0.01, 3600.0))->capture_default_str();
-    command->add_option("--threads", given->threads, "CPU threads of both sides; 0: one per core")->check(CLI::Range(0, 4096))->capture_default_str();
+    command->add_option("--threads", given->threads, "CPU threads of both sides; 0: one per core")->check(CLI::Range(0, 1024))->capture_default_str();
     command->add_flag("--list", given->list, "name the workloads and stop");
     command->footer("Example:\n  millrace bench collective-debug-b32 --device cpu\n\n"
                     "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.");

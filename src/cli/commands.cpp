@@ -1,9 +1,14 @@
 #include "cli/commands.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
 
 #include "base/nearest.h"
 #include "base/version.h"
@@ -24,20 +29,24 @@ Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after s
 std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {
     std::vector<std::string> names;
     for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
-    if (std::find(names.begin(), names.end(), command) != names.end()) return fmt::format("{}\nTry: millrace {} --help", problem, command);
+    if (std::find(names.begin(), names.end(), command) != names.end()) {
+        std::string words = command;
+        for (const CLI::App* at = app.get_subcommand(command); !at->get_subcommands().empty(); words += " " + at->get_name())
+            at = at->get_subcommands().front();
+        return fmt::format("{}\nTry: millrace {} --help", problem, words);
+    }
     if (command.empty() || command.front() == '-') return problem + "\nTry: millrace --help";
     const std::string nearest = base::nearest_name(command, names);
     return fmt::format("unknown command '{}'; {}", command, nearest.empty() ? "millrace --help lists them" : fmt::format("did you mean {}?", nearest));
 }
 
-}  // namespace
-
-int report(const base::Error& error) {
-    fmt::print(stderr, "millrace: {}\n", error.text());
-    return error.exit_status;
+/// A file opened later must not become the standard output that was closed, and then receive what we print.
+void keep_standard_descriptors() {
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+        if (fcntl(descriptor, F_GETFD) < 0) (void)open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // no use for either
 }
 
-int run(int argc, char** argv) {
+int parse_and_run(int argc, char** argv) {
     CLI::App app{"Millrace trains small and middle-sized models at the speed of the hardware.", "millrace"};
     app.footer(kExamples);
     app.set_version_flag("--version", std::string("millrace ") + base::version());
@@ -53,10 +62,28 @@ int run(int argc, char** argv) {
     } catch (const CLI::Success& done) {
         return app.exit(done);  // --help, --version
     } catch (const CLI::ParseError& problem) {
-        fmt::print(stderr, "millrace: {}\n", usage_text(app, argc > 1 ? argv[1] : "", problem.what()));
-        return 2;
+        return report(base::Error{usage_text(app, argc > 1 ? argv[1] : "", problem.what())});
     }
     return context.exit_status;
+}
+
+}  // namespace
+
+void say(const std::string& text) { std::fputs(text.c_str(), stdout); }
+
+int report(const base::Error& error) {
+    std::fputs(fmt::format("millrace: {}\n", error.text()).c_str(), stderr);
+    return error.exit_status;
+}
+
+int run(int argc, char** argv) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow further is a failed write, which is reported
+    keep_standard_descriptors();
+    const int status = parse_and_run(argc, argv);
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
+    if (!lost) return status;
+    const int written = report(base::Error{"standard output is closed or full: not all of it was written"});
+    return status != 0 ? status : written;
 }
 
 }  // namespace millrace::cli

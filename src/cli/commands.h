@@ -11,7 +11,8 @@ class App;
 
 namespace millrace::cli {
 
-/// Parses the arguments, runs the command, gives the exit status: 0 fine, 2 usage or bad input, 128 + n after a signal.
+/// Parses the arguments, runs the command, gives the exit status: 0 fine, 2 usage or bad input, 128 + n after a signal; 2 also when
+/// standard output took less than was written.
 int run(int argc, char** argv);
 
 /// What the commands share: how the program was called, and what it will return.
@@ -20,6 +21,9 @@ struct Context {
     char** argv = nullptr;
     int exit_status = 0;
 };
+
+/// Writes `text` to standard output; run() notices when that fails.
+void say(const std::string& text);
 
 /// Prints "millrace: <text>" on stderr and gives the error's exit status.
 int report(const base::Error& error);

@@ -24,8 +24,8 @@ int run_make(const MakeArguments& given) {
     const auto made = data::make_garments(given.out, given.options, progress);
     if (live) base::write_to_terminal("\r\x1b[K");
     if (!made.ok()) return report(made.error());
-    fmt::print("{} {}: {} training and {} test images, seed {}\n", given.out,
-               *made == data::MakeOutcome::kWritten ? "written" : "holds this set already", given.options.train, given.options.test, given.options.seed);
+    say(fmt::format("{} {}: {} training and {} test images, seed {}\n", given.out,
+               *made == data::MakeOutcome::kWritten ? "written" : "holds this set already", given.options.train, given.options.test, given.options.seed));
     return 0;
 }
 

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "train/console.h"
 #include "train/evaluate.h"
 
 namespace millrace::cli {
@@ -16,28 +16,26 @@ struct EvalArguments {
     bool json = false;
 };
 
-nlohmann::ordered_json number(double value) {
-    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 void print_json(const train::EvaluateReport& report) {
     nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},     {"preset", report.preset},
                                 {"parameters", report.parameters}, {"device", report.device}, {"split", data::name_of(report.part)},
                                 {"samples", report.samples}, {"step", report.step},       {"seconds", report.seconds}};
-    json["accuracy"] = number(report.members.front().accuracy);
-    json["loss"] = number(report.members.front().loss);
+    json["member"] = report.best;
+    json["accuracy"] = report.members[report.best].accuracy;
+    json["loss"] = report.members[report.best].loss;
     json["members"] = nlohmann::ordered_json::array();
-    for (const train::Score& score : report.members) json["members"].push_back({{"accuracy", number(score.accuracy)}, {"loss", number(score.loss)}});
-    fmt::print("{}\n", json.dump(1));
+    for (const train::Score& score : report.members) json["members"].push_back({{"accuracy", score.accuracy}, {"loss", score.loss}});
+    say(fmt::format("{}\n", json.dump(1)));
 }
 
 void print_text(const train::EvaluateReport& report) {
-    fmt::print("{} {}, weights after step {}, on {} {} images of {} ({})\n", report.model, report.preset, report.step, report.samples,
-               data::name_of(report.part), report.data, report.device);
+    say(fmt::format("{} {}, weights after step {}, on {} {} images of {} ({})\n", report.model, report.preset, report.step, report.samples,
+               data::name_of(report.part), report.data, report.device));
     for (std::size_t k = 0; k < report.members.size(); ++k) {
-        if (report.members.size() > 1) fmt::print("member {:3}: ", k);
-        fmt::print("accuracy {:.2f} %, loss {:.4f}\n", 100 * report.members[k].accuracy, report.members[k].loss);
+        if (report.members.size() > 1) say(fmt::format("member {:3}: ", k));
+        say(fmt::format("accuracy {:.2f} %, loss {}\n", 100 * report.members[k].accuracy, train::loss_text(report.members[k].loss)));
     }
+    if (report.members.size() > 1) say(fmt::format("training chose member {}\n", report.best));
 }
 
 int run_eval(const EvalArguments& given) {

@@ -19,12 +19,12 @@ int run_models(bool as_json) {
         nlohmann::ordered_json json = nlohmann::ordered_json::array();
         for (const models::Listing& entry : *listed)
             json.push_back({{"model", entry.model}, {"preset", entry.preset}, {"parameters", entry.parameters}});
-        fmt::print("{}\n", json.dump(1));
+        say(fmt::format("{}\n", json.dump(1)));
         return 0;
     }
-    fmt::print("{:<18} {:<10} {:>12}\n", "model", "preset", "parameters");
+    say(fmt::format("{:<18} {:<10} {:>12}\n", "model", "preset", "parameters"));
     for (const models::Listing& entry : *listed)
-        fmt::print("{:<18} {:<10} {:>12}\n", entry.model, entry.preset, train::grouped(static_cast<std::uint64_t>(entry.parameters)));
+        say(fmt::format("{:<18} {:<10} {:>12}\n", entry.model, entry.preset, train::grouped(static_cast<std::uint64_t>(entry.parameters))));
     return 0;
 }
 

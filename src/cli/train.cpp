@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -22,10 +21,6 @@ struct TrainArguments {
     bool resume = false, quiet = false, json = false, keys = false;
 };
 
-nlohmann::ordered_json number(double value) {
-    return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 std::string result_json(const train::RunResult& result) {
     nlohmann::ordered_json json{{"run", result.run},
                                 {"signal", result.signal},
@@ -37,18 +32,20 @@ std::string result_json(const train::RunResult& result) {
                                 {"samples_per_second", result.samples_per_second},
                                 {"steps_per_second", result.steps_per_second}};
     if (!result.members.empty()) {
-        const train::MemberResult& best = result.members[train::best_member(result)];
-        json["validation_accuracy"] = number(best.validation_accuracy);
-        json["test_accuracy"] = number(best.test_accuracy);
-        json["test_loss"] = number(best.test_loss);
+        const std::size_t member = train::best_member(result);
+        const train::MemberResult& best = result.members[member];
+        json["member"] = member;
+        json["validation_accuracy"] = best.validation_accuracy;
+        json["test_accuracy"] = best.test_accuracy;
+        json["test_loss"] = best.test_loss;
         json["best_epoch"] = best.best_epoch;
     }
     json["members"] = nlohmann::ordered_json::array();
     for (const train::MemberResult& member : result.members)
-        json["members"].push_back({{"validation_accuracy", number(member.validation_accuracy)},
-                                   {"validation_loss", number(member.validation_loss)},
-                                   {"test_accuracy", number(member.test_accuracy)},
-                                   {"test_loss", number(member.test_loss)}});
+        json["members"].push_back({{"validation_accuracy", member.validation_accuracy},
+                                   {"validation_loss", member.validation_loss},
+                                   {"test_accuracy", member.test_accuracy},
+                                   {"test_loss", member.test_loss}});
     return json.dump(1);
 }
 
@@ -81,14 +78,14 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
 int run_train(const TrainArguments& given, const Context& context) {
     const auto result = train_with(given, context);
     if (!result.ok()) return report(result.error());
-    if (given.json) fmt::print("{}\n", result_json(*result));
+    if (given.json) say(fmt::format("{}\n", result_json(*result)));
     return result->signal == 0 ? 0 : 128 + result->signal;
 }
 
-int print_keys() {
-    auto schema = train::schema_for("collective", "debug");
+int print_keys(const TrainArguments& given) {
+    const auto schema = train::schema_of_recipe(given.recipe, {given.settings, base::recipe_environment()});
     if (!schema.ok()) return report(schema.error());
-    fmt::print("{}\n", schema->help_text());
+    say(fmt::format("{}\n", schema->help_text()));
     return 0;
 }
 
@@ -105,7 +102,7 @@ void add_train(CLI::App& app, Context& context) {
     command->add_flag("--quiet", given->quiet, "print the closing summary alone");
     command->add_option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
     command->add_flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
-    command->add_flag("--keys", given->keys, "list every key a recipe may hold, and stop");
+    command->add_flag("--keys", given->keys, "list every key RECIPE (or one for the collective model) may hold, and stop");
     command->footer(R"(Examples:
   millrace train recipes/collective-debug.toml
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
@@ -115,7 +112,7 @@ void add_train(CLI::App& app, Context& context) {
 Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.)");
     command->callback([given, &context] {
         if (given->keys)
-            context.exit_status = print_keys();
+            context.exit_status = print_keys(*given);
         else if (given->recipe.empty())
             throw CLI::RequiredError("RECIPE");
         else

@@ -28,6 +28,10 @@ Result<Description> read_description(const Path& path) {
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})",
                      path.string()};
+    // "made" is the note of data/make.cpp, by which it knows its own.
+    for (const auto& [key, value] : json.items())
+        if (key != "name" && key != "mean" && key != "std" && key != "classes" && key != "made")
+            return Error{fmt::format("has the unknown key '{}'; name, mean, std and classes are known", key), path.string()};
     if (const auto at = json.find("name"); at != json.end()) {
         if (!at->is_string()) return Error{"'name' must be a string", path.string()};
         description.name = at->get<std::string>();

@@ -85,6 +85,9 @@ Result<ParsedState> parse_state(std::string text, const Path& place) {
         if (const int format = about.at("format").get<int>(); format != kFormat)
             return Error{fmt::format("has checkpoint format {}; this version reads {}", format, kFormat), place.string()};
         ParsedState state;
+        for (const char* key : {"step", "members"})
+            if (!about.at(key).is_number_unsigned())
+                return Error{fmt::format("'{}' of 'checkpoint' is {}; a whole number from 0 on is needed", key, about.at(key).dump()), place.string()};
         state.step = about.at("step").get<std::uint64_t>();
         state.members = about.at("members").get<std::uint64_t>();
         if (state.members < 1 || state.members > kMaxMembers)

@@ -30,7 +30,7 @@ struct Manifest {
     std::vector<std::string> command;             ///< argv
     std::string recipe = "{}";                    ///< a JSON object
     std::string device;                           ///< "cpu", "cuda:0 NVIDIA H200"
-    std::map<std::string, std::string> versions;  ///< of what was used: compiler, CUDA, oneDNN
+    std::map<std::string, std::string> versions;  ///< of what was used: the compiler
     std::string started;                          ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
     std::string ended;                            ///< empty while running
     RunStatus status = RunStatus::kRunning;

@@ -22,6 +22,9 @@ std::string per_second(double value) {
     return value < 10 ? fmt::format("{:.2f}", value) : grouped(static_cast<std::uint64_t>(std::llround(value)));
 }
 
+/// "1 epoch", "2 epochs"
+std::string counted(std::uint64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
 std::string seconds_text(double seconds) {
     if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
     const auto whole = seconds < 10 ? std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))
@@ -47,29 +50,18 @@ std::string fitted(const std::string& line) {
 std::string score_text(const char* name, const std::vector<Score>& scores) {
     if (scores.empty()) return {};
     if (scores.size() == 1)
-        return fmt::format("  {} loss {} accuracy {} %", name, number(scores[0].loss, "{:.4f}"), number(100 * scores[0].accuracy, "{:.2f}"));
+        return fmt::format("  {} loss {} accuracy {} %", name, loss_text(scores[0].loss), number(100 * scores[0].accuracy, "{:.2f}"));
     double best = 0, accuracy = 0, loss = 0;
     for (const Score& score : scores) {
         best = std::max(best, score.accuracy);
         accuracy += score.accuracy / static_cast<double>(scores.size());
         loss += score.loss / static_cast<double>(scores.size());
     }
-    return fmt::format("  {} loss {} accuracy {} % (best member {} %)", name, number(loss, "{:.4f}"), number(100 * accuracy, "{:.2f}"),
+    return fmt::format("  {} loss {} accuracy {} % (best member {} %)", name, loss_text(loss), number(100 * accuracy, "{:.2f}"),
                        number(100 * best, "{:.2f}"));
 }
 
 }  // namespace
-
-std::size_t best_member(const RunResult& result) {
-    std::size_t best = 0;
-    const auto value = [&](std::size_t k) {
-        const MemberResult& member = result.members[k];
-        return std::isnan(member.validation_accuracy) ? member.test_accuracy : member.validation_accuracy;
-    };
-    for (std::size_t k = 1; k < result.members.size(); ++k)
-        if (value(k) > value(best)) best = k;
-    return best;
-}
 
 std::string grouped(std::uint64_t number) {
     std::string digits = std::to_string(number);
@@ -77,9 +69,11 @@ std::string grouped(std::uint64_t number) {
     return digits;
 }
 
+std::string loss_text(double loss) { return number(loss, std::abs(loss) < 1e4 ? "{:.4f}" : "{:.4g}"); }
+
 std::string progress_text(const IntervalReport& report) {
     return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch, report.epochs,
-                       report.step, report.total_steps, number(report.loss, "{:.4f}"), per_second(report.recent_samples),
+                       report.step, report.total_steps, loss_text(report.loss), per_second(report.recent_samples),
                        per_second(report.average_samples), per_second(report.recent_steps), left_text(report.seconds_left));
 }
 
@@ -98,25 +92,29 @@ std::string start_text(const StartReport& report) {
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);
     text += fmt::format("run     {}{}\n", report.run, report.resumed ? fmt::format(" (continued after step {})", report.first_step) : "");
-    text += fmt::format("{} epochs of {} steps", report.epochs, report.steps_per_epoch);
-    return text;
+    const std::string whole = fmt::format("{} of {}", counted(report.epochs, "epoch"), counted(report.steps_per_epoch, "step"));
+    if (report.resumed && report.first_step >= report.total_steps)
+        return text + fmt::format("nothing left of {}", counted(report.total_steps, "step"));
+    if (report.total_steps < report.epochs * report.steps_per_epoch)
+        return text + fmt::format("{}, the beginning of {}", counted(report.total_steps, "step"), whole);
+    return text + whole;
 }
 
 std::string finish_text(const RunResult& result) {
     if (result.signal != 0)
         return fmt::format("stopped by a signal after step {}; saved. --resume --out {} continues", result.step, result.run);
     const MemberResult& best = result.members.at(best_member(result));
-    std::string text = result.was_complete ? "nothing left to train: this run was complete\n" : "";
+    std::string text = result.was_complete ? "nothing left to train: these are the scores of the weights it has\n" : "";
     if (std::isfinite(best.validation_accuracy))
         text += fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch);
-    text += fmt::format("test accuracy {:.2f} %, loss {:.4f}\n", 100 * best.test_accuracy, best.test_loss);
+    text += fmt::format("test accuracy {:.2f} %, loss {}\n", 100 * best.test_accuracy, loss_text(best.test_loss));
     if (result.members.size() > 1) {
         double mean = 0;
         for (const MemberResult& member : result.members) mean += member.test_accuracy / static_cast<double>(result.members.size());
         text += fmt::format("that is member {} of {}, chosen by validation; mean test accuracy {:.2f} %\n", best_member(result),
                             result.members.size(), 100 * mean);
     }
-    if (result.seconds > 0)
+    if (result.seconds > 0 && !result.was_complete)
         text += fmt::format("trained {} ({} samples/s, {} steps/s)\n", seconds_text(result.seconds), per_second(result.samples_per_second),
                             per_second(result.steps_per_second));
     return text + fmt::format("run {}", result.run);
@@ -145,7 +143,8 @@ void Console::draw(const std::string& line) {
 
 void Console::print(const std::string& lines) {
     if (options_.live) draw({});
-    fmt::print(options_.out, "{}\n", lines);
+    // A reader that left is no reason to end the run, and fmt::print would throw; the stream remembers the failure.
+    std::fputs((lines + "\n").c_str(), options_.out);
     std::fflush(options_.out);
 }
 

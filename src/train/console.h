@@ -12,6 +12,8 @@ namespace millrace::train {
 
 /// 12345678 as "12,345,678".
 std::string grouped(std::uint64_t number);
+/// Four digits behind the point, or four in all once a loss has left the range where those mean something; "-" when not finite.
+std::string loss_text(double loss);
 /// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left"
 std::string progress_text(const IntervalReport& report);
 /// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 %  new best  12.0s  41,230 samples/s"

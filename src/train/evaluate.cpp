@@ -31,6 +31,9 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part pa
     MILLRACE_TRY(setup.engine->backend().check());
     if (report.members.empty())
         return base::Error{fmt::format("the run set no images aside for {} (data.validation = 0)", data::name_of(part)), run.string(), 4};
+    std::vector<Score> chosen_by;
+    for (std::size_t k = 0; k < state.best.losses.size(); ++k) chosen_by.push_back({state.best.losses[k], state.best.accuracies[k]});
+    report.best = best_member(chosen_by.empty() ? report.members : chosen_by, setup.settings.checkpoint.best_by_loss);
     report.run = run.string();
     report.model = setup.settings.model;
     report.preset = setup.settings.preset;

@@ -12,7 +12,7 @@ namespace millrace::train {
 
 using Row = std::vector<record::Metric>;
 
-/// `seconds`: training time of this session so far; `time`: seconds since 1970.
+/// `seconds`: training time since this start; `time`: seconds since 1970.
 struct RowTime {
     double seconds = 0, time = 0;
 };

@@ -55,7 +55,7 @@ void add_run_keys(base::Schema& schema) {
     schema.boolean("deterministic", false, "pin kernels so that members equal separate runs to the bit");
     schema.choice("precision", "auto", {"auto", "f32", "bf16"}, "operands of products; auto: bf16 on cuda, f32 on cpu");
     schema.choice("device", "auto", {"auto", "cpu", "cuda"}, "where to train; auto: cuda when there is one");
-    schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 4096);
+    schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 1024);
     schema.integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case").between(1, 1000000);
     schema.integer("checkpoint.keep", 3, "newest checkpoints kept, last among them; best stays in any case").between(1, 1000000);
     schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
@@ -85,12 +85,27 @@ base::Result<base::Schema> schema_for(std::string_view model, std::string_view p
     return schema;
 }
 
-base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides) {
+namespace {
+
+base::Result<base::Schema> schema_of_text(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides) {
     MILLRACE_LET(name, base::peek_recipe_text(text, place, "model.name", overrides));
     MILLRACE_LET(preset, base::peek_recipe_text(text, place, "model.preset", overrides));
     auto schema = schema_for(name.value_or("collective"), preset.value_or("debug"));
     if (!schema.ok()) return base::Error{"cannot tell which model to train", place, schema.error().exit_status}.because(schema.error());
-    return base::Recipe::parse(text, place, *schema, overrides);
+    return schema;
+}
+
+}  // namespace
+
+base::Result<base::Schema> schema_of_recipe(const std::string& path, const base::RecipeOverrides& overrides) {
+    if (path.empty()) return schema_of_text("", "", overrides);
+    MILLRACE_LET(text, base::read_recipe_file(path));
+    return schema_of_text(text, path, overrides);
+}
+
+base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides) {
+    MILLRACE_LET(schema, schema_of_text(text, place, overrides));
+    return base::Recipe::parse(text, place, schema, overrides);
 }
 
 base::Result<base::Recipe> load_recipe(const std::string& path, const base::RecipeOverrides& overrides) {

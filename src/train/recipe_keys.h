@@ -15,6 +15,9 @@ base::Schema general_schema();
 /// The schema of a recipe whose model is `model` in `preset`.
 base::Result<base::Schema> schema_for(std::string_view model, std::string_view preset);
 
+/// The schema of the recipe in `path`, or of an empty one when that is empty too, by the model and preset it names.
+base::Result<base::Schema> schema_of_recipe(const std::string& path, const base::RecipeOverrides& overrides);
+
 /// Reads a recipe: looks at model.name and model.preset first, then checks everything against that model's schema.
 base::Result<base::Recipe> load_recipe(const std::string& path, const base::RecipeOverrides& overrides);
 base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides);

@@ -56,12 +56,15 @@ struct RunResult {
     std::uint32_t epochs = 0; ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
+    bool best_by_loss = false;  ///< checkpoint.best_metric is validation_loss
     std::int64_t parameters = 0;
-    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, this session
+    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, since this start
     bool was_complete = false;  ///< a resumed run that had nothing left to do
 };
 
-/// Index of the member with the highest validation accuracy (test accuracy when nothing was set aside), the first of equals.
+/// Index of the member with the highest accuracy, or the lowest loss when `by_loss`, the first of equals; what is not a number never wins.
+std::size_t best_member(const std::vector<Score>& scores, bool by_loss);
+/// The same by the run's own measure on what was set aside to select by (on the test set when nothing was).
 std::size_t best_member(const RunResult& result);
 
 /// All calls but on_interval come from the training thread; on_interval from the thread that reads the metrics.

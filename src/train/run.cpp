@@ -86,6 +86,7 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     RunResult result;
     result.run = start.run;
     result.parameters = start.parameters;
+    result.best_by_loss = setup_.settings.checkpoint.best_by_loss;
     result.was_complete = state_.step >= total_steps();
     metrics_.emplace(reader_, directory_.metrics(), observer_, clock_,
                      MetricsPlan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs}, state_.epoch_sums);
@@ -104,6 +105,10 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
     for (const ops::MemberState& member : engine_.store().read_states()) result.dropped += member.skipped;
+    if (!stopped && result.dropped == result.step * static_cast<std::uint64_t>(engine_.members()))
+        return base::Error{fmt::format("all {} steps were dropped because a value was not finite, so nothing was learned; try a smaller optim.lr, or "
+                                       "--set train.debug_nonfinite=true, which names the operator", result.step),
+                           directory_.path().string(), 1};
     if (!stopped) MILLRACE_TRY(test(result));
     metrics_.reset();
     return result;
@@ -180,17 +185,17 @@ base::Status Run::end_epoch(bool whole) {
     return base::ok();
 }
 
-/// The best member decides; without validation data the newest weights are the best known.
+/// The best member decides, one whose loss is not finite never; without validation data the newest weights are the best known.
 bool Run::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
         const double value = setup_.settings.checkpoint.best_by_loss ? -score.loss : score.accuracy;
-        if (value > now.value) now.value = value;
+        if (std::isfinite(score.loss) && value > now.value) now.value = value;
         now.losses.push_back(score.loss);
         now.accuracies.push_back(score.accuracy);
     }
     if (report.validation.empty()) now.value = 0;
-    if (!std::isfinite(now.value)) now.value = std::numeric_limits<double>::lowest();
+    if (!std::isfinite(now.value)) return false;
     if (state_.best.any && !report.validation.empty() && !(now.value > state_.best.value)) return false;
     state_.best = std::move(now);
     return true;
@@ -241,6 +246,10 @@ base::Status Run::save(bool is_best) {
 }
 
 base::Status Run::test(RunResult& result) {
+    if (!state_.best.any)
+        return base::Error{"the validation loss was never finite, so there are no best weights to test; the newest are in checkpoints/last. Try a "
+                           "smaller optim.lr, or --set train.debug_nonfinite=true, which names the operator",
+                           directory_.path().string(), 1};
     MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
     MILLRACE_TRY(load_weights(engine_.store(), best, false));
     MILLRACE_LET(scores, engine_.evaluate(data::Part::test));

@@ -1,5 +1,5 @@
 #pragma once
-// One session of a run: from the step it starts at to the end or to a stop. The parts of train().
+// A run from one start: from the step it begins at to the end or to a stop. The parts of train().
 
 #include <atomic>
 #include <optional>
@@ -51,7 +51,7 @@ private:
     Observer& observer_;
     const base::Clock& clock_;
     const std::uint64_t steps_per_epoch_;
-    std::uint64_t launched_ = 0;              ///< steps of this session, equal to pushes into the ring
+    std::uint64_t launched_ = 0;              ///< steps since this start, equal to pushes into the ring
     std::optional<std::uint64_t> saved_step_; ///< of the newest checkpoint; none before the first
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;

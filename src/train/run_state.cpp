@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "base/version.h"
 
@@ -15,8 +17,50 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;
 
+/// Leaves decode() alone: caught where the text came in.
+struct Misfit {
+    std::string what;
+};
+
+const Json& part(const Json& json, const char* key) {
+    if (!json.is_object() || !json.contains(key)) throw Misfit{fmt::format("'{}' is missing", key)};
+    return json.at(key);
+}
+
+const Json& list(const Json& json, const char* key) {
+    const Json& value = part(json, key);
+    if (!value.is_array()) throw Misfit{fmt::format("'{}' is not a list", key)};
+    return value;
+}
+
+/// The library converts without a look at range or type: -1 would become a huge step.
+template <class T>
+T as(const Json& value, const char* key) {
+    if constexpr (std::is_same_v<T, bool>) {
+        if (!value.is_boolean()) throw Misfit{fmt::format("'{}' is neither true nor false", key)};
+    } else if constexpr (std::is_same_v<T, std::string>) {
+        if (!value.is_string()) throw Misfit{fmt::format("'{}' is no text", key)};
+    } else if constexpr (std::is_floating_point_v<T>) {
+        if (!value.is_number()) throw Misfit{fmt::format("'{}' is no number", key)};
+    } else {
+        const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.template get<std::uint64_t>())
+                                                     : value.is_number_integer() && std::in_range<T>(value.template get<std::int64_t>());
+        if (!fits)
+            throw Misfit{fmt::format("'{}' is no whole number from {} to {}", key, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())};
+    }
+    return value.template get<T>();
+}
+
+template <class T>
+T read(const Json& json, const char* key) {
+    return as<T>(part(json, key), key);
+}
+
 /// JSON has no infinities; the two that occur are the starting values of a minimum and a maximum.
-double number_or(const Json& value, double missing) { return value.is_null() ? missing : value.get<double>(); }
+double read_or(const Json& json, const char* key, double missing) {
+    const Json& value = part(json, key);
+    return value.is_null() ? missing : as<double>(value, key);
+}
 
 #define MILLRACE_MEMBER_FIELDS(field)                                                                                        \
     field(seed) field(base_lr) field(weight_decay) field(beta1) field(beta2) field(epsilon) field(clip_norm) field(step)     \
@@ -32,7 +76,7 @@ Json encode_member(const ops::MemberState& state) {
 
 ops::MemberState decode_member(const Json& json) {
     ops::MemberState state;
-#define MILLRACE_DECODE(name) state.name = json.at(#name).get<decltype(state.name)>();
+#define MILLRACE_DECODE(name) state.name = read<decltype(state.name)>(json, #name);
     MILLRACE_MEMBER_FIELDS(MILLRACE_DECODE)
 #undef MILLRACE_DECODE
     return state;
@@ -47,16 +91,16 @@ Json encode_sums(const MemberSums& sums) {
 
 MemberSums decode_sums(const Json& json) {
     MemberSums sums;
-    sums.steps = json.at("steps").get<std::uint64_t>();
-    sums.dropped = json.at("dropped").get<std::uint64_t>();
-    sums.rows = json.at("rows").get<std::uint64_t>();
-    sums.correct = json.at("correct").get<std::uint64_t>();
-    sums.loss = json.at("loss").get<double>();
-    sums.penalty = json.at("penalty").get<double>();
-    sums.grad_norm = json.at("grad_norm").get<double>();
-    sums.grad_norm_max = json.at("grad_norm_max").get<double>();
-    sums.loss_min = number_or(json.at("loss_min"), std::numeric_limits<double>::infinity());
-    sums.loss_max = number_or(json.at("loss_max"), -std::numeric_limits<double>::infinity());
+    sums.steps = read<std::uint64_t>(json, "steps");
+    sums.dropped = read<std::uint64_t>(json, "dropped");
+    sums.rows = read<std::uint64_t>(json, "rows");
+    sums.correct = read<std::uint64_t>(json, "correct");
+    sums.loss = read<double>(json, "loss");
+    sums.penalty = read<double>(json, "penalty");
+    sums.grad_norm = read<double>(json, "grad_norm");
+    sums.grad_norm_max = read<double>(json, "grad_norm_max");
+    sums.loss_min = read_or(json, "loss_min", std::numeric_limits<double>::infinity());
+    sums.loss_max = read_or(json, "loss_max", -std::numeric_limits<double>::infinity());
     return sums;
 }
 
@@ -70,25 +114,31 @@ Json encode_figures(const RunFigures& figures) {
 
 RunState decode(const Json& json) {
     RunState state;
-    state.step = json.at("step").get<std::uint64_t>();
-    state.steps_per_epoch = json.at("steps_per_epoch").get<std::uint64_t>();
-    state.complete = json.at("complete").get<bool>();
-    for (const Json& member : json.at("members")) state.members.push_back(decode_member(member));
+    state.step = read<std::uint64_t>(json, "step");
+    state.steps_per_epoch = read<std::uint64_t>(json, "steps_per_epoch");
+    state.complete = read<bool>(json, "complete");
+    for (const Json& member : list(json, "members")) state.members.push_back(decode_member(member));
     state.epoch_sums = StepSums(static_cast<int>(state.members.size()));
-    for (std::size_t k = 0; k < state.members.size(); ++k) state.epoch_sums.members[k] = decode_sums(json.at("epoch_sums").at(k));
-    const Json& best = json.at("best");
+    const Json& sums = list(json, "epoch_sums");
+    if (sums.size() != state.members.size()) throw Misfit{fmt::format("'epoch_sums' has {} entries for {} members", sums.size(), state.members.size())};
+    for (std::size_t k = 0; k < state.members.size(); ++k) state.epoch_sums.members[k] = decode_sums(sums[k]);
+    const Json& best = part(json, "best");
     if (!best.is_null()) {
-        state.best = {true, best.at("value").get<double>(), best.at("epoch").get<std::uint32_t>(), best.at("step").get<std::uint64_t>(), {}, {}};
-        for (const Json& loss : best.at("losses")) state.best.losses.push_back(number_or(loss, std::numeric_limits<double>::quiet_NaN()));
-        state.best.accuracies = best.at("accuracies").get<std::vector<double>>();
+        state.best = {true, read<double>(best, "value"), read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {}, {}};
+        for (const Json& loss : list(best, "losses"))
+            state.best.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(loss, "losses"));
+        for (const Json& accuracy : list(best, "accuracies")) state.best.accuracies.push_back(as<double>(accuracy, "accuracies"));
+        if (state.best.losses.size() != state.best.accuracies.size() ||
+            (!state.best.losses.empty() && state.best.losses.size() != state.members.size()))
+            throw Misfit{"'losses' and 'accuracies' of 'best' have not one entry per member"};
     }
-    const Json& data = json.at("data");
-    state.data = {data.at("name").get<std::string>(), data.at("train").get<std::int64_t>(), data.at("validation").get<std::int64_t>(),
-                  data.at("test").get<std::int64_t>(), data.at("checksum").get<std::uint64_t>()};
-    state.metrics_offset = json.at("streams").at("metrics.jsonl").get<std::uint64_t>();
-    state.recipe = json.at("recipe_toml").get<std::string>();
-    state.figures.model = json.at("model").get<std::string>();
-    state.figures.preset = json.at("preset").get<std::string>();
+    const Json& data = part(json, "data");
+    state.data = {read<std::string>(data, "name"), read<std::int64_t>(data, "train"), read<std::int64_t>(data, "validation"),
+                  read<std::int64_t>(data, "test"), read<std::uint64_t>(data, "checksum")};
+    state.metrics_offset = read<std::uint64_t>(part(json, "streams"), "metrics.jsonl");
+    state.recipe = read<std::string>(json, "recipe_toml");
+    state.figures.model = read<std::string>(json, "model");
+    state.figures.preset = read<std::string>(json, "preset");
     return state;
 }
 
@@ -126,16 +176,16 @@ std::string encode_state(const RunState& state) {
 }
 
 base::Result<RunState> decode_state(const std::string& text, const std::string& place) {
-    // The library reports misfits by exception alone; this is the edge where they become values.
+    const Json json = Json::parse(text, nullptr, false);
+    if (!json.is_object()) return base::Error{"is not the state of a run: it must be one whole JSON object", place};
     try {
-        const Json json = Json::parse(text);
-        if (const int format = json.at("format").get<int>(); format != kFormat)
+        if (const int format = read<int>(json, "format"); format != kFormat)
             return base::Error{fmt::format("format {} is not {}: written by another version of Millrace", format, kFormat), place};
         RunState state = decode(json);
         if (state.members.empty()) return base::Error{"holds no member", place};
         return state;
-    } catch (const nlohmann::json::exception& problem) {
-        return base::Error{fmt::format("is no state of a run: {}", problem.what()), place};
+    } catch (const Misfit& misfit) {
+        return base::Error{fmt::format("is not the state of a run: {}", misfit.what), place};
     }
 }
 

@@ -32,8 +32,8 @@ struct DataIdentity {
 struct RunFigures {
     std::string model, preset, device, precision;
     std::int64_t parameters = 0;
-    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, this session
-    double wall_seconds = 0;   ///< of this session, start-up and evaluation included
+    double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, since this start
+    double wall_seconds = 0;   ///< since this start, start-up and evaluation included
     double cpu_share = 0;      ///< CPU seconds over wall seconds and threads
 };
 

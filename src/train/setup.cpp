@@ -28,12 +28,12 @@ data::Augmentation augmentation_of(const base::Recipe& recipe) {
             static_cast<float>(recipe.real("data.scale")), static_cast<float>(recipe.real("data.flip"))};
 }
 
-base::Result<std::shared_ptr<const data::ImageSet>> load_data(const base::Recipe& recipe) {
+base::Result<std::shared_ptr<const data::ImageSet>> load_data(const base::Recipe& recipe, bool training) {
     auto set = data::load_image_set(recipe.text("data.path"), recipe.real("data.validation"),
                                     static_cast<std::uint64_t>(recipe.integer("data.split_seed")));
     if (!set.ok())
-        return recipe.bad("data.path", fmt::format("cannot train on data.path = \"{}\"; `millrace data make garments --out {}` makes a data set",
-                                                   recipe.text("data.path"), recipe.text("data.path")))
+        return recipe.bad("data.path", fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
+                                                   training ? "" : "; --data names the folder when it has moved or the path is not from here"))
             .because(set.error());
     return std::make_shared<const data::ImageSet>(std::move(set).value());
 }
@@ -44,7 +44,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
-    MILLRACE_LET(set, load_data(recipe));
+    MILLRACE_LET(set, load_data(recipe, training));
     setup.data = identify(*set);
     MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(set->split.training.size())));
     setup.settings = std::move(settings);

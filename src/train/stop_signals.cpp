@@ -11,6 +11,7 @@ namespace {
 
 std::atomic<int> caught_signal{0};
 std::atomic<bool> in_use{false};
+struct sigaction hangup_before, pipe_before;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void remember_signal(int number) {
@@ -32,11 +33,17 @@ StopSignals::StopSignals() {
     caught_signal = 0;
     handle(SIGINT, remember_signal);
     handle(SIGTERM, remember_signal);
+    sigaction(SIGHUP, nullptr, &hangup_before);
+    if (hangup_before.sa_handler != SIG_IGN) handle(SIGHUP, remember_signal);
+    sigaction(SIGPIPE, nullptr, &pipe_before);
+    handle(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {
     handle(SIGINT, SIG_DFL);
     handle(SIGTERM, SIG_DFL);
+    sigaction(SIGHUP, &hangup_before, nullptr);
+    sigaction(SIGPIPE, &pipe_before, nullptr);
     in_use = false;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/version.h"
 #include "train/recipe_keys.h"
 #include "train/run.h"
 
@@ -105,6 +106,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
     manifest.device = setup.device;
+    manifest.versions = {{"compiler", base::compiler()}};
     MILLRACE_LET(directory, record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest,
                                                            std::move(lock)));
     auto result = run_in(directory, setup, recipe, std::move(standing.state), request, observer, clock);

@@ -77,7 +77,7 @@ TEST(Recipe, UnknownKeyIsRefusedWithLineAndNearestName) {
     expect_error(parse("[train]\nepoch = 3\n"), "r.toml:2", "unknown key 'train.epoch'; did you mean train.epochs?");
     expect_error(parse("\n[trian]\nepochs = 3\n"), "r.toml:3", "did you mean train.epochs?");
     expect_error(parse("epochs = 3\n"), "r.toml:1", "did you mean train.epochs?");
-    expect_error(parse("colour = 3\n"), "r.toml:1", "unknown key 'colour'; --help-recipe");
+    expect_error(parse("colour = 3\n"), "r.toml:1", "unknown key 'colour'; millrace train --keys");
     expect_error(parse("[nothing]\n"), "r.toml:1", "unknown key 'nothing'");
     expect_error(parse("train = 3\n"), "r.toml:1", "train is a table");
     expect_error(parse("[train.epochs]\nx = 1\n"), "r.toml:2", "did you mean train.epochs?");

@@ -1,5 +1,6 @@
 #include "cli/folder.h"
 #include "ops/backend.h"
+#include "record/run_directory.h"
 #include "record/safetensors.h"
 
 namespace millrace::cli {
@@ -15,6 +16,7 @@ TEST_F(BadInput, Usage) {
     expect_refusal(train("run", {"--log-level", "loud"}), {"loud", "training"});
     expect_refusal(call({"eval", path("nothing")}), {"nothing"});
     expect_refusal(call({"eval", path("data"), "--split", "train"}), {"--split"});
+    expect_refusal(call({"data", "make", "garments"}), {"--out", "Try: millrace data make --help"});
 }
 
 TEST_F(BadInput, MissingFiles) {
@@ -29,6 +31,9 @@ TEST_F(BadInput, Recipes) {
     expect_refusal(train("run", {"--set", "train.epoch=3"}), {"train.epoch", "train.epochs"});
     expect_refusal(train("run", {"--set", "train.epochs=many"}), {"train.epochs"});
     expect_refusal(train("run", {"--set", "optim.lr=nan"}), {"optim.lr"});
+    expect_refusal(train("run", {"--set", "seed=99999999999999999999"}), {"seed", "64 bits"});
+    expect_refusal(train("run", {"--set", "threads=1025"}), {"threads", "1024"});
+    expect_refusal(train("run", {"--set", "zzzzzzzz=1"}), {"--keys"});
     expect_refusal(train("run", {"--set", "optim.lr=inf"}), {"optim.lr"});
     expect_refusal(train("run", {"--set", "train.epochs"}), {"train.epochs"});
     write("bad.toml", "[train]\nepochs = 3\nepochs = 4\n");
@@ -94,11 +99,63 @@ TEST_F(BadInput, BrokenSafetensors) {
 TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
     ASSERT_EQ(train("run").status, 0);
     const auto link = std::filesystem::read_symlink(folder_ / "run/checkpoints/last");
-    const Said said = train("run", {"--resume", "--set", "train.epochs=2"}, {1 << 20, {}});
+    const Said said = train("run", {"--resume", "--set", "train.epochs=2"}, {1 << 20, {}, {}, false});
     expect_refusal(said, {"checkpoints"});
     EXPECT_EQ(std::filesystem::read_symlink(folder_ / "run/checkpoints/last"), link);
+    const auto manifest = record::read_manifest(folder_ / "run");
+    ASSERT_TRUE(manifest.ok());
+    EXPECT_EQ(manifest->status, record::RunStatus::kFailed);
     EXPECT_EQ(call({"eval", path("run")}).status, 0);
     EXPECT_EQ(train("run", {"--resume", "--set", "train.epochs=2"}).status, 0);
+    expect_refusal(call({"data", "make", "garments", "--out", path("large"), "--train", "5000", "--test", "10"}, {1 << 20, {}, {}, false}), {"large"});
+}
+
+TEST_F(BadInput, LostOutputIsNoSuccess) {
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+    for (const ChildOptions& lost : {ChildOptions{0, {}, "/dev/full", false}, ChildOptions{0, {}, {}, true}}) {
+        for (const std::vector<std::string>& words : {std::vector<std::string>{"models"}, {"models", "--json"}, {"--help"}, {"train", "--keys"}})
+            expect_refusal(call(words, lost), {"standard output"});
+        const std::string name = lost.close_out ? "closed" : "full";
+        expect_refusal(train(name, {}, lost), {"standard output"});
+        const auto manifest = record::read_manifest(folder_ / name);
+        ASSERT_TRUE(manifest.ok());
+        EXPECT_EQ(manifest->status, record::RunStatus::kFinished);
+        EXPECT_EQ(call({"eval", path(name)}).status, 0);
+    }
+}
+
+TEST_F(BadInput, DataSets) {
+    write("data/dataset.json", R"({"name": "x", "means": 0.2})");
+    const Said said = train("run");
+    expect_refusal(said, {"dataset.json", "means", "mean"});
+    EXPECT_EQ(said.err.find("data make"), std::string::npos) << said.err;
+    write("data/dataset.json", R"({"name": "x", "mean": 0.2, "std": 0.3, "classes": 10})");
+    ASSERT_EQ(train("run").status, 0);
+    std::filesystem::rename(folder_ / "data", folder_ / "moved");
+    expect_refusal(call({"eval", path("run")}), {"--data"});
+    EXPECT_EQ(call({"eval", path("run"), "--data", path("moved")}).status, 0);
+}
+
+TEST_F(BadInput, DivergedRuns) {
+    const Said said = train("run", {"--set", "optim.name=sgd", "--set", "optim.lr=1e30"});
+    EXPECT_EQ(said.status, 1) << said.out << said.err;
+    EXPECT_EQ(said.out.find("new best"), std::string::npos) << said.out;
+    EXPECT_NE(said.err.find("optim.lr"), std::string::npos) << said.err;
+    write("data/dataset.json", R"({"mean": 0, "std": 1e-42})");  // every pixel becomes infinite
+    const Said dropped = train("dropped");
+    EXPECT_EQ(dropped.status, 1) << dropped.out << dropped.err;
+    EXPECT_NE(dropped.err.find("all 5 steps were dropped"), std::string::npos) << dropped.err;
+    const auto manifest = record::read_manifest(folder_ / "dropped");
+    ASSERT_TRUE(manifest.ok());
+    EXPECT_EQ(manifest->status, record::RunStatus::kFailed);
+    EXPECT_EQ(manifest->exit_status, 1);
+    EXPECT_EQ(manifest->versions.count("compiler"), 1u);
+}
+
+TEST_F(BadInput, NothingSetAsideToEvaluate) {
+    ASSERT_EQ(train("run", {"--set", "data.validation=0"}).status, 0);
+    const Said said = call({"eval", path("run"), "--split", "validation"});
+    EXPECT_EQ(said.status, 4) << said.err;
 }
 
 TEST_F(BadInput, CudaWithoutAGpu) {

@@ -40,13 +40,14 @@ Child::Child(const std::string& folder, const std::vector<std::string>& argument
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ != 0) return;
-    redirect(out_, STDOUT_FILENO);
+    redirect(options.out.empty() ? out_ : options.out, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
     for (const std::string& variable : options.environment) putenv(const_cast<char*>(variable.c_str()));
+    for (const int signal : {SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);  // whatever runs the tests
+    if (options.close_out) close(STDOUT_FILENO);
     if (options.file_size > 0) {
         const rlimit limit{options.file_size, options.file_size};
         setrlimit(RLIMIT_FSIZE, &limit);
-        std::signal(SIGXFSZ, SIG_IGN);
     }
     execv(argv[0], argv.data());
     _exit(127);

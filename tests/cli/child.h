@@ -15,8 +15,10 @@ struct Said {
 
 /// Limits set in the child before it starts.
 struct ChildOptions {
-    std::size_t file_size = 0;  ///< largest file it may write, 0: any; exceeding it fails the write instead of killing the child
+    std::size_t file_size = 0;  ///< largest file it may write, 0: any
     std::vector<std::string> environment;  ///< "NAME=value"
+    std::string out;                       ///< where standard output goes unless empty
+    bool close_out = false;                ///< start without a standard output
 };
 
 /// A started `millrace`; output goes to files in `folder`.

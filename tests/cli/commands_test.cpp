@@ -61,9 +61,34 @@ TEST_F(Commands, PlainOutputHasNoControlCharacters) {
 }
 
 TEST_F(Commands, EnvironmentBeatsTheRecipeAndFlagsBeatIt) {
-    const ChildOptions twice{0, {"MILLRACE_TRAIN__EPOCHS=2"}};
+    const ChildOptions twice{0, {"MILLRACE_TRAIN__EPOCHS=2"}, {}, false};
     EXPECT_EQ(Json::parse(train("a", {"--json"}, twice).out).at("epochs"), 2);
     EXPECT_EQ(Json::parse(train("b", {"--json", "--set", "train.epochs=3"}, twice).out).at("epochs"), 3);
+}
+
+TEST_F(Commands, KeysAreThoseOfTheRecipesModel) {
+    EXPECT_NE(call({"train", "--keys"}).out.find("model.n_experts"), std::string::npos);
+    write("deep.toml", "[model]\nname = \"deep\"\npreset = \"phase1\"\n");
+    const Said said = call({"train", "--keys", path("deep.toml")});
+    EXPECT_EQ(said.status, 0) << said.err;
+    EXPECT_NE(said.out.find("phase1"), std::string::npos) << said.out;
+    EXPECT_EQ(said.out.find("model.n_experts"), std::string::npos);
+    EXPECT_EQ(call({"train", "--keys", "--set", "model.name=deep"}).out.find("model.n_experts"), std::string::npos);
+}
+
+TEST_F(Commands, EvalChoosesTheMemberThatTrainingChose) {
+    for (const char* metric : {"validation_accuracy", "validation_loss"}) {
+        const Said trained = train(metric, {"--json", "--set", "members=3", "--set", "optim.lr=1e-6,1e-3,1e-5", "--set", std::string("checkpoint.best_metric=") + metric});
+        ASSERT_EQ(trained.status, 0) << trained.err;
+        const Json result = Json::parse(trained.out);
+        EXPECT_EQ(result.at("member"), 1);
+        const Said evaluated = call({"eval", path(metric), "--json"});
+        ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+        const Json json = Json::parse(evaluated.out);
+        EXPECT_EQ(json.at("member"), 1);
+        EXPECT_EQ(json.at("accuracy"), result.at("test_accuracy"));
+        EXPECT_EQ(json.at("accuracy"), json.at("members").at(1).at("accuracy"));
+    }
 }
 
 TEST_F(Commands, DataIsMadeOnce) {

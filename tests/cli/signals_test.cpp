@@ -29,7 +29,7 @@ protected:
 };
 
 TEST_F(Signals, InterruptAndTerminateSaveAndTheRunGoesOn) {
-    for (const auto& [signal, status] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}}) {
+    for (const auto& [signal, status] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}, std::pair{SIGHUP, 129}}) {
         const std::string name = "run" + std::to_string(signal);
         Child child(folder_.string(), train_words(name, {"--set", "train.epochs=100000", "--set", "checkpoint.every_epochs=3"}));
         ASSERT_TRUE(eventually([&] { return saved(name); }));

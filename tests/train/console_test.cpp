@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -75,6 +76,36 @@ TEST(Console, EpochLineMarksTheBest) {
     EXPECT_EQ(epoch_text(report), "epoch 2/5  train loss 0.5000 accuracy 80.00 %  validation loss 0.2500 accuracy 90.00 %  new best  20.0s  1,000 samples/s");
     report.validation = {{0.25, 0.9}, {0.75, 0.7}};
     EXPECT_NE(epoch_text(report).find("validation loss 0.5000 accuracy 80.00 % (best member 90.00 %)"), std::string::npos);
+}
+
+TEST(Console, LargeLossesAreShort) {
+    EXPECT_EQ(loss_text(0.25), "0.2500");
+    EXPECT_EQ(loss_text(1234.5), "1234.5000");
+    EXPECT_EQ(loss_text(1.25e27), "1.25e+27");
+    EXPECT_EQ(loss_text(std::numeric_limits<double>::infinity()), "-");
+}
+
+TEST(Console, StartSaysWhatIsAhead) {
+    StartReport report;
+    report.epochs = 1;
+    report.steps_per_epoch = report.total_steps = 15;
+    EXPECT_TRUE(start_text(report).ends_with("\n1 epoch of 15 steps")) << start_text(report);
+    report.epochs = 5;
+    report.total_steps = 20;
+    EXPECT_TRUE(start_text(report).ends_with("\n20 steps, the beginning of 5 epochs of 15 steps")) << start_text(report);
+    report.resumed = true;
+    report.first_step = 20;
+    EXPECT_TRUE(start_text(report).ends_with("\nnothing left of 20 steps")) << start_text(report);
+}
+
+TEST(Console, TheRunsMeasureChoosesTheMember) {
+    RunResult result;
+    result.members = {{0.9, 0.5, 1, 0, 0}, {0.8, 0.4, 1, 0, 0}, {0.95, NAN, 1, 0, 0}};
+    EXPECT_EQ(best_member(result), 2u);
+    result.best_by_loss = true;
+    EXPECT_EQ(best_member(result), 1u);
+    result.members.front().validation_loss = NAN;
+    EXPECT_EQ(best_member(result), 1u);
 }
 
 TEST(Console, PlainLinesKeepTheirDistance) {

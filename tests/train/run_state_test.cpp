@@ -54,6 +54,34 @@ TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
     }
 }
 
+TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
+    const auto whole = nlohmann::json::parse(encode_state(some_state()));
+    const auto refused = [](const nlohmann::json& json) {
+        const auto state = decode_state(json.dump(), "x");
+        EXPECT_FALSE(state.ok()) << json.dump();
+        EXPECT_EQ(state.error().text().find("json.exception"), std::string::npos) << state.error().text();
+    };
+    for (const char* key : {"step", "steps_per_epoch"})
+        for (const nlohmann::json& bad : {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("1"), nlohmann::json(nullptr)}) {
+            auto part = whole;
+            part[key] = bad;
+            refused(part);
+        }
+    auto part = whole;
+    part["members"][0]["position"] = -1;
+    refused(part);
+    part = whole;
+    part["streams"]["metrics.jsonl"] = -1;
+    refused(part);
+    part = whole;
+    part["best"]["epoch"] = 1ull << 40;
+    refused(part);
+    part = whole;
+    part["best"]["losses"].erase(1);
+    refused(part);
+    EXPECT_EQ(decode_state("{", "x").error().text().find("json.exception"), std::string::npos);
+}
+
 TEST(RunState, EveryMissingKeyIsRefused) {
     const auto whole = nlohmann::json::parse(encode_state(some_state()));
     for (const char* key : {"step", "steps_per_epoch", "complete", "members", "epoch_sums", "best", "data", "streams", "recipe_toml", "model"}) {

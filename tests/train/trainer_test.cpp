@@ -234,8 +234,12 @@ TEST_F(Trainer, KeptCheckpointsAreBounded) {
 
 TEST_F(Trainer, HugeLearningRateDropsStepsOrNamesTheOperator) {
     const auto dropped = run("a", {"optim.name=sgd", "optim.lr=1e30", "train.epochs=1"});
-    ASSERT_TRUE(dropped.ok()) << dropped.error().text();
-    EXPECT_GT(dropped->dropped, 0u);
+    ASSERT_FALSE(dropped.ok());
+    EXPECT_EQ(dropped.error().exit_status, 1);
+    EXPECT_NE(dropped.error().text().find("never finite"), std::string::npos) << dropped.error().text();
+    ASSERT_EQ(observer_.epochs.size(), 1u);
+    EXPECT_GT(observer_.epochs[0].dropped, 0u);
+    EXPECT_FALSE(observer_.epochs[0].best);
     const auto named = run("b", {"optim.name=sgd", "optim.lr=1e30", "train.epochs=1", "train.debug_nonfinite=true"});
     ASSERT_FALSE(named.ok());
     EXPECT_EQ(named.error().exit_status, 1);
