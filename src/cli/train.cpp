@@ -107,7 +107,7 @@ void add_train(CLI::App& app, Context& context) {
   millrace train recipes/collective-debug.toml
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
-  millrace train recipes/collective-debug.toml --out runs/slow --resume
+  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
 
 Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.)");
     command->callback([given, &context] {
