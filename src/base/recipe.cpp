@@ -183,6 +183,7 @@ std::vector<RecipeDifference> Recipe::differences(const Recipe& other) const {
             if (difference.left != difference.right) found[name] = std::move(difference);
         }
     std::vector<RecipeDifference> out;
+    out.reserve(found.size());
     for (auto& [name, difference] : found) out.push_back(std::move(difference));
     return out;
 }
