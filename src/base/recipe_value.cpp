@@ -50,7 +50,8 @@ Result<int64_t> checked_integer(const RecipeKey& key, const RawScalar& raw) {
     if (whole == nullptr) {
         const auto* words = std::get_if<std::string>(&raw);
         if (words != nullptr && is_beyond_64_bits(*words))
-            return Error{fmt::format("{} = {} does not fit into 64 bits{}", key.name, *words, key.range_text().empty() ? "" : "; it must be " + key.range_text())};
+            return Error{fmt::format("{} = {} does not fit into 64 bits{}", key.name, *words,
+                                     key.range_text().empty() ? "" : "; it must be " + key.range_text())};
         return wrong_type(key, shown(raw));
     }
     MILLRACE_TRY(check_range(key, static_cast<double>(*whole), shown(raw)));

@@ -60,7 +60,10 @@ base::Result<BenchRow> measure(const train::BenchWorkload& workload, const train
 }
 
 Json json_of(const BenchRow& row) {
-    Json json{{"name", row.workload.name}, {"device", row.device.substr(0, row.device.find(':'))}, {"ours_ms", row.ours.median}, {"peers", Json::object()}};
+    Json json{{"name", row.workload.name},
+              {"device", row.device.substr(0, row.device.find(':'))},
+              {"ours_ms", row.ours.median},
+              {"peers", Json::object()}};
     for (const train::PeerTime& peer : row.peers.peers)
         if (peer.error.empty()) json["peers"][peer.name] = peer.ms;
     json["spread"] = (row.ours.high - row.ours.low) / row.ours.median;
@@ -84,7 +87,7 @@ Json json_of(const BenchRow& row) {
 
 void print_row(const BenchRow& row) {
     say(fmt::format("{:<30} {:>5} {:>10.4f} {:>6.1f} %", row.workload.name, row.precision, row.ours.median,
-               100 * (row.ours.high - row.ours.low) / row.ours.median));
+                    100 * (row.ours.high - row.ours.low) / row.ours.median));
     const train::PeerTime* best = row.fastest();
     if (best == nullptr) {
         say(fmt::format("  no peer: {}\n", !row.peers.reason.empty() ? row.peers.reason : row.peers.peers.front().error));
@@ -140,13 +143,20 @@ void add_bench(CLI::App& app, Context& context) {
     CLI::App* command = app.add_subcommand("bench", "time the training step against PyTorch in the same run");
     command->add_option("NAME", given->names, "workloads; all unless given");
     command->add_flag("--json", given->json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
-    command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+    command->add_option("--device", given->device, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+        ->capture_default_str();
     command->add_flag("--no-peers", given->no_peers, "time Millrace alone");
-    command->add_option("--seconds", given->seconds, "least time measured per row and side")->check(CLI::Range(0.01, 3600.0))->capture_default_str();
-    command->add_option("--threads", given->threads, "CPU threads of both sides; 0: one per core")->check(CLI::Range(0, 1024))->capture_default_str();
+    command->add_option("--seconds", given->seconds, "least time measured per row and side")
+        ->check(CLI::Range(0.01, 3600.0))
+        ->capture_default_str();
+    command->add_option("--threads", given->threads, "CPU threads of both sides; 0: one per core")
+        ->check(CLI::Range(0, 1024))
+        ->capture_default_str();
     command->add_flag("--list", given->list, "name the workloads and stop");
-    command->footer("Example:\n  millrace bench collective-debug-b32 --device cpu\n\n"
-                    "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.");
+    command->footer(
+        "Example:\n  millrace bench collective-debug-b32 --device cpu\n\n"
+        "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.");
     command->callback([given, &context] { context.exit_status = run_bench(*given); });
 }
 

@@ -37,13 +37,15 @@ std::string usage_text(const CLI::App& app, const std::string& command, const st
     }
     if (command.empty() || command.front() == '-') return problem + "\nTry: millrace --help";
     const std::string nearest = base::nearest_name(command, names);
-    return fmt::format("unknown command '{}'; {}", command, nearest.empty() ? "millrace --help lists them" : fmt::format("did you mean {}?", nearest));
+    return fmt::format("unknown command '{}'; {}", command,
+                       nearest.empty() ? "millrace --help lists them" : fmt::format("did you mean {}?", nearest));
 }
 
 /// A file opened later must not become the standard output that was closed, and then receive what we print.
 void keep_standard_descriptors() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-        if (fcntl(descriptor, F_GETFD) < 0) (void)open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // no use for either
+        if (fcntl(descriptor, F_GETFD) < 0)
+            (void)open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // no use for either
 }
 
 int parse_and_run(int argc, char** argv) {

@@ -20,12 +20,15 @@ int run_make(const MakeArguments& given) {
     const bool live = base::stderr_is_terminal();
     data::Progress progress;
     if (live)
-        progress = [](std::uint64_t done, std::uint64_t total) { base::write_to_terminal(fmt::format("\r\x1b[Kdrawn {} of {} images", done, total)); };
+        progress = [](std::uint64_t done, std::uint64_t total) {
+            base::write_to_terminal(fmt::format("\r\x1b[Kdrawn {} of {} images", done, total));
+        };
     const auto made = data::make_garments(given.out, given.options, progress);
     if (live) base::write_to_terminal("\r\x1b[K");
     if (!made.ok()) return report(made.error());
     say(fmt::format("{} {}: {} training and {} test images, seed {}\n", given.out,
-               *made == data::MakeOutcome::kWritten ? "written" : "holds this set already", given.options.train, given.options.test, given.options.seed));
+                    *made == data::MakeOutcome::kWritten ? "written" : "holds this set already", given.options.train,
+                    given.options.test, given.options.seed));
     return 0;
 }
 

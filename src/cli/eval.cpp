@@ -17,23 +17,27 @@ struct EvalArguments {
 };
 
 void print_json(const train::EvaluateReport& report) {
-    nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},     {"preset", report.preset},
-                                {"parameters", report.parameters}, {"device", report.device}, {"split", data::name_of(report.part)},
-                                {"samples", report.samples}, {"step", report.step},       {"seconds", report.seconds}};
+    nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},
+                                {"preset", report.preset},   {"parameters", report.parameters},
+                                {"device", report.device},   {"split", data::name_of(report.part)},
+                                {"samples", report.samples}, {"step", report.step},
+                                {"seconds", report.seconds}};
     json["member"] = report.best;
     json["accuracy"] = report.members[report.best].accuracy;
     json["loss"] = report.members[report.best].loss;
     json["members"] = nlohmann::ordered_json::array();
-    for (const train::Score& score : report.members) json["members"].push_back({{"accuracy", score.accuracy}, {"loss", score.loss}});
+    for (const train::Score& score : report.members)
+        json["members"].push_back({{"accuracy", score.accuracy}, {"loss", score.loss}});
     say(fmt::format("{}\n", json.dump(1)));
 }
 
 void print_text(const train::EvaluateReport& report) {
-    say(fmt::format("{} {}, weights after step {}, on {} {} images of {} ({})\n", report.model, report.preset, report.step, report.samples,
-               data::name_of(report.part), report.data, report.device));
+    say(fmt::format("{} {}, weights after step {}, on {} {} images of {} ({})\n", report.model, report.preset, report.step,
+                    report.samples, data::name_of(report.part), report.data, report.device));
     for (std::size_t k = 0; k < report.members.size(); ++k) {
         if (report.members.size() > 1) say(fmt::format("member {:3}: ", k));
-        say(fmt::format("accuracy {:.2f} %, loss {}\n", 100 * report.members[k].accuracy, train::loss_text(report.members[k].loss)));
+        say(fmt::format("accuracy {:.2f} %, loss {}\n", 100 * report.members[k].accuracy,
+                        train::loss_text(report.members[k].loss)));
     }
     if (report.members.size() > 1) say(fmt::format("training chose member {}\n", report.best));
 }
@@ -56,7 +60,9 @@ void add_eval(CLI::App& app, Context& context) {
     CLI::App* command = app.add_subcommand("eval", "evaluate the best checkpoint of a run");
     command->add_option("RUN", given->run, "run directory")->required();
     command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command->add_option("--split", given->split, "test or validation")->check(CLI::IsMember({"test", "validation"}))->capture_default_str();
+    command->add_option("--split", given->split, "test or validation")
+        ->check(CLI::IsMember({"test", "validation"}))
+        ->capture_default_str();
     command->add_option("--data", given->data, "folder of the data set when it has moved")->type_name("DIR");
     command->add_flag("--json", given->json, "print JSON");
     command->footer("Example:\n  millrace eval runs/demo --split validation");

@@ -24,7 +24,8 @@ int run_models(bool as_json) {
     }
     say(fmt::format("{:<18} {:<10} {:>12}\n", "model", "preset", "parameters"));
     for (const models::Listing& entry : *listed)
-        say(fmt::format("{:<18} {:<10} {:>12}\n", entry.model, entry.preset, train::grouped(static_cast<std::uint64_t>(entry.parameters))));
+        say(fmt::format("{:<18} {:<10} {:>12}\n", entry.model, entry.preset,
+                        train::grouped(static_cast<std::uint64_t>(entry.parameters))));
     return 0;
 }
 

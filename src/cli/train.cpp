@@ -95,7 +95,9 @@ void add_train(CLI::App& app, Context& context) {
     auto given = std::make_shared<TrainArguments>();
     CLI::App* command = app.add_subcommand("train", "train a recipe");
     command->add_option("RECIPE", given->recipe, "recipe in TOML, such as recipes/collective-debug.toml");
-    command->add_option("--set", given->settings, "key=value: beats the recipe; may be repeated")->allow_extra_args(false)->type_name("KEY=VALUE");
+    command->add_option("--set", given->settings, "key=value: beats the recipe; may be repeated")
+        ->allow_extra_args(false)
+        ->type_name("KEY=VALUE");
     command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
     command->add_option("--out", given->out, "run directory (runs/<recipe> unless given)")->type_name("DIR");
     command->add_flag("--resume", given->resume, "continue the run in --out after its last checkpoint");

@@ -87,7 +87,9 @@ Result<ParsedState> parse_state(std::string text, const Path& place) {
         ParsedState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())
-                return Error{fmt::format("'{}' of 'checkpoint' is {}; a whole number from 0 on is needed", key, about.at(key).dump()), place.string()};
+                return Error{
+                    fmt::format("'{}' of 'checkpoint' is {}; a whole number from 0 on is needed", key, about.at(key).dump()),
+                    place.string()};
         state.step = about.at("step").get<std::uint64_t>();
         state.members = about.at("members").get<std::uint64_t>();
         if (state.members < 1 || state.members > kMaxMembers)

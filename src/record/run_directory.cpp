@@ -145,11 +145,13 @@ Result<Manifest> read_manifest(const Path& folder) {
 Result<FileDescriptor> lock_run(const Path& folder) {
     std::error_code ignored;
     if (!fs::is_directory(folder, ignored)) return Error{"no such run to resume", folder.string()};
-    if (!fs::exists(folder / kManifest, ignored)) return Error{"holds no run to resume: manifest.json is missing", folder.string()};
+    if (!fs::exists(folder / kManifest, ignored))
+        return Error{"holds no run to resume: manifest.json is missing", folder.string()};
     return take_lock(folder);
 }
 
-Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest, std::optional<FileDescriptor> held) {
+Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest,
+                                        std::optional<FileDescriptor> held) {
     std::error_code failure;
     if (start == RunStart::kResume && !fs::is_directory(folder, failure)) return Error{"no such run to resume", folder.string()};
     fs::create_directories(folder, failure);

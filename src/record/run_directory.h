@@ -47,15 +47,17 @@ enum class RunStart {
     kResume,     ///< the folder holds a run that goes on
 };
 
-/// Takes the lock of the run in `folder`, without changing anything in it: what is read from now on no other process replaces. For
-/// RunDirectory::open with kResume.
+/// Takes the lock of the run in `folder`, without changing anything in it: what is read from now on no other process replaces.
+/// For RunDirectory::open with kResume.
 Result<FileDescriptor> lock_run(const Path& folder);
 
 class RunDirectory {
 public:
-    /// Opens `folder` for writing, takes its lock (unless the caller hands in the one it holds) and writes the manifest with status `running`. On kResume the manifest of the
-    /// run stays and notes the new start; metrics and checkpoints stay until the caller truncates or replaces them.
-    static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest, std::optional<FileDescriptor> held = std::nullopt);
+    /// Opens `folder` for writing, takes its lock (unless the caller hands in the one it holds) and writes the manifest with
+    /// status `running`. On kResume the manifest of the run stays and notes the new start; metrics and checkpoints stay until the
+    /// caller truncates or replaces them.
+    static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest,
+                                     std::optional<FileDescriptor> held = std::nullopt);
 
     [[nodiscard]] const Path& path() const { return folder_; }
     [[nodiscard]] Path checkpoints() const { return folder_ / "checkpoints"; }

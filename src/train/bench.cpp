@@ -50,8 +50,8 @@ std::shared_ptr<const data::ImageSet> random_images(std::int32_t batch) {
 
 base::Result<std::unique_ptr<Engine>> build(const BenchWorkload& workload, const BenchOptions& options, OurTimes& times) {
     base::RecipeOverrides overrides;
-    overrides.flags = {"model.name=" + workload.model, "model.preset=" + workload.preset, fmt::format("train.batch={}", workload.batch),
-                       fmt::format("members={}", workload.members)};
+    overrides.flags = {"model.name=" + workload.model, "model.preset=" + workload.preset,
+                       fmt::format("train.batch={}", workload.batch), fmt::format("members={}", workload.members)};
     MILLRACE_LET(recipe, parse_recipe("", "bench", overrides));
     MILLRACE_LET(precision, choose_precision(workload.f32 ? "f32" : "auto", options.device));
     const auto set = random_images(workload.batch);
@@ -62,7 +62,8 @@ base::Result<std::unique_ptr<Engine>> build(const BenchWorkload& workload, const
     times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
     EngineOptions engine_options;
     engine_options.precision = precision;
-    return Engine::create(std::move(backend), std::move(model), std::make_unique<data::ResidentImages>(set), settings, engine_options);
+    return Engine::create(std::move(backend), std::move(model), std::make_unique<data::ResidentImages>(set), settings,
+                          engine_options);
 }
 
 }  // namespace
@@ -90,10 +91,13 @@ base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkl
         if (std::find(known.begin(), known.end(), name) == known.end()) {
             const std::string nearest = base::nearest_name(name, known);
             return base::Error{fmt::format("no workload is called '{}'{}; there are {}", name,
-                                           nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest), fmt::join(known, ", "))};
+                                           nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+                                           fmt::join(known, ", "))};
         }
     if (!names.empty())
-        std::erase_if(all, [&](const BenchWorkload& workload) { return std::find(names.begin(), names.end(), workload.name) == names.end(); });
+        std::erase_if(all, [&](const BenchWorkload& workload) {
+            return std::find(names.begin(), names.end(), workload.name) == names.end();
+        });
     return all;
 }
 
@@ -113,7 +117,8 @@ base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchO
         const auto begin = std::chrono::steady_clock::now();
         for (std::uint64_t i = 0; i < count; ++i) engine->launch_step(step++ % steps_per_epoch);
         engine->backend().synchronize();
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / static_cast<double>(count);
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() /
+               static_cast<double>(count);
     };
     window(kWarmUp);
     const auto count = static_cast<std::uint64_t>(std::clamp(kWindowMs / window(5), 1.0, 5000.0));

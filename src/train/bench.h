@@ -12,11 +12,11 @@
 namespace millrace::train {
 
 struct BenchWorkload {
-    std::string name;      ///< "collective-debug-b32-k16"
+    std::string name;  ///< "collective-debug-b32-k16"
     std::string model, preset;
     std::int32_t batch = 32;
     int members = 1;
-    bool f32 = false;      ///< a row of its own for full precision where the device prefers another
+    bool f32 = false;  ///< a row of its own for full precision where the device prefers another
 };
 
 /// All workloads of a device; f32 rows exist on cuda alone, where bf16 is the normal case.
@@ -27,8 +27,8 @@ base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkl
 
 struct BenchOptions {
     ops::DeviceKind device = ops::DeviceKind::cpu;
-    int threads = 0;        ///< 0: one per core
-    double seconds = 1;     ///< least time measured
+    int threads = 0;     ///< 0: one per core
+    double seconds = 1;  ///< least time measured
 };
 
 /// Median and quartiles in milliseconds per step.
@@ -42,7 +42,7 @@ Timing timing_of(std::vector<double> times);
 struct OurTimes {
     std::vector<double> windows;  ///< mean milliseconds per step of each window
     std::string device, precision;
-    bool replayed = false;        ///< the step is one launch
+    bool replayed = false;  ///< the step is one launch
 };
 
 /// At least seven windows of about a tenth of a second after a warm-up; the host waits for the device at window ends only.

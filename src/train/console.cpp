@@ -15,7 +15,9 @@ namespace {
 
 constexpr const char* kEraseLine = "\r\x1b[K";
 
-std::string number(double value, const char* format) { return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-"; }
+std::string number(double value, const char* format) {
+    return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "-";
+}
 
 std::string per_second(double value) {
     if (!(value > 0)) return "-";
@@ -50,7 +52,8 @@ std::string fitted(const std::string& line) {
 std::string score_text(const char* name, const std::vector<Score>& scores) {
     if (scores.empty()) return {};
     if (scores.size() == 1)
-        return fmt::format("  {} loss {} accuracy {} %", name, loss_text(scores[0].loss), number(100 * scores[0].accuracy, "{:.2f}"));
+        return fmt::format("  {} loss {} accuracy {} %", name, loss_text(scores[0].loss),
+                           number(100 * scores[0].accuracy, "{:.2f}"));
     double best = 0, accuracy = 0, loss = 0;
     for (const Score& score : scores) {
         best = std::max(best, score.accuracy);
@@ -65,15 +68,16 @@ std::string score_text(const char* name, const std::vector<Score>& scores) {
 
 std::string grouped(std::uint64_t number) {
     std::string digits = std::to_string(number);
-    for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+    for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+        digits.insert(static_cast<std::size_t>(at), ",");
     return digits;
 }
 
 std::string loss_text(double loss) { return number(loss, std::abs(loss) < 1e4 ? "{:.4f}" : "{:.4g}"); }
 
 std::string progress_text(const IntervalReport& report) {
-    return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch, report.epochs,
-                       report.step, report.total_steps, loss_text(report.loss), per_second(report.recent_samples),
+    return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch,
+                       report.epochs, report.step, report.total_steps, loss_text(report.loss), per_second(report.recent_samples),
                        per_second(report.average_samples), per_second(report.recent_steps), left_text(report.seconds_left));
 }
 
@@ -91,7 +95,8 @@ std::string start_text(const StartReport& report) {
     text += fmt::format("data    {}\n", report.data);
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);
-    text += fmt::format("run     {}{}\n", report.run, report.resumed ? fmt::format(" (continued after step {})", report.first_step) : "");
+    text += fmt::format("run     {}{}\n", report.run,
+                        report.resumed ? fmt::format(" (continued after step {})", report.first_step) : "");
     const std::string whole = fmt::format("{} of {}", counted(report.epochs, "epoch"), counted(report.steps_per_epoch, "step"));
     if (report.resumed && report.first_step >= report.total_steps)
         return text + fmt::format("nothing left of {}", counted(report.total_steps, "step"));
@@ -110,20 +115,28 @@ std::string finish_text(const RunResult& result) {
     text += fmt::format("test accuracy {:.2f} %, loss {}\n", 100 * best.test_accuracy, loss_text(best.test_loss));
     if (result.members.size() > 1) {
         double mean = 0;
-        for (const MemberResult& member : result.members) mean += member.test_accuracy / static_cast<double>(result.members.size());
+        for (const MemberResult& member : result.members)
+            mean += member.test_accuracy / static_cast<double>(result.members.size());
         text += fmt::format("that is member {} of {}, chosen by validation; mean test accuracy {:.2f} %\n", best_member(result),
                             result.members.size(), 100 * mean);
     }
     if (result.seconds > 0 && !result.was_complete)
-        text += fmt::format("trained {} ({} samples/s, {} steps/s)\n", seconds_text(result.seconds), per_second(result.samples_per_second),
-                            per_second(result.steps_per_second));
+        text += fmt::format("trained {} ({} samples/s, {} steps/s)\n", seconds_text(result.seconds),
+                            per_second(result.samples_per_second), per_second(result.steps_per_second));
     return text + fmt::format("run {}", result.run);
 }
 
 Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_line_(clock.now()) {
     if (!options_.live) return;
-    base::set_line_guard([this] { const std::lock_guard lock(mutex_); return line_.empty() ? std::string{} : std::string{kEraseLine}; },
-                         [this] { const std::lock_guard lock(mutex_); return line_; });
+    base::set_line_guard(
+        [this] {
+            const std::lock_guard lock(mutex_);
+            return line_.empty() ? std::string{} : std::string{kEraseLine};
+        },
+        [this] {
+            const std::lock_guard lock(mutex_);
+            return line_;
+        });
 }
 
 Console::~Console() {

@@ -18,13 +18,13 @@ std::string loss_text(double loss);
 std::string progress_text(const IntervalReport& report);
 /// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 %  new best  12.0s  41,230 samples/s"
 std::string epoch_text(const EpochReport& report);
-std::string start_text(const StartReport& report);   ///< several lines
-std::string finish_text(const RunResult& report);    ///< several lines
+std::string start_text(const StartReport& report);  ///< several lines
+std::string finish_text(const RunResult& report);   ///< several lines
 
 struct ConsoleOptions {
-    std::FILE* out = stdout;   ///< where lines go; borrowed
-    bool live = false;         ///< redraw one line on the terminal instead of writing new ones
-    bool quiet = false;        ///< the closing summary alone
+    std::FILE* out = stdout;  ///< where lines go; borrowed
+    bool live = false;        ///< redraw one line on the terminal instead of writing new ones
+    bool quiet = false;       ///< the closing summary alone
     std::chrono::nanoseconds plain_interval = std::chrono::seconds{10};  ///< least time between two progress lines when not live
 };
 
@@ -46,8 +46,8 @@ private:
 
     ConsoleOptions options_;
     const base::Clock& clock_;
-    std::mutex mutex_;           ///< guards what follows
-    std::string line_;           ///< what the live line shows now
+    std::mutex mutex_;  ///< guards what follows
+    std::string line_;  ///< what the live line shows now
     std::chrono::nanoseconds last_line_{};
 };
 

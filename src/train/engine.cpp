@@ -43,7 +43,8 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
 void Engine::add_training_programs(const RunSettings& settings) {
     epoch_ = divide_epoch(source_->samples(Part::train), settings.batch, settings.optimizer.accumulation);
     const auto build = [&](const char* name, const StepRows& rows) {
-        return std::make_unique<tape::Program>(name, *store_, build_training_step(*store_, *model_, *source_, settings.optimizer, rows), *arena_);
+        return std::make_unique<tape::Program>(
+            name, *store_, build_training_step(*store_, *model_, *source_, settings.optimizer, rows), *arena_);
     };
     if (epoch_.regular > 0) step_ = build("step", epoch_.step);
     if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last);
@@ -92,7 +93,8 @@ void Engine::start_afresh(const RunSettings& settings) {
         const auto bytes = static_cast<std::size_t>(view.count()) * tensor::size_of(view.dtype);
         store_->write(view, std::vector<std::byte>(bytes).data(), bytes);
     };
-    for (const tensor::View& view : {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
+    for (const tensor::View& view :
+         {store_->gradient_arena(), store_->first_moment(), store_->second_moment(), store_->ring(), store_->ring_counter()})
         clear(view);
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
     optim::apply(settings.optimizer, states);
@@ -125,7 +127,8 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     store_->write_states(before);
     std::vector<Score> scores;
     for (const ops::MemberState& state : states) {
-        MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)), "an evaluation pass sees every row once");
+        MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),
+                        "an evaluation pass sees every row once");
         scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows});
     }
     return scores;
@@ -133,9 +136,11 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
 
 std::string Engine::memory_text() const {
     const auto bytes = [](std::int64_t count) { return base::print_bytes(static_cast<std::uint64_t>(count)); };
-    std::string text = fmt::format("data {}, parameters {}", bytes(store_->bytes(tape::Role::data)), bytes(store_->bytes(tape::Role::parameter)));
+    std::string text = fmt::format("data {}, parameters {}", bytes(store_->bytes(tape::Role::data)),
+                                   bytes(store_->bytes(tape::Role::parameter)));
     if (step_ || last_step_)
-        text += fmt::format(", gradients {}, optimizer {}", bytes(store_->bytes(tape::Role::gradient)), bytes(store_->bytes(tape::Role::optimizer)));
+        text += fmt::format(", gradients {}, optimizer {}", bytes(store_->bytes(tape::Role::gradient)),
+                            bytes(store_->bytes(tape::Role::optimizer)));
     return text + fmt::format(", activations {}", bytes(arena_->size()));
 }
 

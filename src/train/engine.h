@@ -20,14 +20,16 @@ namespace millrace::train {
 
 struct EngineOptions {
     tape::Precision precision = tape::Precision::f32;
-    bool training = true;              ///< false: evaluation programs alone, no optimizer state
+    bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
 };
 
 class Engine {
 public:
-    /// Declares, allocates, plans, prepares, captures where the device can and draws the initial parameters: after this no step allocates.
-    static base::Result<std::unique_ptr<Engine>> create(std::unique_ptr<ops::Backend> backend, std::unique_ptr<models::Model> model,
+    /// Declares, allocates, plans, prepares, captures where the device can and draws the initial parameters: after this no step
+    /// allocates.
+    static base::Result<std::unique_ptr<Engine>> create(std::unique_ptr<ops::Backend> backend,
+                                                        std::unique_ptr<models::Model> model,
                                                         std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
                                                         const EngineOptions& options);
 

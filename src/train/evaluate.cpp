@@ -12,7 +12,8 @@
 
 namespace millrace::train {
 
-base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device, const std::string& data_path) {
+base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device,
+                                          const std::string& data_path) {
     MILLRACE_TRY(record::read_manifest(run));
     MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
     MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
@@ -30,9 +31,11 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part pa
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     MILLRACE_TRY(setup.engine->backend().check());
     if (report.members.empty())
-        return base::Error{fmt::format("the run set no images aside for {} (data.validation = 0)", data::name_of(part)), run.string(), 4};
+        return base::Error{fmt::format("the run set no images aside for {} (data.validation = 0)", data::name_of(part)),
+                           run.string(), 4};
     std::vector<Score> chosen_by;
-    for (std::size_t k = 0; k < state.best.losses.size(); ++k) chosen_by.push_back({state.best.losses[k], state.best.accuracies[k]});
+    for (std::size_t k = 0; k < state.best.losses.size(); ++k)
+        chosen_by.push_back({state.best.losses[k], state.best.accuracies[k]});
     report.best = best_member(chosen_by.empty() ? report.members : chosen_by, setup.settings.checkpoint.best_by_loss);
     report.run = run.string();
     report.model = setup.settings.model;

@@ -14,11 +14,11 @@ namespace millrace::train {
 struct EvaluateReport {
     std::string run, model, preset, device, data;
     data::Part part = data::Part::test;
-    std::uint64_t step = 0;       ///< the weights are those after this step
+    std::uint64_t step = 0;  ///< the weights are those after this step
     std::int64_t samples = 0, parameters = 0;
     std::vector<Score> members;
-    std::size_t best = 0;         ///< the member that training chose
-    double seconds = 0;           ///< of the evaluation itself
+    std::size_t best = 0;  ///< the member that training chose
+    double seconds = 0;    ///< of the evaluation itself
 };
 
 /// Loads `run`/checkpoints/best with the recipe stored in it. `device` and `data_path` replace what the recipe says unless empty.

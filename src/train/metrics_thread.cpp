@@ -7,7 +7,7 @@
 namespace millrace::train {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{10};       // the ring holds thousands of steps; looking more often buys nothing
+constexpr std::chrono::milliseconds kLook{10};  // the ring holds thousands of steps; looking more often buys nothing
 constexpr std::chrono::microseconds kDeviceWait{50};
 
 double unix_seconds(const base::Clock& clock) { return std::chrono::duration<double>(clock.wall().time_since_epoch()).count(); }
@@ -16,8 +16,15 @@ double unix_seconds(const base::Clock& clock) { return std::chrono::duration<dou
 
 MetricsThread::MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock,
                              MetricsPlan plan, StepSums epoch)
-    : reader_(reader), stream_(stream), observer_(observer), clock_(clock), plan_(plan), interval_(reader.members()), epoch_(std::move(epoch)),
-      interval_start_(clock.now()), paused_at_(clock.now()) {
+    : reader_(reader),
+      stream_(stream),
+      observer_(observer),
+      clock_(clock),
+      plan_(plan),
+      interval_(reader.members()),
+      epoch_(std::move(epoch)),
+      interval_start_(clock.now()),
+      paused_at_(clock.now()) {
     speed_.start(clock_.now());
     thread_ = std::thread([this] { loop(); });
 }
@@ -62,7 +69,9 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     report.recent_samples = recent.samples;
     report.recent_steps = recent.steps;
     report.average_samples = average.samples;
-    report.seconds_left = average.steps > 0 ? static_cast<double>(plan_.total_steps - std::min(plan_.total_steps, report.step)) / average.steps : -1;
+    report.seconds_left = average.steps > 0
+                              ? static_cast<double>(plan_.total_steps - std::min(plan_.total_steps, report.step)) / average.steps
+                              : -1;
     const base::Status written = stream_.append(interval_row(report, interval_, {speed_.seconds(now), unix_seconds(clock_)}));
     if (!written.ok() && !failure_) failure_ = written.error();
     interval_.clear();

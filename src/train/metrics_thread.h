@@ -1,6 +1,6 @@
 #pragma once
-// The thread that watches the metrics ring: sums what arrives, writes one row of metrics.jsonl per log interval and tells the observer.
-// The training thread meets it at epoch ends and checkpoints only.
+// The thread that watches the metrics ring: sums what arrives, writes one row of metrics.jsonl per log interval and tells the
+// observer. The training thread meets it at epoch ends and checkpoints only.
 
 #include <condition_variable>
 #include <mutex>
@@ -27,8 +27,8 @@ struct MetricsPlan {
 class MetricsThread {
 public:
     /// `reader`, `stream`, `observer` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had already summed.
-    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock, MetricsPlan plan,
-                  StepSums epoch);
+    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock,
+                  MetricsPlan plan, StepSums epoch);
     ~MetricsThread();
     MetricsThread(const MetricsThread&) = delete;
     MetricsThread& operator=(const MetricsThread&) = delete;

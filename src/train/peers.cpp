@@ -51,7 +51,8 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
         if (got < 0 && errno != EINTR) break;
     }
     int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return output;
 }
@@ -70,7 +71,8 @@ std::string versions_text(const Json& versions) {
     std::string text = "torch " + versions.value("torch", std::string("?"));
     for (const char* key : {"blas", "cuda", "gpu"})
         if (versions.contains(key) && versions[key].is_string()) text += ", " + versions[key].get<std::string>();
-    if (versions.contains("threads") && versions["threads"].is_number()) text += fmt::format(", {} threads", versions["threads"].get<int>());
+    if (versions.contains("threads") && versions["threads"].is_number())
+        text += fmt::format(", {} threads", versions["threads"].get<int>());
     return text;
 }
 
@@ -118,12 +120,13 @@ PeerTimes time_peers(const BenchWorkload& workload, const BenchOptions& options,
         times.reason = folder.error().text();
         return times;
     }
-    const unsigned threads = options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+    const unsigned threads =
+        options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
     const std::string python = peer_python(options.device);
-    const auto output = run_child({python, *folder + "/" + workload.model + ".py", "--device", ops::name_of(options.device), "--preset", workload.preset,
-                                   "--batch", std::to_string(workload.batch), "--members", std::to_string(workload.members), "--precision",
-                                   precision == "bf16" ? "bf16" : "fp32", "--seconds", fmt::format("{}", options.seconds), "--threads",
-                                   std::to_string(threads)});
+    const auto output = run_child({python, *folder + "/" + workload.model + ".py", "--device", ops::name_of(options.device),
+                                   "--preset", workload.preset, "--batch", std::to_string(workload.batch), "--members",
+                                   std::to_string(workload.members), "--precision", precision == "bf16" ? "bf16" : "fp32",
+                                   "--seconds", fmt::format("{}", options.seconds), "--threads", std::to_string(threads)});
     if (!output.ok()) {
         times.reason = output.error().text();
         return times;

@@ -10,7 +10,7 @@
 namespace millrace::train {
 
 struct PeerTime {
-    std::string name;   ///< "torch eager"
+    std::string name;  ///< "torch eager"
     double ms = 0, low = 0, high = 0;
     std::string error;  ///< not empty: why there is no time
 };
@@ -24,7 +24,8 @@ struct PeerTimes {
 /// The folder with the peers' scripts: `MILLRACE_PEERS`, or bench/peers beside or above the binary, or below the current folder.
 base::Result<std::string> find_peers();
 
-/// The interpreter: `MILLRACE_PYTHON`; else for the CPU Debian's /usr/bin/python3, which owns python3-torch, and for CUDA the one of the PATH.
+/// The interpreter: `MILLRACE_PYTHON`; else for the CPU Debian's /usr/bin/python3, which owns python3-torch, and for CUDA the one
+/// of the PATH.
 std::string peer_python(ops::DeviceKind device);
 
 /// One row of a peer's standard output; lines that are no rows give nothing.

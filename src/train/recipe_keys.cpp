@@ -35,7 +35,9 @@ void add_train_keys(base::Schema& schema) {
 void add_optim_keys(base::Schema& schema) {
     schema.choice("optim.name", "adam", {"adam", "adamw", "sgd"}, "update rule");
     schema.real("optim.lr", 1e-3, "learning rate").at_least(0).per_member();
-    schema.real("optim.weight_decay", 0, "decay of weights: in the gradient (adam, sgd) or apart from it (adamw)").at_least(0).per_member();
+    schema.real("optim.weight_decay", 0, "decay of weights: in the gradient (adam, sgd) or apart from it (adamw)")
+        .at_least(0)
+        .per_member();
     schema.real("optim.beta1", 0.9, "adam, adamw: memory of the mean").at_least(0).below(1);
     schema.real("optim.beta2", 0.999, "adam, adamw: memory of the square").at_least(0).below(1);
     schema.real("optim.eps", 1e-8, "adam, adamw: added to the root").above(0);
@@ -50,22 +52,37 @@ void add_optim_keys(base::Schema& schema) {
 }
 
 void add_run_keys(base::Schema& schema) {
-    schema.integer("seed", 42, "key of all random numbers; member k of several takes seed + k unless a list is given").at_least(0).per_member();
+    schema.integer("seed", 42, "key of all random numbers; member k of several takes seed + k unless a list is given")
+        .at_least(0)
+        .per_member();
     schema.integer("members", 1, "models trained side by side in one program").between(1, 1024);
     schema.boolean("deterministic", false, "pin kernels so that members equal separate runs to the bit");
     schema.choice("precision", "auto", {"auto", "f32", "bf16"}, "operands of products; auto: bf16 on cuda, f32 on cpu");
     schema.choice("device", "auto", {"auto", "cpu", "cuda"}, "where to train; auto: cuda when there is one");
     schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 1024);
-    schema.integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case").between(1, 1000000);
+    schema
+        .integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case")
+        .between(1, 1000000);
     schema.integer("checkpoint.keep", 3, "newest checkpoints kept, last among them; best stays in any case").between(1, 1000000);
     schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
     schema.boolean("checkpoint.compress", false, "compress the optimizer's state with zstd");
-    schema.choice("checkpoint.best_metric", "validation_accuracy", {"validation_accuracy", "validation_loss"}, "what the best weights are best at");
+    schema.choice("checkpoint.best_metric", "validation_accuracy", {"validation_accuracy", "validation_loss"},
+                  "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 13> kFreeKeys{
-    "train.epochs", "train.steps", "train.capture", "train.log_interval", "train.debug_nonfinite", "eval.batch", "device", "threads",
-    "checkpoint.every_epochs", "checkpoint.keep", "checkpoint.keep_bytes", "checkpoint.compress", "data.path"};
+constexpr std::array<std::string_view, 13> kFreeKeys{"train.epochs",
+                                                     "train.steps",
+                                                     "train.capture",
+                                                     "train.log_interval",
+                                                     "train.debug_nonfinite",
+                                                     "eval.batch",
+                                                     "device",
+                                                     "threads",
+                                                     "checkpoint.every_epochs",
+                                                     "checkpoint.keep",
+                                                     "checkpoint.keep_bytes",
+                                                     "checkpoint.compress",
+                                                     "data.path"};
 
 }  // namespace
 
@@ -87,11 +104,13 @@ base::Result<base::Schema> schema_for(std::string_view model, std::string_view p
 
 namespace {
 
-base::Result<base::Schema> schema_of_text(std::string_view text, const std::string& place, const base::RecipeOverrides& overrides) {
+base::Result<base::Schema> schema_of_text(std::string_view text, const std::string& place,
+                                          const base::RecipeOverrides& overrides) {
     MILLRACE_LET(name, base::peek_recipe_text(text, place, "model.name", overrides));
     MILLRACE_LET(preset, base::peek_recipe_text(text, place, "model.preset", overrides));
     auto schema = schema_for(name.value_or("collective"), preset.value_or("debug"));
-    if (!schema.ok()) return base::Error{"cannot tell which model to train", place, schema.error().exit_status}.because(schema.error());
+    if (!schema.ok())
+        return base::Error{"cannot tell which model to train", place, schema.error().exit_status}.because(schema.error());
     return schema;
 }
 
@@ -118,9 +137,10 @@ bool may_change_on_resume(std::string_view key) { return std::find(kFreeKeys.beg
 base::Status check_resumable(const base::Recipe& before, const base::Recipe& now) {
     for (const base::RecipeDifference& difference : before.differences(now))
         if (!may_change_on_resume(difference.name))
-            return base::Error{fmt::format("the run was started with {} = {}, not {}; resume with the same value or start a new run with --out",
-                                           difference.name, difference.left, difference.right),
-                               difference.right == "absent" ? std::string{} : now.place(difference.name)};
+            return base::Error{
+                fmt::format("the run was started with {} = {}, not {}; resume with the same value or start a new run with --out",
+                            difference.name, difference.left, difference.right),
+                difference.right == "absent" ? std::string{} : now.place(difference.name)};
     if (now.integer("train.epochs") < before.integer("train.epochs"))
         return now.bad("train.epochs", fmt::format("the run was started for {} epochs; a resumed run may have more, not fewer",
                                                    before.integer("train.epochs")));

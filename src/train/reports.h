@@ -8,14 +8,14 @@
 namespace millrace::train {
 
 struct StartReport {
-    std::string run;          ///< directory
+    std::string run;  ///< directory
     std::string model, preset;
     std::int64_t parameters = 0;
     int members = 1;
-    std::string device;       ///< "cpu: 2 threads, NEON"
+    std::string device;  ///< "cpu: 2 threads, NEON"
     std::string precision;
-    std::string data;         ///< "garments: 54000 to train on, 6000 to select, 10000 to test"
-    std::string memory;       ///< what was planned
+    std::string data;    ///< "garments: 54000 to train on, 6000 to select, 10000 to test"
+    std::string memory;  ///< what was planned
     std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
     std::uint32_t epochs = 0;
     bool resumed = false;
@@ -24,8 +24,8 @@ struct StartReport {
 /// One per log interval.
 struct IntervalReport {
     std::uint64_t step = 0, total_steps = 0;
-    std::uint32_t epoch = 0, epochs = 0;  ///< epoch counted from 1
-    double loss = 0;                      ///< mean over the interval and the members
+    std::uint32_t epoch = 0, epochs = 0;                               ///< epoch counted from 1
+    double loss = 0;                                                   ///< mean over the interval and the members
     double recent_samples = 0, average_samples = 0, recent_steps = 0;  ///< per second
     double seconds_left = 0;
 };
@@ -41,7 +41,7 @@ struct EpochReport {
     std::vector<Score> training, validation;  ///< per member; validation is empty when nothing was set aside
     double seconds = 0, samples_per_second = 0;
     std::uint64_t dropped = 0;
-    bool best = false;                        ///< the best weights so far
+    bool best = false;  ///< the best weights so far
 };
 
 struct MemberResult {
@@ -52,17 +52,18 @@ struct MemberResult {
 
 struct RunResult {
     std::string run;
-    int signal = 0;           ///< not 0: stopped by this signal, nothing was tested
-    std::uint32_t epochs = 0; ///< completed
+    int signal = 0;            ///< not 0: stopped by this signal, nothing was tested
+    std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
     bool best_by_loss = false;  ///< checkpoint.best_metric is validation_loss
     std::int64_t parameters = 0;
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, since this start
-    bool was_complete = false;  ///< a resumed run that had nothing left to do
+    bool was_complete = false;                                         ///< a resumed run that had nothing left to do
 };
 
-/// Index of the member with the highest accuracy, or the lowest loss when `by_loss`, the first of equals; what is not a number never wins.
+/// Index of the member with the highest accuracy, or the lowest loss when `by_loss`, the first of equals; what is not a number
+/// never wins.
 std::size_t best_member(const std::vector<Score>& scores, bool by_loss);
 /// The same by the run's own measure on what was set aside to select by (on the test set when nothing was).
 std::size_t best_member(const RunResult& result);

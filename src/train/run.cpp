@@ -14,23 +14,27 @@
 namespace millrace::train {
 namespace {
 
-constexpr std::uint64_t kInFlight = 64;                  // enough to hide the host, few enough to stop soon
+constexpr std::uint64_t kInFlight = 64;  // enough to hide the host, few enough to stop soon
 constexpr std::chrono::microseconds kHoldBack{50};
 
 double cpu_seconds() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); };
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 }  // namespace
 
-base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const record::LoadedCheckpoint& checkpoint) {
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state,
+                     const record::LoadedCheckpoint& checkpoint) {
     const EpochSteps& epoch = engine.epoch();
     const auto steps = static_cast<std::uint64_t>(epoch.count());
     const auto refuse = [&](const char* what) {
-        return base::Error{fmt::format("{} does not fit this recipe and data set; the checkpoint is of another run", what), checkpoint.folder / "state.json"};
+        return base::Error{fmt::format("{} does not fit this recipe and data set; the checkpoint is of another run", what),
+                           checkpoint.folder / "state.json"};
     };
     if (state.steps_per_epoch != steps) return refuse("steps_per_epoch");
     if (static_cast<int>(state.members.size()) != engine.members()) return refuse("the number of members");
@@ -45,12 +49,20 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     return base::ok();
 }
 
-Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints, RunState state,
-         Observer& observer, const base::Clock& clock)
-    : setup_(setup), engine_(*setup.engine), recipe_(recipe), directory_(directory), checkpoints_(checkpoints), state_(std::move(state)),
-      observer_(observer), clock_(clock), steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())), 
+Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
+         RunState state, Observer& observer, const base::Clock& clock)
+    : setup_(setup),
+      engine_(*setup.engine),
+      recipe_(recipe),
+      directory_(directory),
+      checkpoints_(checkpoints),
+      state_(std::move(state)),
+      observer_(observer),
+      clock_(clock),
+      steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())),
       saved_step_(state_.members.empty() ? std::nullopt : std::optional(state_.step)),
-      began_(clock.now()), cpu_began_(cpu_seconds()),
+      began_(clock.now()),
+      cpu_began_(cpu_seconds()),
       reader_(engine_.store().ring_rows(), engine_.store().options().ring_capacity, engine_.members()) {}
 
 std::uint64_t Run::total_steps() const {
@@ -62,7 +74,8 @@ std::int64_t Run::batches_done() const {
     const EpochSteps& epoch = engine_.epoch();
     const std::int64_t per_step = epoch.step.full;
     const std::int64_t per_epoch = epoch.regular * per_step + epoch.last.full + (epoch.last.tail > 0 ? 1 : 0);
-    return static_cast<std::int64_t>(state_.step / steps_per_epoch_) * per_epoch + static_cast<std::int64_t>(state_.step % steps_per_epoch_) * per_step;
+    return static_cast<std::int64_t>(state_.step / steps_per_epoch_) * per_epoch +
+           static_cast<std::int64_t>(state_.step % steps_per_epoch_) * per_step;
 }
 
 base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
@@ -89,7 +102,8 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.best_by_loss = setup_.settings.checkpoint.best_by_loss;
     result.was_complete = state_.step >= total_steps();
     metrics_.emplace(reader_, directory_.metrics(), observer_, clock_,
-                     MetricsPlan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs}, state_.epoch_sums);
+                     MetricsPlan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs},
+                     state_.epoch_sums);
     MILLRACE_TRY(train_until(stop));
     metrics_->pause();
     metrics_->close_interval();
@@ -106,9 +120,12 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.steps_per_second = totals.steps_per_second;
     for (const ops::MemberState& member : engine_.store().read_states()) result.dropped += member.skipped;
     if (!stopped && result.dropped == result.step * static_cast<std::uint64_t>(engine_.members()))
-        return base::Error{fmt::format("all {} steps were dropped because a value was not finite, so nothing was learned; try a smaller optim.lr, or "
-                                       "--set train.debug_nonfinite=true, which names the operator", result.step),
-                           directory_.path().string(), 1};
+        return base::Error{
+            fmt::format(
+                "all {} steps were dropped because a value was not finite, so nothing was learned; try a smaller optim.lr, or "
+                "--set train.debug_nonfinite=true, which names the operator",
+                result.step),
+            directory_.path().string(), 1};
     if (!stopped) MILLRACE_TRY(test(result));
     metrics_.reset();
     return result;
@@ -138,7 +155,8 @@ base::Status Run::step() {
 /// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
 base::Status Run::hold_back() {
     const auto must_wait = [this] {
-        return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) || launched_ - reader_.consumed() + kInFlight >= reader_.capacity();
+        return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) ||
+               launched_ - reader_.consumed() + kInFlight >= reader_.capacity();
     };
     while (must_wait()) {
         MILLRACE_TRY(engine_.backend().check());
@@ -179,7 +197,9 @@ base::Status Run::end_epoch(bool whole) {
     if (report.best || due || !whole) MILLRACE_TRY(save(report.best));
     observer_.on_epoch(report);
     if (report.dropped > 0)
-        MILLRACE_LOG(warn, "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the operator that made it",
+        MILLRACE_LOG(warn,
+                     "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the "
+                     "operator that made it",
                      report.epoch, report.dropped, sums.steps() * static_cast<std::uint64_t>(engine_.members()));
     metrics_->resume();
     return base::ok();
@@ -247,17 +267,19 @@ base::Status Run::save(bool is_best) {
 
 base::Status Run::test(RunResult& result) {
     if (!state_.best.any)
-        return base::Error{"the validation loss was never finite, so there are no best weights to test; the newest are in checkpoints/last. Try a "
-                           "smaller optim.lr, or --set train.debug_nonfinite=true, which names the operator",
-                           directory_.path().string(), 1};
+        return base::Error{
+            "the validation loss was never finite, so there are no best weights to test; the newest are in checkpoints/last. Try "
+            "a "
+            "smaller optim.lr, or --set train.debug_nonfinite=true, which names the operator",
+            directory_.path().string(), 1};
     MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
     MILLRACE_TRY(load_weights(engine_.store(), best, false));
     MILLRACE_LET(scores, engine_.evaluate(data::Part::test));
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t k = 0; k < scores.size(); ++k) {
         const bool validated = k < state_.best.accuracies.size();
-        result.members.push_back({validated ? state_.best.accuracies[k] : nothing, validated ? state_.best.losses[k] : nothing, state_.best.epoch,
-                                  scores[k].accuracy, scores[k].loss});
+        result.members.push_back({validated ? state_.best.accuracies[k] : nothing, validated ? state_.best.losses[k] : nothing,
+                                  state_.best.epoch, scores[k].accuracy, scores[k].loss});
     }
     if (!result.was_complete) MILLRACE_TRY(metrics_->append(test_row(result, row_time())));
     return base::ok();

@@ -17,13 +17,14 @@
 namespace millrace::train {
 
 /// Puts a loaded state and its weights into the engine. Refuses a state that does not fit the engine's epoch.
-base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const record::LoadedCheckpoint& checkpoint);
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state,
+                     const record::LoadedCheckpoint& checkpoint);
 
 class Run {
 public:
     /// Everything is borrowed. `state` is where the run stands (a fresh one: step 0).
-    Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints, RunState state,
-        Observer& observer, const base::Clock& clock);
+    Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
+        RunState state, Observer& observer, const base::Clock& clock);
 
     /// Trains until everything is done or `stop` is not 0, then tests the best weights (not after a stop).
     base::Result<RunResult> execute(const std::atomic<int>* stop);
@@ -51,8 +52,8 @@ private:
     Observer& observer_;
     const base::Clock& clock_;
     const std::uint64_t steps_per_epoch_;
-    std::uint64_t launched_ = 0;              ///< steps since this start, equal to pushes into the ring
-    std::optional<std::uint64_t> saved_step_; ///< of the newest checkpoint; none before the first
+    std::uint64_t launched_ = 0;               ///< steps since this start, equal to pushes into the ring
+    std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
     MetricsReader reader_;

@@ -31,8 +31,9 @@ base::Result<optim::ScheduleSettings> read_schedule(const base::Recipe& recipe, 
     schedule.gamma = schedule.kind == ops::ScheduleKind::step ? recipe.real("optim.step_gamma") : 1.0;
     if (recipe.integer("optim.warmup_steps") > 0 && recipe.real("optim.warmup_epochs") > 0)
         return recipe.bad("optim.warmup_epochs", "optim.warmup_steps is given, too; give one of the two");
-    schedule.warmup_steps = recipe.real("optim.warmup_epochs") > 0 ? steps_in(recipe.real("optim.warmup_epochs"), steps_per_epoch)
-                                                                   : static_cast<std::uint32_t>(recipe.integer("optim.warmup_steps"));
+    schedule.warmup_steps = recipe.real("optim.warmup_epochs") > 0
+                                ? steps_in(recipe.real("optim.warmup_epochs"), steps_per_epoch)
+                                : static_cast<std::uint32_t>(recipe.integer("optim.warmup_steps"));
     return schedule;
 }
 
@@ -75,14 +76,17 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.batch = static_cast<std::int32_t>(recipe.integer("train.batch"));
     settings.eval_batch = static_cast<std::int32_t>(recipe.integer("eval.batch"));
     if (settings.batch > training_samples)
-        return recipe.bad("train.batch", fmt::format("train.batch = {} exceeds the {} images to train on", settings.batch, training_samples));
+        return recipe.bad("train.batch",
+                          fmt::format("train.batch = {} exceeds the {} images to train on", settings.batch, training_samples));
     settings.capture = recipe.boolean("train.capture");
     settings.debug_nonfinite = recipe.boolean("train.debug_nonfinite");
     settings.log_interval = recipe.duration("train.log_interval");
     settings.seeds = read_seeds(recipe, settings.members);
-    const EpochSteps epoch = divide_epoch(training_samples, settings.batch, static_cast<std::int32_t>(recipe.integer("train.accumulate")));
+    const EpochSteps epoch =
+        divide_epoch(training_samples, settings.batch, static_cast<std::int32_t>(recipe.integer("train.accumulate")));
     if (std::uint64_t{settings.epochs} * static_cast<std::uint64_t>(epoch.count()) > std::numeric_limits<std::uint32_t>::max())
-        return recipe.bad("train.epochs", fmt::format("{} epochs of {} steps exceed 4294967295 steps", settings.epochs, epoch.count()));
+        return recipe.bad("train.epochs",
+                          fmt::format("{} epochs of {} steps exceed 4294967295 steps", settings.epochs, epoch.count()));
     MILLRACE_LET(optimizer, read_optimizer(recipe, epoch.count()));
     settings.optimizer = optimizer;
     MILLRACE_TRY(optim::validate(settings.optimizer, settings.members));
@@ -108,10 +112,12 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
         hint = fmt::format("; train.batch = {} would be right", near);
         break;
     }
-    const std::string why = fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
+    const std::string why =
+        fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
     if (batch < minimum) return recipe.bad("train.batch", fmt::format("train.batch = {}: {}{}", batch, why, hint));
-    return recipe.bad("train.batch", fmt::format("train.batch = {} leaves {} of the {} images for the last batch of an epoch: {}{}", batch,
-                                                 training_samples % batch, training_samples, why, hint));
+    return recipe.bad("train.batch",
+                      fmt::format("train.batch = {} leaves {} of the {} images for the last batch of an epoch: {}{}", batch,
+                                  training_samples % batch, training_samples, why, hint));
 }
 
 base::Result<ops::DeviceKind> choose_device(const std::string& wish) {

@@ -43,10 +43,12 @@ T as(const Json& value, const char* key) {
     } else if constexpr (std::is_floating_point_v<T>) {
         if (!value.is_number()) throw Misfit{fmt::format("'{}' is no number", key)};
     } else {
-        const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.template get<std::uint64_t>())
-                                                     : value.is_number_integer() && std::in_range<T>(value.template get<std::int64_t>());
+        const bool fits = value.is_number_unsigned()
+                              ? std::in_range<T>(value.template get<std::uint64_t>())
+                              : value.is_number_integer() && std::in_range<T>(value.template get<std::int64_t>());
         if (!fits)
-            throw Misfit{fmt::format("'{}' is no whole number from {} to {}", key, std::numeric_limits<T>::min(), std::numeric_limits<T>::max())};
+            throw Misfit{fmt::format("'{}' is no whole number from {} to {}", key, std::numeric_limits<T>::min(),
+                                     std::numeric_limits<T>::max())};
     }
     return value.template get<T>();
 }
@@ -62,9 +64,9 @@ double read_or(const Json& json, const char* key, double missing) {
     return value.is_null() ? missing : as<double>(value, key);
 }
 
-#define MILLRACE_MEMBER_FIELDS(field)                                                                                        \
-    field(seed) field(base_lr) field(weight_decay) field(beta1) field(beta2) field(epsilon) field(clip_norm) field(step)     \
-    field(epoch) field(position) field(skipped) field(applied)
+#define MILLRACE_MEMBER_FIELDS(field) \
+    field(seed) field(base_lr) field(weight_decay) field(beta1) field(beta2) field(epsilon) field(clip_norm) field(step) \
+        field(epoch) field(position) field(skipped) field(applied)
 
 Json encode_member(const ops::MemberState& state) {
     Json json;
@@ -83,8 +85,9 @@ ops::MemberState decode_member(const Json& json) {
 }
 
 Json encode_sums(const MemberSums& sums) {
-    return {{"steps", sums.steps},         {"dropped", sums.dropped},     {"rows", sums.rows},
-            {"correct", sums.correct},     {"loss", sums.loss},           {"penalty", sums.penalty},
+    return {{"steps", sums.steps},         {"dropped", sums.dropped},
+            {"rows", sums.rows},           {"correct", sums.correct},
+            {"loss", sums.loss},           {"penalty", sums.penalty},
             {"grad_norm", sums.grad_norm}, {"grad_norm_max", sums.grad_norm_max},
             {"loss_min", sums.loss_min},   {"loss_max", sums.loss_max}};
 }
@@ -120,11 +123,13 @@ RunState decode(const Json& json) {
     for (const Json& member : list(json, "members")) state.members.push_back(decode_member(member));
     state.epoch_sums = StepSums(static_cast<int>(state.members.size()));
     const Json& sums = list(json, "epoch_sums");
-    if (sums.size() != state.members.size()) throw Misfit{fmt::format("'epoch_sums' has {} entries for {} members", sums.size(), state.members.size())};
+    if (sums.size() != state.members.size())
+        throw Misfit{fmt::format("'epoch_sums' has {} entries for {} members", sums.size(), state.members.size())};
     for (std::size_t k = 0; k < state.members.size(); ++k) state.epoch_sums.members[k] = decode_sums(sums[k]);
     const Json& best = part(json, "best");
     if (!best.is_null()) {
-        state.best = {true, read<double>(best, "value"), read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {}, {}};
+        state.best = {
+            true, read<double>(best, "value"), read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {}, {}};
         for (const Json& loss : list(best, "losses"))
             state.best.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(loss, "losses"));
         for (const Json& accuracy : list(best, "accuracies")) state.best.accuracies.push_back(as<double>(accuracy, "accuracies"));
@@ -160,11 +165,17 @@ std::string encode_state(const RunState& state) {
     json["complete"] = state.complete;
     json["best"] = nullptr;
     if (state.best.any)
-        json["best"] = {{"value", state.best.value}, {"epoch", state.best.epoch}, {"step", state.best.step}, {"losses", state.best.losses},
+        json["best"] = {{"value", state.best.value},
+                        {"epoch", state.best.epoch},
+                        {"step", state.best.step},
+                        {"losses", state.best.losses},
                         {"accuracies", state.best.accuracies}};
     json["speed"] = encode_figures(state.figures);
     json["streams"] = {{"metrics.jsonl", state.metrics_offset}};
-    json["data"] = {{"name", state.data.name}, {"train", state.data.train}, {"validation", state.data.validation}, {"test", state.data.test},
+    json["data"] = {{"name", state.data.name},
+                    {"train", state.data.train},
+                    {"validation", state.data.validation},
+                    {"test", state.data.test},
                     {"checksum", state.data.checksum}};
     json["members"] = Json::array();
     for (const ops::MemberState& member : state.members) json["members"].push_back(encode_member(member));
@@ -180,7 +191,8 @@ base::Result<RunState> decode_state(const std::string& text, const std::string& 
     if (!json.is_object()) return base::Error{"is not the state of a run: it must be one whole JSON object", place};
     try {
         if (const int format = read<int>(json, "format"); format != kFormat)
-            return base::Error{fmt::format("format {} is not {}: written by another version of Millrace", format, kFormat), place};
+            return base::Error{fmt::format("format {} is not {}: written by another version of Millrace", format, kFormat),
+                               place};
         RunState state = decode(json);
         if (state.members.empty()) return base::Error{"holds no member", place};
         return state;

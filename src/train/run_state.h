@@ -14,8 +14,8 @@ namespace millrace::train {
 /// The best weights so far.
 struct BestSoFar {
     bool any = false;
-    double value = 0;            ///< the metric of the best member
-    std::uint32_t epoch = 0;     ///< counted from 1
+    double value = 0;         ///< the metric of the best member
+    std::uint32_t epoch = 0;  ///< counted from 1
     std::uint64_t step = 0;
     std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
 };
@@ -33,17 +33,17 @@ struct RunFigures {
     std::string model, preset, device, precision;
     std::int64_t parameters = 0;
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, since this start
-    double wall_seconds = 0;   ///< since this start, start-up and evaluation included
-    double cpu_share = 0;      ///< CPU seconds over wall seconds and threads
+    double wall_seconds = 0;                                           ///< since this start, start-up and evaluation included
+    double cpu_share = 0;                                              ///< CPU seconds over wall seconds and threads
 };
 
 struct RunState {
-    std::uint64_t step = 0;            ///< optimizer steps done
+    std::uint64_t step = 0;  ///< optimizer steps done
     std::uint64_t steps_per_epoch = 0;
     std::vector<ops::MemberState> members;
-    StepSums epoch_sums{1};            ///< of the epoch that is open
-    std::string recipe;                ///< every key, TOML
-    std::string recipe_json;           ///< the same for readers of JSON; written, not read back
+    StepSums epoch_sums{1};   ///< of the epoch that is open
+    std::string recipe;       ///< every key, TOML
+    std::string recipe_json;  ///< the same for readers of JSON; written, not read back
     BestSoFar best;
     DataIdentity data;
     std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state

@@ -19,21 +19,24 @@ DataIdentity identify(const data::ImageSet& set) {
         sum.update(std::as_bytes(std::span(images->pixels)));
         sum.update(std::as_bytes(std::span(images->labels)));
     }
-    return {set.name, static_cast<std::int64_t>(set.split.training.size()), static_cast<std::int64_t>(set.split.validation.size()),
-            set.test.count, sum.value()};
+    return {set.name, static_cast<std::int64_t>(set.split.training.size()),
+            static_cast<std::int64_t>(set.split.validation.size()), set.test.count, sum.value()};
 }
 
 data::Augmentation augmentation_of(const base::Recipe& recipe) {
-    return {recipe.boolean("data.augment"), static_cast<float>(recipe.real("data.rotate")), static_cast<float>(recipe.real("data.shift")),
-            static_cast<float>(recipe.real("data.scale")), static_cast<float>(recipe.real("data.flip"))};
+    return {recipe.boolean("data.augment"), static_cast<float>(recipe.real("data.rotate")),
+            static_cast<float>(recipe.real("data.shift")), static_cast<float>(recipe.real("data.scale")),
+            static_cast<float>(recipe.real("data.flip"))};
 }
 
 base::Result<std::shared_ptr<const data::ImageSet>> load_data(const base::Recipe& recipe, bool training) {
     auto set = data::load_image_set(recipe.text("data.path"), recipe.real("data.validation"),
                                     static_cast<std::uint64_t>(recipe.integer("data.split_seed")));
     if (!set.ok())
-        return recipe.bad("data.path", fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
-                                                   training ? "" : "; --data names the folder when it has moved or the path is not from here"))
+        return recipe
+            .bad("data.path",
+                 fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
+                             training ? "" : "; --data names the folder when it has moved or the path is not from here"))
             .because(set.error());
     return std::make_shared<const data::ImageSet>(std::move(set).value());
 }
@@ -51,7 +54,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
     const auto features = static_cast<std::int32_t>(set->train.rows * set->train.columns);
     MILLRACE_LET(model, models::make(recipe, {features, static_cast<std::int32_t>(set->classes)}));
 
-    if (training) MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(set->split.training.size()), model->minimum_rows()));
+    if (training)
+        MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(set->split.training.size()), model->minimum_rows()));
 
     ops::BackendOptions options;
     options.deterministic = recipe.boolean("deterministic");
@@ -71,7 +75,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
 
 std::string data_text(const DataIdentity& data) {
     const auto count = [](std::int64_t number) { return grouped(static_cast<std::uint64_t>(number)); };
-    return fmt::format("{}: {} images to train on, {} to select by, {} to test", data.name, count(data.train), count(data.validation), count(data.test));
+    return fmt::format("{}: {} images to train on, {} to select by, {} to test", data.name, count(data.train),
+                       count(data.validation), count(data.test));
 }
 
 }  // namespace millrace::train

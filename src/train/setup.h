@@ -15,13 +15,14 @@ namespace millrace::train {
 struct Setup {
     RunSettings settings;
     DataIdentity data;
-    std::string device;      ///< "cpu: 2 threads"
-    std::string precision;   ///< "f32"
-    int threads = 1;         ///< of the CPU backend, or of the host
+    std::string device;     ///< "cpu: 2 threads"
+    std::string precision;  ///< "f32"
+    int threads = 1;        ///< of the CPU backend, or of the host
     std::unique_ptr<Engine> engine;
 };
 
-/// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training needs.
+/// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
+/// needs.
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training);
 
 /// Where the images come from and how many there are: "garments: 54,000 to train on, 6,000 to select by, 10,000 to test"

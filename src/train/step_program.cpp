@@ -54,7 +54,8 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     return builder;
 }
 
-tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part, std::int32_t rows) {
+tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
+                               std::int32_t rows) {
     tape::BuildOptions options;
     options.training = false;
     tape::Builder builder(store, options);

@@ -1,5 +1,6 @@
 #pragma once
-// Assembles the programs of a run from a model, a source and the optimizer: training steps of one or more micro-batches, and evaluation.
+// Assembles the programs of a run from a model, a source and the optimizer: training steps of one or more micro-batches, and
+// evaluation.
 
 #include <cstdint>
 #include <vector>
@@ -19,8 +20,8 @@ struct StepRows {
     friend bool operator==(const StepRows&, const StepRows&) = default;
 };
 
-/// How an epoch over `samples` rows divides into steps: `regular` steps of `step`, then one `last` when a remainder is left (total() == 0: none).
-/// Nothing is padded and nothing is dropped.
+/// How an epoch over `samples` rows divides into steps: `regular` steps of `step`, then one `last` when a remainder is left
+/// (total() == 0: none). Nothing is padded and nothing is dropped.
 struct EpochSteps {
     std::int32_t regular = 0;
     StepRows step, last;
@@ -29,13 +30,14 @@ struct EpochSteps {
 };
 EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t accumulation);
 
-/// step_begin | micro-batch, repeated | shorter micro-batch | grad_norm, optimizer, metrics_push. Every micro-batch weighs its rows over the
-/// rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in all micro-batches.
-/// Call after Store::allocate().
+/// step_begin | micro-batch, repeated | shorter micro-batch | grad_norm, optimizer, metrics_push. Every micro-batch weighs its
+/// rows over the rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in all
+/// micro-batches. Call after Store::allocate().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows);
 
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
-tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part, std::int32_t rows);
+tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
+                               std::int32_t rows);
 
 }  // namespace millrace::train

@@ -15,7 +15,7 @@ struct MemberSums {
     double loss = 0;     ///< sum over rows
     double penalty = 0;  ///< sum over steps
     double grad_norm = 0, grad_norm_max = 0;
-    double loss_min = std::numeric_limits<double>::infinity();   ///< of the steps' means
+    double loss_min = std::numeric_limits<double>::infinity();  ///< of the steps' means
     double loss_max = -std::numeric_limits<double>::infinity();
     float lr = 0;  ///< of the newest step
 
@@ -36,9 +36,9 @@ struct StepSums {
     void clear() { *this = StepSums(static_cast<int>(members.size())); }
     /// Optimizer steps of one member, dropped ones included.
     [[nodiscard]] std::uint64_t steps() const { return members.front().steps + members.front().dropped; }
-    [[nodiscard]] std::uint64_t dropped() const;     ///< over all members
-    [[nodiscard]] double mean_loss() const;          ///< mean over the members that have one
-    [[nodiscard]] double best_loss() const;          ///< of the member with the lowest
+    [[nodiscard]] std::uint64_t dropped() const;  ///< over all members
+    [[nodiscard]] double mean_loss() const;       ///< mean over the members that have one
+    [[nodiscard]] double best_loss() const;       ///< of the member with the lowest
 };
 
 }  // namespace millrace::train

@@ -5,9 +5,9 @@
 
 namespace millrace::train {
 
-/// Catches SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP for as long as it lives. The first one is remembered for the loop
-/// to look at; the second one ends the process at once with 128 + its number. SIGPIPE is ignored meanwhile: whoever read our output may
-/// leave, the run goes on. At most one object at a time.
+/// Catches SIGINT, SIGTERM and, unless it is ignored (nohup), SIGHUP for as long as it lives. The first one is remembered for the
+/// loop to look at; the second one ends the process at once with 128 + its number. SIGPIPE is ignored meanwhile: whoever read our
+/// output may leave, the run goes on. At most one object at a time.
 class StopSignals {
 public:
     StopSignals();

@@ -40,7 +40,8 @@ base::Result<std::optional<record::LoadedCheckpoint>> newest_checkpoint(const Pa
         }
         if (!first) first = loaded.error();
     }
-    return base::Error{"'last' leads nowhere and no step folder is complete; train anew with another --out", checkpoints.string()}.because(*first);
+    return base::Error{"'last' leads nowhere and no step folder is complete; train anew with another --out", checkpoints.string()}
+        .because(*first);
 }
 
 base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
@@ -52,9 +53,10 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
     const std::string place = (checkpoint.folder / "state.json").string();
     MILLRACE_LET(state, decode_state(checkpoint.state, place));
     if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
-        return base::Error{fmt::format("is a checkpoint of {} {}; the recipe's model.name and model.preset are {} {}", state.figures.model,
-                                       state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
-                           place};
+        return base::Error{
+            fmt::format("is a checkpoint of {} {}; the recipe's model.name and model.preset are {} {}", state.figures.model,
+                        state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
+            place};
     MILLRACE_LET(before, parse_recipe(state.recipe, place, {}));
     MILLRACE_TRY(check_resumable(before, recipe));
     if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
@@ -73,15 +75,16 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, RunState state,
                                const TrainRequest& request, Observer& observer, const base::Clock& clock) {
     MILLRACE_TRY(directory.metrics().truncate_to(state.metrics_offset));
-    MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(),
-                                                            {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
+    MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(), {setup.settings.checkpoint.keep,
+                                                                                      setup.settings.checkpoint.keep_bytes}));
     Run run(setup, recipe, directory, checkpoints, std::move(state), observer, clock);
     return run.execute(request.stop);
 }
 
 }  // namespace
 
-base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer, const base::Clock& clock) {
+base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
+                              const base::Clock& clock) {
     Standing standing;
     std::optional<record::FileDescriptor> lock;
     if (request.resume) {
@@ -95,8 +98,9 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     MILLRACE_LET(setup, set_up(recipe, true));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
-            return recipe.bad("data.path", fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
-                                                       data_text(standing.state.data), data_text(setup.data)));
+            return recipe.bad("data.path",
+                              fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
+                                          data_text(standing.state.data), data_text(setup.data)));
         MILLRACE_TRY(restore(*setup.engine, setup.settings, standing.state, *standing.checkpoint));
         standing.checkpoint.reset();
     } else {
@@ -107,8 +111,9 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     manifest.recipe = recipe.to_json();
     manifest.device = setup.device;
     manifest.versions = {{"compiler", base::compiler()}};
-    MILLRACE_LET(directory, record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew, manifest,
-                                                           std::move(lock)));
+    MILLRACE_LET(directory,
+                 record::RunDirectory::open(request.out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
+                                            manifest, std::move(lock)));
     auto result = run_in(directory, setup, recipe, std::move(standing.state), request, observer, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.
@@ -116,7 +121,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         return result.error();
     }
     const bool stopped = result->signal != 0;
-    MILLRACE_TRY(directory.finish(stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, stopped ? 128 + result->signal : 0));
+    MILLRACE_TRY(directory.finish(stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished,
+                                  stopped ? 128 + result->signal : 0));
     observer.on_finish(*result);
     return result;
 }

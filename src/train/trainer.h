@@ -13,15 +13,15 @@
 namespace millrace::train {
 
 struct TrainRequest {
-    record::Path out;                  ///< the run directory
-    bool resume = false;               ///< continue the run in `out`
-    std::vector<std::string> command;  ///< argv, for the manifest
+    record::Path out;                        ///< the run directory
+    bool resume = false;                     ///< continue the run in `out`
+    std::vector<std::string> command;        ///< argv, for the manifest
     const std::atomic<int>* stop = nullptr;  ///< not 0: finish the step, save and return; borrowed
 };
 
-/// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop between two steps
-/// saves `last` and leaves the run `interrupted`. Resuming gives the weights, to the bit, of a run that was never interrupted; it
-/// refuses a run of another model, other data or another recipe and names the key.
+/// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop between two
+/// steps saves `last` and leaves the run `interrupted`. Resuming gives the weights, to the bit, of a run that was never
+/// interrupted; it refuses a run of another model, other data or another recipe and names the key.
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
                               const base::Clock& clock = base::SteadyClock::shared());
 

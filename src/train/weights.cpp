@@ -39,7 +39,8 @@ template <class Visit>
 void for_each_tensor(const tape::Store& store, const Visit& visit) {
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const Parameter& p = store.parameters()[id];
-        for (int group = 0; group < p.groups; ++group) visit(p, static_cast<ParameterId>(id), group, p.names[static_cast<std::size_t>(group)]);
+        for (int group = 0; group < p.groups; ++group)
+            visit(p, static_cast<ParameterId>(id), group, p.names[static_cast<std::size_t>(group)]);
     }
 }
 
@@ -47,12 +48,13 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
 base::Status check_names(const record::SafetensorsFile& file, const std::set<std::string>& wanted) {
     for (const record::TensorView& tensor : file.tensors())
         if (!wanted.contains(tensor.name))
-            return base::Error{fmt::format("tensor {} does not belong to this model; the file is of another model", tensor.name), file.place()};
+            return base::Error{fmt::format("tensor {} does not belong to this model; the file is of another model", tensor.name),
+                               file.place()};
     return base::ok();
 }
 
-base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file, const std::string& name, const Parameter& p, ParameterId id,
-                         int group, int member, Arena arena) {
+base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file, const std::string& name, const Parameter& p,
+                         ParameterId id, int group, int member, Arena arena) {
     std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
     MILLRACE_TRY(file.copy_floats(name, shape_of(p), values));
     store.write_parameter(id, group, member, values, arena);
@@ -72,7 +74,8 @@ base::Status load_member(tape::Store& store, const record::LoadedMember& loaded,
         if (p.running) return;
         for (const Moment& moment : moments) {
             optimizer_names.insert(name + moment.suffix);
-            if (status.ok()) status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, group, member, moment.arena);
+            if (status.ok())
+                status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, group, member, moment.arena);
         }
     });
     MILLRACE_TRY(check_names(loaded.model, model_names));
@@ -93,7 +96,8 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches) {
             copies.values.push_back(store.read_parameter(id, group, member));
             tensors.model.push_back(record::float_tensor(name, shape_of(p), copies.values.back()));
             if (const std::string counter = batches_name(name); p.running && !counter.empty())
-                tensors.model.push_back({counter, record::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
+                tensors.model.push_back(
+                    {counter, record::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
             if (p.running) return;
             for (const Moment& moment : moments) {
                 copies.values.push_back(store.read_parameter(id, group, member, moment.arena));
@@ -106,8 +110,9 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches) {
 
 base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer) {
     if (static_cast<int>(checkpoint.members.size()) != store.members())
-        return base::Error{fmt::format("the checkpoint holds {} members, the recipe has {}", checkpoint.members.size(), store.members()),
-                           checkpoint.folder};
+        return base::Error{
+            fmt::format("the checkpoint holds {} members, the recipe has {}", checkpoint.members.size(), store.members()),
+            checkpoint.folder};
     for (int member = 0; member < store.members(); ++member)
         MILLRACE_TRY(load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer));
     store.refresh_copies();

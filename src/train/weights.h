@@ -25,12 +25,12 @@ struct WeightCopies {
     WeightCopies& operator=(const WeightCopies&) = delete;
 };
 
-/// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer: `<name>.exp_avg`
-/// and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Waits for the device.
+/// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
+/// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Waits for the device.
 WeightCopies copy_weights(tape::Store& store, std::int64_t batches);
 
-/// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing, extra
-/// or differently shaped tensors, naming file and tensor.
+/// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
+/// extra or differently shaped tensors, naming file and tensor.
 base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer);
 
 }  // namespace millrace::train

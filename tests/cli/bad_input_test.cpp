@@ -107,13 +107,16 @@ TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
     EXPECT_EQ(manifest->status, record::RunStatus::kFailed);
     EXPECT_EQ(call({"eval", path("run")}).status, 0);
     EXPECT_EQ(train("run", {"--resume", "--set", "train.epochs=2"}).status, 0);
-    expect_refusal(call({"data", "make", "garments", "--out", path("large"), "--train", "5000", "--test", "10"}, {1 << 20, {}, {}, false}), {"large"});
+    expect_refusal(
+        call({"data", "make", "garments", "--out", path("large"), "--train", "5000", "--test", "10"}, {1 << 20, {}, {}, false}),
+        {"large"});
 }
 
 TEST_F(BadInput, LostOutputIsNoSuccess) {
     if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
     for (const ChildOptions& lost : {ChildOptions{0, {}, "/dev/full", false}, ChildOptions{0, {}, {}, true}}) {
-        for (const std::vector<std::string>& words : {std::vector<std::string>{"models"}, {"models", "--json"}, {"--help"}, {"train", "--keys"}})
+        for (const std::vector<std::string>& words :
+             {std::vector<std::string>{"models"}, {"models", "--json"}, {"--help"}, {"train", "--keys"}})
             expect_refusal(call(words, lost), {"standard output"});
         const std::string name = lost.close_out ? "closed" : "full";
         expect_refusal(train(name, {}, lost), {"standard output"});

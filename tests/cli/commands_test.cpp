@@ -14,7 +14,8 @@ TEST_F(Commands, VersionAndHelp) {
     EXPECT_EQ(call({"--version"}).out, std::string("millrace ") + base::version() + "\n");
     const Said help = call({"--help"});
     EXPECT_EQ(help.status, 0);
-    for (const char* word : {"train", "eval", "models", "data", "bench", "Examples"}) EXPECT_NE(help.out.find(word), std::string::npos) << word;
+    for (const char* word : {"train", "eval", "models", "data", "bench", "Examples"})
+        EXPECT_NE(help.out.find(word), std::string::npos) << word;
     for (const char* command : {"train", "eval", "models", "bench"}) EXPECT_EQ(call({command, "--help"}).status, 0) << command;
 }
 
@@ -22,7 +23,8 @@ TEST_F(Commands, ModelsListsTheKnownCounts) {
     const Said said = call({"models", "--json"});
     ASSERT_EQ(said.status, 0) << said.err;
     std::map<std::string, std::int64_t> counts;
-    for (const Json& entry : Json::parse(said.out)) counts[entry.at("model").get<std::string>() + " " + entry.at("preset").get<std::string>()] = entry.at("parameters");
+    for (const Json& entry : Json::parse(said.out))
+        counts[entry.at("model").get<std::string>() + " " + entry.at("preset").get<std::string>()] = entry.at("parameters");
     EXPECT_EQ(counts["collective debug"], 559738);
     EXPECT_EQ(counts["collective phase1"], 2884042);
     EXPECT_EQ(counts["collective debug-r2"], 567044);
@@ -44,7 +46,8 @@ TEST_F(Commands, TrainEvalAndTheirJsonAgree) {
     ASSERT_EQ(evaluated.status, 0) << evaluated.err;
     EXPECT_EQ(Json::parse(evaluated.out).at("accuracy"), result.at("test_accuracy"));
     EXPECT_EQ(Json::parse(evaluated.out).at("parameters"), 559738);
-    for (const char* file : {"manifest.json", "metrics.jsonl", "checkpoints/last/model.safetensors", "checkpoints/best/model.safetensors"})
+    for (const char* file :
+         {"manifest.json", "metrics.jsonl", "checkpoints/last/model.safetensors", "checkpoints/best/model.safetensors"})
         EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / file)) << file;
 }
 
@@ -78,7 +81,8 @@ TEST_F(Commands, KeysAreThoseOfTheRecipesModel) {
 
 TEST_F(Commands, EvalChoosesTheMemberThatTrainingChose) {
     for (const char* metric : {"validation_accuracy", "validation_loss"}) {
-        const Said trained = train(metric, {"--json", "--set", "members=3", "--set", "optim.lr=1e-6,1e-3,1e-5", "--set", std::string("checkpoint.best_metric=") + metric});
+        const Said trained = train(metric, {"--json", "--set", "members=3", "--set", "optim.lr=1e-6,1e-3,1e-5", "--set",
+                                            std::string("checkpoint.best_metric=") + metric});
         ASSERT_EQ(trained.status, 0) << trained.err;
         const Json result = Json::parse(trained.out);
         EXPECT_EQ(result.at("member"), 1);
@@ -92,7 +96,8 @@ TEST_F(Commands, EvalChoosesTheMemberThatTrainingChose) {
 }
 
 TEST_F(Commands, DataIsMadeOnce) {
-    const std::vector<std::string> words{"data", "make", "garments", "--out", path("made"), "--train", "50", "--test", "20", "--seed", "9"};
+    const std::vector<std::string> words{"data", "make",   "garments", "--out",  path("made"), "--train",
+                                         "50",   "--test", "20",       "--seed", "9"};
     EXPECT_EQ(call(words).status, 0);
     const Said again = call(words);
     EXPECT_EQ(again.status, 0);

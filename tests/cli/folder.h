@@ -26,9 +26,13 @@ protected:
     void TearDown() override { std::filesystem::remove_all(folder_); }
 
     std::string path(const std::string& below) const { return (folder_ / below).string(); }
-    void write(const std::string& below, const std::string& bytes) const { std::ofstream(folder_ / below, std::ios::binary) << bytes; }
+    void write(const std::string& below, const std::string& bytes) const {
+        std::ofstream(folder_ / below, std::ios::binary) << bytes;
+    }
 
-    Said call(const std::vector<std::string>& arguments, const ChildOptions& options = {}) const { return run(folder_.string(), arguments, options); }
+    Said call(const std::vector<std::string>& arguments, const ChildOptions& options = {}) const {
+        return run(folder_.string(), arguments, options);
+    }
     /// train with more arguments behind the recipe and the run directory `name`.
     std::vector<std::string> train_words(const std::string& name, const std::vector<std::string>& more = {}) const {
         std::vector<std::string> words{"train", path("recipe.toml"), "--out", path(name)};
@@ -42,7 +46,8 @@ protected:
     static void expect_refusal(const Said& said, const std::vector<std::string>& words) {
         EXPECT_EQ(said.status, 2) << said.err;
         EXPECT_EQ(said.err.rfind("millrace: ", 0), 0u) << said.err;
-        for (const std::string& word : words) EXPECT_NE(said.err.find(word), std::string::npos) << "'" << word << "' is not in: " << said.err;
+        for (const std::string& word : words)
+            EXPECT_NE(said.err.find(word), std::string::npos) << "'" << word << "' is not in: " << said.err;
     }
 
     std::filesystem::path folder_;

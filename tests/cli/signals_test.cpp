@@ -75,7 +75,9 @@ TEST_F(Signals, KilledWhileSavingLeavesAReadableRun) {
         ASSERT_TRUE(record::load_checkpoint(folder_ / "run/checkpoints/best").ok());
         ASSERT_TRUE(record::read_manifest(folder_ / "run").ok());
     }
-    EXPECT_EQ(train("run", {"--resume", "--set", "train.epochs=1000000", "--set", "train.steps=" + std::to_string(step + 1)}).status, 0);
+    EXPECT_EQ(
+        train("run", {"--resume", "--set", "train.epochs=1000000", "--set", "train.steps=" + std::to_string(step + 1)}).status,
+        0);
     EXPECT_EQ(call({"eval", path("run")}).status, 0);
 }
 

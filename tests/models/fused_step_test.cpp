@@ -1,5 +1,5 @@
-// Whole training steps of the real models on CUDA against the CPU: at these sizes the backend fuses layers, reads weights early, picks
-// wide strips and clusters, which single operators do not reach.
+// Whole training steps of the real models on CUDA against the CPU: at these sizes the backend fuses layers, reads weights early,
+// picks wide strips and clusters, which single operators do not reach.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,8 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
     auto keys = models::schema("collective", size.preset);
     ASSERT_TRUE(keys.ok());
     schema.add("model", *keys);
-    auto recipe = base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", size.preset), "test", schema);
+    auto recipe =
+        base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", size.preset), "test", schema);
     ASSERT_TRUE(recipe.ok()) << recipe.error().text();
     auto model = models::make(*recipe, {784, 10});
     ASSERT_TRUE(model.ok()) << model.error().text();
@@ -42,7 +43,8 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
     for (int k = 0; k < size.members; ++k) seeds.push_back(7 + static_cast<std::uint64_t>(k));
     auto started = rig.start(**model, source, seeds);
     ASSERT_TRUE(started.ok()) << started.error().text();
-    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, **model, source, rig.settings, {size.rows, 1, 0}), *rig.arena);
+    tape::Program step("step", *rig.store,
+                       train::build_training_step(*rig.store, **model, source, rig.settings, {size.rows, 1, 0}), *rig.arena);
     ASSERT_TRUE(rig.arena->allocate().ok());
     auto prepared = step.prepare();
     ASSERT_TRUE(prepared.ok()) << prepared.error().text();
@@ -50,9 +52,11 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
     for (std::uint32_t s = 0; s < 3; ++s) {
         std::vector<float> x(static_cast<std::size_t>(size.rows) * 784);
         std::vector<std::int32_t> labels(static_cast<std::size_t>(size.rows));
-        for (std::size_t i = 0; i < x.size(); ++i)  // values that bf16 holds exactly, so that rounding starts with the first product
+        for (std::size_t i = 0; i < x.size();
+             ++i)  // values that bf16 holds exactly, so that rounding starts with the first product
             x[i] = tensor::from_bf16(tensor::to_bf16(base::random_normal(3, s, 0, 1, i)));
-        for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(base::random_bits(3, s, 0, 2, i) % 10);
+        for (std::size_t i = 0; i < labels.size(); ++i)
+            labels[i] = static_cast<std::int32_t>(base::random_bits(3, s, 0, 2, i) % 10);
         source.feed(*rig.store, 0, x, labels);
         step.run();
         const auto states = rig.store->read_states();
@@ -81,21 +85,24 @@ TEST_P(FusedStep, CudaFollowsTheCpu) {
     };
     for (const Way& way : {Way{tape::Precision::f32, false, 1e-3, 1e-3}, Way{tape::Precision::f32, true, 1e-3, 1e-3},
                            Way{tape::Precision::bf16, false, 5e-2, 0.15}, Way{tape::Precision::bf16, true, 5e-2, 0.15}}) {
-        SCOPED_TRACE(fmt::format("{}{}", way.precision == tape::Precision::bf16 ? "bf16" : "f32", way.deterministic ? " deterministic" : ""));
+        SCOPED_TRACE(fmt::format("{}{}", way.precision == tape::Precision::bf16 ? "bf16" : "f32",
+                                 way.deterministic ? " deterministic" : ""));
         Outcome cuda;
         run_steps(GetParam(), ops::DeviceKind::cuda, way.precision, way.deterministic, cuda);
         ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
-        for (std::size_t i = 0; i < cpu.losses.size(); ++i) EXPECT_NEAR(cuda.losses[i], cpu.losses[i], way.loss * cpu.losses[i]) << i;
+        for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+            EXPECT_NEAR(cuda.losses[i], cpu.losses[i], way.loss * cpu.losses[i]) << i;
         EXPECT_LE(testing::relative_distance(cuda.gradients, cpu.gradients), way.gradients);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, FusedStep,
-                         ::testing::Values(Size{"debug", 32, 1}, Size{"debug", 48, 1}, Size{"debug", 100, 1}, Size{"debug", 131, 1},
-                                           Size{"debug", 32, 16}, Size{"debug-r2", 64, 3}, Size{"phase1", 128, 1}, Size{"phase1", 256, 1},
-                                           Size{"phase1", 300, 1}),
+                         ::testing::Values(Size{"debug", 32, 1}, Size{"debug", 48, 1}, Size{"debug", 100, 1},
+                                           Size{"debug", 131, 1}, Size{"debug", 32, 16}, Size{"debug-r2", 64, 3},
+                                           Size{"phase1", 128, 1}, Size{"phase1", 256, 1}, Size{"phase1", 300, 1}),
                          [](const auto& tested) {
-                             std::string name = fmt::format("{}_b{}_k{}", tested.param.preset, tested.param.rows, tested.param.members);
+                             std::string name =
+                                 fmt::format("{}_b{}_k{}", tested.param.preset, tested.param.rows, tested.param.members);
                              std::replace(name.begin(), name.end(), '-', '_');
                              return name;
                          });

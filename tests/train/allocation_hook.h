@@ -1,5 +1,6 @@
 #pragma once
-// operator new of the whole test program, counted on demand. In a file of its own: inlined into a test the compiler would complain.
+// operator new of the whole test program, counted on demand. In a file of its own: inlined into a test the compiler would
+// complain.
 
 namespace millrace::train {
 

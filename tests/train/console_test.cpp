@@ -11,9 +11,7 @@
 namespace millrace::train {
 namespace {
 
-IntervalReport some_interval() {
-    return {2210, 8440, 2, 5, 0.43121, 41230.4, 40100, 1288.2, 12.3};
-}
+IntervalReport some_interval() { return {2210, 8440, 2, 5, 0.43121, 41230.4, 40100, 1288.2, 12.3}; }
 
 /// A file in memory that a console writes to.
 class MemoryFile {
@@ -73,7 +71,9 @@ TEST(Console, EpochLineMarksTheBest) {
     report.samples_per_second = 1000;
     EXPECT_EQ(epoch_text(report).find("new best"), std::string::npos);
     report.best = true;
-    EXPECT_EQ(epoch_text(report), "epoch 2/5  train loss 0.5000 accuracy 80.00 %  validation loss 0.2500 accuracy 90.00 %  new best  20.0s  1,000 samples/s");
+    EXPECT_EQ(epoch_text(report),
+              "epoch 2/5  train loss 0.5000 accuracy 80.00 %  validation loss 0.2500 accuracy 90.00 %  new best  20.0s  1,000 "
+              "samples/s");
     report.validation = {{0.25, 0.9}, {0.75, 0.7}};
     EXPECT_NE(epoch_text(report).find("validation loss 0.5000 accuracy 80.00 % (best member 90.00 %)"), std::string::npos);
 }
@@ -134,7 +134,8 @@ TEST(Console, QuietPrintsTheEndAlone) {
     result.run = "runs/x";
     result.members = {{0.8, 0.5, 3, 0.75, 0.6}, {0.9, 0.4, 3, 0.7, 0.6}};
     console.on_finish(result);
-    EXPECT_NE(memory.text().find("best validation accuracy 90.00 % (epoch 3)\ntest accuracy 70.00 %"), std::string::npos) << memory.text();
+    EXPECT_NE(memory.text().find("best validation accuracy 90.00 % (epoch 3)\ntest accuracy 70.00 %"), std::string::npos)
+        << memory.text();
     EXPECT_NE(memory.text().find("member 1 of 2"), std::string::npos);
 }
 

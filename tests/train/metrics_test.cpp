@@ -14,7 +14,8 @@ namespace {
 
 class FakeRing {
 public:
-    FakeRing(std::uint32_t capacity, int members) : rows(std::size_t{capacity} * static_cast<std::size_t>(members)), capacity_(capacity), members_(members) {}
+    FakeRing(std::uint32_t capacity, int members)
+        : rows(std::size_t{capacity} * static_cast<std::size_t>(members)), capacity_(capacity), members_(members) {}
     void push(double loss, std::uint32_t nonfinite = 0) {
         ++sequence_;
         for (int k = 0; k < members_; ++k) {
@@ -51,7 +52,8 @@ TEST(MetricsReader, EveryStepArrivesOnceAndInOrderAroundTheRing) {
         EXPECT_EQ(reader.drain([&](RingRows rows) {
             ASSERT_EQ(rows.size(), 2u);
             seen.push_back(rows[0].step);
-        }), 3u);
+        }),
+                  3u);
     }
     ASSERT_EQ(seen.size(), 21u);
     for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i + 1);

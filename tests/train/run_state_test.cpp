@@ -62,7 +62,8 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
         EXPECT_EQ(state.error().text().find("json.exception"), std::string::npos) << state.error().text();
     };
     for (const char* key : {"step", "steps_per_epoch"})
-        for (const nlohmann::json& bad : {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("1"), nlohmann::json(nullptr)}) {
+        for (const nlohmann::json& bad :
+             {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("1"), nlohmann::json(nullptr)}) {
             auto part = whole;
             part[key] = bad;
             refused(part);
@@ -84,7 +85,8 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
 
 TEST(RunState, EveryMissingKeyIsRefused) {
     const auto whole = nlohmann::json::parse(encode_state(some_state()));
-    for (const char* key : {"step", "steps_per_epoch", "complete", "members", "epoch_sums", "best", "data", "streams", "recipe_toml", "model"}) {
+    for (const char* key :
+         {"step", "steps_per_epoch", "complete", "members", "epoch_sums", "best", "data", "streams", "recipe_toml", "model"}) {
         auto part = whole;
         part.erase(key);
         EXPECT_FALSE(decode_state(part.dump(), "x").ok()) << key;

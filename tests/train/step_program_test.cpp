@@ -68,7 +68,6 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
     EXPECT_EQ(sections[2].repeat, 1);
 }
 
-
 TEST(TrainingStep, EpochsWrapAtTheEndOfTheData) {
     testing::Rig rig;
     rig.settings.accumulation = 2;
@@ -78,7 +77,8 @@ TEST(TrainingStep, EpochsWrapAtTheEndOfTheData) {
     const EpochSteps epoch = divide_epoch(source.samples(data::Part::train), 16, 2);
     ASSERT_EQ(epoch.regular, 2);
     ASSERT_EQ(epoch.last, (StepRows{16, 1, 10}));
-    tape::Program regular("regular", *rig.store, build_training_step(*rig.store, model, source, rig.settings, epoch.step), *rig.arena);
+    tape::Program regular("regular", *rig.store, build_training_step(*rig.store, model, source, rig.settings, epoch.step),
+                          *rig.arena);
     tape::Program last("last", *rig.store, build_training_step(*rig.store, model, source, rig.settings, epoch.last), *rig.arena);
     ASSERT_TRUE(rig.arena->allocate().ok());
     ASSERT_TRUE(regular.prepare().ok());

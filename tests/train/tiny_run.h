@@ -53,7 +53,9 @@ protected:
         return {std::istreambuf_iterator<char>(in), {}};
     }
     /// The weights or the optimizer's state of a checkpoint.
-    std::string last(const std::string& name, const char* file = "model.safetensors") const { return bytes(name + "/checkpoints/last/" + file); }
+    std::string last(const std::string& name, const char* file = "model.safetensors") const {
+        return bytes(name + "/checkpoints/last/" + file);
+    }
 
     /// Keeps what a run reported.
     struct Notes final : Observer {

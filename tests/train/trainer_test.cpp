@@ -69,8 +69,10 @@ TEST_F(Trainer, EvaluationSizeAndLoggingChangeNoWeight) {
 }
 
 TEST_F(Trainer, ResumedRunEqualsTheUninterruptedToTheBit) {
-    for (const std::vector<std::string>& extra : {std::vector<std::string>{}, {"optim.name=sgd", "optim.schedule=cosine", "optim.warmup_steps=3"},
-                                                 {"train.accumulate=3", "train.batch=32", "data.augment=true", "checkpoint.compress=true"}}) {
+    for (const std::vector<std::string>& extra :
+         {std::vector<std::string>{},
+          {"optim.name=sgd", "optim.schedule=cosine", "optim.warmup_steps=3"},
+          {"train.accumulate=3", "train.batch=32", "data.augment=true", "checkpoint.compress=true"}}) {
         std::vector<std::string> eight = extra, four = extra;
         eight.push_back("train.steps=8");
         four.push_back("train.steps=4");
@@ -177,10 +179,13 @@ TEST_F(Trainer, StopSavesAndTheRestEqualsTheWholeRun) {
 
 TEST_F(Trainer, MembersEqualSeparateRunsToTheBitWhenDeterministic) {
     const char* rates[] = {"1e-3", "3e-3", "5e-4", "2e-3"};
-    ASSERT_TRUE(run("all", {"members=4", "deterministic=true", "train.epochs=1", "seed=10", "optim.lr=1e-3,3e-3,5e-4,2e-3"}).ok());
+    ASSERT_TRUE(
+        run("all", {"members=4", "deterministic=true", "train.epochs=1", "seed=10", "optim.lr=1e-3,3e-3,5e-4,2e-3"}).ok());
     for (int k = 0; k < 4; ++k) {
         const std::string name = "one" + std::to_string(k);
-        ASSERT_TRUE(run(name, {"deterministic=true", "train.epochs=1", "seed=" + std::to_string(10 + k), std::string("optim.lr=") + rates[k]}).ok());
+        ASSERT_TRUE(run(name, {"deterministic=true", "train.epochs=1", "seed=" + std::to_string(10 + k),
+                               std::string("optim.lr=") + rates[k]})
+                        .ok());
         EXPECT_EQ(bytes("all/checkpoints/last/member-00" + std::to_string(k) + "/model.safetensors"), last(name)) << k;
     }
 }

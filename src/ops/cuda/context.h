@@ -96,17 +96,21 @@ KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update,
 // Matrix products through cuBLASLt, with an own kernel for shapes it does not take. beta 1 accumulates.
 enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, dz^T x
 /// a, b, c as in the contract: forward (x, w, z), dgrad (dz, w, dx), wgrad (dz, x, dw).
-KernelResult make_product(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool accumulate);
-void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c, bool accumulate);
+KernelResult make_product(Context&, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                          bool accumulate);
+void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                          bool accumulate);
 
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.
 base::Status raise_shared_memory(const Context&, const void* kernel);
 /// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows.
 bool fuses_dense_forward(const Context&, const Bound& forward);
-/// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh, begin_kernel).
+/// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh,
+/// begin_kernel).
 KernelResult make_fused_dense_forward(Context&, const Bound& forward, bool early);
-/// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says whether.
+/// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says
+/// whether.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
 KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward, bool early);
 /// Any number of bf16 weight gradients as one launch.

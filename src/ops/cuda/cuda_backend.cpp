@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -17,16 +16,19 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
 }
 
 base::Status raise_shared_memory(const Context& c, const void* kernel) {
-    const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
+    const cudaError_t code =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
     if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", c.shared_limit));
     return base::ok();
 }
 
 base::Result<DeviceTable> DeviceTable::upload(const Context& c, const void* host, std::size_t bytes) {
     DeviceTable table;
-    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess) return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
+    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess)
+        return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
     // On the compute stream, which does not wait for the legacy one.
-    if (auto code = cudaMemcpyAsync(table.data_, host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
+    if (auto code = cudaMemcpyAsync(table.data_, host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
+        return cuda_error(code, "copying a table");
     if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
     return table;
 }
@@ -139,10 +141,13 @@ public:
     base::Status check() override {
         if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");
         // Faults inside kernels show up when the stream is asked, not before.
-        if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady) return cuda_error(code, "the device");
+        if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady)
+            return cuda_error(code, "the device");
         (void)cudaGetLastError();
-        if (const cublasStatus_t status = std::exchange(context_.product_status, CUBLAS_STATUS_SUCCESS); status != CUBLAS_STATUS_SUCCESS)
-            return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})", cublasLtGetStatusString(status), static_cast<int>(status))};
+        if (const cublasStatus_t status = std::exchange(context_.product_status, CUBLAS_STATUS_SUCCESS);
+            status != CUBLAS_STATUS_SUCCESS)
+            return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})", cublasLtGetStatusString(status),
+                                           static_cast<int>(status))};
         return base::ok();
     }
 
@@ -163,7 +168,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     cudaDeviceProp properties{};
     int device = 0;
     if (auto code = cudaGetDevice(&device); code != cudaSuccess) return cuda_error(code, "choosing a CUDA device");
-    if (auto code = cudaGetDeviceProperties(&properties, device); code != cudaSuccess) return cuda_error(code, "reading the device's properties");
+    if (auto code = cudaGetDeviceProperties(&properties, device); code != cudaSuccess)
+        return cuda_error(code, "reading the device's properties");
     description_ = fmt::format("{}, {} SMs, {:.0f} GiB", properties.name, properties.multiProcessorCount,
                                static_cast<double>(properties.totalGlobalMem) / (1u << 30));
     capability_ = fmt::format("{}.{}", properties.major, properties.minor);
@@ -172,8 +178,10 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
     context_.fused_rows = dependent_launches() ? 256 : 64;
-    if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess) return cuda_error(code, "creating a stream");
-    if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS) return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
+    if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
+        return cuda_error(code, "creating a stream");
+    if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS)
+        return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
     context_.workspace_bytes = 32u << 20;
     if (auto code = cudaMalloc(&context_.workspace, context_.workspace_bytes); code != cudaSuccess)
         return cuda_error(code, "allocating 32 MiB of workspace");
@@ -186,10 +194,12 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
         (void)cudaGetLastError();
         std::size_t free = 0, total = 0;
         (void)cudaMemGetInfo(&free, &total);
-        return base::Error{fmt::format("the GPU has {:.1f} MiB free of {:.1f}; {:.1f} were asked for", static_cast<double>(free) / (1 << 20),
-                                       static_cast<double>(total) / (1 << 20), static_cast<double>(bytes) / (1 << 20))};
+        return base::Error{fmt::format("the GPU has {:.1f} MiB free of {:.1f}; {:.1f} were asked for",
+                                       static_cast<double>(free) / (1 << 20), static_cast<double>(total) / (1 << 20),
+                                       static_cast<double>(bytes) / (1 << 20))};
     }
-    if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess) return cuda_error(code, "clearing memory");
+    if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess)
+        return cuda_error(code, "clearing memory");
     return std::unique_ptr<Memory>(std::make_unique<DeviceMemory>(static_cast<std::byte*>(data), bytes));
 }
 
@@ -208,7 +218,8 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
     const OpId op = record.record->op;
     const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
     if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
-        return base::Error{fmt::format("bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f32\"", capability_)};
+        return base::Error{fmt::format(
+            "bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f32\"", capability_)};
     auto covering = [](KernelResult made, std::size_t count) -> base::Result<std::pair<KernelPtr, std::size_t>> {
         if (!made.ok()) return made.error();
         return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);
@@ -218,18 +229,24 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
                                               [](const Bound& b) { return b.record->op == OpId::optimizer; });
     for (const tensor::Operand& o : record.operands)
         if (o.present() && std::int64_t{o.k} * o.g > kMostBlocks)
-            return base::Error{fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k, o.g, kMostBlocks)};
-    if (op == OpId::dense_forward && fuses_dense_forward(context_, record)) return covering(make_fused_dense_forward(context_, record, early), 1);
+            return base::Error{
+                fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
+                            o.g, kMostBlocks)};
+    if (op == OpId::dense_forward && fuses_dense_forward(context_, record))
+        return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
         fuses_backward(context_, &record, &records[at + 1]))
         return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
     if (op == OpId::linear_wgrad && groups_wgrad(record)) {
         std::size_t end = at + 1;
         auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
-            return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at), records.begin() + static_cast<std::ptrdiff_t>(end),
+            return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at),
+                               records.begin() + static_cast<std::ptrdiff_t>(end),
                                [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
         };
-        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end]) && !adds_to_one_before(records[end])) ++end;
+        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end]) &&
+               !adds_to_one_before(records[end]))
+            ++end;
         return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
     }
     if (op == OpId::grad_norm && at + 2 < records.size() && records[at + 1].record->op == OpId::optimizer &&
@@ -246,7 +263,8 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
         auto made = prepare_one(records, at);
         if (!made.ok()) {
             const Record& r = *records[at].record;
-            return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}.because(made.error());
+            return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}
+                .because(made.error());
         }
         auto [kernel, count] = std::move(made).value();
         kernel->first = at;
@@ -260,10 +278,12 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
 base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<void()>& enqueue) {
     (void)cudaStreamSynchronize(context_.stream);
     if (auto status = check(); !status.ok()) return status.error();
-    if (auto code = cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal); code != cudaSuccess) return cuda_error(code, "beginning a capture");
+    if (auto code = cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal); code != cudaSuccess)
+        return cuda_error(code, "beginning a capture");
     enqueue();
     cudaGraph_t graph = nullptr;
-    if (auto code = cudaStreamEndCapture(context_.stream, &graph); code != cudaSuccess) return cuda_error(code, "ending a capture");
+    if (auto code = cudaStreamEndCapture(context_.stream, &graph); code != cudaSuccess)
+        return cuda_error(code, "ending a capture");
     std::size_t nodes = 0;
     (void)cudaGraphGetNodes(graph, nullptr, &nodes);
     cudaGraphExec_t exec = nullptr;
@@ -290,7 +310,8 @@ base::Status cuda_available() {
     const cudaError_t code = cudaGetDeviceCount(&count);
     if (code != cudaSuccess) {
         (void)cudaGetLastError();
-        return base::Error{fmt::format("no usable CUDA device: {}; use --device cpu, or check the driver with nvidia-smi", cudaGetErrorString(code))};
+        return base::Error{fmt::format("no usable CUDA device: {}; use --device cpu, or check the driver with nvidia-smi",
+                                       cudaGetErrorString(code))};
     }
     if (count == 0) return base::Error{"no CUDA device is visible; use --device cpu, or check CUDA_VISIBLE_DEVICES"};
     return base::ok();

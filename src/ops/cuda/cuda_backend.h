@@ -1,6 +1,6 @@
 #pragma once
-// The CUDA backend. src/ops/cuda defines it (and ops::cuda_available) when a CUDA compiler was found, src/ops/nocuda otherwise, so
-// that callers need no #ifdef.
+// The CUDA backend. src/ops/cuda defines it (and ops::cuda_available) when a CUDA compiler was found, src/ops/nocuda otherwise,
+// so that callers need no #ifdef.
 
 #include <memory>
 

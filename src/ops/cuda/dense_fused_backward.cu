@@ -21,10 +21,10 @@ struct BackwardArgs {
     Mat<float> dgamma, dbeta, dbias;
     bool add_dgamma, add_dbeta, add_dbias;
     States state;
-    int cols;                  ///< columns of one group of dz
+    int cols;  ///< columns of one group of dz
     DenseParams p;
     int rows, row_tile, row_tiles;  ///< of the batch; of a block; blocks of a cluster
-    bool early;                ///< parameters may be read before the predecessor is done
+    bool early;                     ///< parameters may be read before the predecessor is done
 };
 
 /// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
@@ -50,7 +50,8 @@ __host__ __device__ inline int staged_stride(int summed) { return (summed + 63) 
 
 /// The product of one strip; the weights are staged already.
 template <int kTiles, int kSplit, bool kVector>
-__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows, float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows,
+                        float (&own)[Strip<kTiles, kSplit>::kOwn]) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
     auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
     const int stride = staged_stride(a.summed);
@@ -80,7 +81,8 @@ struct LayerValues {
 };
 
 template <int kColumns, int kOwn>
-__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, int row0, int rows, LayerValues<kOwn>& v) {
+__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, int row0, int rows,
+                           LayerValues<kOwn>& v) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     if (a.p.norm == Norm::batch_train && valid) {
         v.gamma = a.gamma.row(k, g, 0)[column];
@@ -90,13 +92,15 @@ __device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool
     v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
-        v.xhat[i] = a.saved && valid && first + i * step < rows ? __bfloat162float(a.saved.row(k, g, row0 + first + i * step)[column]) : 0;
+        v.xhat[i] = a.saved && valid && first + i * step < rows
+                        ? __bfloat162float(a.saved.row(k, g, row0 + first + i * step)[column])
+                        : 0;
 }
 
 /// own: dy in, dz out. Column sums of the parameters' gradients on the way.
 template <int kColumns, int kOwn>
-__device__ void through_layer(const BackwardArgs& a, float* scratch, float* exchange, int k, int g, int column, bool valid, int row0, int rows,
-                              const LayerValues<kOwn>& v, float (&own)[kOwn]) {
+__device__ void through_layer(const BackwardArgs& a, float* scratch, float* exchange, int k, int g, int column, bool valid,
+                              int row0, int rows, const LayerValues<kOwn>& v, float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
     float sum = 0, dot = 0;
@@ -162,7 +166,8 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
     const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
 
     if (a.dz_above)
-        stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k, product_group, column0);
+        stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k,
+                                product_group, column0);
     if (a.early) begin_kernel();
     LayerValues<kOwn> layer;
     if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
@@ -174,12 +179,15 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
-                if (valid && first + i * step < rows) own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
+                if (valid && first + i * step < rows)
+                    own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
         }
     } else {
 #pragma unroll
         for (int i = 0; i < kOwn; ++i)
-            own[i] = valid && first + i * step < rows ? __bfloat162float(a.dy.row(k, group, row0 + first + i * step)[layer_column]) : 0;
+            own[i] = valid && first + i * step < rows
+                         ? __bfloat162float(a.dy.row(k, group, row0 + first + i * step)[layer_column])
+                         : 0;
     }
     if (a.dz) through_layer<kColumns>(a, shared, exchange, k, group, layer_column, valid, row0, rows, layer, own);
 #pragma unroll
@@ -202,20 +210,25 @@ BackwardKernel narrow_kernel(int tiles, bool vector) {
 
 BackwardKernel kernel_for(const Shape& s, bool vector) {
     if (s.tiles == 4) return dense_backward_kernel<4, 8, true>;
-    return s.split == 8 ? narrow_kernel<8>(s.tiles, vector) : s.split == 4 ? narrow_kernel<4>(s.tiles, vector) : narrow_kernel<2>(s.tiles, vector);
+    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
+           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
+                          : narrow_kernel<2>(s.tiles, vector);
 }
 
 bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 
 std::size_t shared_bytes(const Shape& shape, int summed) {
     if (summed == 0) return shape.partial_bytes();
-    return shape.partial_bytes() + sizeof(bf16) * 8 * static_cast<std::size_t>(shape.tiles) * static_cast<std::size_t>(staged_stride(summed));
+    return shape.partial_bytes() +
+           sizeof(bf16) * 8 * static_cast<std::size_t>(shape.tiles) * static_cast<std::size_t>(staged_stride(summed));
 }
 
 /// `layer`: column sums over all rows are wanted.
 Shape backward_shape(const Context& c, const Operand& columns, bool layer, int summed, bool wide_allowed) {
     const int members = c.deterministic ? 1 : columns.k;
-    Shape shape = shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed}, c.multiprocessors);
+    Shape shape =
+        shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed},
+                  c.multiprocessors);
     while (shape.tiles > 1 && shared_bytes(shape, summed) > c.shared_limit) shape.tiles /= 2;
     return shape;
 }
@@ -285,7 +298,8 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, boo
     const BackwardKernel kernel = kernel_for(tiling, vector);
     const std::size_t bytes = shared_bytes(tiling, a.summed);
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g), static_cast<unsigned>(shape.k * tiling.row_tiles));
+    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g),
+                    static_cast<unsigned>(shape.k * tiling.row_tiles));
     const dim3 block(tiling.threads());
     const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
     auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });

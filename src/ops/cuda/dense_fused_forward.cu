@@ -41,7 +41,8 @@ struct Moments {
     float mean, squares;  ///< sum of squared distances from the mean
 };
 
-/// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of the ranks.
+/// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of
+/// the ranks.
 template <int kColumns, int kOwn>
 __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int rows) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns, mine = threadIdx.x % kColumns;
@@ -65,12 +66,14 @@ __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a,
     cluster_arrive();
     cluster_wait();
     float total = 0;
-    for (int r = 0; r < a.row_tiles; ++r) total += static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * read_rank(exchange + mine, r);
+    for (int r = 0; r < a.row_tiles; ++r)
+        total += static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * read_rank(exchange + mine, r);
     m.mean = total / static_cast<float>(a.rows);
     m.squares = 0;
     for (int r = 0; r < a.row_tiles; ++r) {
         const float apart = read_rank(exchange + mine, r) - m.mean;
-        m.squares += read_rank(exchange + kColumns + mine, r) + static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * apart * apart;
+        m.squares += read_rank(exchange + kColumns + mine, r) +
+                     static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * apart * apart;
     }
     cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
     return m;
@@ -78,8 +81,8 @@ __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a,
 
 /// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
 template <int kColumns, int kOwn>
-__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int k, int g, int column, int rows, float2 old,
-                           bool writes) {
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int k, int g, int column,
+                           int rows, float2 old, bool writes) {
     const Moments moments = batch_moments<kColumns>(own, a, scratch, exchange, rows);
     const auto n = static_cast<float>(a.rows);
     const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps);
@@ -121,7 +124,8 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
     // Whatever the epilogue needs is asked for now, so that it arrives while the product runs.
     const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
     float2 running = make_float2(0, 1);
-    if (a.p.norm != Norm::none && valid) running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
+    if (a.p.norm != Norm::none && valid)
+        running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
     const bf16* a_rows[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -167,7 +171,9 @@ ForwardKernel narrow_kernel(int tiles, bool vector) {
 
 ForwardKernel kernel_for(const Shape& s, bool vector) {
     if (s.tiles == 4) return dense_forward_kernel<4, 8, true>;
-    return s.split == 8 ? narrow_kernel<8>(s.tiles, vector) : s.split == 4 ? narrow_kernel<4>(s.tiles, vector) : narrow_kernel<2>(s.tiles, vector);
+    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
+           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
+                          : narrow_kernel<2>(s.tiles, vector);
 }
 
 }  // namespace
@@ -201,13 +207,16 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
 
     const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
     const int members = c.deterministic ? 1 : oy.k;
-    const Shape shape = shape_for({oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
+    const Shape shape = shape_for(
+        {oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
     a.row_tile = shape.row_tile;
     a.row_tiles = shape.row_tiles;
     if (std::int64_t{oy.k} * shape.row_tiles > 65535)
-        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) + " members is more than a launch takes; use a smaller eval.batch"};
+        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
+                           " members is more than a launch takes; use a smaller eval.batch"};
     const ForwardKernel kernel = kernel_for(shape, vector);
-    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g), static_cast<unsigned>(oy.k * shape.row_tiles));
+    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g),
+                    static_cast<unsigned>(oy.k * shape.row_tiles));
     const dim3 block(shape.threads());
     const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
     const std::size_t bytes = shape.partial_bytes();

@@ -33,7 +33,8 @@ struct EpilogueArgs {
 };
 
 template <class T>
-__device__ void batch_statistics(const EpilogueArgs<T>& a, int k, int g, int col, bool valid, float bias, float& mean, float& inv) {
+__device__ void batch_statistics(const EpilogueArgs<T>& a, int k, int g, int col, bool valid, float bias, float& mean,
+                                 float& inv) {
     __shared__ float shared[kRows][kLanes];
     float sum = 0;
     for (int r = threadIdx.y; valid && r < a.rows; r += kRows) sum += load(a.z.row(k, g, r) + col) + bias;
@@ -98,7 +99,8 @@ struct PlainBackwardArgs {
 };
 
 template <class T>
-__device__ float through_activation(const PlainBackwardArgs<T>& a, const DropoutKey& key, int k, int g, int r, int col, float gamma, float beta, float& xhat) {
+__device__ float through_activation(const PlainBackwardArgs<T>& a, const DropoutKey& key, int k, int g, int r, int col,
+                                    float gamma, float beta, float& xhat) {
     xhat = a.saved ? load(a.saved.row(k, g, r) + col) : 0;
     const float u = a.p.norm == Norm::batch_train ? gamma * xhat + beta : xhat;
     const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + col;
@@ -219,12 +221,14 @@ KernelResult make_dense_backward(Context& c, const Bound& b) {
 
 KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
-    return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx], b.accumulates(linear_dgrad::dx));
+    return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
+                        b.accumulates(linear_dgrad::dx));
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     if (groups_wgrad(b)) return make_grouped_wgrad(c, std::span(&b, 1));
-    return make_product(c, Product::wgrad, b[linear_wgrad::dz], b[linear_wgrad::x], b[linear_wgrad::dw], b.accumulates(linear_wgrad::dw));
+    return make_product(c, Product::wgrad, b[linear_wgrad::dz], b[linear_wgrad::x], b[linear_wgrad::dw],
+                        b.accumulates(linear_wgrad::dw));
 }
 
 }  // namespace millrace::ops::cuda

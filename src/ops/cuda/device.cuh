@@ -1,9 +1,11 @@
 #pragma once
-// Device-side pieces shared by the kernels: element access, activations, random masks, reductions in a fixed order, dependent launches.
+// Device-side pieces shared by the kernels: element access, activations, random masks, reductions in a fixed order, dependent
+// launches.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/philox.h"
@@ -49,7 +51,8 @@ __device__ inline float activate(float u, Activation a) {
     switch (a) {
         case Activation::none: return u;
         case Activation::relu: return u > 0 || u != u ? u : 0;  // NaN passes, as it does on the other backends
-        case Activation::gelu: return 0.5f * u * erfcf(-u * 0.70710678118654752f);  // erfc keeps the left tail that 1 + erf cancels
+        case Activation::gelu:
+            return 0.5f * u * erfcf(-u * 0.70710678118654752f);  // erfc keeps the left tail that 1 + erf cancels
         case Activation::tanh: return tanhf(u);
         case Activation::sigmoid: return 1 / (1 + expf(-u));
     }
@@ -61,8 +64,14 @@ __device__ inline float activation_slope(float u, Activation a) {
         case Activation::none: return 1;
         case Activation::relu: return u > 0 ? 1 : 0;
         case Activation::gelu: return 0.5f * erfcf(-u * 0.70710678118654752f) + u * 0.39894228040143268f * expf(-0.5f * u * u);
-        case Activation::tanh: { float t = tanhf(u); return 1 - t * t; }
-        case Activation::sigmoid: { float s = 1 / (1 + expf(-u)); return s * (1 - s); }
+        case Activation::tanh: {
+            float t = tanhf(u);
+            return 1 - t * t;
+        }
+        case Activation::sigmoid: {
+            float s = 1 / (1 + expf(-u));
+            return s * (1 - s);
+        }
     }
     return 1;
 }
@@ -110,10 +119,11 @@ __device__ inline void begin_kernel() {
 /// capability 9.0 or newer. Code for older ones has no wait in begin_kernel, so its grids run one after the other.
 bool dependent_launches();
 
-/// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for it).
-/// `cluster` blocks along z run together and see each other's shared memory.
+/// Launches with the dependent-launch attribute: the grid may be scheduled while its predecessor drains (begin_kernel waits for
+/// it). `cluster` blocks along z run together and see each other's shared memory.
 template <class... Params, class... Args>
-void launch_clusters(void (*kernel)(Params...), dim3 grid, dim3 block, unsigned cluster, std::size_t shared, cudaStream_t stream, Args... args) {
+void launch_clusters(void (*kernel)(Params...), dim3 grid, dim3 block, unsigned cluster, std::size_t shared, cudaStream_t stream,
+                     Args... args) {
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
@@ -148,7 +158,8 @@ __device__ T block_sum(T value, T* shared) {
     return sum;
 }
 
-/// Writes a member's values into its place of the ring. The host may look at any time: `sequence`, which makes the row valid, goes last.
+/// Writes a member's values into its place of the ring. The host may look at any time: `sequence`, which makes the row valid,
+/// goes last.
 __device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::uint64_t sequence) {
     volatile MetricsRow& r = *to;
     r.step = m.step;
@@ -166,5 +177,16 @@ __device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::
 }
 
 inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }
+
+/// A grid whose z counts members times groups and whose x strides over the elements of one matrix.
+inline dim3 element_grid(const tensor::Operand& o) {
+    return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g));
+}
+
+/// f with a value of the element type of activations: bf16{} or float{}.
+template <class F>
+auto by_real(tensor::DType type, F f) {
+    return type == tensor::DType::bf16 ? f(bf16{}) : f(float{});
+}
 
 }  // namespace millrace::ops::cuda

@@ -30,7 +30,8 @@ __device__ void find_largest(const T* logits, int classes, int lane, float& most
 }
 
 template <int kLanes, class T>
-__global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows, int classes, float scale) {
+__global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows,
+                                     int classes, float scale) {
     __shared__ double sums[32];
     __shared__ std::uint32_t counts[32];
     begin_kernel();
@@ -59,7 +60,8 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
         }
         if (!dlogits) continue;
         for (int c = lane; c < classes; c += kLanes)
-            store(dlogits.row(k, 0, r) + c, known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * scale : 0.0f);
+            store(dlogits.row(k, 0, r) + c,
+                  known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * scale : 0.0f);
     }
     loss = block_sum(loss, sums);
     correct = block_sum(correct, counts);
@@ -73,7 +75,8 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
 }
 
 template <class T>
-__global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States state, Mat<T> dprediction, int rows, int cols, float scale) {
+__global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States state, Mat<T> dprediction, int rows, int cols,
+                           float scale) {
     __shared__ double sums[32];
     begin_kernel();
     const int k = blockIdx.x;
@@ -103,7 +106,8 @@ __device__ float norm_of(const T* v, int cols) {
 
 /// One block per member; dynamic shared memory: G * G cosines and one double per warp.
 template <class T>
-__global__ void diversity_kernel(Mat<const T> o, States state, Mat<T> dout, int groups, int rows, int cols, DiversityParams p, bool accumulate) {
+__global__ void diversity_kernel(Mat<const T> o, States state, Mat<T> dout, int groups, int rows, int cols, DiversityParams p,
+                                 bool accumulate) {
     extern __shared__ double cosines[];
     __shared__ double sums[32];
     begin_kernel();
@@ -156,11 +160,6 @@ __global__ void diversity_kernel(Mat<const T> o, States state, Mat<T> dout, int 
     }
 }
 
-template <class F>
-KernelResult by_real(DType type, F f) {
-    return type == DType::bf16 ? f(bf16{}) : f(float{});
-}
-
 }  // namespace
 
 KernelResult make_cross_entropy(Context& c, const Bound& b) {
@@ -172,8 +171,8 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
         // Sixteen threads a row until the rows alone fill the block.
         const auto kernel = l.rows <= 64 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<1, T>;
         return make_kernel([stream = c.stream, kernel, l, y, s, d, scale] {
-            launch(kernel, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y), states(s),
-                   mat<T>(d), l.rows, l.cols, scale);
+            launch(kernel, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y),
+                   states(s), mat<T>(d), l.rows, l.cols, scale);
         });
     });
 }
@@ -184,8 +183,8 @@ KernelResult make_mse(Context& c, const Bound& b) {
     return by_real(q.dtype, [&]<class T>(T) -> KernelResult {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max<double>(1.0 * q.rows * q.cols, 1));
         return make_kernel([stream = c.stream, q, t, s, d, scale] {
-            launch(mse_kernel<T>, dim3(static_cast<unsigned>(q.k)), dim3(512), 0, stream, mat<const T>(q), mat<const T>(t), states(s), mat<T>(d), q.rows, q.cols,
-                   scale);
+            launch(mse_kernel<T>, dim3(static_cast<unsigned>(q.k)), dim3(512), 0, stream, mat<const T>(q), mat<const T>(t),
+                   states(s), mat<T>(d), q.rows, q.cols, scale);
         });
     });
 }
@@ -203,8 +202,8 @@ KernelResult make_cosine_diversity(Context& c, const Bound& b) {
     if (bytes > 32 * 1024) return base::Error{"cosine diversity on cuda takes at most 64 groups"};
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, in, s, d, p, accumulate, bytes] {
-            launch(diversity_kernel<T>, dim3(static_cast<unsigned>(in.k)), dim3(256), bytes, stream, mat<const T>(in), states(s), mat<T>(d), in.g, in.rows,
-                   in.cols, p, accumulate);
+            launch(diversity_kernel<T>, dim3(static_cast<unsigned>(in.k)), dim3(256), bytes, stream, mat<const T>(in), states(s),
+                   mat<T>(d), in.g, in.rows, in.cols, p, accumulate);
         });
     });
 }

@@ -16,7 +16,8 @@ __global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, s
     begin_kernel();
     const int k = blockIdx.y;
     const float* g = grads.row(k, 0, 0);
-    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice, end = min(begin + slice, width);
+    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice,
+                       end = min(begin + slice, width);
     float sum = 0;
     if (quads) {
         for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
@@ -52,8 +53,9 @@ struct UpdateArgs {
     States state;
     std::int64_t width;
     OptimizerParams p;
-    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block reports
-    // while the others stream (a write across the bus takes as long as a small update), and the last to be done closes the step.
+    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
+    // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
+    // the step.
     Mat<const float> slices;
     std::uint32_t* blocks_done;
     std::uint64_t* counter;
@@ -88,7 +90,8 @@ __device__ void close_step(const UpdateArgs& a) {
 }
 
 /// One element. Returns the new parameter.
-__device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size, float root2) {
+__device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size,
+                        float root2) {
     g *= s.clip_scale;
     if (kind == OptimizerKind::sgd) {
         g += s.weight_decay * p;
@@ -114,8 +117,11 @@ struct Arenas {
     bf16* copy;
 
     __device__ Arenas(const UpdateArgs& a, int k)
-        : params(a.params.row(k, 0, 0)), grads(a.grads.row(k, 0, 0)), first(a.m ? a.m.row(k, 0, 0) : nullptr),
-          second(a.v ? a.v.row(k, 0, 0) : nullptr), copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr) {}
+        : params(a.params.row(k, 0, 0)),
+          grads(a.grads.row(k, 0, 0)),
+          first(a.m ? a.m.row(k, 0, 0) : nullptr),
+          second(a.v ? a.v.row(k, 0, 0) : nullptr),
+          copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr) {}
 
     __device__ Quad read(std::int64_t i, std::int64_t width) const {
         Quad q{};
@@ -139,7 +145,8 @@ struct Arenas {
     }
 };
 
-/// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is finished.
+/// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is
+/// finished.
 __device__ MemberState stream_update(const UpdateArgs& a, int k, unsigned block, unsigned blocks, float* shared) {
     const Arenas arenas(a, k);
     const std::int64_t stride = std::int64_t{4} * blocks * kThreads;
@@ -221,7 +228,8 @@ __global__ void count_step_kernel(States state, int members) {
 }
 
 bool quads(const Operand& o) {
-    return !o.present() || (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
+    return !o.present() ||
+           (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
 }
 
 bool takes_quads(const Bound& b) {
@@ -254,9 +262,10 @@ KernelResult make_grad_norm(Context& c, const Bound& b) {
     const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
     static_assert(kNormBlocks == 256);
     return make_kernel([stream = c.stream, g, scratch, s] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch),
-               std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0);
-        launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch), states(s));
+        launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g),
+               mat<float>(scratch), std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0);
+        launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch),
+               states(s));
     });
 }
 
@@ -281,7 +290,8 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
 
 bool fuses_update(const Bound& norm, const Bound& update) {
     const Operand& p = update[optimizer::params];
-    return takes_quads(update) && p.cols % 4 == 0 && p.count() > 0 && norm[grad_norm::grads].data == update[optimizer::grads].data;
+    return takes_quads(update) && p.cols % 4 == 0 && p.count() > 0 &&
+           norm[grad_norm::grads].data == update[optimizer::grads].data;
 }
 
 KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& update, const Bound& push) {
@@ -299,7 +309,8 @@ KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& updat
     const auto members = static_cast<unsigned>(g.k);
     const unsigned blocks = update_blocks(c, a.width, members);
     return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols}, true);
+        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g),
+               mat<float>(scratch), std::int64_t{g.cols}, true);
         launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
     });
 }

@@ -9,13 +9,12 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-dim3 element_grid(const Operand& o) { return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g)); }
-
 /// Calls f(k, g, row, col) for every element of [groups, rows, cols] of one member-group per blockIdx.z.
 template <class F>
 __device__ void for_elements(int groups, int rows, int cols, F f) {
     const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x)
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x)
         f(k, g, static_cast<int>(i / cols), static_cast<int>(i % cols));
 }
 
@@ -31,7 +30,8 @@ __global__ void add_kernel(Mat<const T> a, Mat<const T> b, Mat<T> out, int group
 }
 
 template <class T>
-__global__ void pointwise_forward_kernel(Mat<const T> x, States state, Mat<T> y, int groups, int rows, int cols, PointwiseParams p) {
+__global__ void pointwise_forward_kernel(Mat<const T> x, States state, Mat<T> y, int groups, int rows, int cols,
+                                         PointwiseParams p) {
     begin_kernel();
     const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
     for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
@@ -41,13 +41,14 @@ __global__ void pointwise_forward_kernel(Mat<const T> x, States state, Mat<T> y,
 }
 
 template <class T>
-__global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, States state, Mat<T> dx, int groups, int rows, int cols, PointwiseParams p,
-                                          bool accumulate) {
+__global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, States state, Mat<T> dx, int groups, int rows,
+                                          int cols, PointwiseParams p, bool accumulate) {
     begin_kernel();
     const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
     for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
-        const float v = load(dy.row(k, g, r) + c) * dropout_factor(key, element) * activation_slope(load(x.row(k, g, r) + c), p.activation);
+        const float v =
+            load(dy.row(k, g, r) + c) * dropout_factor(key, element) * activation_slope(load(x.row(k, g, r) + c), p.activation);
         T* at = dx.row(k, g, r) + c;
         store(at, accumulate ? load(at) + v : v);
     });
@@ -55,8 +56,8 @@ __global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, State
 
 /// One block per row.
 template <class T>
-__global__ void layernorm_forward_kernel(Mat<const T> x, Mat<const float> gamma, Mat<const float> beta, Mat<float> mean, Mat<float> inv_std, Mat<T> y,
-                                         int groups, int cols, float eps) {
+__global__ void layernorm_forward_kernel(Mat<const T> x, Mat<const float> gamma, Mat<const float> beta, Mat<float> mean,
+                                         Mat<float> inv_std, Mat<T> y, int groups, int cols, float eps) {
     __shared__ float shared[32];
     begin_kernel();
     const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
@@ -79,8 +80,8 @@ __global__ void layernorm_forward_kernel(Mat<const T> x, Mat<const float> gamma,
 }
 
 template <class T>
-__global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> gamma, Mat<const float> mean, Mat<const float> inv_std, Mat<T> dx,
-                                       int groups, int cols, bool accumulate) {
+__global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> gamma, Mat<const float> mean,
+                                       Mat<const float> inv_std, Mat<T> dx, int groups, int cols, bool accumulate) {
     __shared__ float shared[32];
     begin_kernel();
     const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
@@ -104,8 +105,9 @@ __global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<cons
 
 /// 32 columns a block; rows in order.
 template <class T>
-__global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> mean, Mat<const float> inv_std, Mat<float> dgamma,
-                                           Mat<float> dbeta, int groups, int rows, int cols, bool add_gamma, bool add_beta) {
+__global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> mean, Mat<const float> inv_std,
+                                           Mat<float> dgamma, Mat<float> dbeta, int groups, int rows, int cols, bool add_gamma,
+                                           bool add_beta) {
     __shared__ float sums[8][32], dots[8][32];
     begin_kernel();
     const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
@@ -130,7 +132,8 @@ __global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<
 }
 
 template <class T>
-__global__ void embedding_forward_kernel(Mat<const float> table, Mat<const std::int32_t> index, States state, Mat<T> y, int vocabulary, int cols) {
+__global__ void embedding_forward_kernel(Mat<const float> table, Mat<const std::int32_t> index, States state, Mat<T> y,
+                                         int vocabulary, int cols) {
     begin_kernel();
     const int r = blockIdx.x, k = blockIdx.z;
     const std::int32_t v = *index.row(k, 0, r);
@@ -141,7 +144,8 @@ __global__ void embedding_forward_kernel(Mat<const float> table, Mat<const std::
 
 /// One block per table row: it walks the indices in order, so the sum does not depend on the schedule.
 template <class T>
-__global__ void embedding_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> index, Mat<float> dtable, int rows, int cols, bool accumulate) {
+__global__ void embedding_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> index, Mat<float> dtable, int rows, int cols,
+                                          bool accumulate) {
     begin_kernel();
     const int v = blockIdx.x, k = blockIdx.z;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) {
@@ -153,11 +157,6 @@ __global__ void embedding_backward_kernel(Mat<const T> dy, Mat<const std::int32_
     }
 }
 
-template <class F>
-KernelResult by_real(DType type, F f) {
-    return type == DType::bf16 ? f(bf16{}) : f(float{});
-}
-
 }  // namespace
 
 KernelResult make_add(Context& c, const Bound& bound) {
@@ -165,7 +164,8 @@ KernelResult make_add(Context& c, const Bound& bound) {
     if (out.count() == 0) return make_kernel([] {});
     return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, a, b, out, accumulate = bound.accumulates(add::out)] {
-            launch(add_kernel<T>, element_grid(out), dim3(256), 0, stream, mat<const T>(a), mat<const T>(b), mat<T>(out), out.g, out.rows, out.cols, accumulate);
+            launch(add_kernel<T>, element_grid(out), dim3(256), 0, stream, mat<const T>(a), mat<const T>(b), mat<T>(out), out.g,
+                   out.rows, out.cols, accumulate);
         });
     });
 }
@@ -175,7 +175,8 @@ KernelResult make_pointwise_forward(Context& c, const Bound& b) {
     if (y.count() == 0) return make_kernel([] {});
     return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, x, s, y, p = b.params<PointwiseParams>()] {
-            launch(pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, stream, mat<const T>(x), states(s), mat<T>(y), y.g, y.rows, y.cols, p);
+            launch(pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, stream, mat<const T>(x), states(s), mat<T>(y), y.g,
+                   y.rows, y.cols, p);
         });
     });
 }
@@ -186,8 +187,8 @@ KernelResult make_pointwise_backward(Context& c, const Bound& b) {
     if (odx.count() == 0) return make_kernel([] {});
     return by_real(odx.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, ody, ox, s, odx, p = b.params<PointwiseParams>(), accumulate = b.accumulates(dx)] {
-            launch(pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, stream, mat<const T>(ody), mat<const T>(ox), states(s), mat<T>(odx), odx.g,
-                   odx.rows, odx.cols, p, accumulate);
+            launch(pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, stream, mat<const T>(ody), mat<const T>(ox),
+                   states(s), mat<T>(odx), odx.g, odx.rows, odx.cols, p, accumulate);
         });
     });
 }
@@ -198,25 +199,29 @@ KernelResult make_layernorm_forward(Context& c, const Bound& b) {
     if (oy.count() == 0) return make_kernel([] {});
     return by_real(oy.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, ox, og, ob, om, oi, oy, eps = b.params<LayerNormParams>().eps] {
-            launch(layernorm_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k * oy.g)), dim3(128), 0, stream,
-                   mat<const T>(ox), mat<const float>(og), mat<const float>(ob), mat<float>(om), mat<float>(oi), mat<T>(oy), oy.g, oy.cols, eps);
+            launch(layernorm_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k * oy.g)),
+                   dim3(128), 0, stream, mat<const T>(ox), mat<const float>(og), mat<const float>(ob), mat<float>(om),
+                   mat<float>(oi), mat<T>(oy), oy.g, oy.cols, eps);
         });
     });
 }
 
 KernelResult make_layernorm_backward(Context& c, const Bound& b) {
     using namespace layernorm_backward;
-    const Operand &ody = b[dy], &ox = b[x], &og = b[gamma], &om = b[mean], &oi = b[inv_std], &odx = b[dx], &odg = b[dgamma], &odb = b[dbeta];
+    const Operand &ody = b[dy], &ox = b[x], &og = b[gamma], &om = b[mean], &oi = b[inv_std], &odx = b[dx], &odg = b[dgamma],
+                  &odb = b[dbeta];
     if (ox.k * ox.g * ox.cols == 0) return make_kernel([] {});
     return by_real(ox.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, ody, ox, og, om, oi, odx, odg, odb, add_x = b.accumulates(dx), add_g = b.accumulates(dgamma),
-                            add_b = b.accumulates(dbeta)] {
+        return make_kernel([stream = c.stream, ody, ox, og, om, oi, odx, odg, odb, add_x = b.accumulates(dx),
+                            add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
             const auto depth = static_cast<unsigned>(ox.k * ox.g);
             if (odx.present() && ox.rows > 0)
-                launch(layernorm_input_kernel<T>, dim3(static_cast<unsigned>(ox.rows), 1, depth), dim3(128), 0, stream, mat<const T>(ody), mat<const T>(ox),
-                       mat<const float>(og), mat<const float>(om), mat<const float>(oi), mat<T>(odx), ox.g, ox.cols, add_x);
-            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), 1, depth), dim3(32, 8), 0, stream, mat<const T>(ody), mat<const T>(ox),
-                   mat<const float>(om), mat<const float>(oi), mat<float>(odg), mat<float>(odb), ox.g, ox.rows, ox.cols, add_g, add_b);
+                launch(layernorm_input_kernel<T>, dim3(static_cast<unsigned>(ox.rows), 1, depth), dim3(128), 0, stream,
+                       mat<const T>(ody), mat<const T>(ox), mat<const float>(og), mat<const float>(om), mat<const float>(oi),
+                       mat<T>(odx), ox.g, ox.cols, add_x);
+            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), 1, depth), dim3(32, 8), 0, stream,
+                   mat<const T>(ody), mat<const T>(ox), mat<const float>(om), mat<const float>(oi), mat<float>(odg),
+                   mat<float>(odb), ox.g, ox.rows, ox.cols, add_g, add_b);
         });
     });
 }
@@ -227,8 +232,8 @@ KernelResult make_embedding_forward(Context& c, const Bound& b) {
     if (oy.count() == 0) return make_kernel([] {});
     return by_real(oy.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, t, i, s, oy] {
-            launch(embedding_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k)), dim3(128), 0, stream, mat<const float>(t),
-                   mat<const std::int32_t>(i), states(s), mat<T>(oy), t.rows, oy.cols);
+            launch(embedding_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k)), dim3(128),
+                   0, stream, mat<const float>(t), mat<const std::int32_t>(i), states(s), mat<T>(oy), t.rows, oy.cols);
         });
     });
 }
@@ -239,8 +244,8 @@ KernelResult make_embedding_backward(Context& c, const Bound& b) {
     if (t.count() == 0) return make_kernel([] {});
     return by_real(ody.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, ody, i, t, accumulate = b.accumulates(dtable)] {
-            launch(embedding_backward_kernel<T>, dim3(static_cast<unsigned>(t.rows), 1, static_cast<unsigned>(t.k)), dim3(128), 0, stream, mat<const T>(ody),
-                   mat<const std::int32_t>(i), mat<float>(t), ody.rows, ody.cols, accumulate);
+            launch(embedding_backward_kernel<T>, dim3(static_cast<unsigned>(t.rows), 1, static_cast<unsigned>(t.k)), dim3(128), 0,
+                   stream, mat<const T>(ody), mat<const std::int32_t>(i), mat<float>(t), ody.rows, ody.cols, accumulate);
         });
     });
 }

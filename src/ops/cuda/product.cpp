@@ -32,8 +32,8 @@ struct Layouts {
 cublasLtMatrixLayout_t layout(const Operand& o, int batch, std::int64_t stride) {
     cublasLtMatrixLayout_t l = nullptr;
     // Row-major [rows, cols] with row stride ld is column-major [cols, rows].
-    if (cublasLtMatrixLayoutCreate(&l, type_of(o.dtype), static_cast<std::uint64_t>(o.cols), static_cast<std::uint64_t>(o.rows), o.stride_row) !=
-        CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatrixLayoutCreate(&l, type_of(o.dtype), static_cast<std::uint64_t>(o.cols), static_cast<std::uint64_t>(o.rows),
+                                   o.stride_row) != CUBLAS_STATUS_SUCCESS)
         return nullptr;
     cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
     cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
@@ -41,7 +41,8 @@ cublasLtMatrixLayout_t layout(const Operand& o, int batch, std::int64_t stride) 
 }
 
 std::uint32_t alignment(const Operand& o) {
-    const auto bits = reinterpret_cast<std::uintptr_t>(o.data) | static_cast<std::uintptr_t>(o.stride_row) * tensor::size_of(o.dtype) |
+    const auto bits = reinterpret_cast<std::uintptr_t>(o.data) |
+                      static_cast<std::uintptr_t>(o.stride_row) * tensor::size_of(o.dtype) |
                       static_cast<std::uintptr_t>(o.stride_g) * tensor::size_of(o.dtype) |
                       static_cast<std::uintptr_t>(o.stride_k) * tensor::size_of(o.dtype);
     return static_cast<std::uint32_t>(std::min<std::uintptr_t>(bits & (~bits + 1), 256));
@@ -71,10 +72,14 @@ public:
         const float alpha = 1;
         const int loops = by_member_ ? 1 : out_.k;
         for (int k = 0; k < loops; ++k) {
-            auto at = [k](const Operand& o) { return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype)); };
-            const cublasStatus_t status = cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_), l_.second, &beta_, at(out_), l_.out, at(out_), l_.out,
-                           &algorithm_, context_.workspace, context_.workspace_bytes, context_.stream);
-            if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == CUBLAS_STATUS_SUCCESS) context_.product_status = status;
+            auto at = [k](const Operand& o) {
+                return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype));
+            };
+            const cublasStatus_t status = cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_),
+                                                         l_.second, &beta_, at(out_), l_.out, at(out_), l_.out, &algorithm_,
+                                                         context_.workspace, context_.workspace_bytes, context_.stream);
+            if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == CUBLAS_STATUS_SUCCESS)
+                context_.product_status = status;
         }
     }
 
@@ -96,7 +101,8 @@ private:
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
         cublasLtMatmulHeuristicResult_t found{};
         int offers = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out, preference, 1, &found, &offers);
+        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out,
+                                                                     preference, 1, &found, &offers);
         cublasLtMatmulPreferenceDestroy(preference);
         if (status != CUBLAS_STATUS_SUCCESS || offers == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
         algorithm_ = found.algo;
@@ -116,7 +122,8 @@ private:
 KernelResult make_product(Context& c, Product kind, const Operand& a, const Operand& b, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});
     const bool empty = kind == Product::wgrad ? a.rows == 0 : a.cols == 0;
-    // The algorithm cuBLASLt picks depends on the batch count; pinned runs take the kernel whose sums depend on nothing but the shape.
+    // The algorithm cuBLASLt picks depends on the batch count; pinned runs take the kernel whose sums depend on nothing but the
+    // shape.
     if (!c.deterministic && !empty) {
         // forward: z^T = w x^T; dgrad: dx^T = w^T dz^T; wgrad: dw^T = x^T dz.
         auto kernel = std::make_unique<ProductKernel>(c, b, a, out, accumulate);
@@ -124,7 +131,8 @@ KernelResult make_product(Context& c, Product kind, const Operand& a, const Oper
         const cublasOperation_t second = kind == Product::wgrad ? CUBLAS_OP_T : CUBLAS_OP_N;
         if (kernel->plan(first, second)) return KernelPtr(std::move(kernel));
     }
-    return make_kernel([stream = c.stream, kind, a, b, out, accumulate] { launch_plain_product(stream, kind, a, b, out, accumulate); });
+    return make_kernel(
+        [stream = c.stream, kind, a, b, out, accumulate] { launch_plain_product(stream, kind, a, b, out, accumulate); });
 }
 
 }  // namespace millrace::ops::cuda

@@ -46,9 +46,27 @@ template <class In, class Out>
 void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c, bool accumulate) {
     ProductArgs<In, Out> p{mat<const In>(a), mat<const In>(b), mat<Out>(c), 0, 0, 0, 0, c.g, c.rows, c.cols, 0, accumulate};
     switch (kind) {
-        case Product::forward: p.a_m = a.stride_row; p.a_s = 1; p.b_s = 1; p.b_n = b.stride_row; p.summed = a.cols; break;
-        case Product::dgrad: p.a_m = a.stride_row; p.a_s = 1; p.b_s = b.stride_row; p.b_n = 1; p.summed = a.cols; break;
-        case Product::wgrad: p.a_m = 1; p.a_s = a.stride_row; p.b_s = b.stride_row; p.b_n = 1; p.summed = a.rows; break;
+        case Product::forward:
+            p.a_m = a.stride_row;
+            p.a_s = 1;
+            p.b_s = 1;
+            p.b_n = b.stride_row;
+            p.summed = a.cols;
+            break;
+        case Product::dgrad:
+            p.a_m = a.stride_row;
+            p.a_s = 1;
+            p.b_s = b.stride_row;
+            p.b_n = 1;
+            p.summed = a.cols;
+            break;
+        case Product::wgrad:
+            p.a_m = 1;
+            p.a_s = a.stride_row;
+            p.b_s = b.stride_row;
+            p.b_n = 1;
+            p.summed = a.rows;
+            break;
     }
     launch(product_kernel<In, Out>, dim3(blocks_for(c.cols, kTile), blocks_for(c.rows, kTile), static_cast<unsigned>(c.k * c.g)),
            dim3(kTile, kTile), 0, stream, p);
@@ -56,7 +74,8 @@ void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand&
 
 }  // namespace
 
-void launch_plain_product(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c, bool accumulate) {
+void launch_plain_product(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c,
+                          bool accumulate) {
     if (c.count() == 0) return;
     if (a.dtype == DType::f32)
         enqueue<float, float>(stream, kind, a, b, c, accumulate);

@@ -60,7 +60,8 @@ __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
     }
 }
 
-__global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring, std::uint32_t capacity) {
+__global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring,
+                                    std::uint32_t capacity) {
     begin_kernel();
     const std::uint64_t sequence = *counter + 1;
     __syncthreads();
@@ -73,7 +74,8 @@ template <class T>
 __global__ void fill_kernel(Mat<T> out, int groups, int rows, int cols, float value) {
     begin_kernel();
     const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x)
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x)
         store(out.row(k, g, i / cols) + i % cols, value);
 }
 
@@ -81,7 +83,8 @@ template <class In, class Out>
 __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int cols) {
     begin_kernel();
     const int k = blockIdx.z / groups, g = blockIdx.z % groups;
-    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols; i += std::int64_t{gridDim.x} * blockDim.x) {
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x) {
         const In* from = in.row(k, g, i / cols) + i % cols;
         Out* to = out.row(k, g, i / cols) + i % cols;
         if constexpr (std::is_same_v<In, bf16> || std::is_same_v<Out, bf16>)
@@ -90,8 +93,6 @@ __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int 
             *to = static_cast<Out>(*from);
     }
 }
-
-dim3 element_grid(const Operand& o) { return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g)); }
 
 struct Affine {
     float cosine, sine, dx, dy, scale;
@@ -126,8 +127,9 @@ __device__ float affine_pixel(const Affine& a, const std::uint8_t* image, int pi
 }
 
 template <class T>
-__global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels, std::int64_t label_stride,
-                              const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y, int pixels, GatherImagesParams p) {
+__global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels,
+                              std::int64_t label_stride, const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y,
+                              int pixels, GatherImagesParams p) {
     begin_kernel();
     const int b = blockIdx.x, k = blockIdx.y;
     __shared__ std::int32_t chosen;
@@ -185,7 +187,9 @@ namespace {
 KernelResult make_constant(Context& c, const Operand& o, float value) {
     if (o.count() == 0) return make_kernel([] {});
     auto make = [&]<class T>(T) {
-        return make_kernel([stream = c.stream, o, value] { launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value); });
+        return make_kernel([stream = c.stream, o, value] {
+            launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value);
+        });
     };
     if (o.dtype == DType::f32) return make(float{});
     if (o.dtype == DType::bf16) return make(bf16{});
@@ -194,7 +198,9 @@ KernelResult make_constant(Context& c, const Operand& o, float value) {
 }
 }  // namespace
 
-KernelResult make_fill(Context& c, const Bound& b) { return make_constant(c, b[fill::out], static_cast<float>(b.params<FillParams>().value)); }
+KernelResult make_fill(Context& c, const Bound& b) {
+    return make_constant(c, b[fill::out], static_cast<float>(b.params<FillParams>().value));
+}
 KernelResult make_zeros(Context& c, const Operand& out) { return make_constant(c, out, 0); }
 
 KernelResult make_copy(Context& c, const Bound& b) {
@@ -202,7 +208,8 @@ KernelResult make_copy(Context& c, const Bound& b) {
     if (out.count() == 0) return make_kernel([] {});
     auto make = [&]<class In, class Out>(In, Out) {
         return make_kernel([stream = c.stream, in, out] {
-            launch(copy_kernel<In, Out>, element_grid(out), dim3(256), 0, stream, mat<In>(in), mat<Out>(out), out.g, out.rows, out.cols);
+            launch(copy_kernel<In, Out>, element_grid(out), dim3(256), 0, stream, mat<In>(in), mat<Out>(out), out.g, out.rows,
+                   out.cols);
         });
     };
     auto from = [&]<class In>(In a) -> KernelResult {
@@ -227,7 +234,8 @@ KernelResult make_gather_images(Context& c, const Bound& b) {
     auto make = [&]<class T>(T) {
         return make_kernel([stream = c.stream, images, labels, subset, s, x, y, p] {
             launch(gather_kernel<T>, dim3(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.k)), dim3(128), 0, stream,
-                   static_cast<const std::uint8_t*>(images.data), images.stride_row, static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
+                   static_cast<const std::uint8_t*>(images.data), images.stride_row,
+                   static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
                    static_cast<const std::int32_t*>(subset.data), states(s), mat<T>(x), mat<std::int32_t>(y), x.cols, p);
         });
     };

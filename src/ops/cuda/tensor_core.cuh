@@ -1,15 +1,16 @@
 #pragma once
-// The product at the heart of the fused dense kernels: a block owns a strip of output columns and all rows of the batch, or a cluster of
-// blocks shares the rows and exchanges its column sums through shared memory, so that batch statistics cost no second launch. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the
-// summed index is free as long as both operands agree, a thread's eight consecutive elements serve as the fragments of two
-// m16n8k16 steps, and no shuffling through shared memory is needed.
+// The product at the heart of the fused dense kernels: a block owns a strip of output columns and all rows of the batch, or a
+// cluster of blocks shares the rows and exchanges its column sums through shared memory, so that batch statistics cost no second
+// launch. Operands stream from L2 straight into registers, 16 bytes per thread: since the order of the summed index is free as
+// long as both operands agree, a thread's eight consecutive elements serve as the fragments of two m16n8k16 steps, and no
+// shuffling through shared memory is needed.
 
 #include "ops/cuda/device.cuh"
 
 namespace millrace::ops::cuda {
 
-__device__ inline void mma_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
-                                std::uint32_t b1) {
+__device__ inline void mma_bf16(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
+                                std::uint32_t b0, std::uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -24,7 +25,8 @@ template <bool kVector>
 __device__ inline uint4 fetch8(const bf16* row, int at, int limit) {
     uint4 v = make_uint4(0, 0, 0, 0);
     if (row == nullptr || at >= limit) return v;
-    if (kVector && at + 8 <= limit) return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: what L1 holds may be older than the last update
+    if (kVector && at + 8 <= limit)
+        return __ldcg(reinterpret_cast<const uint4*>(row + at));  // from L2: what L1 holds may be older than the last update
     const auto* bits = reinterpret_cast<const unsigned short*>(row);
     std::uint32_t w[4];
 #pragma unroll
@@ -56,14 +58,16 @@ __device__ void fetch_round(Fragments<kTiles, kSplit>& b, int chunk, FetchB fetc
 #pragma unroll
     for (int u = 0; u < Strip<kTiles, kSplit>::kUnroll; ++u)
 #pragma unroll
-        for (int t = 0; t < kTiles; ++t) b.v[u][t] = fetch_b(t, 32 * (chunk + u * kSplit) + 8 * static_cast<int>(threadIdx.x & 3));
+        for (int t = 0; t < kTiles; ++t)
+            b.v[u][t] = fetch_b(t, 32 * (chunk + u * kSplit) + 8 * static_cast<int>(threadIdx.x & 3));
 }
 
 /// One warp's share of rows [32 * strip, +32) x kColumns: chunks split, split + kSplit, ... of 32 summed elements.
-/// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. b: the first round, fetched by the caller.
+/// a_rows: the four rows of this thread (lane / 4 + 0, 8, 16, 24), null beyond the batch. b: the first round, fetched by the
+/// caller.
 template <int kTiles, int kSplit, bool kVector, class FetchB>
-__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split, Fragments<kTiles, kSplit>& b,
-                         FetchB fetch_b) {
+__device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)[4], int summed, int split,
+                         Fragments<kTiles, kSplit>& b, FetchB fetch_b) {
     constexpr int kUnroll = Strip<kTiles, kSplit>::kUnroll;
     const int at = 8 * (threadIdx.x & 3);
     const int chunks = (summed + 31) / 32;
@@ -80,14 +84,17 @@ __device__ void multiply(float (&acc)[2][kTiles][4], const bf16* const (&a_rows)
             for (int m = 0; m < 2; ++m)
 #pragma unroll
                 for (int t = 0; t < kTiles; ++t) {
-                    mma_bf16(acc[m][t], a[u][2 * m].x, a[u][2 * m + 1].x, a[u][2 * m].y, a[u][2 * m + 1].y, b.v[u][t].x, b.v[u][t].y);
-                    mma_bf16(acc[m][t], a[u][2 * m].z, a[u][2 * m + 1].z, a[u][2 * m].w, a[u][2 * m + 1].w, b.v[u][t].z, b.v[u][t].w);
+                    mma_bf16(acc[m][t], a[u][2 * m].x, a[u][2 * m + 1].x, a[u][2 * m].y, a[u][2 * m + 1].y, b.v[u][t].x,
+                             b.v[u][t].y);
+                    mma_bf16(acc[m][t], a[u][2 * m].z, a[u][2 * m + 1].z, a[u][2 * m].w, a[u][2 * m + 1].w, b.v[u][t].z,
+                             b.v[u][t].w);
                 }
     }
 }
 
 /// Adds the kSplit partial products through shared memory, in order, and hands each thread the values it owns:
-/// column threadIdx.x % kColumns, rows threadIdx.x / kColumns + i * (blockDim.x / kColumns). `partial`: blockDim.x * kColumns floats.
+/// column threadIdx.x % kColumns, rows threadIdx.x / kColumns + i * (blockDim.x / kColumns). `partial`: blockDim.x * kColumns
+/// floats.
 template <int kTiles, int kSplit>
 __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, int strips, int strip, int split,
                               float (&own)[Strip<kTiles, kSplit>::kOwn]) {
@@ -116,7 +123,8 @@ __device__ void reduce_splits(const float (&acc)[2][kTiles][4], float* partial, 
     }
 }
 
-/// Sum over the rows of a column, for the kColumns columns of a block; every thread gets its column's. `scratch`: one float per thread of 32 and column.
+/// Sum over the rows of a column, for the kColumns columns of a block; every thread gets its column's. `scratch`: one float per
+/// thread of 32 and column.
 template <int kColumns>
 __device__ float column_sum(float value, float* scratch) {
 #pragma unroll
@@ -131,7 +139,8 @@ __device__ float column_sum(float value, float* scratch) {
 }
 
 inline bool aligned16(const tensor::Operand& o) {
-    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 && o.stride_g % 8 == 0 && o.stride_k % 8 == 0;
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 && o.stride_g % 8 == 0 &&
+           o.stride_k % 8 == 0;
 }
 
 /// How a fused dense kernel covers its batch and columns.
@@ -150,8 +159,9 @@ struct Extent {
     bool wide_allowed;    ///< more than one tile: operands are aligned, and the bits may depend on the number of members
 };
 
-/// Measured on an H200 (docs/performance/collective.md): a strip of one tile until the blocks fill a wave, then wider ones; rows above 64
-/// stay in one block unless few blocks have to read much, since clusters of four leave multiprocessors idle when many are wanted.
+/// Measured on an H200 (docs/performance/collective.md): a strip of one tile until the blocks fill a wave, then wider ones; rows
+/// above 64 stay in one block unless few blocks have to read much, since clusters of four leave multiprocessors idle when many
+/// are wanted.
 inline Shape shape_for(const Extent& e, int multiprocessors) {
     constexpr int kRows = 64, kFewBlocks = 64, kLongSum = 512;
     Shape s;
@@ -165,7 +175,8 @@ inline Shape shape_for(const Extent& e, int multiprocessors) {
         s.split = 8 / parts;
     }
     s.row_tile = (e.rows + s.row_tiles - 1) / s.row_tiles;
-    if (e.wide_allowed && e.strips * s.row_tiles > multiprocessors) s.tiles = s.split == 8 && e.strips * s.row_tiles > 4 * multiprocessors ? 4 : 2;
+    if (e.wide_allowed && e.strips * s.row_tiles > multiprocessors)
+        s.tiles = s.split == 8 && e.strips * s.row_tiles > 4 * multiprocessors ? 4 : 2;
     return s;
 }
 

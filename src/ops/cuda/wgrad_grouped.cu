@@ -16,8 +16,8 @@ struct WgradTile {
     const bf16 *dz, *x;  ///< first column of the tile, row 0
     float* dw;
     std::int32_t ld_dz, ld_x, ld_dw;
-    std::int32_t depth;                ///< rows of the batch
-    std::int32_t outputs, inputs;      ///< valid rows and columns of the tile
+    std::int32_t depth;            ///< rows of the batch
+    std::int32_t outputs, inputs;  ///< valid rows and columns of the tile
     std::uint8_t vector_dz, vector_x, pairs, accumulate;
 };
 
@@ -32,7 +32,8 @@ __device__ void stage(bf16* to, const bf16* from, int ld, int row0, int rows, in
     for (int i = threadIdx.x; i < kDepth * (kTile / 8); i += blockDim.x) {
         const int row = i / (kTile / 8), at = 8 * (i % (kTile / 8));
         const bf16* source = row0 + row < rows ? from + std::int64_t{row0 + row} * ld : nullptr;
-        *reinterpret_cast<uint4*>(to + row * kPitch + at) = vector ? fetch8<true>(source, at, cols) : fetch8<false>(source, at, cols);
+        *reinterpret_cast<uint4*>(to + row * kPitch + at) =
+            vector ? fetch8<true>(source, at, cols) : fetch8<false>(source, at, cols);
     }
 }
 
@@ -78,7 +79,8 @@ __global__ void __launch_bounds__(128) wgrad_kernel(const WgradTile* tiles) {
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll
-                for (int n = 0; n < 4; ++n) mma_bf16(acc[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][2 * (n & 1)], b[n / 2][2 * (n & 1) + 1]);
+                for (int n = 0; n < 4; ++n)
+                    mma_bf16(acc[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][2 * (n & 1)], b[n / 2][2 * (n & 1) + 1]);
         }
     }
 #pragma unroll
@@ -126,7 +128,8 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     if (tiles.empty()) return make_kernel([] {});
     auto table = DeviceTable::upload(c, tiles.data(), tiles.size() * sizeof(WgradTile));
     if (!table.ok()) return table.error();
-    return make_kernel([stream = c.stream, count = static_cast<unsigned>(tiles.size()), shared = std::make_shared<DeviceTable>(std::move(table).value())] {
+    return make_kernel([stream = c.stream, count = static_cast<unsigned>(tiles.size()),
+                        shared = std::make_shared<DeviceTable>(std::move(table).value())] {
         launch(wgrad_kernel, dim3(count), dim3(128), 0, stream, static_cast<const WgradTile*>(shared->data()));
     });
 }
