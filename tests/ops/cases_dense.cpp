@@ -30,25 +30,24 @@ constexpr Shape kSmall{2, 3, 7, 13, 5};
 constexpr Config kHidden{Norm::batch_train, Activation::relu, 0.2f};
 constexpr Config kHead{Norm::none, Activation::gelu, 0.1f};
 constexpr Config kLinear{Norm::none, Activation::none, 0};
-constexpr Shape kShapes[] = {{1, 1, 1, 1, 1},
-                             {1, 1, 2, 3, 5},
-                             {1, 1, 5, 17, 31},
-                             {3, 1, 32, 24, 16},
-                             {1, 2, 112, 19, 8},
-                             {1, 1, 128, 33, 12},
-                             {1, 1, 256, 8, 9},
-                             {1, 1, 300, 7, 11},
-                             {1, 4, 32, 40, 64},
-                             {2, 4, 32, 64, 48},
-                             {1, 1, 3, 129, 67},
-                             {4, 1, 17, 16, 10},
-                             // what makes the CUDA backend choose other tiles and clusters
-                             {1, 1, 100, 784, 24},
-                             {1, 1, 131, 8, 9},
-                             {1, 1, 193, 8, 9},
-                             {1, 1, 32, 16, 1100},
-                             {1, 1, 32, 16, 4400},
-                             {16, 4, 32, 64, 96}};
+constexpr Shape kShapes[] = {
+    {1, 1, 1, 1, 1},
+    {1, 1, 2, 3, 5},
+    {1, 1, 5, 17, 31},
+    {3, 1, 32, 24, 16},
+    {1, 2, 112, 19, 8},
+    {1, 1, 128, 33, 12},
+    {1, 1, 256, 8, 9},
+    {1, 1, 300, 7, 11},
+    {1, 4, 32, 40, 64},
+    {2, 4, 32, 64, 48},
+    {1, 1, 3, 129, 67},
+    {4, 1, 17, 16, 10},
+    // clusters of two and four, and wide strips, on CUDA; whole steps at larger sizes are in tests/models
+    {1, 1, 100, 520, 9},
+    {1, 1, 131, 8, 9},
+    {1, 1, 193, 8, 9},
+    {1, 1, 8, 8, 1100}};
 
 /// Two rows that happen to be close together make a large inv_std, which multiplies the rounding of z.
 double slack_of(const Shape& s) { return s.b <= 2 ? 10 : 1; }
