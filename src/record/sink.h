@@ -1,0 +1,69 @@
+#pragma once
+// Where measured rows go. Producers (the sampler, the reader of the metrics ring) post rows; one thread hands them to every sink,
+// so a slow disk or network never holds up whoever measures.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "record/metric_table.h"
+
+namespace millrace::record {
+
+enum class RowKind : std::uint8_t { kSample, kInterval, kEpoch, kTest, kComponents };
+std::string_view name_of(RowKind kind);  ///< "sample", "interval", "epoch", "test", "components"
+
+struct SinkRow {
+    RowKind kind = RowKind::kSample;
+    double time = 0;                    ///< seconds since 1970
+    std::optional<std::uint64_t> step;  ///< rows of training
+    std::vector<Point> points;
+};
+
+/// One form of output. All calls come from one thread.
+class Sink {
+public:
+    virtual ~Sink() = default;
+    [[nodiscard]] virtual std::string name() const = 0;  ///< for messages: "CSV runs/a/samples.csv"
+    virtual base::Status write(const SinkRow& row) = 0;
+    virtual base::Status flush() { return base::ok(); }
+};
+
+/// Owns sinks and the thread that feeds them. A sink that fails is named in the log once and left out from then on; training and
+/// watching go on without it.
+class SinkThread {
+public:
+    explicit SinkThread(std::vector<std::unique_ptr<Sink>> sinks, std::size_t capacity = 4096);
+    ~SinkThread();
+    SinkThread(const SinkThread&) = delete;
+    SinkThread& operator=(const SinkThread&) = delete;
+
+    /// Never waits: when `capacity` rows are under way the row is dropped and counted.
+    void post(SinkRow row);
+    /// Waits until everything posted so far is written and flushed.
+    void drain();
+    [[nodiscard]] std::uint64_t dropped() const;
+    [[nodiscard]] std::vector<std::string> failed() const;  ///< names and reasons of sinks that were left out
+
+private:
+    void loop();
+
+    std::vector<std::unique_ptr<Sink>> sinks_;
+    const std::size_t capacity_;
+    mutable std::mutex mutex_;  ///< guards what follows
+    std::condition_variable wake_, idle_;
+    std::deque<SinkRow> rows_;
+    bool busy_ = false, stopping_ = false, flush_ = false;
+    std::uint64_t dropped_ = 0;
+    std::vector<std::string> failed_;
+    std::thread thread_;
+};
+
+}  // namespace millrace::record

@@ -1,0 +1,74 @@
+#pragma once
+// What a quantity did over a stretch of time.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "record/metric_table.h"
+#include "sense/sample.h"
+
+namespace millrace::record {
+
+struct Statistics {
+    std::uint64_t count = 0;
+    double mean = 0, median = 0, p5 = 0, p95 = 0, minimum = 0, maximum = 0;
+};
+
+/// Collects values; bounded memory: beyond `kept` values every second one is let go for the quantiles, while count, mean and
+/// extremes stay exact.
+class Series {
+public:
+    explicit Series(std::size_t kept = 1u << 16) : kept_(kept) {}
+    void add(double value);
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+    [[nodiscard]] std::uint64_t count() const { return count_; }
+    [[nodiscard]] Statistics statistics() const;
+    /// Quantile in [0, 1] by linear interpolation. Not for an empty series.
+    [[nodiscard]] double quantile(double q) const;
+
+private:
+    std::size_t kept_, stride_ = 1;
+    std::uint64_t count_ = 0;
+    double sum_ = 0, minimum_ = 0, maximum_ = 0;
+    std::vector<double> values_;
+};
+
+/// A series per metric and index of the samples it was given, and the energy used between the first and the last.
+class SampleSummary {
+public:
+    void add(const sense::Sample& sample);
+    void clear() { *this = SampleSummary{}; }
+    [[nodiscard]] std::uint64_t samples() const { return samples_; }
+    [[nodiscard]] double seconds() const;  ///< from the first to the last sample
+
+    struct Entry {
+        const MetricInfo* metric;
+        int index;
+        Statistics statistics;
+    };
+    /// In the table's order; only what was read at least once.
+    [[nodiscard]] std::vector<Entry> entries() const;
+    [[nodiscard]] std::optional<Statistics> of(std::string_view metric, int index = -1) const;
+    /// By the GPU's counter; absent when it was not read at least twice.
+    [[nodiscard]] std::optional<double> joules(int gpu) const;
+    [[nodiscard]] std::uint64_t implausible_power(int gpu) const;  ///< readings that were marked
+    [[nodiscard]] std::uint32_t throttled(int gpu) const;          ///< all throttle bits seen
+    [[nodiscard]] double throttled_share(int gpu) const;           ///< of the samples that could tell
+
+private:
+    struct GpuTotals {
+        std::optional<double> first_joules, last_joules;
+        std::uint64_t implausible = 0, throttle_known = 0, throttle_set = 0;
+        std::uint32_t throttle = 0;
+    };
+    std::uint64_t samples_ = 0;
+    std::chrono::nanoseconds first_{}, last_{};
+    std::map<std::pair<const MetricInfo*, int>, Series> series_;
+    std::vector<GpuTotals> gpus_;
+};
+
+}  // namespace millrace::record
