@@ -2,11 +2,11 @@
 // The one table of everything that is measured: every sink, every column, every line of docs/metrics.md comes from it.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sense/sample.h"
@@ -21,13 +21,13 @@ enum class MetricKind : std::uint8_t {
 /// What a metric belongs to, and so what its index counts.
 enum class MetricScope : std::uint8_t {
     kMachine,  ///< no index
-    kCore,     ///< index: core
-    kGpu,      ///< index: GPU
+    kCore,     ///< index: position among the cores this process may use (MachineFacts::core_numbers has the system's numbers)
+    kGpu,      ///< index: GPU as CUDA numbers the visible ones
     kTrain,    ///< rows of metrics.jsonl; index: member when K > 1, else none
 };
 
 struct MetricInfo {
-    std::string_view name;  ///< key in JSON and CSV without index: "gpu/sm_active_percent", "loss"
+    std::string_view name;  ///< unique; key in JSON and CSV without index: "gpu/sm_active_percent", "loss"
     std::string_view unit;  ///< "percent", "bytes", "watts", "joules", "seconds", "milliseconds", ... "" for plain numbers
     MetricKind kind = MetricKind::kGauge;
     MetricScope scope = MetricScope::kMachine;
@@ -36,7 +36,10 @@ struct MetricInfo {
 
 /// In the order of columns.
 std::span<const MetricInfo> metric_table();
-const MetricInfo* find_metric(std::string_view name);
+const MetricInfo* find_metric(std::string_view name);  ///< by its name without index; null when there is none
+
+/// What every row of metrics.jsonl and samples.jsonl begins with and what is therefore no metric: "kind", "time", "step".
+std::span<const std::string_view> row_fields();
 
 /// One measured value. Absent values have no point.
 struct Point {
@@ -45,8 +48,10 @@ struct Point {
     double value = 0;
 };
 
-/// Key in files: "gpu0/sm_active_percent", "cpu3/utilization_percent", "member_002/loss", "loss".
+/// Key in files: "gpu0/sm_active_percent", "cpu3/utilization_percent" (of core/utilization_percent), "member_002/loss", "loss".
 std::string key_of(const MetricInfo& metric, int index);
+/// The other way round: metric and index (-1 none) of a key, nothing for keys that key_of never makes.
+std::optional<std::pair<const MetricInfo*, int>> metric_of_key(std::string_view key);
 
 /// What a sample holds, in the table's order: nothing for what is absent.
 std::vector<Point> points_of(const sense::Sample& sample);

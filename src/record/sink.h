@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,6 +35,7 @@ public:
     virtual ~Sink() = default;
     [[nodiscard]] virtual std::string name() const = 0;  ///< for messages: "CSV runs/a/samples.csv"
     virtual base::Status write(const SinkRow& row) = 0;
+    /// Brings out what write() held back. Called when somebody drains and at the end, not after every row.
     virtual base::Status flush() { return base::ok(); }
 };
 
@@ -54,13 +57,19 @@ public:
 
 private:
     void loop();
+    /// Calls `act` on every sink that has not failed, and lets go those that fail now.
+    void for_each_sink(const std::function<base::Status(Sink&)>& act);
 
-    std::vector<std::unique_ptr<Sink>> sinks_;
+    std::vector<std::unique_ptr<Sink>> sinks_;  ///< the thread's own once it runs
+    const bool idle_for_good_;                  ///< there is no sink at all
     const std::size_t capacity_;
     mutable std::mutex mutex_;  ///< guards what follows
-    std::condition_variable wake_, idle_;
+    std::condition_variable wake_, served_;
     std::deque<SinkRow> rows_;
-    bool busy_ = false, stopping_ = false, flush_ = false;
+    std::uint64_t posted_ = 0, written_ = 0;  ///< rows taken in; rows the sinks are done with
+    std::uint64_t drains_ = 0, drained_ = 0;  ///< asked for; served
+    std::uint64_t drain_at_ = 0;              ///< posted_ when the newest drain was asked for
+    bool stopping_ = false;
     std::uint64_t dropped_ = 0;
     std::vector<std::string> failed_;
     std::thread thread_;

@@ -1,6 +1,8 @@
 #pragma once
 // What a quantity did over a stretch of time.
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,8 +20,8 @@ struct Statistics {
     double mean = 0, median = 0, p5 = 0, p95 = 0, minimum = 0, maximum = 0;
 };
 
-/// Collects values; bounded memory: beyond `kept` values every second one is let go for the quantiles, while count, mean and
-/// extremes stay exact.
+/// Collects values; those that are not finite are passed over. Bounded memory: beyond `kept` values every second one is let go
+/// for the quantiles, while count, mean and extremes stay exact.
 class Series {
 public:
     explicit Series(std::size_t kept = 1u << 16) : kept_(kept) {}
@@ -31,13 +33,15 @@ public:
     [[nodiscard]] double quantile(double q) const;
 
 private:
-    std::size_t kept_, stride_ = 1;
+    std::size_t kept_;
+    std::uint64_t stride_ = 1;  ///< every stride_th value is kept
     std::uint64_t count_ = 0;
     double sum_ = 0, minimum_ = 0, maximum_ = 0;
     std::vector<double> values_;
 };
 
-/// A series per metric and index of the samples it was given, and the energy used between the first and the last.
+/// A series per gauge and index of the samples it was given (a mean of a counter says nothing), and the energy used between the
+/// first and the last.
 class SampleSummary {
 public:
     void add(const sense::Sample& sample);
@@ -53,7 +57,7 @@ public:
     /// In the table's order; only what was read at least once.
     [[nodiscard]] std::vector<Entry> entries() const;
     [[nodiscard]] std::optional<Statistics> of(std::string_view metric, int index = -1) const;
-    /// By the GPU's counter; absent when it was not read at least twice.
+    /// By the GPU's counter; absent when it was not read at least twice. A counter that started again (driver reloaded) goes on.
     [[nodiscard]] std::optional<double> joules(int gpu) const;
     [[nodiscard]] std::uint64_t implausible_power(int gpu) const;  ///< readings that were marked
     [[nodiscard]] std::uint32_t throttled(int gpu) const;          ///< all throttle bits seen
@@ -61,7 +65,8 @@ public:
 
 private:
     struct GpuTotals {
-        std::optional<double> first_joules, last_joules;
+        std::uint64_t energy_readings = 0;
+        double last_joules = 0, used_joules = 0;
         std::uint64_t implausible = 0, throttle_known = 0, throttle_set = 0;
         std::uint32_t throttle = 0;
     };
