@@ -40,7 +40,8 @@ public:
     virtual void read(std::chrono::nanoseconds now, Sample& sample) noexcept = 0;
 };
 
-/// Reads the environment (CUDA_VISIBLE_DEVICES) into the options of the real machine.
+/// Reads the environment (CUDA_VISIBLE_DEVICES, and MILLRACE_NVML: another library in NVML's place, empty for none) into the
+/// options of the real machine.
 MachineOptions machine_options();
 /// Never fails: what is missing is absent from the readings and explained in the facts.
 std::unique_ptr<Source> open_machine(const MachineOptions& options);

@@ -25,7 +25,8 @@ public:
         std::uint64_t missed = 0;    ///< ticks skipped before it
         std::chrono::nanoseconds late{};
     };
-    /// Takes the newest tick that is due at `now` (now >= due()) and moves on to the one after it.
+    /// Takes the newest tick that is due at `now` (now >= due()) and moves on to the one after it. `late` is behind that tick, so
+    /// always below the interval.
     Tick take(std::chrono::nanoseconds now);
 
 private:
@@ -38,7 +39,9 @@ public:
     /// Called on the sampler's thread with each sample. It must be quick and must not throw.
     using Receiver = std::function<void(const Sample&)>;
 
-    /// Starts at once; the first sample is taken immediately. Everything is borrowed until stop().
+    /// Starts at once; the first sample is taken immediately. Everything is borrowed until stop(). The thread sleeps on the real
+    /// monotonic clock for as long as `clock` says is left and then asks it again: with a fake clock that the source or the
+    /// receiver moves past the next tick, it never sleeps. The interval is above zero.
     Sampler(Source& source, std::chrono::nanoseconds interval, Receiver receiver,
             const base::Clock& clock = base::SteadyClock::shared());
     ~Sampler() { stop(); }
@@ -56,6 +59,8 @@ public:
 
 private:
     void loop();
+    /// Sleeps until `due`; false when asked to stop.
+    bool wait_for(std::chrono::nanoseconds due);
 
     Source& source_;
     const std::chrono::nanoseconds interval_;
