@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,20 @@ public:
     [[nodiscard]] virtual std::size_t node_count() const = 0;
 };
 
+/// Marks on the device's own time line. A mark is passed when everything enqueued before it is done.
+class Timeline {
+public:
+    virtual ~Timeline() = default;
+    /// Enqueues mark number `index`; inside a capture it becomes part of the replay. Never waits.
+    virtual void mark(std::size_t index) noexcept = 0;
+    /// Milliseconds between two marks of the newest pass over them. Waits for the later one.
+    [[nodiscard]] virtual base::Result<double> milliseconds(std::size_t from, std::size_t to) = 0;
+    /// What is enqueued between hold() and release() starts at release(), so that short kernels follow each other as they would
+    /// in a replay and not as fast as the host can launch them. Backends without a queue have nothing to hold.
+    virtual void hold() noexcept {}
+    virtual void release() noexcept {}
+};
+
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
@@ -62,6 +77,14 @@ public:
     virtual void synchronize() = 0;
     /// The first error of the device since the last call, if any: checked between steps, never inside one.
     [[nodiscard]] virtual base::Status check() = 0;
+
+    /// A time line with marks 0 to `marks` - 1; the host's clock unless the device has its own.
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Timeline>> make_timeline(std::size_t marks);
+    /// What the maker promises for dense products of this operand type, per second; absent when nobody does.
+    [[nodiscard]] virtual std::optional<double> peak_flops(tensor::DType operands) const {
+        (void)operands;
+        return std::nullopt;
+    }
 
     /// Kernels for the records, in order. `records` must outlive the kernels.
     [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records) = 0;

@@ -47,7 +47,8 @@ struct MetricsRow {
     std::uint32_t skipped = 0, nonfinite = 0;
     float lr = 0, grad_norm = 0;
     double loss = 0, penalty = 0;
+    std::uint64_t clock = 0;  ///< nanoseconds of the device's own clock when the row was written; only differences mean something
 };
-static_assert(sizeof(MetricsRow) == 56);
+static_assert(sizeof(MetricsRow) == 64);
 
 }  // namespace millrace::ops

@@ -63,7 +63,7 @@ namespace micro_end { enum Slot { state, slots }; }
 
 /// metrics_push. Copies the step's values of every member into ring row (sequence mod capacity), ring [1,1,capacity,K * sizeof(MetricsRow)] u8.
 /// sequence = (number of earlier pushes) + 1, kept in `counter` [1,1,1,8] u8 (one uint64). A reader may look at any time: `sequence`
-/// of each row is stored last, with release order.
+/// of each row is stored last, with release order. `clock` is the one thing a step writes that is not the same every time.
 struct MetricsPushParams { std::uint32_t capacity = 0; };
 namespace metrics_push { enum Slot { state, counter, ring, slots }; }
 

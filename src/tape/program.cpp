@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/flops.h"
+
 namespace millrace::tape {
 
 using tensor::DType;
@@ -162,9 +164,7 @@ base::Status Program::prepare() {
 }
 
 void Program::run() noexcept {
-    for (std::size_t s = 0; s < sections_.size(); ++s)
-        for (int i = 0; i < sections_[s].repeat; ++i)
-            for (auto& kernel : kernels_[s]) kernel->run();
+    for_each_launch([](ops::Kernel& kernel) { kernel.run(); });
 }
 
 base::Status Program::capture() {
@@ -258,13 +258,25 @@ base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
                 return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / repeats;
             };
             once();
-            KernelTime time{{}, std::min(once(), std::min(once(), once()))};
-            for (std::size_t r = kernel->first; r < kernel->first + std::min<std::size_t>(kernel->count, 2); ++r)
-                time.text += fmt::format("{}{} {}", time.text.empty() ? "" : " + ", name_of(records_[r].op), records_[r].layer);
-            if (kernel->count > 2) time.text += fmt::format(" + {} more", kernel->count - 2);
-            times.push_back(std::move(time));
+            times.push_back({text_of(*kernel), std::min(once(), std::min(once(), once()))});
         }
     return times;
+}
+
+std::string Program::text_of(const ops::Kernel& kernel) const {
+    std::string text;
+    for (std::size_t r = kernel.first; r < kernel.first + std::min<std::size_t>(kernel.count, 2); ++r)
+        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", name_of(records_[r].op), records_[r].layer);
+    if (kernel.count > 2) text += fmt::format(" + {} more", kernel.count - 2);
+    return text;
+}
+
+std::int64_t Program::flops() const {
+    std::int64_t sum = 0;
+    for (const Section& section : sections_)
+        for (std::size_t r = section.first; r < section.first + section.count; ++r)
+            sum += section.repeat * ops::flops_of(records_[r]);
+    return sum;
 }
 
 std::size_t Program::kernel_count() const {

@@ -22,7 +22,7 @@ struct NonFinite {
     [[nodiscard]] std::string text() const;
 };
 
-/// How long one kernel of a program takes when it runs back to back with itself.
+/// How long one kernel of a program took.
 struct KernelTime {
     std::string text;  ///< operators and layers it covers
     double microseconds = 0;
@@ -58,6 +58,17 @@ public:
     void launch() noexcept;
     /// Runs kernel by kernel, waiting and scanning every output; stops at the first value that is not finite.
     std::optional<NonFinite> run_checked();
+
+    /// Calls `visit` with every kernel in the order of one run, those of repeated sections as often as they run.
+    template <class Visit>
+    void for_each_launch(Visit visit) {
+        for (std::size_t s = 0; s < sections_.size(); ++s)
+            for (int i = 0; i < sections_[s].repeat; ++i)
+                for (auto& kernel : kernels_[s]) visit(*kernel);
+    }
+    [[nodiscard]] std::string text_of(const ops::Kernel& kernel) const;  ///< operators and layers it covers
+    /// Of the matrix products in one run, all members (ops/flops.h).
+    [[nodiscard]] std::int64_t flops() const;
 
     /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters,
     /// counters and statistics are left as those runs leave them.

@@ -34,7 +34,9 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->arena_ = std::make_unique<tape::Arena>(*engine->backend_);
     if (options.training) engine->add_training_programs(settings);
     engine->add_evaluation_programs(settings.eval_batch);
-    MILLRACE_TRY(engine->prepare_programs(settings.capture && !settings.debug_nonfinite));
+    const bool capture = settings.capture && !settings.debug_nonfinite;
+    MILLRACE_TRY(engine->prepare_programs(capture));
+    if (options.training && settings.telemetry.components) MILLRACE_TRY(engine->add_phase_programs(capture));
     engine->start_afresh(settings);
     MILLRACE_LOG(performance, "{}", engine->plan_text());
     return engine;
@@ -87,6 +89,18 @@ base::Status Engine::prepare_programs(bool capture) {
     return base::ok();
 }
 
+base::Status Engine::add_phase_programs(bool capture) {
+    const auto add = [&](const std::unique_ptr<tape::Program>& program,
+                         std::unique_ptr<tape::PhaseProgram>& phases) -> base::Status {
+        if (!program) return base::ok();
+        MILLRACE_LET(made, tape::PhaseProgram::create(*program, *backend_, capture));
+        phases = std::move(made);
+        return base::ok();
+    };
+    MILLRACE_TRY(add(step_, step_phases_));
+    return add(last_step_, last_step_phases_);
+}
+
 void Engine::start_afresh(const RunSettings& settings) {
     const auto clear = [this](const tensor::View& view) {
         if (!view.present()) return;
@@ -109,6 +123,20 @@ tape::Program& Engine::program_of(std::uint64_t index) const {
 void Engine::launch_step(std::uint64_t index) noexcept { program_of(index).launch(); }
 
 std::optional<tape::NonFinite> Engine::checked_step(std::uint64_t index) { return program_of(index).run_checked(); }
+
+base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
+    tape::PhaseProgram* phases =
+        index < static_cast<std::uint64_t>(epoch_.regular) ? step_phases_.get() : last_step_phases_.get();
+    MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
+    phases->launch();
+    return phases->times();
+}
+
+base::Result<std::vector<tape::KernelTime>> Engine::operator_step(std::uint64_t index) {
+    return tape::time_one_pass(program_of(index), *backend_);
+}
+
+std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
 base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     const Pass& pass = passes_[static_cast<std::size_t>(part)];
@@ -142,6 +170,10 @@ std::string Engine::memory_text() const {
         text += fmt::format(", gradients {}, optimizer {}", bytes(store_->bytes(tape::Role::gradient)),
                             bytes(store_->bytes(tape::Role::optimizer)));
     return text + fmt::format(", activations {}", bytes(arena_->size()));
+}
+
+std::string Engine::step_listing() const {
+    return (step_ ? step_->listing() : std::string{}) + (last_step_ ? last_step_->listing() : std::string{});
 }
 
 std::string Engine::plan_text() const {

@@ -10,6 +10,7 @@
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "ops/backend.h"
+#include "tape/instrument.h"
 #include "tape/program.h"
 #include "tape/store.h"
 #include "train/reports.h"
@@ -38,6 +39,16 @@ public:
     /// The same record by record with checks; the first value that is not finite, if any.
     std::optional<tape::NonFinite> checked_step(std::uint64_t index);
 
+    /// The same step with marks between its parts, by a second program that leaves the same bits; waits for it. Only with
+    /// settings.telemetry.components.
+    base::Result<tape::PhaseTimes> component_step(std::uint64_t index);
+    /// The same, uncaptured, every kernel timed on the device; waits for it.
+    base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index);
+    /// Floating-point operations of the matrix products of a step, all members.
+    [[nodiscard]] std::int64_t flops(std::uint64_t index) const { return program_of(index).flops(); }
+    /// What the device's maker promises at this precision, per second; absent when nobody does.
+    [[nodiscard]] std::optional<double> peak_flops() const;
+
     /// Loss and accuracy of every member on `part`. Waits for the device; the members' state is as before afterwards.
     /// Empty when the part has no samples.
     base::Result<std::vector<Score>> evaluate(data::Part part);
@@ -51,6 +62,8 @@ public:
     [[nodiscard]] std::string memory_text() const;
     /// The arena's plan of the largest program and the programs by name, for people who look.
     [[nodiscard]] std::string plan_text() const;
+    /// The records of the training steps: what makes two engines run the same programs.
+    [[nodiscard]] std::string step_listing() const;
 
 private:
     struct Pass {
@@ -61,6 +74,7 @@ private:
     void add_training_programs(const RunSettings& settings);
     void add_evaluation_programs(std::int32_t batch);
     base::Status prepare_programs(bool capture);
+    base::Status add_phase_programs(bool capture);
     void start_afresh(const RunSettings& settings);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
@@ -72,6 +86,7 @@ private:
     std::unique_ptr<data::BatchSource> source_;
     EpochSteps epoch_;
     std::unique_ptr<tape::Program> step_, last_step_;
+    std::unique_ptr<tape::PhaseProgram> step_phases_, last_step_phases_;
     std::array<Pass, data::kPartCount> passes_;
 };
 

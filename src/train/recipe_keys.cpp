@@ -51,6 +51,18 @@ void add_optim_keys(base::Schema& schema) {
     schema.real("optim.step_gamma", 0.1, "step: factor of each reduction").above(0);
 }
 
+void add_telemetry_keys(base::Schema& schema) {
+    schema.duration("telemetry.interval", "500ms", "time between two looks at the machine; 0s: never").between(0, 3600);
+    schema.boolean("telemetry.csv", false, "write samples.csv beside samples.jsonl");
+    schema.boolean("telemetry.monitor_csv", false, "write gpu_stats.csv, the eleven columns of nvidia-smi's usual script");
+    schema.boolean("telemetry.tensorboard", false, "write tensorboard/ for TensorBoard");
+    schema.text("telemetry.prometheus_file", "", "file for Prometheus' textfile collector, replaced every second; empty: none");
+    schema.integer("telemetry.prometheus_port", 0, "port of http://127.0.0.1/metrics for Prometheus; 0: none").between(0, 65535);
+    schema.choice("telemetry.components", "auto", {"auto", "on", "off"},
+                  "time the parts of a step now and then; auto: with --log-level performance and beyond");
+    schema.integer("telemetry.components_every", 1000, "steps between two such measurements").between(1, 1000000000);
+}
+
 void add_run_keys(base::Schema& schema) {
     schema.integer("seed", 42, "key of all random numbers; member k of several takes seed + k unless a list is given")
         .at_least(0)
@@ -91,6 +103,7 @@ base::Schema general_schema() {
     add_data_keys(schema);
     add_train_keys(schema);
     add_optim_keys(schema);
+    add_telemetry_keys(schema);
     add_run_keys(schema);
     return schema;
 }
@@ -132,7 +145,9 @@ base::Result<base::Recipe> load_recipe(const std::string& path, const base::Reci
     return parse_recipe(text, path, overrides);
 }
 
-bool may_change_on_resume(std::string_view key) { return std::find(kFreeKeys.begin(), kFreeKeys.end(), key) != kFreeKeys.end(); }
+bool may_change_on_resume(std::string_view key) {
+    return key.starts_with("telemetry.") || std::find(kFreeKeys.begin(), kFreeKeys.end(), key) != kFreeKeys.end();
+}
 
 base::Status check_resumable(const base::Recipe& before, const base::Recipe& now) {
     for (const base::RecipeDifference& difference : before.differences(now))

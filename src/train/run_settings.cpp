@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/log.h"
+
 namespace millrace::train {
 namespace {
 
@@ -63,6 +65,21 @@ std::vector<std::uint64_t> read_seeds(const base::Recipe& recipe, int members) {
     return seeds;
 }
 
+TelemetrySettings read_telemetry(const base::Recipe& recipe) {
+    TelemetrySettings settings;
+    settings.interval = recipe.duration("telemetry.interval");
+    settings.csv = recipe.boolean("telemetry.csv");
+    settings.monitor_csv = recipe.boolean("telemetry.monitor_csv");
+    settings.tensorboard = recipe.boolean("telemetry.tensorboard");
+    settings.prometheus_file = recipe.text("telemetry.prometheus_file");
+    settings.prometheus_port = static_cast<int>(recipe.integer("telemetry.prometheus_port"));
+    const std::string components = recipe.text("telemetry.components");
+    settings.components = components == "on" || (components == "auto" && base::log_enabled(base::LogLevel::performance));
+    settings.operators = settings.components && base::log_enabled(base::LogLevel::profiling);
+    settings.components_every = static_cast<std::uint32_t>(recipe.integer("telemetry.components_every"));
+    return settings;
+}
+
 }  // namespace
 
 base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t training_samples) {
@@ -95,6 +112,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.checkpoint.keep_bytes = recipe.bytes("checkpoint.keep_bytes");
     settings.checkpoint.compress = recipe.boolean("checkpoint.compress");
     settings.checkpoint.best_by_loss = recipe.text("checkpoint.best_metric") == "validation_loss";
+    settings.telemetry = read_telemetry(recipe);
     return settings;
 }
 

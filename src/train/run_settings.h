@@ -22,6 +22,17 @@ struct CheckpointSettings {
     bool best_by_loss = false;
 };
 
+/// Where measurements go beside the run directory, and how often the machine is looked at.
+struct TelemetrySettings {
+    std::chrono::nanoseconds interval{};  ///< between two looks at the machine; 0: none
+    bool csv = false, monitor_csv = false, tensorboard = false;
+    std::string prometheus_file;  ///< empty: none
+    int prometheus_port = 0;      ///< 0: none
+    bool components = false;      ///< time the parts of a step now and then
+    bool operators = false;       ///< and every operator, once per epoch
+    std::uint32_t components_every = 1000;
+};
+
 struct RunSettings {
     std::string model, preset;
     std::uint32_t epochs = 1;
@@ -33,6 +44,7 @@ struct RunSettings {
     std::vector<std::uint64_t> seeds;  ///< one per member
     optim::OptimizerSettings optimizer;
     CheckpointSettings checkpoint;
+    TelemetrySettings telemetry;
 };
 
 /// Refuses values that contradict each other or the data (a batch larger than the training set, lists of the wrong length).

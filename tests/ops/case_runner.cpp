@@ -250,6 +250,9 @@ private:
                     const auto start = now.begin() + static_cast<std::ptrdiff_t>(buffer.place(k, g, row, 0));
                     out.bytes.insert(out.bytes.end(), start, start + static_cast<std::ptrdiff_t>(size) * view.cols);
                 }
+        for (std::size_t at = 0; slot.clock_every > 0 && at < out.bytes.size(); ++at)
+            if (at % static_cast<std::size_t>(slot.clock_every) + 8 >= static_cast<std::size_t>(slot.clock_every))
+                out.bytes[at] = std::byte{0};
         if (slot.element == Element::state) {
             out.states.resize(static_cast<std::size_t>(view.k));
             std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cstddef>
+
 #include "op_case.h"
 
 namespace millrace::ops::cases {
@@ -92,7 +94,11 @@ OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
     for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<double>(earlier >> (8 * i) & 0xFFu));
     c.state(at::state);
     c.slot(at::counter, Element::u8, 1, 1, 1, 8, given(bytes));
-    return c.slot(at::ring, Element::u8, 1, 1, static_cast<int>(capacity), k * static_cast<int>(sizeof(MetricsRow)), constant(0));
+    constexpr int kRow = sizeof(MetricsRow);
+    static_assert(offsetof(MetricsRow, clock) == kRow - 8);
+    c.slot(at::ring, Element::u8, 1, 1, static_cast<int>(capacity), k * kRow, constant(0));
+    c.slots[at::ring].clock_every = kRow;
+    return c;
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ struct Slot {
     bool exact_zeros = false;  ///< dropout: zeros must stand at the same places
     double slack = 1;          ///< factor on the case's tolerance
     int first_member = 0;      ///< set by member_of: member 0 of this slot was this one
+    int clock_every = 0;       ///< not 0: the last eight of every so many columns hold a clock, which is read as zero
 };
 
 struct OpCase {

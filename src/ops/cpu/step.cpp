@@ -1,6 +1,7 @@
 // The operators that keep the books of a step: a few words per member, always on the calling thread.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -92,10 +93,11 @@ KernelResult make_metrics_push(Context&, const Bound& bound) {
         std::atomic_ref<std::uint64_t> pushes(*reinterpret_cast<std::uint64_t*>(count));
         const std::uint64_t sequence = pushes.load(std::memory_order_relaxed) + 1;
         auto* rows = reinterpret_cast<MetricsRow*>(out.at<std::uint8_t>(0, 0, static_cast<std::int64_t>(sequence % p.capacity)));
+        const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
         for (int member = 0; member < from.k; ++member) {
             const MemberState& s = state_of(from, member);
             publish(rows + member, MetricsRow{sequence, s.step, s.epoch, s.rows, s.correct, s.skipped, s.nonfinite, s.lr,
-                                              s.grad_norm, s.loss, s.penalty});
+                                              s.grad_norm, s.loss, s.penalty, now});
         }
         pushes.store(sequence, std::memory_order_release);
     });

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/timeline.h"
+#include "ops/peak.h"
 
 namespace millrace::ops {
 namespace cuda {
@@ -151,6 +153,12 @@ public:
         return base::ok();
     }
 
+    base::Result<std::unique_ptr<Timeline>> make_timeline(std::size_t marks) override {
+        return cuda::make_timeline(context_.stream, marks);
+    }
+    [[nodiscard]] std::optional<double> peak_flops(tensor::DType operands) const override {
+        return operands == tensor::DType::bf16 ? peak_bf16_ : operands == tensor::DType::f32 ? peak_f32_ : std::nullopt;
+    }
     base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records) override;
     [[nodiscard]] bool can_capture() const override { return true; }
     base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
@@ -162,6 +170,7 @@ private:
     Context context_;
     std::string description_, capability_;
     bool has_bf16_ = false;
+    std::optional<double> peak_bf16_, peak_f32_;
 };
 
 base::Status CudaBackend::start(const BackendOptions& options) {
@@ -174,6 +183,11 @@ base::Status CudaBackend::start(const BackendOptions& options) {
                                static_cast<double>(properties.totalGlobalMem) / (1u << 30));
     capability_ = fmt::format("{}.{}", properties.major, properties.minor);
     has_bf16_ = properties.major >= 8;
+    int kilohertz = 0;
+    (void)cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device);
+    const Chip chip{properties.name, properties.major, properties.minor, properties.multiProcessorCount, 1e3 * kilohertz};
+    peak_bf16_ = ops::peak_flops(chip, tensor::DType::bf16);
+    peak_f32_ = ops::peak_flops(chip, tensor::DType::f32);
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;

@@ -172,6 +172,9 @@ __device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::
     r.grad_norm = m.grad_norm;
     r.loss = m.loss;
     r.penalty = m.penalty;
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    r.clock = now;
     __threadfence_system();
     r.sequence = sequence;
 }

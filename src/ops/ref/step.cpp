@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 
 #include "ops/ref/kernels.h"
@@ -74,6 +75,7 @@ void run_metrics_push(const Bound& bound) {
         row.grad_norm = state.grad_norm;
         row.loss = state.loss;
         row.penalty = state.penalty;
+        row.clock = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
         std::atomic_ref<std::uint64_t>(row.sequence).store(sequence, std::memory_order_release);
     }
 }

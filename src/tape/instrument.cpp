@@ -1,0 +1,71 @@
+#include "tape/instrument.h"
+
+namespace millrace::tape {
+
+base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& program, ops::Backend& backend, bool capture) {
+    std::unique_ptr<PhaseProgram> made(new PhaseProgram(program));
+    const std::vector<Phase> by_record = phases_of(program.records());
+    program.for_each_launch([&](ops::Kernel& kernel) {
+        // A kernel that covers several records counts as the last of them: dgrad + dense_backward, norm + update + metrics.
+        const Phase phase = by_record[kernel.first + kernel.count - 1];
+        if (made->spans_.empty() || made->spans_.back() != phase) made->spans_.push_back(phase);
+        made->phases_.push_back(phase);
+    });
+    MILLRACE_LET(timeline, backend.make_timeline(made->spans_.size() + 1));
+    made->timeline_ = std::move(timeline);
+    if (capture && backend.can_capture()) {
+        MILLRACE_LET(replay, backend.capture([&] { made->enqueue(); }));
+        made->replay_ = std::move(replay);
+    }
+    return made;
+}
+
+void PhaseProgram::enqueue() noexcept {
+    std::size_t launch = 0, span = 0;
+    timeline_->mark(0);
+    program_.for_each_launch([&](ops::Kernel& kernel) {
+        if (phases_[launch] != spans_[span]) timeline_->mark(++span);
+        kernel.run();
+        ++launch;
+    });
+    timeline_->mark(spans_.size());
+}
+
+void PhaseProgram::launch() noexcept {
+    if (replay_)
+        replay_->launch();
+    else
+        enqueue();
+}
+
+base::Result<PhaseTimes> PhaseProgram::times() {
+    PhaseTimes times;
+    MILLRACE_LET(total, timeline_->milliseconds(0, spans_.size()));
+    times.total = total;
+    for (std::size_t i = 0; i < spans_.size(); ++i) {
+        MILLRACE_LET(span, timeline_->milliseconds(i, i + 1));
+        times.milliseconds[static_cast<std::size_t>(spans_[i])] += span;
+    }
+    return times;
+}
+
+base::Result<std::vector<KernelTime>> time_one_pass(Program& program, ops::Backend& backend) {
+    std::vector<KernelTime> times;
+    program.for_each_launch([&](ops::Kernel& kernel) { times.push_back({program.text_of(kernel), 0}); });
+    MILLRACE_LET(timeline, backend.make_timeline(times.size() + 1));
+    timeline->hold();
+    timeline->mark(0);
+    std::size_t done = 0;
+    program.for_each_launch([&](ops::Kernel& kernel) {
+        kernel.run();
+        timeline->mark(++done);
+    });
+    timeline->release();
+    for (std::size_t i = 0; i < times.size(); ++i) {
+        MILLRACE_LET(milliseconds, timeline->milliseconds(i, i + 1));
+        times[i].microseconds = 1e3 * milliseconds;
+    }
+    return times;
+}
+
+}  // namespace millrace::tape

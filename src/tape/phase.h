@@ -1,0 +1,21 @@
+#pragma once
+// The parts of a training step that people ask about.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace millrace::tape {
+
+enum class Phase : std::uint8_t { data, forward, loss, backward, optimizer };
+constexpr int kPhaseCount = 5;
+constexpr std::array<const char*, kPhaseCount> kPhaseNames{"data", "forward", "loss", "backward", "optimizer"};
+
+/// The phase of each record of a program. Operators that serve in several (sums, copies, fills) belong to the forward pass before
+/// the first operator that only the backward pass has, to the backward pass from there to the update.
+std::vector<Phase> phases_of(std::span<const ops::Record> records);
+
+}  // namespace millrace::tape

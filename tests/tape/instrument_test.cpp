@@ -1,0 +1,129 @@
+#include "tape/instrument.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "ops/flops.h"
+#include "tape/tape_rig.h"
+
+namespace millrace::tape {
+namespace {
+
+ops::Record record_of(ops::OpId op) { return {op, {}, {}, 0, ""}; }
+
+std::vector<Phase> phases(const std::vector<ops::OpId>& operators) {
+    std::vector<ops::Record> records;
+    for (const ops::OpId op : operators) records.push_back(record_of(op));
+    return phases_of(records);
+}
+
+TEST(Phases, SharedOperatorsBelongToThePassTheyStandIn) {
+    using enum ops::OpId;
+    const std::vector<Phase> found =
+        phases({step_begin, gather_images, fill, dense_forward, add, cross_entropy, linear_dgrad, add, linear_wgrad, micro_end,
+                gather_images, copy, grad_norm, optimizer, metrics_push});
+    constexpr Phase kUpdate = Phase::optimizer;
+    EXPECT_EQ(found, (std::vector<Phase>{Phase::data, Phase::data, Phase::forward, Phase::forward, Phase::forward, Phase::loss,
+                                         Phase::backward, Phase::backward, Phase::backward, kUpdate, Phase::data, Phase::forward,
+                                         kUpdate, kUpdate, kUpdate}));
+}
+
+TEST(Phases, EveryOperatorHasOne) {
+    for (int op = 0; op < ops::kOpCount; ++op) EXPECT_EQ(phases({static_cast<ops::OpId>(op)}).size(), 1u);
+    EXPECT_TRUE(phases({}).empty());
+}
+
+tensor::View matrix(std::int32_t k, std::int32_t g, std::int32_t rows, std::int32_t cols) {
+    tensor::View view;
+    view.buffer = 1;
+    view.k = k;
+    view.g = g;
+    view.rows = rows;
+    view.cols = cols;
+    return view;
+}
+
+TEST(Flops, ProductsCountTwoPerTerm) {
+    ops::Record forward = record_of(ops::OpId::dense_forward);
+    forward.slots[ops::dense_forward::x] = matrix(2, 3, 5, 7);
+    forward.slots[ops::dense_forward::y] = matrix(2, 3, 5, 11);
+    EXPECT_EQ(ops::flops_of(forward), 2 * 2 * 3 * 5 * 7 * 11);
+    ops::Record dgrad = record_of(ops::OpId::linear_dgrad);
+    dgrad.slots[ops::linear_dgrad::dz] = matrix(2, 3, 5, 11);
+    dgrad.slots[ops::linear_dgrad::dx] = matrix(2, 3, 5, 7);
+    EXPECT_EQ(ops::flops_of(dgrad), 2 * 2 * 3 * 5 * 7 * 11);
+    ops::Record wgrad = record_of(ops::OpId::linear_wgrad);
+    wgrad.slots[ops::linear_wgrad::dz] = matrix(2, 3, 5, 11);
+    wgrad.slots[ops::linear_wgrad::dw] = matrix(2, 3, 11, 7);
+    EXPECT_EQ(ops::flops_of(wgrad), 2 * 2 * 3 * 5 * 7 * 11);
+    EXPECT_EQ(ops::flops_of(record_of(ops::OpId::optimizer)), 0);
+}
+
+class InstrumentedProgram : public ::testing::TestWithParam<Place> {
+protected:
+    /// One, doubled three times in a repeated section.
+    void build(TapeRig& rig) {
+        BuildOptions options;
+        Builder builder(*rig.store, options);
+        const Value value = builder.activation(3, 5, "sum", false);
+        view_ = value.view;
+        ops::Record fill{ops::OpId::fill, ops::FillParams{1.0}, {}, 0, "layer"};
+        fill.slots[ops::fill::out] = value.view;
+        builder.append(std::move(fill));
+        builder.close_section();
+        ops::Record twice{ops::OpId::add, ops::AddParams{}, {}, 0, "twice"};
+        const Value other = builder.activation(3, 5, "other", false);
+        ops::Record copy{ops::OpId::copy, ops::CopyParams{}, {}, 0, "copy"};
+        copy.slots[ops::copy::in] = value.view;
+        copy.slots[ops::copy::out] = other.view;
+        builder.append(std::move(copy));
+        twice.slots[ops::add::a] = other.view;
+        twice.slots[ops::add::b] = other.view;
+        twice.slots[ops::add::out] = value.view;
+        builder.append(std::move(twice));
+        builder.close_section(3);
+        rig.allocate();
+        rig.prepare(std::move(builder));
+    }
+    tensor::View view_;
+};
+
+TEST_P(InstrumentedProgram, LeavesWhatTheProgramLeaves) {
+    TapeRig rig(GetParam());
+    build(rig);
+    rig.program->run();
+    const std::vector<double> expected = rig.program->read(view_);
+    EXPECT_EQ(expected, std::vector<double>(15, 8.0));
+    rig.program->write(view_, std::vector<double>(15, -1.0));
+    auto phases = PhaseProgram::create(*rig.program, *rig.backend, true);
+    ASSERT_TRUE(phases.ok()) << phases.error().text();
+    (*phases)->launch();
+    const auto times = (*phases)->times();
+    ASSERT_TRUE(times.ok()) << times.error().text();
+    EXPECT_EQ(rig.program->read(view_), expected);
+    EXPECT_GE(times->total, 0);
+    const double sum = std::accumulate(times->milliseconds.begin(), times->milliseconds.end(), 0.0);
+    EXPECT_NEAR(sum, times->total, 1e-6 + 1e-3 * times->total);
+    EXPECT_EQ(times->of(Phase::backward), 0);
+    EXPECT_EQ(times->of(Phase::forward), sum);
+}
+
+TEST_P(InstrumentedProgram, OnePassTimesEveryLaunch) {
+    TapeRig rig(GetParam());
+    build(rig);
+    const auto times = time_one_pass(*rig.program, *rig.backend);
+    ASSERT_TRUE(times.ok()) << times.error().text();
+    ASSERT_EQ(times->size(), rig.program->kernel_count());
+    EXPECT_EQ(times->size(), 7u);
+    EXPECT_EQ(times->front().text, "fill layer");
+    EXPECT_EQ(times->back().text, "add twice");
+    for (const KernelTime& time : *times) EXPECT_GE(time.microseconds, 0) << time.text;
+    EXPECT_EQ(rig.program->read(view_), std::vector<double>(15, 8.0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, InstrumentedProgram, ::testing::Values(kRefPlace, kCpuPlace),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace millrace::tape
