@@ -76,7 +76,7 @@ constexpr Entry kEntries[] = {
     {machine("swap/total_bytes", "bytes", "Swap space there is."), &MemoryReading::swap_total_bytes},
     {machine("swap/used_bytes", "bytes", "Swap space in use."), &MemoryReading::swap_used_bytes},
     {machine("process/resident_bytes", "bytes", "Resident memory of the watched process tree."), &MemoryReading::process_bytes},
-    {machine("process/count", "", "Processes in the watched tree."), &ProcessReading::count},
+    {machine("process/processes", "", "Processes in the watched tree."), &ProcessReading::count},
     {machine("process/threads", "", "Threads in the watched tree."), &ProcessReading::threads},
     {machine("disk/read_bytes_per_second", "bytes/second", "Fetched from storage for the watched tree."),
      &DiskReading::read_bytes_per_second},
@@ -104,7 +104,7 @@ constexpr Entry kEntries[] = {
     {gpu("gpu/sm_clock_mhz", "megahertz", "Clock of the multiprocessors."), &GpuReading::sm_clock_mhz},
     {gpu("gpu/memory_clock_mhz", "megahertz", "Clock of the device memory."), &GpuReading::memory_clock_mhz},
     {gpu("gpu/temperature_celsius", "celsius", "Temperature of the chip."), &GpuReading::temperature_celsius},
-    {gpu("gpu/throttle_bits", "bits",
+    {gpu("gpu/throttle_reasons", "",
          "Why the GPU runs below its clocks, a sum: 1 power cap, 2 thermal, 4 hardware slow-down, 8 synchronised boost; 0 it "
          "does not."),
      &throttle},

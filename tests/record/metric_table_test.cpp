@@ -97,9 +97,9 @@ TEST(MetricTable, PointsFollowTheTableAndLeaveOutWhatIsAbsent) {
     EXPECT_EQ(value_of(points, "cpu2/utilization_percent"), 30.0);
     EXPECT_EQ(value_of(points, "ram/used_bytes"), 7e9);
     EXPECT_EQ(value_of(points, "gpu0/utilization_percent"), 0.0);
-    EXPECT_EQ(value_of(points, "gpu0/throttle_bits"), 5.0);
+    EXPECT_EQ(value_of(points, "gpu0/throttle_reasons"), 5.0);
     EXPECT_EQ(value_of(points, "gpu1/utilization_percent"), std::nullopt);
-    EXPECT_EQ(value_of(points, "gpu1/throttle_bits"), std::nullopt);
+    EXPECT_EQ(value_of(points, "gpu1/throttle_reasons"), std::nullopt);
     EXPECT_EQ(value_of(points, "gpu0/lost"), 0.0);
     EXPECT_EQ(value_of(points, "gpu1/lost"), 1.0);
     EXPECT_EQ(value_of(points, "sampler/ticks"), 5.0);

@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+#include <unordered_map>
+
+#include "record/line_file.h"
+#include "record/sinks.h"
+
+namespace millrace::record {
+namespace {
+
+/// RFC 4180: quotes around what holds a comma, a quote or a line break, quotes doubled.
+std::string csv_field(std::string_view field) {
+    if (field.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(field);
+    std::string out = "\"";
+    for (const char letter : field) {
+        if (letter == '"') out += '"';
+        out += letter;
+    }
+    return out + '"';
+}
+
+class CsvSink final : public Sink {
+public:
+    CsvSink(LineFile file, std::unordered_map<std::string, std::size_t> columns)
+        : file_(std::move(file)), columns_(std::move(columns)), fields_(columns_.size()) {}
+
+    [[nodiscard]] std::string name() const override { return "CSV " + file_.path().string(); }
+
+    Status write(const SinkRow& row) override {
+        if (row.kind != RowKind::kSample) return base::ok();
+        for (std::string& field : fields_) field.clear();
+        for (const Point& point : row.points)
+            if (const auto column = columns_.find(key_of(*point.metric, point.index));
+                column != columns_.end() && std::isfinite(point.value))
+                fields_[column->second] = fmt::format("{}", point.value);
+        std::string line = fmt::format("{:.3f}", row.time);
+        for (const std::string& field : fields_) line += "," + field;
+        return file_.write(line + "\n");
+    }
+
+private:
+    LineFile file_;
+    std::unordered_map<std::string, std::size_t> columns_;
+    std::vector<std::string> fields_;
+};
+
+constexpr std::string_view kMonitorHeader =
+    "timestamp,gpu_index,gpu_name,utilization_gpu_%,memory_used_mb,memory_total_mb,memory_usage_%,power_draw_w,power_limit_w,"
+    "power_usage_%,temperature_c\n";
+
+using Value = std::optional<double>;
+
+Value either(Value first, Value second) { return first ? first : second; }
+Value percent_of(Value part, Value whole) { return part && whole && *whole > 0 ? Value(100 * *part / *whole) : std::nullopt; }
+Value mebibytes(Value bytes) { return bytes ? Value(*bytes / (1 << 20)) : std::nullopt; }
+std::string text_of(Value value, int decimals) {
+    return value && std::isfinite(*value) ? fmt::format("{:.{}f}", *value, decimals) : std::string{};
+}
+
+std::string local_time(double seconds) {
+    const auto whole = static_cast<std::time_t>(std::floor(seconds));
+    std::tm parts{};
+    ::localtime_r(&whole, &parts);
+    char text[32];
+    return {text, std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
+class MonitorCsvSink final : public Sink {
+public:
+    MonitorCsvSink(LineFile file, std::vector<sense::GpuFacts> gpus) : file_(std::move(file)), gpus_(std::move(gpus)) {}
+
+    [[nodiscard]] std::string name() const override { return "monitor CSV " + file_.path().string(); }
+
+    Status write(const SinkRow& row) override {
+        if (row.kind != RowKind::kSample) return base::ok();
+        const std::string time = local_time(row.time);
+        if (gpus_.empty()) return file_.write(time + ",,,,,,,,,,\n");
+        std::string lines;
+        for (std::size_t i = 0; i < gpus_.size(); ++i) lines += line_of(row, i, time);
+        return file_.write(lines);
+    }
+
+private:
+    [[nodiscard]] std::string line_of(const SinkRow& row, std::size_t gpu, const std::string& time) const {
+        const auto value = [&](std::string_view name) -> Value {
+            const MetricInfo* metric = find_metric(name);
+            for (const Point& point : row.points)
+                if (point.metric == metric && point.index == static_cast<int>(gpu)) return point.value;
+            return std::nullopt;
+        };
+        const sense::GpuFacts& facts = gpus_[gpu];
+        const Value used = value("gpu/memory_used_bytes");
+        const Value total = either(value("gpu/memory_total_bytes"), facts.memory_total_bytes);
+        const Value power = value("gpu/power_watts");
+        const Value limit = either(value("gpu/power_limit_watts"), facts.power_limit_watts);
+        return fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", time, facts.index, csv_field(facts.name),
+                           text_of(value("gpu/utilization_percent"), 1), text_of(mebibytes(used), 0),
+                           text_of(mebibytes(total), 0), text_of(percent_of(used, total), 1), text_of(power, 1),
+                           text_of(limit, 1), text_of(percent_of(power, limit), 1), text_of(value("gpu/temperature_celsius"), 0));
+    }
+
+    LineFile file_;
+    std::vector<sense::GpuFacts> gpus_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Sink>> csv_sink(const Path& path, const sense::MachineFacts& facts) {
+    MILLRACE_LET(file, LineFile::create(path));
+    std::unordered_map<std::string, std::size_t> columns;
+    std::string header = "time";
+    const auto add = [&](const MetricInfo& metric, int index) {
+        const std::string key = key_of(metric, index);
+        columns.emplace(key, columns.size());
+        header += "," + csv_field(key);
+    };
+    for (const MetricInfo& metric : metric_table()) {
+        const std::size_t count = metric.scope == MetricScope::kGpu    ? facts.gpus.size()
+                                  : metric.scope == MetricScope::kCore ? facts.core_numbers.size()
+                                                                       : 0;
+        if (metric.scope == MetricScope::kMachine) add(metric, -1);
+        for (std::size_t i = 0; i < count; ++i) add(metric, static_cast<int>(i));
+    }
+    MILLRACE_TRY(file.write(header + "\n"));
+    return std::unique_ptr<Sink>(std::make_unique<CsvSink>(std::move(file), std::move(columns)));
+}
+
+Result<std::unique_ptr<Sink>> monitor_csv_sink(const Path& path, const sense::MachineFacts& facts) {
+    MILLRACE_LET(file, LineFile::create(path));
+    MILLRACE_TRY(file.write(kMonitorHeader));
+    return std::unique_ptr<Sink>(std::make_unique<MonitorCsvSink>(std::move(file), facts.gpus));
+}
+
+}  // namespace millrace::record
