@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kEvents = "events.jsonl";
+constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
 constexpr int kFormat = 1;
@@ -86,7 +88,7 @@ Result<bool> holds_nothing(const Path& folder) {
 
 Status remove_run(const Path& folder) {
     // The manifest goes last: until then the folder is still recognised as a run.
-    for (const char* name : {kCheckpoints, kMetrics, kManifest}) {
+    for (const char* name : {kCheckpoints, kMetrics, kSamples, kEvents, kManifest}) {
         std::error_code failure;
         fs::remove_all(folder / name, failure);
         if (failure) return system_error("cannot remove", folder / name, failure.value());
@@ -172,13 +174,18 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
     MILLRACE_LET(current, prepare(folder, start, std::move(manifest)));
     MILLRACE_TRY(write_manifest(folder, current));
     MILLRACE_LET(metrics, MetricsWriter::open(folder / kMetrics));
+    MILLRACE_LET(events, EventWriter::open(folder / kEvents));
     fs::create_directories(folder / kCheckpoints, failure);
     if (failure) return system_error("cannot create", folder / kCheckpoints, failure.value());
-    return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics));
+    const bool resumed = start == RunStart::kResume;
+    MILLRACE_TRY(events.append(resumed ? "resumed" : "started", resumed ? "the run goes on" : "the run begins"));
+    return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics), std::move(events));
 }
 
 Status RunDirectory::finish(RunStatus status, int exit_status) {
     const Status synced = metrics_.sync();
+    // Before the manifest: whoever sees the end there finds it here, too.
+    (void)events_.append(name_of(status), "the run ended", {{"exit_status", std::int64_t{exit_status}}});
     manifest_.status = status;
     manifest_.exit_status = exit_status;
     manifest_.ended = now_text();

@@ -1,6 +1,7 @@
 #pragma once
-// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows, append-only), checkpoints/, and a lock
-// so that one run has one writer. `train` and `record` write the same format.
+// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows), samples.jsonl (the
+// machine), events.jsonl (what happened), all append-only, checkpoints/, and a lock so that one run has one writer. `train` and
+// `record` write the same format.
 
 #include <cstdint>
 #include <map>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "record/events.h"
 #include "record/file.h"
 #include "record/metrics.h"
 
@@ -63,19 +65,25 @@ public:
     [[nodiscard]] Path checkpoints() const { return folder_ / "checkpoints"; }
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
+    [[nodiscard]] EventWriter& events() { return events_; }
 
     /// Flushes the metrics and records how the run ended. Without it (a crash) the manifest goes on saying `running`; that the
     /// lock is free tells the reader otherwise.
     Status finish(RunStatus status, int exit_status);
 
 private:
-    RunDirectory(Path folder, FileDescriptor lock, Manifest manifest, MetricsWriter metrics)
-        : folder_(std::move(folder)), lock_(std::move(lock)), manifest_(std::move(manifest)), metrics_(std::move(metrics)) {}
+    RunDirectory(Path folder, FileDescriptor lock, Manifest manifest, MetricsWriter metrics, EventWriter events)
+        : folder_(std::move(folder)),
+          lock_(std::move(lock)),
+          manifest_(std::move(manifest)),
+          metrics_(std::move(metrics)),
+          events_(std::move(events)) {}
 
     Path folder_;
     FileDescriptor lock_;
     Manifest manifest_;
     MetricsWriter metrics_;
+    EventWriter events_;
 };
 
 /// Whether some process holds the lock of the run in `folder` now.

@@ -1,0 +1,28 @@
+#include "record/events.h"
+
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace millrace::record {
+
+Result<EventWriter> EventWriter::open(const Path& path, const base::Clock& clock) {
+    MILLRACE_LET(stream, MetricsWriter::open(path));
+    return EventWriter(std::move(stream), clock);
+}
+
+Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
+    const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
+    std::vector<Metric> row{{"time", std::round(time * 1000) / 1000}, {"kind", std::string(kind)}, {"text", std::string(text)}};
+    row.insert(row.end(), fields.begin(), fields.end());
+    const std::lock_guard lock(*mutex_);
+    return stream_.append(row);
+}
+
+Status EventWriter::sync() {
+    const std::lock_guard lock(*mutex_);
+    return stream_.sync();
+}
+
+}  // namespace millrace::record

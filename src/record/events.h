@@ -1,0 +1,34 @@
+#pragma once
+// events.jsonl: what happened to a run and when, one flat JSON object per line: {"time", "kind", "text", field: value, ...}.
+
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+#include "record/metrics.h"
+
+namespace millrace::record {
+
+/// Thread safe. Each event is handed to the system at once, so that a reader beside us and a crash find it whole.
+class EventWriter {
+public:
+    /// Opens or creates the stream and goes on at its end. `clock` gives the time of each event.
+    static Result<EventWriter> open(const Path& path, const base::Clock& clock = base::SteadyClock::shared());
+
+    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` a sentence for people.
+    Status append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields = {});
+    Status sync();
+
+private:
+    EventWriter(MetricsWriter stream, const base::Clock& clock)
+        : stream_(std::move(stream)), clock_(&clock), mutex_(std::make_unique<std::mutex>()) {}
+
+    MetricsWriter stream_;
+    const base::Clock* clock_;
+    std::unique_ptr<std::mutex> mutex_;  ///< guards the stream
+};
+
+}  // namespace millrace::record
