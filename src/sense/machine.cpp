@@ -2,12 +2,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
+#include "sense/gpu.h"
+#include "sense/nvml_library.h"
 #include "sense/proc_cpu.h"
 #include "sense/proc_memory.h"
 #include "sense/process_tree.h"
+#include "sense/visible_devices.h"
 
 namespace millrace::sense {
 
@@ -17,6 +22,46 @@ std::string host_name(const std::string& proc) {
     std::string buffer;
     const auto text = ProcFile(proc + "/sys/kernel/hostname", false).read(buffer);
     return text ? std::string(text->substr(0, text->find('\n'))) : std::string{};
+}
+
+/// The driver's GPUs in its order. One that cannot be opened has no handle and no UUID, and keeps its number.
+struct DriverDevice {
+    nvml::Device handle = nullptr;
+    std::string uuid;
+};
+
+std::vector<DriverDevice> driver_devices(const nvml::Api& api) {
+    unsigned count = 0;
+    if (api.count(&count) != nvml::kSuccess) return {};
+    std::vector<DriverDevice> devices(std::min(count, 1024u));
+    for (unsigned i = 0; i < devices.size(); ++i) {
+        char uuid[128] = {};
+        if (api.by_index(i, &devices[i].handle) != nvml::kSuccess) devices[i].handle = nullptr;
+        if (devices[i].handle != nullptr && api.uuid != nullptr &&
+            api.uuid(devices[i].handle, uuid, sizeof uuid - 1) == nvml::kSuccess)
+            devices[i].uuid = uuid;
+    }
+    return devices;
+}
+
+VisibleDevices choose_devices(const MachineOptions& options, const nvml::Api& api, const std::vector<DriverDevice>& devices) {
+    VisibleDevices chosen;
+    if (!options.visible_devices_set) {
+        for (std::size_t i = 0; i < devices.size(); ++i) chosen.devices.push_back(static_cast<int>(i));
+        return chosen;
+    }
+    if (options.visible_devices.empty()) return {.devices = {}, .note = "CUDA_VISIBLE_DEVICES is empty, which hides every GPU"};
+    std::vector<std::string> uuids;
+    for (const DriverDevice& device : devices) uuids.push_back(device.uuid);
+    return visible_devices(options.visible_devices, uuids, [&](const std::string& mig_uuid) -> std::optional<int> {
+        nvml::Device instance = nullptr, parent = nullptr;
+        if (api.by_uuid == nullptr || api.parent_of_mig == nullptr) return std::nullopt;
+        if (api.by_uuid(mig_uuid.c_str(), &instance) != nvml::kSuccess) return std::nullopt;
+        if (api.parent_of_mig(instance, &parent) != nvml::kSuccess) return std::nullopt;
+        for (std::size_t i = 0; i < devices.size(); ++i)
+            if (devices[i].handle == parent) return static_cast<int>(i);
+        return std::nullopt;
+    });
 }
 
 class Machine final : public Source {
@@ -30,7 +75,7 @@ public:
         facts_.cores = static_cast<int>(cores_.size());
         facts_.core_numbers = cores_;
         facts_.host = host_name(options.proc);
-        facts_.no_gpu = "GPUs are not looked for";
+        open_gpus(options);
     }
 
     [[nodiscard]] const MachineFacts& facts() const override { return facts_; }
@@ -43,11 +88,41 @@ public:
         sample.disk = tree.disk;
         sample.cpu.process_utilization = tree.utilization;
         sample.memory.process_bytes = tree.resident_bytes;
-        sample.gpus.clear();
+        sample.gpus.resize(gpus_.size());
+        for (std::size_t i = 0; i < gpus_.size(); ++i) gpus_[i].read(now, tree_.members(), gpus_.size(), sample.gpus[i]);
     }
 
 private:
+    void open_gpus(const MachineOptions& options) {
+        base::Result<nvml::Library> library = nvml::Library::open(options.nvml);
+        if (!library) {
+            facts_.no_gpu = library.error().message;
+            return;
+        }
+        library_.emplace(std::move(library).value());
+        const nvml::Api& api = library_->api();
+        char driver[128] = {};
+        if (api.driver_version != nullptr && api.driver_version(driver, sizeof driver - 1) == nvml::kSuccess)
+            facts_.driver = driver;
+        const std::vector<DriverDevice> devices = driver_devices(api);
+        const VisibleDevices visible = choose_devices(options, api, devices);
+        facts_.gpu_note = visible.note;
+        for (const int number : visible.devices) {
+            const DriverDevice& device = devices[static_cast<std::size_t>(number)];
+            if (device.handle == nullptr) {
+                facts_.gpu_note += (facts_.gpu_note.empty() ? "GPU " : "; GPU ") + std::to_string(number) + " cannot be opened";
+                continue;
+            }
+            gpus_.emplace_back(api, device.handle, static_cast<int>(gpus_.size()), number);
+            facts_.gpus.push_back(gpus_.back().facts());
+        }
+        if (!gpus_.empty()) return;
+        facts_.no_gpu = !facts_.gpu_note.empty() ? facts_.gpu_note : "the driver knows no GPU";
+    }
+
     MachineFacts facts_;
+    std::optional<nvml::Library> library_;  // outlives the GPUs
+    std::vector<Gpu> gpus_;
     std::vector<int> cores_;
     ProcCpu cpu_;
     ProcMemory memory_;

@@ -14,6 +14,7 @@ namespace millrace::sense {
 struct MachineFacts {
     std::vector<GpuFacts> gpus;  ///< those CUDA_VISIBLE_DEVICES leaves visible, in its order
     std::string no_gpu;          ///< why there are none: "no driver (libnvidia-ml.so.1 not found)"; empty when there are some
+    std::string gpu_note;        ///< what of CUDA_VISIBLE_DEVICES was not followed; mostly empty
     std::string driver;          ///< "580.159.04"; empty without
     std::string cpu_name;
     int cores = 0;                  ///< this process may use

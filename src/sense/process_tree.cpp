@@ -141,7 +141,7 @@ void ProcessTree::read_member(Member& member) {
     member.alive = false;
     const auto text = member.stat.read(buffer_);
     const auto stat = text ? parse_process_stat(*text) : std::nullopt;
-    member.alive = text && (member.is_new ? stat.has_value() : !stat || stat->started == member.now.started);
+    member.alive = text && !text->empty() && (member.is_new ? stat.has_value() : !stat || stat->started == member.now.started);
     if (!member.alive || !stat) return;  // a line that cannot be parsed is no death: what was seen stands until the next one
     member.now = *stat;
     member.fresh[kOwnTicks] = stat->own_ticks;
