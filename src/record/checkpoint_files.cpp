@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "record/json_nesting.h"
 #include "record/zstd_stream.h"
 
 namespace millrace::record {
@@ -19,14 +20,6 @@ constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kPackedOptimizer = "optimizer.safetensors.zst";
 constexpr std::size_t kFileCap = std::size_t{16} << 30;
 constexpr std::uint64_t kMaxMembers = 4096;
-
-/// One file of a checkpoint as state.json records it.
-struct FileEntry {
-    std::string path;  ///< relative to the checkpoint's folder
-    std::uint64_t bytes = 0;
-    std::uint64_t checksum = 0;
-    std::uint64_t unpacked = 0;  ///< 0 when the file is not compressed
-};
 
 std::string member_folder(std::size_t member, std::size_t count) {
     return count == 1 ? "" : fmt::format("member-{:03}/", member);
@@ -47,10 +40,10 @@ private:
     std::uint64_t count_ = 0;
 };
 
-Result<FileEntry> write_tensors(const Path& folder, const std::string& name, const std::vector<TensorView>& tensors,
-                                bool packed) {
+Result<CheckpointFile> write_tensors(const Path& folder, const std::string& name, const std::vector<TensorView>& tensors,
+                                     bool packed) {
     const Path path = folder / name;
-    FileEntry entry{name, 0, 0, 0};
+    CheckpointFile entry{name, 0, 0, 0};
     const auto fill = [&](FileWriter& writer) -> Status {
         if (!packed) return write_safetensors(writer, tensors, {{"format", "pt"}}, path);
         ZstdSink zstd(writer);
@@ -65,26 +58,45 @@ Result<FileEntry> write_tensors(const Path& folder, const std::string& name, con
     return entry;
 }
 
-Json json_of(const FileEntry& entry) {
+Json json_of(const CheckpointFile& entry) {
     Json json{{"path", entry.path}, {"bytes", entry.bytes}, {"checksum", fmt::format("{:016x}", entry.checksum)}};
     if (entry.unpacked > 0) json["unpacked_bytes"] = entry.unpacked;
     return json;
 }
 
-struct ParsedState {
-    std::uint64_t step = 0;
-    std::uint64_t members = 0;
-    std::vector<FileEntry> files;
-    std::string text;
-};
+Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& entry) {
+    const Path path = folder / entry.path;
+    MILLRACE_LET(bytes, read_file(path, kFileCap));
+    if (bytes.size() != entry.bytes)
+        return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save",
+                                 bytes.size(), entry.bytes),
+                     path.string()};
+    if (checksum_of(bytes) != entry.checksum)
+        return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};
+    if (entry.unpacked == 0) return SafetensorsFile::parse(std::move(bytes), path);
+    // A zstd block makes at most 128 KiB out of at least 4 bytes: whoever claims more lies, and must not cost us the memory.
+    if (entry.unpacked > kFileCap || entry.unpacked / 32768 > entry.bytes)
+        return Error{fmt::format("cannot unpack to {} bytes as state.json claims", entry.unpacked), path.string()};
+    MILLRACE_LET(unpacked, decompress_zstd(bytes, entry.unpacked, path));
+    return SafetensorsFile::parse(std::move(unpacked), path);
+}
 
-Result<ParsedState> parse_state(std::string text, const Path& place) {
+const CheckpointFile* find_entry(const CheckpointState& state, const std::string& path) {
+    for (const CheckpointFile& entry : state.files)
+        if (entry.path == path) return &entry;
+    return nullptr;
+}
+
+}  // namespace
+
+Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& place) {
+    if (nests_too_deep(text)) return Error{"nests too deeply to be the state of a checkpoint", place.string()};
     try {
         const Json json = Json::parse(text);
         const Json& about = json.at("checkpoint");
         if (const int format = about.at("format").get<int>(); format != kFormat)
             return Error{fmt::format("has checkpoint format {}; this version reads {}", format, kFormat), place.string()};
-        ParsedState state;
+        CheckpointState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())
                 return Error{
@@ -105,31 +117,6 @@ Result<ParsedState> parse_state(std::string text, const Path& place) {
                      place.string()};
     }
 }
-
-Result<SafetensorsFile> read_tensors(const Path& folder, const FileEntry& entry) {
-    const Path path = folder / entry.path;
-    MILLRACE_LET(bytes, read_file(path, kFileCap));
-    if (bytes.size() != entry.bytes)
-        return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save",
-                                 bytes.size(), entry.bytes),
-                     path.string()};
-    if (checksum_of(bytes) != entry.checksum)
-        return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};
-    if (entry.unpacked == 0) return SafetensorsFile::parse(std::move(bytes), path);
-    // A zstd block makes at most 128 KiB out of at least 4 bytes: whoever claims more lies, and must not cost us the memory.
-    if (entry.unpacked > kFileCap || entry.unpacked / 32768 > entry.bytes)
-        return Error{fmt::format("cannot unpack to {} bytes as state.json claims", entry.unpacked), path.string()};
-    MILLRACE_LET(unpacked, decompress_zstd(bytes, entry.unpacked, path));
-    return SafetensorsFile::parse(std::move(unpacked), path);
-}
-
-const FileEntry* find_entry(const ParsedState& state, const std::string& path) {
-    for (const FileEntry& entry : state.files)
-        if (entry.path == path) return &entry;
-    return nullptr;
-}
-
-}  // namespace
 
 Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoint& checkpoint) {
     Json state = Json::parse(checkpoint.state, nullptr, false);
@@ -166,17 +153,17 @@ Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoin
 
 Result<LoadedCheckpoint> read_checkpoint_files(const Path& folder, LoadParts parts) {
     MILLRACE_LET(text, read_text(folder / kState));
-    MILLRACE_LET(state, parse_state(std::move(text), folder / kState));
+    MILLRACE_LET(state, parse_checkpoint_state(std::move(text), folder / kState));
     LoadedCheckpoint loaded{state.step, state.text, {}, folder};
     for (std::size_t k = 0; k < state.members; ++k) {
         const std::string prefix = member_folder(k, state.members);
         // Names are ours, never taken from the file: a hostile state.json cannot point elsewhere.
-        const FileEntry* model = find_entry(state, prefix + kModel);
+        const CheckpointFile* model = find_entry(state, prefix + kModel);
         if (model == nullptr) return Error{fmt::format("does not list {}{}", prefix, kModel), (folder / kState).string()};
         MILLRACE_LET(weights, read_tensors(folder, *model));
         LoadedMember member{std::move(weights), std::nullopt};
-        const FileEntry* plain = find_entry(state, prefix + kOptimizer);
-        const FileEntry* optimizer = plain != nullptr ? plain : find_entry(state, prefix + kPackedOptimizer);
+        const CheckpointFile* plain = find_entry(state, prefix + kOptimizer);
+        const CheckpointFile* optimizer = plain != nullptr ? plain : find_entry(state, prefix + kPackedOptimizer);
         if (optimizer != nullptr && parts == LoadParts::kAll) {
             MILLRACE_LET(moments, read_tensors(folder, *optimizer));
             member.optimizer = std::move(moments);

@@ -6,6 +6,11 @@
 #include <vector>
 
 namespace millrace::record {
+namespace {
+
+constexpr std::size_t kTextCap = std::size_t{16} << 10;  // readers pass over lines that are too long
+
+}  // namespace
 
 Result<EventWriter> EventWriter::open(const Path& path, const base::Clock& clock) {
     MILLRACE_LET(stream, MetricsWriter::open(path));
@@ -13,10 +18,11 @@ Result<EventWriter> EventWriter::open(const Path& path, const base::Clock& clock
 }
 
 Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
-    const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
-    std::vector<Metric> row{{"time", std::round(time * 1000) / 1000}, {"kind", std::string(kind)}, {"text", std::string(text)}};
-    row.insert(row.end(), fields.begin(), fields.end());
     const std::lock_guard lock(*mutex_);
+    const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
+    std::vector<Metric> row{
+        {"time", std::round(time * 1000) / 1000}, {"kind", std::string(kind)}, {"text", std::string(text.substr(0, kTextCap))}};
+    row.insert(row.end(), fields.begin(), fields.end());
     return stream_.append(row);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // events.jsonl: what happened to a run and when, one flat JSON object per line: {"time", "kind", "text", field: value, ...}.
+// Facts in time: a resumed run adds to them and never takes any back. docs/run-format.md lists the kinds.
 
 #include <initializer_list>
 #include <memory>
@@ -18,7 +19,8 @@ public:
     /// Opens or creates the stream and goes on at its end. `clock` gives the time of each event.
     static Result<EventWriter> open(const Path& path, const base::Clock& clock = base::SteadyClock::shared());
 
-    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` a sentence for people.
+    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` a sentence for people, cut at 16 KiB. `fields`
+    /// are not named time, kind or text. Lines are in the order of their times.
     Status append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields = {});
     Status sync();
 

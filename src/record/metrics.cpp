@@ -5,11 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "record/line_splitter.h"
 
 namespace millrace::record {
 namespace {
-
-constexpr std::size_t kLogCap = std::size_t{4} << 30;
 
 void append_text(std::string& line, std::string_view text) {
     line += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -30,26 +31,41 @@ void append_value(std::string& line, const MetricValue& value) {
     }
 }
 
-std::optional<MetricsRow> parse_row(std::string_view line) {
-    const auto json = nlohmann::ordered_json::parse(line.begin(), line.end(), nullptr, false);
-    if (!json.is_object()) return std::nullopt;
-    MetricsRow row;
-    for (const auto& [key, value] : json.items()) {
-        if (value.is_boolean())
-            row.values.emplace_back(key, value.get<bool>());
-        else if (value.is_number_integer())
-            row.values.emplace_back(key, value.get<std::int64_t>());
-        else if (value.is_number())
-            row.values.emplace_back(key, value.get<double>());
-        else if (value.is_string())
-            row.values.emplace_back(key, value.get<std::string>());
-        else if (value.is_null())
-            row.values.emplace_back(key, std::numeric_limits<double>::quiet_NaN());
-        else
-            return std::nullopt;
+/// Takes a flat object apart while it is parsed: nothing nested is ever built, however deep a hostile line goes.
+class FlatRowHandler {
+public:
+    explicit FlatRowHandler(MetricsRow& row) : row_(row) {}
+
+    bool null() { return add(std::numeric_limits<double>::quiet_NaN()); }
+    bool boolean(bool value) { return add(value); }
+    bool number_integer(std::int64_t value) { return add(value); }
+    bool number_unsigned(std::uint64_t value) {
+        return std::in_range<std::int64_t>(value) ? add(static_cast<std::int64_t>(value)) : add(static_cast<double>(value));
     }
-    return row;
-}
+    bool number_float(double value, const std::string&) { return add(value); }
+    bool string(std::string& value) { return add(std::move(value)); }
+    bool binary(std::vector<std::uint8_t>&) { return false; }
+    bool start_object(std::size_t) { return !std::exchange(opened_, true); }
+    bool key(std::string& name) {
+        key_ = std::move(name);
+        return true;
+    }
+    bool end_object() { return true; }
+    bool start_array(std::size_t) { return false; }
+    bool end_array() { return false; }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) { return false; }
+
+private:
+    bool add(MetricValue value) {
+        if (!opened_) return false;
+        row_.values.emplace_back(std::move(key_), std::move(value));
+        return true;
+    }
+
+    MetricsRow& row_;
+    std::string key_;
+    bool opened_ = false;
+};
 
 }  // namespace
 
@@ -67,38 +83,44 @@ std::optional<double> MetricsRow::number(std::string_view key) const {
     return std::nullopt;
 }
 
+std::string row_text(std::span<const Metric> row) {
+    std::string line = "{";
+    for (const auto& [key, value] : row) {
+        if (line.size() > 1) line += ", ";
+        append_text(line, key);
+        line += ": ";
+        append_value(line, value);
+    }
+    return line + '}';
+}
+
+std::optional<MetricsRow> parse_row(std::string_view line) {
+    MetricsRow row;
+    FlatRowHandler handler(row);
+    if (!nlohmann::json::sax_parse(line.begin(), line.end(), &handler)) return std::nullopt;
+    return row;
+}
+
 Result<MetricsWriter> MetricsWriter::open(const Path& path) {
     MILLRACE_LET(stream, AppendStream::open(path));
     return MetricsWriter(std::move(stream));
 }
 
 Status MetricsWriter::append(std::span<const Metric> row) {
-    line_.clear();
-    line_ += '{';
-    for (const auto& [key, value] : row) {
-        if (line_.size() > 1) line_ += ", ";
-        append_text(line_, key);
-        line_ += ": ";
-        append_value(line_, value);
-    }
-    line_ += '}';
-    MILLRACE_TRY(stream_.append_line(line_));
+    MILLRACE_TRY(stream_.append_line(row_text(row)));
     return stream_.flush();
 }
 
 Result<MetricsLog> read_metrics(const Path& path) {
-    MILLRACE_LET(text, read_text(path, kLogCap));
     MetricsLog log;
-    for (std::string_view rest = text; !rest.empty();) {
-        const std::size_t end = rest.find('\n');
-        // Without its newline a line may be half of what was meant, even when it happens to parse.
-        auto row = end == std::string_view::npos ? std::nullopt : parse_row(rest.substr(0, end));
-        if (row)
+    const auto take = [&](std::string_view line) {
+        if (auto row = parse_row(line))
             log.rows.push_back(std::move(*row));
         else
             ++log.skipped;
-        rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
-    }
+    };
+    MILLRACE_LET(counts, read_lines(path, take));
+    log.skipped += counts.too_long + (counts.torn ? 1 : 0);
     return log;
 }
 

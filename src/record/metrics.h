@@ -27,6 +27,11 @@ struct MetricsRow {
     [[nodiscard]] std::optional<double> number(std::string_view key) const;
 };
 
+/// A row as one line of JSON, without newline.
+std::string row_text(std::span<const Metric> row);
+/// The other way round; nothing for what is not one flat JSON object. Whole numbers beyond 64 bits become doubles.
+std::optional<MetricsRow> parse_row(std::string_view line);
+
 class MetricsWriter {
 public:
     /// Opens or creates the stream and goes on at its end.
@@ -43,7 +48,6 @@ public:
 private:
     explicit MetricsWriter(AppendStream stream) : stream_(std::move(stream)) {}
     AppendStream stream_;
-    std::string line_;
 };
 
 struct MetricsLog {
@@ -51,7 +55,8 @@ struct MetricsLog {
     std::size_t skipped = 0;  ///< lines that are torn or not a flat JSON object
 };
 
-/// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be opened.
+/// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be read.
+/// Keeps every row; read_run is the reader for streams of any size.
 Result<MetricsLog> read_metrics(const Path& path);
 
 }  // namespace millrace::record

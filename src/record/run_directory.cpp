@@ -4,13 +4,18 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/version.h"
+#include "record/json_nesting.h"
 
 namespace millrace::record {
 namespace {
@@ -19,28 +24,17 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMetrics = "metrics.jsonl";
-constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kSamples = "samples.jsonl";
+constexpr const char* kEvents = "events.jsonl";
+constexpr const char* kTensorBoard = "tensorboard";
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
 constexpr int kFormat = 1;
+constexpr int kLockAttempts = 4;
+constexpr std::chrono::milliseconds kLockPause{10};
 constexpr std::array kStatusNames{"running", "finished", "interrupted", "failed"};
 
 std::string now_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
-
-Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
-    const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
-    if (!recipe.is_object()) return Error{"the recipe is not a JSON object", place.string()};
-    nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
-                                {"status", name_of(manifest.status)}, {"command", manifest.command},
-                                {"device", manifest.device},          {"versions", manifest.versions},
-                                {"started", manifest.started},        {"recipe", recipe}};
-    if (!manifest.ended.empty()) json["ended"] = manifest.ended;
-    if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
-    for (const Resumption& again : manifest.resumed)
-        json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
-    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
 
 Status write_manifest(const Path& folder, const Manifest& manifest) {
     MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
@@ -48,47 +42,21 @@ Status write_manifest(const Path& folder, const Manifest& manifest) {
     return base::ok();
 }
 
-Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
-    try {
-        const auto json = nlohmann::ordered_json::parse(text);
-        Manifest manifest;
-        manifest.format = json.at("format").get<int>();
-        if (manifest.format < 1 || manifest.format > kFormat)
-            return Error{fmt::format("has format {}; this version reads up to {}", manifest.format, kFormat), place.string()};
-        manifest.millrace = json.value("millrace", "");
-        manifest.command = json.value("command", std::vector<std::string>{});
-        manifest.device = json.value("device", "");
-        manifest.versions = json.value("versions", std::map<std::string, std::string>{});
-        manifest.started = json.value("started", "");
-        manifest.ended = json.value("ended", "");
-        manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
-        const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
-        if (status == kStatusNames.end())
-            return Error{fmt::format("has the unknown status {}", json["status"].dump()), place.string()};
-        manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
-        if (json.contains("exit_status")) manifest.exit_status = json["exit_status"].get<int>();
-        if (json.contains("resumed"))
-            for (const auto& again : json["resumed"])
-                manifest.resumed.push_back(
-                    {again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
-        return manifest;
-    } catch (const nlohmann::json::exception&) {
-        return Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
-    }
-}
-
-/// What lies in the folder apart from our lock.
+/// Whether there is nothing in the folder but our lock and the half of a first manifest whose writer was killed.
 Result<bool> holds_nothing(const Path& folder) {
+    const std::string half = fmt::format(".{}.tmp-", kManifest);
     std::error_code failure;
-    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
-        if (at->path().filename() != kLock) return false;
+    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+        const std::string name = at->path().filename().string();
+        if (name != kLock && !name.starts_with(half)) return false;
+    }
     if (failure) return system_error("cannot list", folder, failure.value());
     return true;
 }
 
 Status remove_run(const Path& folder) {
     // The manifest goes last: until then the folder is still recognised as a run.
-    for (const char* name : {kCheckpoints, kMetrics, kSamples, kEvents, kManifest}) {
+    for (const char* name : {kCheckpoints, kTensorBoard, kSamples, kEvents, kMetrics, kManifest}) {
         std::error_code failure;
         fs::remove_all(folder / name, failure);
         if (failure) return system_error("cannot remove", folder / name, failure.value());
@@ -98,7 +66,14 @@ Status remove_run(const Path& folder) {
 
 Result<FileDescriptor> take_lock(const Path& folder) {
     MILLRACE_LET(lock, open_file(folder / kLock, O_RDWR | O_CREAT));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    bool taken = false;
+    for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
+        taken = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+        if (taken || errno != EWOULDBLOCK) break;
+        // A reader that looks whether somebody writes holds the lock for an instant.
+        std::this_thread::sleep_for(kLockPause);
+    }
+    if (!taken) {
         if (errno == EWOULDBLOCK)
             return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
         return system_error("cannot lock", folder / kLock, errno);
@@ -136,6 +111,51 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
 }
 
 }  // namespace
+
+Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
+    if (nests_too_deep(manifest.recipe)) return Error{"the recipe nests too deeply", place.string()};
+    const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
+    if (!recipe.is_object()) return Error{"the recipe is not a JSON object", place.string()};
+    nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
+                                {"status", name_of(manifest.status)}, {"command", manifest.command},
+                                {"device", manifest.device},          {"versions", manifest.versions},
+                                {"started", manifest.started},        {"recipe", recipe}};
+    if (!manifest.ended.empty()) json["ended"] = manifest.ended;
+    if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
+    for (const Resumption& again : manifest.resumed)
+        json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
+    return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
+    if (nests_too_deep(text)) return Error{"nests too deeply to be the manifest of a run", place.string()};
+    try {
+        const auto json = nlohmann::ordered_json::parse(text);
+        Manifest manifest;
+        manifest.format = json.at("format").get<int>();
+        if (manifest.format < 1 || manifest.format > kFormat)
+            return Error{fmt::format("has format {}; this version reads up to {}", manifest.format, kFormat), place.string()};
+        manifest.millrace = json.value("millrace", "");
+        manifest.command = json.value("command", std::vector<std::string>{});
+        manifest.device = json.value("device", "");
+        manifest.versions = json.value("versions", std::map<std::string, std::string>{});
+        manifest.started = json.value("started", "");
+        manifest.ended = json.value("ended", "");
+        manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
+        const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
+        if (status == kStatusNames.end())
+            return Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
+        manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
+        if (json.contains("exit_status")) manifest.exit_status = json["exit_status"].get<int>();
+        if (json.contains("resumed"))
+            for (const auto& again : json["resumed"])
+                manifest.resumed.push_back(
+                    {again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
+        return manifest;
+    } catch (const nlohmann::json::exception&) {
+        return Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
+    }
+}
 
 std::string_view name_of(RunStatus status) { return kStatusNames[static_cast<std::size_t>(status)]; }
 
@@ -178,7 +198,8 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
     fs::create_directories(folder / kCheckpoints, failure);
     if (failure) return system_error("cannot create", folder / kCheckpoints, failure.value());
     const bool resumed = start == RunStart::kResume;
-    MILLRACE_TRY(events.append(resumed ? "resumed" : "started", resumed ? "the run goes on" : "the run begins"));
+    MILLRACE_TRY(events.append(resumed ? "resumed" : "started", resumed ? "the run goes on" : "the run begins",
+                               {{"pid", std::int64_t{::getpid()}}}));
     return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics), std::move(events));
 }
 
@@ -194,8 +215,9 @@ Status RunDirectory::finish(RunStatus status, int exit_status) {
 }
 
 bool is_being_written(const Path& folder) {
-    auto lock = open_file(folder / kLock, O_RDWR);
-    return lock.ok() && ::flock(lock->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    // Read-only and shared: runs of others can be looked at, and two readers do not mistake each other for a writer.
+    auto lock = open_file(folder / kLock, O_RDONLY | O_NONBLOCK);
+    return lock.ok() && ::flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace millrace::record

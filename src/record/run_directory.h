@@ -1,7 +1,8 @@
 #pragma once
-// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows), samples.jsonl (the
-// machine), events.jsonl (what happened), all append-only, checkpoints/, and a lock so that one run has one writer. `train` and
-// `record` write the same format.
+// The run directory: manifest.json (who ran what, and how it ended), metrics.jsonl (rows of training), samples.jsonl (the
+// machine), events.jsonl (what happened), checkpoints/, and a lock so that one run has one writer. `train` and `record` write the
+// same format: docs/run-format.md. Streams only grow. On a resume the caller truncates metrics.jsonl to its checkpoint, because
+// those steps are taken again; samples and events are facts in time that no later start undoes, so they stay.
 
 #include <cstdint>
 #include <map>
@@ -42,6 +43,9 @@ struct Manifest {
 
 /// Reads and checks `folder`/manifest.json.
 Result<Manifest> read_manifest(const Path& folder);
+/// The same from its text; `place` names the file in errors.
+Result<Manifest> parse_manifest(std::string_view text, const Path& place);
+Result<std::string> manifest_text(const Manifest& manifest, const Path& place);
 
 enum class RunStart {
     kNew,        ///< the folder is missing or empty
@@ -56,19 +60,21 @@ Result<FileDescriptor> lock_run(const Path& folder);
 class RunDirectory {
 public:
     /// Opens `folder` for writing, takes its lock (unless the caller hands in the one it holds) and writes the manifest with
-    /// status `running`. On kResume the manifest of the run stays and notes the new start; metrics and checkpoints stay until the
-    /// caller truncates or replaces them.
+    /// status `running`, and the event `started` or `resumed`. On kResume the manifest of the run stays and notes the new start;
+    /// metrics and checkpoints stay until the caller truncates or replaces them.
     static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest,
                                      std::optional<FileDescriptor> held = std::nullopt);
 
     [[nodiscard]] const Path& path() const { return folder_; }
     [[nodiscard]] Path checkpoints() const { return folder_ / "checkpoints"; }
+    [[nodiscard]] Path samples() const { return folder_ / "samples.jsonl"; }    ///< for json_lines_sink with kAppend
+    [[nodiscard]] Path tensorboard() const { return folder_ / "tensorboard"; }  ///< for tensorboard_sink
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
-    [[nodiscard]] EventWriter& events() { return events_; }
+    [[nodiscard]] EventWriter& events() { return events_; }  ///< from any thread
 
-    /// Flushes the metrics and records how the run ended. Without it (a crash) the manifest goes on saying `running`; that the
-    /// lock is free tells the reader otherwise.
+    /// Flushes the metrics and records how the run ended, in the manifest and as an event. Without it (a crash) the manifest goes
+    /// on saying `running`; that the lock is free tells the reader otherwise.
     Status finish(RunStatus status, int exit_status);
 
 private:

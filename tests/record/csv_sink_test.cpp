@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
-#include "record/sinks.h"
 #include "record/sink_rig.h"
+#include "record/sinks.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "record/sinks.h"
 #include "record/sink_rig.h"
+#include "record/sinks.h"
 
 namespace millrace::record {
 namespace {

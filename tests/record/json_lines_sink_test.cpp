@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "record/metrics.h"
-#include "record/sinks.h"
 #include "record/sink_rig.h"
+#include "record/sinks.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

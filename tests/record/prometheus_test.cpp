@@ -8,8 +8,8 @@
 #include <set>
 
 #include "places.h"
-#include "record/sinks.h"
 #include "record/sink_rig.h"
+#include "record/sinks.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

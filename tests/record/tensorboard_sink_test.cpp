@@ -4,8 +4,8 @@
 
 #include "places.h"
 #include "record/crc32c.h"
-#include "record/sinks.h"
 #include "record/sink_rig.h"
+#include "record/sinks.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

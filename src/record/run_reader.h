@@ -1,0 +1,69 @@
+#pragma once
+// Reads a run directory: finished, killed or going on right now. Everything in it may be torn, foreign or hostile; what cannot be
+// read is counted, and memory stays bounded whatever the size of the files.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "record/line_splitter.h"
+#include "record/run_directory.h"
+
+namespace millrace::record {
+
+/// How much of a stream is kept in memory. Beyond, every second row of the kinds that come by the clock ("sample", "interval",
+/// "components") and of "spike" is let go, again and again; rows of other kinds stay while there is room.
+struct ReadLimits {
+    std::size_t line_bytes = kLineCap;
+    std::size_t rows = std::size_t{1} << 17;
+    std::size_t text_bytes = std::size_t{64} << 20;  ///< of the lines behind the rows kept
+};
+
+/// metrics.jsonl or samples.jsonl.
+struct RunStream {
+    std::vector<MetricsRow> rows;  ///< in the order of the file
+    std::uint64_t total = 0;       ///< whole rows in the file; what is beyond rows.size() was let go
+    std::uint64_t skipped = 0;     ///< lines that are torn, too long or no flat JSON object
+    bool torn = false;             ///< the last line has no end: cut by a crash, or being written now
+};
+
+struct RunEvent {
+    double time = 0;         ///< seconds since 1970
+    std::string kind, text;  ///< kinds of later versions are handed through
+    std::vector<Metric> fields;
+};
+
+struct RunEvents {
+    std::vector<RunEvent> events;
+    std::uint64_t total = 0;    ///< as in RunStream
+    std::uint64_t skipped = 0;  ///< as in RunStream, and rows without time and kind
+    bool torn = false;
+};
+
+struct RunCheckpoint {
+    Path folder;
+    std::uint64_t step = 0, members = 0;
+    std::uint64_t bytes = 0;  ///< of its tensors, as its state.json says
+    bool last = false, best = false;
+    std::string problem;  ///< why its state.json cannot be used; empty when it can
+};
+
+struct RunContents {
+    Manifest manifest;
+    bool being_written = false;  ///< some process holds the lock now
+    RunStream metrics, samples;  ///< empty when the file is missing, as it is in runs of versions before it
+    RunEvents events;
+    std::vector<RunCheckpoint> checkpoints;  ///< newest step first
+
+    /// The manifest says `running` and nobody is: the process was killed.
+    [[nodiscard]] bool was_killed() const { return manifest.status == RunStatus::kRunning && !being_written; }
+};
+
+/// Fails when there is no readable manifest, or when a file is there but cannot be read at all (permissions, no regular file).
+Result<RunContents> read_run(const Path& folder, const ReadLimits& limits = {});
+
+// The same from text: what read_run does with each file, for tests.
+RunStream parse_stream(std::string_view text, const ReadLimits& limits = {});
+RunEvents parse_events(std::string_view text, const ReadLimits& limits = {});
+
+}  // namespace millrace::record

@@ -1,0 +1,313 @@
+#include "record/run_reader.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "record/checkpoint.h"
+#include "record/sink_rig.h"
+#include "record/sinks.h"
+#include "temporary_folder.h"
+
+namespace millrace::record {
+namespace {
+
+using namespace test_rig;
+namespace fs = std::filesystem;
+
+Manifest manifest() {
+    Manifest about;
+    about.command = {"millrace", "train", "a.toml"};
+    about.device = "cpu";
+    return about;
+}
+
+void write_text(const Path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
+
+TEST(LineSplitter, PiecesMakeNoDifference) {
+    const std::string text = "first\n\nthird line\n" + std::string(50, 'x') + "\nfifth\ntorn";
+    for (const std::size_t piece : {1u, 2u, 3u, 7u, 64u, 1000u}) {
+        std::vector<std::string> lines;
+        LineSplitter splitter(20, [&](std::string_view line) { lines.emplace_back(line); });
+        for (std::size_t at = 0; at < text.size(); at += piece) splitter.feed(std::string_view(text).substr(at, piece));
+        EXPECT_EQ(lines, (std::vector<std::string>{"first", "", "third line", "fifth"})) << piece;
+        EXPECT_EQ(splitter.too_long(), 1u);
+        EXPECT_TRUE(splitter.torn());
+        splitter.feed("\n");
+        EXPECT_EQ(lines.back(), "torn");
+        EXPECT_FALSE(splitter.torn());
+    }
+}
+
+TEST(LineSplitter, ALineOfExactlyTheCapIsWhole) {
+    int whole = 0;
+    LineSplitter splitter(4, [&](std::string_view) { ++whole; });
+    splitter.feed("1234\n12345\n");
+    splitter.feed("12");
+    splitter.feed("34\n123");
+    splitter.feed("45\n");
+    EXPECT_EQ(whole, 2);
+    EXPECT_EQ(splitter.too_long(), 2u);
+    splitter.feed("12345");
+    EXPECT_TRUE(splitter.torn());
+}
+
+TEST(ParseStream, CountsWhatIsTornForeignNestedOrTooLong) {
+    ReadLimits limits;
+    limits.line_bytes = 100;
+    const std::string text =
+        "{\"kind\": \"interval\", \"step\": 1}\nno json\n[1]\n7\n\n{\"a\": {}}\n{\"a\": [1]}\n{\"a\": 1} {}\n{\"a\": \"" +
+        std::string(100, 'x') + "\"}\n{\"step\": 18446744073709551615}\n{\"step\": 2";
+    const RunStream stream = parse_stream(text, limits);
+    ASSERT_EQ(stream.rows.size(), 2u);
+    EXPECT_EQ(stream.total, 2u);
+    EXPECT_EQ(stream.skipped, 9u);
+    EXPECT_TRUE(stream.torn);
+    EXPECT_EQ(stream.rows[1].number("step"), 18446744073709551615.0);
+}
+
+TEST(ParseStream, DeepNestingCostsNothing) {
+    const RunStream stream = parse_stream(std::string(900000, '[') + "\n{\"a\":" + std::string(900000, '{') + "\n");
+    EXPECT_EQ(stream.skipped, 2u);
+}
+
+TEST(ParseStream, BeyondTheLimitRowsOfTheClockAreThinnedAndOthersStay) {
+    ReadLimits limits;
+    limits.rows = 50;
+    std::string text;
+    for (int i = 0; i < 1000; ++i) {
+        text += "{\"kind\": \"interval\", \"i\": " + std::to_string(i) + "}\n";
+        if (i % 100 == 99) text += "{\"kind\": \"epoch\", \"i\": " + std::to_string(i) + "}\n";
+    }
+    const RunStream stream = parse_stream(text, limits);
+    EXPECT_EQ(stream.total, 1010u);
+    EXPECT_LE(stream.rows.size(), 50u);
+    EXPECT_GE(stream.rows.size(), 25u);
+    int epochs = 0;
+    double last = -1, gap = 0;
+    for (const MetricsRow& row : stream.rows) {
+        if (std::get<std::string>(*row.find("kind")) == "epoch") {
+            ++epochs;
+            continue;
+        }
+        const double now = row.number("i").value();
+        if (last >= 0 && gap == 0) gap = now - last;
+        EXPECT_TRUE(last < 0 || now - last == gap) << "unevenly thinned at " << now;
+        last = now;
+    }
+    EXPECT_EQ(epochs, 10);
+    EXPECT_GE(last, 1000 - 2 * gap) << "the newest are among them";
+}
+
+TEST(ParseStream, TextLimitBoundsMemoryAndNothingThinnableIsLeftOut) {
+    ReadLimits limits;
+    limits.text_bytes = 1000;
+    std::string text;
+    for (int i = 0; i < 100000; ++i) text += "{\"kind\": \"epoch\", \"i\": 1}\n";
+    const RunStream stream = parse_stream(text, limits);
+    EXPECT_EQ(stream.total, 100000u);
+    EXPECT_EQ(stream.rows.size(), 1000u / 25);
+    EXPECT_EQ(stream.skipped, 0u);
+}
+
+TEST(ParseEvents, KeepsKindsOfOthersAndCountsWhatIsNoEvent) {
+    const RunEvents events = parse_events(
+        "{\"time\": 1.5, \"kind\": \"from_the_future\", \"text\": \"a\", \"x\": 1}\n"
+        "{\"time\": 2, \"kind\": 7}\n{\"kind\": \"epoch\"}\n{\"time\": 3, \"kind\": \"epoch\", \"text\": 5}\n");
+    ASSERT_EQ(events.events.size(), 2u);
+    EXPECT_EQ(events.total, 2u);
+    EXPECT_EQ(events.skipped, 2u);
+    EXPECT_EQ(events.events[0].kind, "from_the_future");
+    EXPECT_EQ(events.events[0].text, "a");
+    ASSERT_EQ(events.events[0].fields.size(), 1u);
+    EXPECT_EQ(events.events[1].text, "");
+    EXPECT_EQ(events.events[1].fields.size(), 1u) << "a text that is none is a field like any other";
+}
+
+TEST(Manifest, DeepNestingIsRefusedNotFollowed) {
+    const std::string deep = R"({"format": 1, "status": "running", "recipe": )" + std::string(200000, '[');
+    EXPECT_FALSE(parse_manifest(deep, "m").ok());
+    const std::string closed =
+        R"({"format": 1, "status": "running", "recipe": {"a": )" + std::string(100000, '[') + std::string(100000, ']') + "}}";
+    EXPECT_FALSE(parse_manifest(closed, "m").ok());
+    const std::string fine = R"({"format": 1, "status": "running", "recipe": {"a": ")" + std::string(1000, '[') + "\\\"[\"}}";
+    EXPECT_TRUE(parse_manifest(fine, "m").ok()) << "brackets in text do not nest";
+}
+
+TEST(ReadRun, GivesEverythingTheRunHolds) {
+    const test::TemporaryFolder folder;
+    {
+        auto run = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+        ASSERT_TRUE(run.ok());
+        ASSERT_TRUE(run->metrics().append({{"kind", "interval"}, {"step", std::int64_t{1}}, {"loss", 0.5}}).ok());
+        auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
+        ASSERT_TRUE((*samples)->write(row_of(busy_sample(0))).ok());
+        ASSERT_TRUE(run->events().append("warning", "the loader is slow", {{"share_percent", 12.5}}).ok());
+        auto store = CheckpointStore::open(run->checkpoints());
+        const float weight = 1;
+        Checkpoint checkpoint;
+        checkpoint.step = 12;
+        checkpoint.members.push_back({{float_tensor("w", {1}, std::span(&weight, 1))}, {}});
+        ASSERT_TRUE(store->save(checkpoint, true).ok());
+        const auto live = read_run(folder / "run");
+        ASSERT_TRUE(live.ok()) << live.error().text();
+        EXPECT_TRUE(live->being_written);
+        EXPECT_FALSE(live->was_killed());
+        ASSERT_TRUE(run->finish(RunStatus::kFinished, 0).ok());
+    }
+    const auto run = read_run(folder / "run");
+    ASSERT_TRUE(run.ok()) << run.error().text();
+    EXPECT_EQ(run->manifest.status, RunStatus::kFinished);
+    EXPECT_FALSE(run->being_written);
+    EXPECT_FALSE(run->was_killed());
+    EXPECT_EQ(run->metrics.rows.size(), 1u);
+    ASSERT_EQ(run->samples.rows.size(), 1u);
+    EXPECT_EQ(run->samples.rows[0].number("gpu0/temperature_celsius"), 61);
+    ASSERT_EQ(run->events.events.size(), 3u);
+    EXPECT_EQ(run->events.events[0].kind, "started");
+    EXPECT_EQ(run->events.events[1].kind, "warning");
+    EXPECT_EQ(run->events.events[1].text, "the loader is slow");
+    EXPECT_EQ(run->events.events[2].kind, "finished");
+    EXPECT_EQ(run->metrics.skipped + run->samples.skipped + run->events.skipped, 0u);
+    ASSERT_EQ(run->checkpoints.size(), 1u);
+    EXPECT_EQ(run->checkpoints[0].step, 12u);
+    EXPECT_TRUE(run->checkpoints[0].last && run->checkpoints[0].best);
+    EXPECT_EQ(run->checkpoints[0].problem, "");
+    EXPECT_GT(run->checkpoints[0].bytes, 0u);
+}
+
+TEST(ReadRun, MissingAndForeignPiecesAreNoReasonToFail) {
+    const test::TemporaryFolder folder;
+    EXPECT_FALSE(read_run(folder / "absent").ok());
+    EXPECT_FALSE(read_run(folder.path()).ok());
+    write_text(folder / "manifest.json", R"({"format": 1, "status": "running"})");
+    auto run = read_run(folder.path());
+    ASSERT_TRUE(run.ok()) << run.error().text();
+    EXPECT_TRUE(run->was_killed());
+    EXPECT_EQ(run->metrics.total + run->samples.total + run->events.total, 0u);
+    write_text(folder / "metrics.jsonl", std::string(1000, '\0'));
+    fs::create_directories(folder / "checkpoints/step-00000007");
+    write_text(folder / "checkpoints/step-00000007/state.json", "{");
+    fs::create_directories(folder / "checkpoints/step-00000009");
+    run = read_run(folder.path());
+    ASSERT_TRUE(run.ok());
+    EXPECT_EQ(run->metrics.skipped, 1u);
+    ASSERT_EQ(run->checkpoints.size(), 2u);
+    EXPECT_NE(run->checkpoints[0].problem, "");
+    EXPECT_NE(run->checkpoints[1].problem, "");
+    write_text(folder / "manifest.json", R"({"format": 99, "status": "running"})");
+    EXPECT_FALSE(read_run(folder.path()).ok());
+}
+
+TEST(ReadRun, APipeInPlaceOfAStreamIsAnErrorNotAHang) {
+    const test::TemporaryFolder folder;
+    write_text(folder / "manifest.json", R"({"format": 1, "status": "running"})");
+    ASSERT_EQ(::mkfifo((folder / "samples.jsonl").c_str(), 0600), 0);
+    EXPECT_FALSE(read_run(folder.path()).ok());
+}
+
+TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
+    const test::TemporaryFolder folder;
+    write_text(folder / ".lock", "");
+    write_text(folder / ".manifest.json.tmp-123-0", "{\"form");
+    const auto run = RunDirectory::open(folder.path(), RunStart::kNew, manifest());
+    EXPECT_TRUE(run.ok()) << run.error().text();
+}
+
+/// What the child does until it is killed: everything a training run writes, as fast as it can.
+[[noreturn]] void live(const Path& folder) {
+    const bool resumed = fs::exists(folder / "manifest.json");
+    auto run = RunDirectory::open(folder, resumed ? RunStart::kResume : RunStart::kNew, manifest());
+    if (!run.ok()) ::_exit(10);
+    std::vector<std::unique_ptr<Sink>> sinks;
+    auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
+    if (!samples.ok()) ::_exit(11);
+    sinks.push_back(std::move(samples).value());
+    SinkThread thread(std::move(sinks));
+    auto store = CheckpointStore::open(run->checkpoints());
+    if (!store.ok()) ::_exit(12);
+    const std::vector<float> weights(64, 1.0f);
+    for (std::int64_t step = 1;; ++step) {
+        if (!run->metrics().append({{"kind", "interval"}, {"step", step}, {"loss", 1.0 / static_cast<double>(step)}}).ok())
+            ::_exit(13);
+        thread.post(row_of(busy_sample(static_cast<std::uint64_t>(step))));
+        if (!run->events().append("epoch", "epoch ended", {{"step", step}}).ok()) ::_exit(14);
+        if (step % 16 != 0) continue;
+        Checkpoint checkpoint;
+        checkpoint.step = static_cast<std::uint64_t>(step);
+        checkpoint.members.push_back({{float_tensor("w", {64}, weights)}, {}});
+        if (!store->save(checkpoint, step % 32 == 0).ok()) ::_exit(15);
+        if (step % 64 == 0 && !run->finish(RunStatus::kInterrupted, 130).ok()) ::_exit(16);
+    }
+}
+
+TEST(ReadRun, AKilledRunCanBeReadAndResumedWheneverItWasKilled) {
+    const test::TemporaryFolder folder;
+    const Path run_folder = folder / "run";
+    std::mt19937 random(20251104);
+    constexpr int kLives = 30;
+    int killed_before_the_manifest = 0;
+    std::uint64_t rows = 0;
+    for (int life = 0; life < kLives; ++life) {
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) live(run_folder);
+        std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(100, 120000)(random)));
+        ::kill(child, SIGKILL);
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFSIGNALED(status)) << "the writer gave up with " << WEXITSTATUS(status);
+        if (!fs::exists(run_folder / "manifest.json")) {
+            ++killed_before_the_manifest;
+            continue;
+        }
+        const auto run = read_run(run_folder);
+        ASSERT_TRUE(run.ok()) << run.error().text();
+        EXPECT_FALSE(run->being_written);
+        const auto lives = static_cast<std::uint64_t>(life + 1);
+        EXPECT_LE(run->metrics.skipped, lives) << "at most one torn line per death";
+        EXPECT_LE(run->samples.skipped, lives);
+        EXPECT_LE(run->events.skipped, lives);
+        EXPECT_GE(run->metrics.total, rows) << "what was there stays";
+        rows = run->metrics.total;
+        for (const RunCheckpoint& checkpoint : run->checkpoints) EXPECT_EQ(checkpoint.problem, "");
+        if (fs::exists(fs::symlink_status(run_folder / "checkpoints/last"))) {
+            const auto last = load_checkpoint(run_folder / "checkpoints/last");
+            EXPECT_TRUE(last.ok()) << last.error().text();
+        }
+    }
+    EXPECT_GT(rows, 0u);
+    EXPECT_LT(killed_before_the_manifest, kLives / 2);
+}
+
+TEST(EventWriter, ThreadsWriteWholeLinesInTheOrderOfTime) {
+    const test::TemporaryFolder folder;
+    {
+        auto events = EventWriter::open(folder / "events.jsonl");
+        ASSERT_TRUE(events.ok());
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t)
+            threads.emplace_back([&, t] {
+                for (int i = 0; i < 100; ++i)
+                    EXPECT_TRUE(events->append("spike", "line\nbreak \"quoted\" \xff", {{"thread", std::int64_t{t}}}).ok());
+            });
+        for (std::thread& thread : threads) thread.join();
+        ASSERT_TRUE(events->append("warning", std::string(std::size_t{1} << 21, 'x')).ok());
+    }
+    const auto events = parse_events(*read_text(folder / "events.jsonl"));
+    EXPECT_EQ(events.skipped, 0u);
+    ASSERT_EQ(events.events.size(), 401u);
+    for (std::size_t i = 1; i < events.events.size(); ++i) EXPECT_LE(events.events[i - 1].time, events.events[i].time);
+    EXPECT_TRUE(events.events[0].text.starts_with("line\nbreak \"quoted\" "));
+    EXPECT_EQ(events.events[400].text.size(), 16384u);
+}
+
+}  // namespace
+}  // namespace millrace::record
