@@ -1,0 +1,64 @@
+#pragma once
+// A command that runs beside us in the same terminal: it has our standard input, output and error and our process group, so
+// Ctrl-C reaches it without our help.
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace::base {
+
+struct ChildOptions {
+    bool out_to_err = false;  ///< its standard output goes to our standard error: ours is taken
+};
+
+/// Exit statuses of a command that could not be started, as shells give them.
+constexpr int kCommandNotFound = 127, kCommandNotExecutable = 126;
+
+/// The file that running `name` would execute: itself when it holds a slash, else the first executable file of that name in
+/// `path` (the value of PATH). An error carries kCommandNotFound or kCommandNotExecutable.
+Result<std::string> find_program(const std::string& name, const std::string& path);
+
+/// Never kills the command: when this object goes first, the command runs on and nobody waits for it.
+class ChildProcess {
+public:
+    /// A process that waits for release() before it becomes the command, so that whoever watches it is ready when it begins. Call
+    /// this before starting threads. A SIGCHLD that is ignored, as some parents leave it, is set to its default: exit statuses
+    /// would be lost. Errors carry kCommandNotFound or kCommandNotExecutable.
+    static Result<ChildProcess> prepare(const std::vector<std::string>& command, const ChildOptions& options = {});
+
+    ChildProcess(ChildProcess&& other) noexcept { *this = std::move(other); }
+    ChildProcess& operator=(ChildProcess&& other) noexcept;
+    ChildProcess(const ChildProcess&) = delete;
+    ChildProcess& operator=(const ChildProcess&) = delete;
+    ~ChildProcess();  ///< a process that was never released ends without running anything
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+
+    /// Lets the command begin, with no signal blocked and the signals this program ignores for itself (SIGPIPE, SIGXFSZ) at their
+    /// defaults. Fails when the file cannot be executed after all.
+    Status release();
+    /// The exit status once the command has ended, 128 + n when signal n ended it. Does not wait.
+    std::optional<int> poll();
+    /// Waits for it. SignalQueue with SIGCHLD and poll() wait for more than one thing at a time.
+    int wait();
+    /// Sends a signal unless the command has ended.
+    void send(int signal);
+
+private:
+    ChildProcess() = default;
+    void collect(int flags);
+    void abandon();
+
+    pid_t pid_ = -1;
+    int gate_ = -1;  ///< a byte through it releases; what exec said comes back
+    std::string program_;
+    std::optional<int> status_;
+};
+
+}  // namespace millrace::base
