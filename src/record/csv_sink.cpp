@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <unordered_map>
@@ -117,7 +118,7 @@ Result<std::unique_ptr<Sink>> csv_sink(const Path& path, const sense::MachineFac
         header += "," + csv_field(key);
     };
     for (const MetricInfo& metric : metric_table()) {
-        const std::size_t count = metric.scope == MetricScope::kGpu    ? facts.gpus.size()
+        const std::size_t count = metric.scope == MetricScope::kGpu    ? std::max<std::size_t>(facts.gpus.size(), 1)
                                   : metric.scope == MetricScope::kCore ? facts.core_numbers.size()
                                                                        : 0;
         if (metric.scope == MetricScope::kMachine) add(metric, -1);

@@ -13,7 +13,8 @@
 namespace millrace::record {
 
 /// Samples, one row each: time (seconds since 1970), then every metric of the table that the machine can have (cores and GPUs by
-/// number), empty where nothing was read. The columns are fixed by the facts when the file begins. Replaces the file.
+/// number), empty where nothing was read. The columns are fixed by the facts when the file begins; those of one GPU are there,
+/// empty, even when there is none. Replaces the file.
 Result<std::unique_ptr<Sink>> csv_sink(const Path& path, const sense::MachineFacts& facts);
 
 /// Samples in the eleven columns of the original monitor, one row per GPU and sample; without a GPU one row per sample with the

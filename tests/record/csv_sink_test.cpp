@@ -72,7 +72,21 @@ TEST(CsvSink, PointsBeyondTheFactsDoNotMoveColumns) {
     const auto lines = lines_of(folder / "a.csv");
     ASSERT_EQ(lines.size(), 2u);
     EXPECT_EQ(std::count(lines[0].begin(), lines[0].end(), ','), std::count(lines[1].begin(), lines[1].end(), ','));
-    EXPECT_EQ(lines[0].find("gpu"), std::string::npos);
+    EXPECT_NE(lines[0].find("gpu0/"), std::string::npos) << "one GPU's columns are there without a GPU";
+    EXPECT_EQ(lines[0].find("gpu1/"), std::string::npos);
+}
+
+TEST(CsvSink, WithoutAGpuItsColumnsAreThereAndEmpty) {
+    const test::TemporaryFolder folder;
+    auto sink = csv_sink(folder / "a.csv", sense::MachineFacts{});
+    ASSERT_TRUE(sink.ok());
+    sense::Sample sample = busy_sample(0);
+    sample.gpus.clear();
+    ASSERT_TRUE((*sink)->write(row_of(sample)).ok());
+    const auto lines = lines_of(folder / "a.csv");
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(field(fields_of(lines[0]), fields_of(lines[1]), "gpu0/utilization_percent"), "");
+    EXPECT_EQ(field(fields_of(lines[0]), fields_of(lines[1]), "gpu0/temperature_celsius"), "");
 }
 
 TEST(CsvSink, FolderThatIsMissingIsAnErrorWithItsPlace) {
