@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <string_view>
 
 #include "base/nearest.h"
 #include "base/version.h"
@@ -22,8 +23,10 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace eval runs/slow
+  millrace watch --plot run.svg -- python train.py
 
-Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n.)";
+Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n; watch hands
+the status of the command it runs through.)";
 
 /// What was wrong with the arguments and where help is.
 std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {
@@ -48,17 +51,29 @@ void keep_standard_descriptors() {
             (void)open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // no use for either
 }
 
+/// Cuts the command that follows "--" off the arguments of those commands that run one: its words are not ours to read.
+std::optional<std::vector<std::string>> cut_command(int& argc, char** argv) {
+    if (argc < 2 || std::string_view(argv[1]) != "watch") return std::nullopt;
+    const auto mark = std::find(argv, argv + argc, std::string_view("--"));
+    if (mark == argv + argc) return std::nullopt;
+    std::vector<std::string> command(mark + 1, argv + argc);
+    argc = static_cast<int>(mark - argv);
+    return command;
+}
+
 int parse_and_run(int argc, char** argv) {
     CLI::App app{"Millrace trains small and middle-sized models at the speed of the hardware.", "millrace"};
     app.footer(kExamples);
     app.set_version_flag("--version", std::string("millrace ") + base::version());
     app.require_subcommand(1);
     Context context{argc, argv, 0};
+    context.command = cut_command(argc, argv);
     add_train(app, context);
     add_eval(app, context);
     add_models(app, context);
     add_data(app, context);
     add_bench(app, context);
+    add_watch(app, context);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& done) {

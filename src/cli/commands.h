@@ -1,7 +1,9 @@
 #pragma once
-// The commands of the binary `millrace`, one file each: arguments in, calls into train/ and data/, text out.
+// The commands of the binary `millrace`, one file each: arguments in, calls into train/, data/ and report/, text out.
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -20,6 +22,7 @@ struct Context {
     int argc = 0;
     char** argv = nullptr;
     int exit_status = 0;
+    std::optional<std::vector<std::string>> command = {};  ///< what follows "--", for the commands that run one
 };
 
 /// Writes `text` to standard output; run() notices when that fails.
@@ -34,5 +37,6 @@ void add_eval(CLI::App& app, Context& context);
 void add_models(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
+void add_watch(CLI::App& app, Context& context);
 
 }  // namespace millrace::cli

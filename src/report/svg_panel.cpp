@@ -1,0 +1,204 @@
+#include "report/svg_panel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace::report {
+namespace {
+
+constexpr double kTitleRoom = 38, kLetterWidth = 6.3;  ///< of the legend's font, a guess that need not be right
+
+/// Length of the well-formed UTF-8 sequence at `at`; 0 when there is none.
+std::size_t sequence_length(std::string_view text, std::size_t at) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned char first = byte(at);
+    const std::size_t length = first < 0x80                    ? 1
+                               : first >= 0xc2 && first < 0xe0 ? 2
+                               : first >= 0xe0 && first < 0xf0 ? 3
+                               : first >= 0xf0 && first < 0xf5 ? 4
+                                                               : 0;
+    if (length == 0 || at + length > text.size()) return 0;
+    for (std::size_t i = at + 1; i < at + length; ++i)
+        if ((byte(i) & 0xc0) != 0x80) return 0;
+    if (length == 3 && ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xed && byte(at + 1) >= 0xa0))) return 0;
+    if (length == 3 && first == 0xef && byte(at + 1) == 0xbf && byte(at + 2) >= 0xbe) return 0;  // U+FFFE, U+FFFF: not in XML
+    if (length == 4 && ((first == 0xf0 && byte(at + 1) < 0x90) || (first == 0xf4 && byte(at + 1) >= 0x90))) return 0;
+    return length;
+}
+
+/// Maps ticks and values to the drawing.
+struct Frame {
+    double top = 0;  ///< of the plot's area
+    double ticks = 1;
+    double high = 100;
+
+    [[nodiscard]] double x(double tick) const { return kPlotLeft + kPlotWidth * std::clamp(tick / ticks, 0.0, 1.0); }
+    [[nodiscard]] double y(double value) const { return top + kPanelPlotHeight * (1 - std::clamp(value / high, 0.0, 1.0)); }
+};
+
+std::string point(double x, double y) { return fmt::format("{:.1f},{:.1f} ", x, y); }
+
+/// Columns [begin, end) that all hold values: the range of each as a band, their means as a line.
+std::string run_of(const Trace& trace, std::size_t begin, std::size_t end, const Frame& frame) {
+    const auto columns = trace.columns();
+    const auto width = static_cast<double>(trace.ticks_per_column());
+    const auto middle = [&](std::size_t at) { return frame.x((static_cast<double>(at) + 0.5) * width - 0.5); };
+    if (end - begin == 1 && columns[begin].low == columns[begin].high)
+        return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"1.6\"/>", middle(begin), frame.y(columns[begin].mean()));
+    std::string text;
+    const bool ranges =
+        std::any_of(columns.begin() + static_cast<std::ptrdiff_t>(begin), columns.begin() + static_cast<std::ptrdiff_t>(end),
+                    [](const Trace::Column& column) { return column.high > column.low; });
+    if (ranges) {
+        text += "<polygon points=\"";
+        for (std::size_t at = begin; at < end; ++at) text += point(middle(at), frame.y(columns[at].high));
+        if (end - begin == 1) text += point(middle(begin) + 1, frame.y(columns[begin].high));
+        for (std::size_t at = end; at-- > begin;) text += point(middle(at), frame.y(columns[at].low));
+        text += "\"/>";
+    }
+    text += "<polyline points=\"";
+    for (std::size_t at = begin; at < end; ++at) text += point(middle(at), frame.y(columns[at].mean()));
+    if (end - begin == 1) text += point(middle(begin) + 1, frame.y(columns[begin].mean()));
+    return text + "\"/>";
+}
+
+std::string trace_elements(const Trace& trace, const Frame& frame) {
+    std::string text;
+    const auto columns = trace.columns();
+    for (std::size_t begin = 0; begin < columns.size();) {
+        if (columns[begin].count == 0) {
+            ++begin;
+            continue;
+        }
+        std::size_t end = begin;
+        while (end < columns.size() && columns[end].count > 0) ++end;
+        text += run_of(trace, begin, end, frame);
+        begin = end;
+    }
+    return text;
+}
+
+double mean_of(const Trace& trace) {
+    double sum = 0;
+    std::uint64_t count = 0;
+    for (const Trace::Column& column : trace.columns()) {
+        sum += column.sum;
+        count += column.count;
+    }
+    return sum / static_cast<double>(count);
+}
+
+std::string text_at(double x, double y, const char* css_class, const char* anchor, std::string_view text) {
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>", x, y, css_class, anchor,
+                       xml_text(text));
+}
+
+std::string value_axis(double high, const std::string& unit, double x, const char* anchor, const Frame& frame, bool grid) {
+    std::string text;
+    const double step = axis_step(high);
+    for (int at = 0; at * step <= high * 1.0001; ++at) {
+        const double value = at * step, y = frame.y(value);
+        if (grid) text += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}h{}\"/>", kPlotLeft, y, kPlotWidth);
+        text += text_at(x, y + 3.5, "axis", anchor, fmt::format("{:g}", value));
+    }
+    return text + text_at(x, frame.top - 8, "axis", anchor, unit);
+}
+
+/// Steps people count time in.
+double time_step(double seconds) {
+    for (const double step : {0.01, 0.02,  0.05,  0.1,   0.2,   0.5,    1.0,    2.0,    5.0,     10.0,    15.0,    30.0,
+                              60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 21600.0, 43200.0, 86400.0})
+        if (seconds / step <= 10) return step;
+    return 86400 * std::ceil(seconds / 864000);
+}
+
+std::string time_text(double seconds, double step) {
+    if (step >= 3600) return fmt::format("{:g} h", seconds / 3600);
+    if (step >= 60) return fmt::format("{:g} min", seconds / 60);
+    return fmt::format("{:g} s", seconds);
+}
+
+std::string time_axis(const TimeAxis& time, const Frame& frame, bool labels) {
+    std::string text;
+    const double seconds = time.seconds();
+    if (!(seconds > 0)) return labels ? text_at(kPlotLeft, frame.top + kPanelPlotHeight + 16, "axis", "middle", "0 s") : text;
+    const double step = time_step(seconds);
+    for (int at = 0; at * step <= seconds * 1.0001; ++at) {
+        const double x = kPlotLeft + kPlotWidth * std::min(at * step / seconds, 1.0);
+        text += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}v{}\"/>", x, frame.top, kPanelPlotHeight);
+        if (labels) text += text_at(x, frame.top + kPanelPlotHeight + 16, "axis", "middle", time_text(at * step, step));
+    }
+    return text;
+}
+
+std::string legend(const Panel& panel, double y) {
+    std::string text;
+    double x = kPlotLeft + kPlotWidth;
+    for (auto series = panel.series.rbegin(); series != panel.series.rend(); ++series) {
+        const std::string& unit = series->right ? panel.right_unit : panel.left_unit;
+        const std::string label = series->trace->empty()
+                                      ? series->label + ": no reading"
+                                      : fmt::format("{} (mean {:.1f} {})", series->label, mean_of(*series->trace), unit);
+        x -= kLetterWidth * static_cast<double>(label.size()) + 26;
+        text += fmt::format("<g class=\"{}\"><path class=\"key\" d=\"M{:.1f} {:.1f}h14\"/></g>", series->css_class, x, y - 4);
+        text += text_at(x + 18, y, "legend", "start", label);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string xml_text(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t length = sequence_length(text, at);
+        const char byte = text[at];
+        if (length != 1)
+            out += length == 0 ? "?" : std::string(text.substr(at, length));
+        else if (byte == '&')
+            out += "&amp;";
+        else if (byte == '<')
+            out += "&lt;";
+        else if (byte == '>')
+            out += "&gt;";
+        else if (byte == '"')
+            out += "&quot;";
+        else if (byte == '\'')
+            out += "&#39;";
+        else
+            out += static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f ? ' ' : byte;
+        at += std::max<std::size_t>(length, 1);
+    }
+    return out;
+}
+
+double axis_step(double high) {
+    if (!(high > 0) || !std::isfinite(high)) return 1;
+    const double least = high / 5, power = std::pow(10, std::floor(std::log10(least)));
+    for (const double factor : {1.0, 2.0, 2.5, 5.0})
+        if (factor * power >= least * 0.9999) return factor * power;
+    return 10 * power;
+}
+
+double TimeAxis::seconds() const {
+    return ticks < 2 ? 0 : static_cast<double>(ticks - 1) * std::chrono::duration<double>(interval).count();
+}
+
+std::string svg_panel(const Panel& panel, const TimeAxis& time, double top, bool last) {
+    Frame frame{top + kTitleRoom, std::max(1.0, static_cast<double>(time.ticks) - 1), panel.left_high};
+    std::string text = text_at(kPlotLeft - 40, top + 14, "title", "start", panel.title) + legend(panel, top + 14);
+    text += time_axis(time, frame, last);
+    text += value_axis(panel.left_high, panel.left_unit, kPlotLeft - 6, "end", frame, true);
+    Frame right = frame;
+    right.high = panel.right_high;
+    if (!panel.right_unit.empty())
+        text += value_axis(panel.right_high, panel.right_unit, kPlotLeft + kPlotWidth + 6, "start", right, false);
+    for (const PanelSeries& series : panel.series)
+        text += fmt::format("<g class=\"{}\">{}</g>\n", series.css_class,
+                            trace_elements(*series.trace, series.right ? right : frame));
+    return text;
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,44 @@
+#include "report/trace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace::report {
+
+void Trace::add(std::uint64_t tick, const std::optional<double>& value) {
+    if (!value || !std::isfinite(*value)) return;
+    while ((tick >> shift_) >= kColumns) halve();
+    const auto at = static_cast<std::size_t>(tick >> shift_);
+    if (columns_.size() <= at) columns_.resize(at + 1);
+    Column& column = columns_[at];
+    column.low = std::min(column.low, *value);
+    column.high = std::max(column.high, *value);
+    column.sum += *value;
+    ++column.count;
+    ++count_;
+}
+
+double Trace::high() const {
+    double highest = -std::numeric_limits<double>::infinity();
+    for (const Column& column : columns_) highest = std::max(highest, column.high);
+    return highest;
+}
+
+void Trace::halve() {
+    ++shift_;
+    for (std::size_t at = 0; at < columns_.size(); ++at) {
+        const Column from = columns_[at];
+        if (at % 2 == 0) {
+            columns_[at / 2] = from;
+            continue;
+        }
+        Column& into = columns_[at / 2];
+        into.low = std::min(into.low, from.low);
+        into.high = std::max(into.high, from.high);
+        into.sum += from.sum;
+        into.count += from.count;
+    }
+    columns_.resize((columns_.size() + 1) / 2);
+}
+
+}  // namespace millrace::report

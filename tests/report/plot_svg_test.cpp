@@ -1,0 +1,123 @@
+#include "report/plot_svg.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "report/made_up.h"
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+    std::size_t count = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+    return count;
+}
+
+/// Every element closed in its order: enough of XML for what we write.
+bool is_balanced(const std::string& xml) {
+    std::vector<std::string> open;
+    for (std::size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
+        const std::size_t end = xml.find('>', at);
+        if (end == std::string::npos || xml.find('<', at + 1) < end) return false;
+        const std::string tag = xml.substr(at + 1, end - at - 1);
+        const std::string name = tag.substr(tag[0] == '/' ? 1 : 0, tag.find_first_of(" /", 1) - (tag[0] == '/' ? 1 : 0));
+        if (tag[0] == '/') {
+            if (open.empty() || open.back() != name) return false;
+            open.pop_back();
+        } else if (tag.back() != '/') {
+            open.push_back(name);
+        }
+    }
+    return open.empty();
+}
+
+TEST(PlotSvg, HasAPanelPerSubjectWithUnitsAndLegend) {
+    const auto record = made_up_record(1, [](sense::Sample& sample) { sample.gpus[0].sm_active = 40; });
+    const std::string svg = plot_svg(record, "python train.py");
+    EXPECT_TRUE(is_balanced(svg));
+    for (const char* part :
+         {"GPU 0 Some GPU: activity", "power and temperature", ">Memory<", "CPU, 4 cores", "kernel resident (mean 95.0 %)",
+          "SM (mean 40.0 %)", "tensor: no reading", "VRAM of 24.0 GiB (mean 25.0 %)", "power (mean 150.0 W)", ">W<",
+          "prefers-color-scheme:dark", "python train.py"})
+        EXPECT_NE(svg.find(part), std::string::npos) << part;
+    EXPECT_EQ(svg.find("nan"), std::string::npos);
+    EXPECT_EQ(svg.find("inf"), std::string::npos);
+}
+
+TEST(PlotSvg, WithoutAGpuItSaysWhy) {
+    const std::string svg = plot_svg(made_up_record(0, [](sense::Sample&) {}), "");
+    EXPECT_TRUE(is_balanced(svg));
+    EXPECT_NE(svg.find("no GPU: no driver"), std::string::npos);
+    EXPECT_EQ(svg.find("power", svg.find("</style>")), std::string::npos);
+    EXPECT_EQ(svg.find("kernel resident"), std::string::npos);
+}
+
+TEST(PlotSvg, AbsentSamplesBreakTheLine) {
+    const auto whole = plot_svg(made_up_record(
+                                    1, [](sense::Sample&) {}, false),
+                                "");
+    const auto broken = plot_svg(made_up_record(
+                                     1,
+                                     [](sense::Sample& sample) {
+                                         if (sample.sequence == 10) sample.gpus[0].utilization.reset();
+                                     },
+                                     false),
+                                 "");
+    EXPECT_EQ(count_of(broken, "<polyline"), count_of(whole, "<polyline") + 1);
+    const auto lone = plot_svg(made_up_record(
+                                   1,
+                                   [](sense::Sample& sample) {
+                                       if (sample.sequence != 10) sample.gpus[0].utilization.reset();
+                                   },
+                                   false),
+                               "");
+    EXPECT_EQ(count_of(lone, "<circle"), 1u);
+}
+
+TEST(PlotSvg, NothingAndOneSampleStillDraw) {
+    for (const std::uint64_t samples : {0u, 1u, 2u}) {
+        const std::string svg = plot_svg(made_up_record(
+                                             2, [](sense::Sample&) {}, true, samples),
+                                         "");
+        EXPECT_TRUE(is_balanced(svg)) << samples;
+        EXPECT_EQ(svg.find("nan"), std::string::npos) << samples;
+    }
+}
+
+TEST(PlotSvg, HoursOfSamplesStayBounded) {
+    const auto noisy = [](sense::Sample& sample) {
+        sample.cpu.utilization = static_cast<double>(sample.sequence * 7919 % 101);
+        sample.gpus[0].utilization = static_cast<double>(sample.sequence * 104729 % 101);
+    };
+    const std::string svg = plot_svg(made_up_record(1, noisy, true, 20011), "");
+    EXPECT_TRUE(is_balanced(svg));
+    EXPECT_LT(svg.size(), 400u << 10);
+    EXPECT_GT(count_of(svg, "<polygon"), 0u);
+}
+
+TEST(PlotSvg, HostileTextIsMadeHarmless) {
+    EXPECT_EQ(xml_text("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+    EXPECT_EQ(xml_text(std::string("a\0b\x1b[31m\n", 9)), "a b [31m ");
+    EXPECT_EQ(xml_text("\xff\xc3(\xed\xa0\x80\xc3"), std::string(2, '?') + "(" + std::string(4, '?'));
+    EXPECT_EQ(xml_text("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    EXPECT_EQ(xml_text("\xef\xbf\xbf"), std::string(3, '?'));
+    const std::string svg =
+        plot_svg(made_up_record(0, [](sense::Sample&) {}), "</svg><script>alert(1)</script>" + std::string(5000, 'x'));
+    EXPECT_TRUE(is_balanced(svg));
+    EXPECT_EQ(svg.find("<script"), std::string::npos);
+    EXPECT_LT(svg.size(), 30000u);
+}
+
+TEST(PlotSvg, AxisStepsAreRound) {
+    EXPECT_EQ(axis_step(100), 20);
+    EXPECT_EQ(axis_step(300), 100);
+    EXPECT_EQ(axis_step(700), 200);
+    EXPECT_EQ(axis_step(0), 1);
+    EXPECT_EQ(axis_step(std::numeric_limits<double>::infinity()), 1);
+}
+
+}  // namespace
+}  // namespace millrace::report
