@@ -1,8 +1,6 @@
 #include "sense/sampler.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <ctime>
@@ -21,10 +19,13 @@ double thread_cpu_seconds() {
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-/// A thread that sleeps nearly always and is asked to be on time. Only the privileged may go below 0; for others nothing changes.
+/// A thread that sleeps nearly always and is asked to be on time. With busy cores a kernel may let an ordinary thread wait for
+/// its timer tick (4 ms), whatever its niceness; a real-time one runs at once. Only the privileged may ask; for others nothing
+/// changes.
 void ask_for_priority() {
-    constexpr int kNice = -10;
-    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice));
+    sched_param lowest{};
+    lowest.sched_priority = ::sched_get_priority_min(SCHED_RR);
+    static_cast<void>(::sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &lowest));  // 0 is the calling thread
 }
 
 }  // namespace
