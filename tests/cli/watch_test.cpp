@@ -147,7 +147,8 @@ TEST_F(Watch, WithoutACommandItPrintsLinesAndNothingOfItself) {
     EXPECT_NE(first.find("RAM:"), std::string::npos) << first;
     EXPECT_EQ(first.find("GPU"), std::string::npos);
     EXPECT_NE(said.out.find("verdict"), std::string::npos);
-    for (const std::string& field : columns("f.csv").at("process/resident_bytes")) EXPECT_EQ(field, "");
+    const auto wide = columns("f.csv");
+    for (const std::string& field : wide.at("process/resident_bytes")) EXPECT_EQ(field, "");
     const Said quiet = watch({"--quiet", "--interval", "20ms", "--duration", "50ms"});
     EXPECT_EQ(quiet.out.rfind("watched ", 0), 0u) << quiet.out;
 }
