@@ -71,6 +71,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     options.out = given.json ? stderr : stdout;
     options.live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
     options.quiet = given.quiet;
+    options.detail = base::log_enabled(base::LogLevel::training) ? train::Detail::pace : train::Detail::losses;
     train::Console console(options);
     return train::train(recipe, request, console);
 }

@@ -25,6 +25,13 @@ public:
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;
 
+    /// Returns when the rows of step number `step` (from 0, over the whole run) are where gather() takes them from. The training
+    /// thread calls it before each step and measures how long it took. Resident data is there once it is uploaded.
+    virtual base::Status await_rows(std::uint64_t step) {
+        (void)step;
+        return base::ok();
+    }
+
     /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`,
     /// each member in its own order when training; gives the labels, i32 [K,1,rows,1]. Takes one operator number.
     virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;

@@ -79,6 +79,7 @@ public:
     [[nodiscard]] const std::vector<ops::Record>& records() const { return records_; }
     [[nodiscard]] std::size_t kernel_count() const;  ///< launches of one eager run
     [[nodiscard]] bool captured() const { return replay_ != nullptr; }
+    [[nodiscard]] std::size_t node_count() const { return replay_ ? replay_->node_count() : 0; }  ///< of the captured form
     [[nodiscard]] std::string listing() const;  ///< one line per record, for people
     /// The buffer behind a local view, as doubles in [K,G,rows,cols] order. For tests and debugging; waits for the device.
     std::vector<double> read(const tensor::View& view) const;

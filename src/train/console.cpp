@@ -1,11 +1,13 @@
 #include "train/console.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -75,17 +77,87 @@ std::string grouped(std::uint64_t number) {
 
 std::string loss_text(double loss) { return number(loss, std::abs(loss) < 1e4 ? "{:.4f}" : "{:.4g}"); }
 
-std::string progress_text(const IntervalReport& report) {
-    return fmt::format("epoch {}/{}  step {}/{}  loss {}  {} samples/s (average {})  {} steps/s  {} left", report.epoch,
-                       report.epochs, report.step, report.total_steps, loss_text(report.loss), per_second(report.recent_samples),
-                       per_second(report.average_samples), per_second(report.recent_steps), left_text(report.seconds_left));
+std::string progress_text(const IntervalReport& report, Detail detail) {
+    std::string text = fmt::format("epoch {}/{}  step {}/{}  loss {}", report.epoch, report.epochs, report.step,
+                                   report.total_steps, loss_text(report.loss));
+    if (detail == Detail::pace)
+        text += fmt::format("  {} samples/s (average {})  {} steps/s", per_second(report.recent_samples),
+                            per_second(report.average_samples), per_second(report.recent_steps));
+    text += fmt::format("  {} left", left_text(report.seconds_left));
+    if (detail == Detail::pace && report.pace.machine.samples > 0) text += "  " + record::machine_line(report.pace.machine.line);
+    return text;
 }
 
-std::string epoch_text(const EpochReport& report) {
+std::string machine_text(const PaceReport& pace) {
+    if (pace.machine.samples == 0) return {};
+    std::string text = record::machine_line(pace.machine.line);
+    if (pace.machine.sm_active_percent) text += fmt::format(" | chip busy {:.0f}%", *pace.machine.sm_active_percent);
+    if (pace.machine.power_watts) text += fmt::format(" | {:.0f} W", *pace.machine.power_watts);
+    return text;
+}
+
+std::string pace_text(const PaceReport& pace) {
+    std::vector<std::string> parts;
+    if (pace.step_ms_p50) parts.push_back(fmt::format("step {:.3f} ms (p99 {:.3f})", *pace.step_ms_p50, *pace.step_ms_p99));
+    if (pace.flops_per_second)
+        parts.push_back(
+            fmt::format("{:.3g} TFLOP/s{}", *pace.flops_per_second / 1e12,
+                        pace.flops_share_percent ? fmt::format(", {:.1f} % of peak", *pace.flops_share_percent) : ""));
+    if (pace.joules_per_sample) parts.push_back(fmt::format("{:.3g} mJ/sample", 1e3 * *pace.joules_per_sample));
+    const record::Statistics& wait = pace.loader.wait_ms;
+    if (wait.count > 0)
+        parts.push_back(
+            fmt::format("waited for data {:.3f} ms (median {:.3f}, worst {:.3f}{})", wait.mean, wait.median, wait.maximum,
+                        pace.loader.spikes > 0 ? fmt::format(", {} above {} ms", pace.loader.spikes, kLoaderSpike.count()) : ""));
+    return fmt::format("{}", fmt::join(parts, " | "));
+}
+
+std::string components_text(const tape::PhaseTimes& times, std::uint64_t step) {
+    std::string text = fmt::format("step {}:", step);
+    for (int i = 0; i < tape::kPhaseCount; ++i) {
+        const double milliseconds = times.milliseconds[static_cast<std::size_t>(i)];
+        text += fmt::format("{} {} {:.3f} ms ({:.0f} %)", i > 0 ? "," : "", tape::kPhaseNames[static_cast<std::size_t>(i)],
+                            milliseconds, times.total > 0 ? 100 * milliseconds / times.total : 0);
+    }
+    return text + fmt::format("; {:.3f} ms with marks between them, counted in no speed", times.total);
+}
+
+std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint64_t step) {
+    struct Line {
+        std::string_view text;
+        double microseconds = 0;
+        int count = 0;
+    };
+    std::map<std::string_view, Line> by_text;
+    double total = 0;
+    for (const tape::KernelTime& time : times) {
+        Line& line = by_text[time.text];
+        line.text = time.text;
+        line.microseconds += time.microseconds;
+        line.count += 1;
+        total += time.microseconds;
+    }
+    std::vector<Line> lines;
+    for (const auto& [text, line] : by_text) lines.push_back(line);
+    std::ranges::stable_sort(lines, [](const Line& a, const Line& b) { return a.microseconds > b.microseconds; });
+    std::string text = fmt::format("step {}: {} kernels, {:.1f} us one after the other, run apart from the captured step", step,
+                                   times.size(), total);
+    for (const Line& line : lines)
+        text += fmt::format("\n{:9.1f} us {:5.1f} %  {}{}", line.microseconds, total > 0 ? 100 * line.microseconds / total : 0,
+                            line.text, line.count > 1 ? fmt::format(" x {}", line.count) : "");
+    return text;
+}
+
+std::string epoch_text(const EpochReport& report, Detail detail) {
     std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
     text += score_text("train", report.training) + score_text("validation", report.validation);
     if (report.best) text += "  new best";
-    return text + fmt::format("  {}  {} samples/s", seconds_text(report.seconds), per_second(report.samples_per_second));
+    text += "  " + seconds_text(report.seconds);
+    if (detail == Detail::losses) return text;
+    text += fmt::format("  {} samples/s", per_second(report.samples_per_second));
+    for (const std::string& line : {machine_text(report.pace), pace_text(report.pace)})
+        if (!line.empty()) text += "\n    " + line;
+    return text;
 }
 
 std::string start_text(const StartReport& report) {
@@ -167,15 +239,15 @@ void Console::on_start(const StartReport& report) {
 
 void Console::on_interval(const IntervalReport& report) {
     if (options_.quiet) return;
-    if (options_.live) return draw(fitted(progress_text(report)));
+    if (options_.live) return draw(fitted(progress_text(report, options_.detail)));
     if (clock_.now() - last_line_ < options_.plain_interval) return;
     last_line_ = clock_.now();
-    print(progress_text(report));
+    print(progress_text(report, options_.detail));
 }
 
 void Console::on_epoch(const EpochReport& report) {
     if (options_.quiet) return;
-    print(epoch_text(report));
+    print(epoch_text(report, options_.detail));
 }
 
 void Console::on_finish(const RunResult& result) { print(finish_text(result)); }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "tape/instrument.h"
 #include "train/reports.h"
 
 namespace millrace::train {
@@ -14,10 +15,20 @@ namespace millrace::train {
 std::string grouped(std::uint64_t number);
 /// Four digits behind the point, or four in all once a loss has left the range where those mean something; "-" when not finite.
 std::string loss_text(double loss);
-/// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left"
-std::string progress_text(const IntervalReport& report);
+/// How much the lines tell: the log level info stands for production and shows losses and times alone.
+enum class Detail : std::uint8_t { losses, pace };
+/// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left  GPU: 85% | ..."
+std::string progress_text(const IntervalReport& report, Detail detail = Detail::pace);
 /// "epoch 2/5  train loss 0.4312 accuracy 84.10 %  validation loss 0.3890 accuracy 86.02 %  new best  12.0s  41,230 samples/s"
-std::string epoch_text(const EpochReport& report);
+std::string epoch_text(const EpochReport& report, Detail detail = Detail::pace);
+/// How the epoch went, for the lines below it: the machine, then step time, speed of the device, energy and waits. Empty strings
+/// when nothing was measured.
+std::string machine_text(const PaceReport& pace);
+std::string pace_text(const PaceReport& pace);
+/// "step 2: data 0.004 ms, forward 0.031, ... ; 0.105 ms with marks between them, which count in no speed"
+std::string components_text(const tape::PhaseTimes& times, std::uint64_t step);
+/// A table of the kernels of one step, the longest first.
+std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint64_t step);
 std::string start_text(const StartReport& report);  ///< several lines
 std::string finish_text(const RunResult& report);   ///< several lines
 
@@ -26,6 +37,7 @@ struct ConsoleOptions {
     bool live = false;        ///< redraw one line on the terminal instead of writing new ones
     bool quiet = false;       ///< the closing summary alone
     std::chrono::nanoseconds plain_interval = std::chrono::seconds{10};  ///< least time between two progress lines when not live
+    Detail detail = Detail::pace;
 };
 
 class Console final : public Observer {

@@ -38,7 +38,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     MILLRACE_TRY(engine->prepare_programs(capture));
     if (options.training && settings.telemetry.components) MILLRACE_TRY(engine->add_phase_programs(capture));
     engine->start_afresh(settings);
-    MILLRACE_LOG(performance, "{}", engine->plan_text());
+    MILLRACE_LOG(profiling, "{}", engine->plan_text());
     return engine;
 }
 
@@ -173,7 +173,12 @@ std::string Engine::memory_text() const {
 }
 
 std::string Engine::step_listing() const {
-    return (step_ ? step_->listing() : std::string{}) + (last_step_ ? last_step_->listing() : std::string{});
+    std::string text;
+    for (const auto* program : {&step_, &last_step_})
+        if (*program)
+            text += fmt::format("{}{} launches, {} nodes when captured\n", (*program)->listing(), (*program)->kernel_count(),
+                                (*program)->node_count());
+    return text;
 }
 
 std::string Engine::plan_text() const {

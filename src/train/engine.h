@@ -34,6 +34,8 @@ public:
                                                         std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
                                                         const EngineOptions& options);
 
+    /// Returns when the rows of step number `step` of the run, from 0, are there.
+    base::Status await_rows(std::uint64_t step) { return source_->await_rows(step); }
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
     void launch_step(std::uint64_t index) noexcept;
     /// The same record by record with checks; the first value that is not finite, if any.

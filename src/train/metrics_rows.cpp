@@ -53,6 +53,32 @@ Row row_of(const char* kind, std::uint64_t step, std::uint32_t epoch, RowTime wh
             {"epoch", std::int64_t{epoch}}};
 }
 
+void add_pace(Row& row, const PaceReport& pace) {
+    const auto add = [&row](const char* key, const std::optional<double>& value) {
+        if (value) row.emplace_back(key, *value);
+    };
+    add("step_ms_p50", pace.step_ms_p50);
+    add("step_ms_p99", pace.step_ms_p99);
+    if (pace.loader.wait_ms.count > 0) {
+        row.emplace_back("loader_wait_ms_mean", pace.loader.wait_ms.mean);
+        row.emplace_back("loader_wait_ms_median", pace.loader.wait_ms.median);
+        row.emplace_back("loader_wait_ms_max", pace.loader.wait_ms.maximum);
+        row.emplace_back("loader_spikes", static_cast<std::int64_t>(pace.loader.spikes));
+    }
+    add("flops_per_second", pace.flops_per_second);
+    add("flops_share_percent", pace.flops_share_percent);
+    add("joules_per_sample", pace.joules_per_sample);
+    const record::MachineLineValues& line = pace.machine.line;
+    if (!line.gpus.empty()) {
+        add("gpu_utilization_percent", line.gpus.front().utilization_percent);
+        add("vram_used_bytes", line.gpus.front().memory_used_bytes);
+        add("vram_total_bytes", line.gpus.front().memory_total_bytes);
+    }
+    add("cpu_utilization_percent", line.cpu_percent);
+    add("ram_used_bytes", line.ram_used_bytes);
+    add("ram_total_bytes", line.ram_total_bytes);
+}
+
 std::string member_prefix(std::size_t k) { return fmt::format("member_{:03}/", k); }
 
 double mean_of(const std::vector<Score>& scores, double Score::*field) {
@@ -80,6 +106,7 @@ Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime whe
     add_sums(row, "", merged(sums));
     row.emplace_back("samples_per_second", rounded(report.recent_samples));
     row.emplace_back("steps_per_second", rounded(report.recent_steps));
+    add_pace(row, report.pace);
     if (sums.members.size() > 1)
         for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k]);
     return row;
@@ -93,6 +120,16 @@ Row epoch_row(const EpochReport& report, RowTime when) {
     row.emplace_back("samples_per_second", rounded(report.samples_per_second));
     row.emplace_back("dropped", static_cast<std::int64_t>(report.dropped));
     row.emplace_back("best", report.best);
+    add_pace(row, report.pace);
+    return row;
+}
+
+Row components_row(const tape::PhaseTimes& times, std::uint64_t step, std::uint32_t epoch, RowTime when) {
+    Row row = row_of("components", step, epoch, when);
+    for (int i = 0; i < tape::kPhaseCount; ++i)
+        row.emplace_back(fmt::format("component/{}_ms", tape::kPhaseNames[static_cast<std::size_t>(i)]),
+                         times.milliseconds[static_cast<std::size_t>(i)]);
+    row.emplace_back("component/step_ms", times.total);
     return row;
 }
 

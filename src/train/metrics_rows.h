@@ -1,10 +1,11 @@
 #pragma once
-// The rows of metrics.jsonl: flat objects whose `kind` is "interval", "epoch" or "test". Values are means over the members; with
-// several members each one's own follow as "member_003/loss".
+// The rows of metrics.jsonl: flat objects whose `kind` is "interval", "epoch", "components" or "test". Values are means over the
+// members; with several members each one's own follow as "member_003/loss".
 
 #include <vector>
 
 #include "record/metrics.h"
+#include "tape/instrument.h"
 #include "train/reports.h"
 #include "train/step_sums.h"
 
@@ -19,6 +20,8 @@ struct RowTime {
 
 Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when);
 Row epoch_row(const EpochReport& report, RowTime when);
+/// An instrumented step.
+Row components_row(const tape::PhaseTimes& times, std::uint64_t step, std::uint32_t epoch, RowTime when);
 Row test_row(const RunResult& result, RowTime when);
 
 }  // namespace millrace::train

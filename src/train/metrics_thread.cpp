@@ -14,11 +14,12 @@ double unix_seconds(const base::Clock& clock) { return std::chrono::duration<dou
 
 }  // namespace
 
-MetricsThread::MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock,
-                             MetricsPlan plan, StepSums epoch)
+MetricsThread::MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, Telemetry& telemetry,
+                             const base::Clock& clock, MetricsPlan plan, StepSums epoch)
     : reader_(reader),
       stream_(stream),
       observer_(observer),
+      telemetry_(telemetry),
       clock_(clock),
       plan_(plan),
       interval_(reader.members()),
@@ -52,10 +53,43 @@ void MetricsThread::drain_locked() {
     reader_.drain([this](RingRows rows) {
         interval_.add(rows);
         epoch_.add(rows);
+        if (rows.front().sequence == excluded_) {
+            last_clock_.reset();
+            return;
+        }
         std::uint64_t samples = 0;
         for (const ops::MetricsRow& row : rows) samples += row.rows;
         speed_.add(1, samples);
+        const std::uint64_t clock = rows.front().clock;
+        // A device's clock may be coarse; one that runs backwards was set meanwhile.
+        if (last_clock_ && clock >= *last_clock_) {
+            const double milliseconds = 1e-6 * static_cast<double>(clock - *last_clock_);
+            interval_pace_.step_ms.add(milliseconds);
+            epoch_pace_.step_ms.add(milliseconds);
+        }
+        last_clock_ = clock;
     });
+    waits_.drain([this](std::chrono::nanoseconds wait) {
+        interval_pace_.loader.add(wait);
+        epoch_pace_.loader.add(wait);
+    });
+}
+
+PaceReport MetricsThread::pace_locked(const Pace& pace, double samples_per_second, MachineReport machine) const {
+    PaceReport report;
+    if (!pace.step_ms.empty()) {
+        report.step_ms_p50 = pace.step_ms.quantile(0.5);
+        report.step_ms_p99 = pace.step_ms.quantile(0.99);
+    }
+    if (plan_.flops_per_sample > 0 && samples_per_second > 0) {
+        report.flops_per_second = plan_.flops_per_sample * samples_per_second;
+        if (plan_.peak_flops) report.flops_share_percent = 100 * *report.flops_per_second / *plan_.peak_flops;
+    }
+    if (plan_.on_gpu && machine.gpu_joules && machine.seconds > 0 && samples_per_second > 0)
+        report.joules_per_sample = *machine.gpu_joules / machine.seconds / samples_per_second;
+    report.loader = pace.loader.report();
+    report.machine = std::move(machine);
+    return report;
 }
 
 void MetricsThread::report_locked(std::chrono::nanoseconds now) {
@@ -72,9 +106,13 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     report.seconds_left = average.steps > 0
                               ? static_cast<double>(plan_.total_steps - std::min(plan_.total_steps, report.step)) / average.steps
                               : -1;
-    const base::Status written = stream_.append(interval_row(report, interval_, {speed_.seconds(now), unix_seconds(clock_)}));
+    report.pace = pace_locked(interval_pace_, recent.samples, telemetry_.take_interval());
+    const Row row = interval_row(report, interval_, {speed_.seconds(now), unix_seconds(clock_)});
+    const base::Status written = stream_.append(row);
     if (!written.ok() && !failure_) failure_ = written.error();
+    telemetry_.post(record::RowKind::kInterval, row);
     interval_.clear();
+    interval_pace_ = Pace();
     interval_start_ = now;
     observer_.on_interval(report);
 }
@@ -94,12 +132,30 @@ void MetricsThread::pause() {
     const std::lock_guard lock(mutex_);
     paused_at_ = clock_.now();
     speed_.pause(paused_at_);
+    last_clock_.reset();  // what comes before the next step is no step
 }
 
 void MetricsThread::resume() {
     const std::lock_guard lock(mutex_);
     speed_.resume(clock_.now());
     interval_start_ += clock_.now() - paused_at_;
+}
+
+void MetricsThread::exclude(std::uint64_t sequence) {
+    const std::lock_guard lock(mutex_);
+    excluded_ = sequence;
+}
+
+PaceReport MetricsThread::epoch_pace(double samples_per_second) {
+    MachineReport machine = telemetry_.epoch();
+    const std::lock_guard lock(mutex_);
+    return pace_locked(epoch_pace_, samples_per_second, std::move(machine));
+}
+
+void MetricsThread::begin_epoch() {
+    telemetry_.begin_epoch();
+    const std::lock_guard lock(mutex_);
+    epoch_pace_ = Pace();
 }
 
 StepSums MetricsThread::epoch_sums() {
@@ -119,7 +175,8 @@ void MetricsThread::close_interval() {
     if (interval_.steps() > 0) report_locked(clock_.now());
 }
 
-base::Status MetricsThread::append(std::span<const record::Metric> row) {
+base::Status MetricsThread::append(record::RowKind kind, const Row& row) {
+    telemetry_.post(kind, row);
     const std::lock_guard lock(mutex_);
     return stream_.append(row);
 }

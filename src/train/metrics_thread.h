@@ -11,10 +11,13 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "record/metrics.h"
+#include "train/loader_waits.h"
 #include "train/metrics_reader.h"
+#include "train/metrics_rows.h"
 #include "train/reports.h"
 #include "train/speed.h"
 #include "train/step_sums.h"
+#include "train/telemetry.h"
 
 namespace millrace::train {
 
@@ -22,19 +25,31 @@ struct MetricsPlan {
     std::chrono::nanoseconds interval = std::chrono::seconds{1};
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
+    bool on_gpu = false;
+    double flops_per_sample = 0;         ///< 0: not known
+    std::optional<double> peak_flops{};  ///< of the device, per second
 };
 
 class MetricsThread {
 public:
-    /// `reader`, `stream`, `observer` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had already summed.
-    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, const base::Clock& clock,
-                  MetricsPlan plan, StepSums epoch);
+    /// `reader`, `stream`, `observer`, `telemetry` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had
+    /// already summed.
+    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, Telemetry& telemetry,
+                  const base::Clock& clock, MetricsPlan plan, StepSums epoch);
     ~MetricsThread();
     MetricsThread(const MetricsThread&) = delete;
     MetricsThread& operator=(const MetricsThread&) = delete;
 
     /// Returns when push number `sequence` has been summed. The steps must have been launched.
     void wait_for(std::uint64_t sequence);
+    /// The training thread leaves its waits for data here.
+    LoaderWaits& loader_waits() { return waits_; }
+    /// Push number `sequence`, not launched yet, is no ordinary step: its loss counts, its time and its samples do not.
+    void exclude(std::uint64_t sequence);
+    /// How the epoch went so far, at this average speed: step times, waits, the machine.
+    PaceReport epoch_pace(double samples_per_second);
+    /// Starts the next epoch's figures.
+    void begin_epoch();
     /// Time from here to resume() counts neither as training nor towards a log interval.
     void pause();
     void resume();
@@ -44,8 +59,8 @@ public:
     StepSums take_epoch();
     /// Writes the interval that is open, if any steps are in it.
     void close_interval();
-    /// Appends a row of somebody else (an epoch, a test) to the stream.
-    base::Status append(std::span<const record::Metric> row);
+    /// Appends a row of somebody else (an epoch, a test) to the stream and posts it to the sinks.
+    base::Status append(record::RowKind kind, const Row& row);
     /// Flushes the stream to the disk and gives its size; reports an earlier failure to write, too.
     base::Result<std::uint64_t> sync();
     struct Totals {
@@ -61,13 +76,24 @@ private:
     MetricsReader& reader_;
     record::MetricsWriter& stream_;
     Observer& observer_;
+    Telemetry& telemetry_;
+    LoaderWaits waits_;
     const base::Clock& clock_;
     const MetricsPlan plan_;
 
     std::mutex mutex_;  ///< guards everything below
     std::condition_variable wake_;
     bool stopping_ = false;
+    struct Pace {
+        record::Series step_ms{};
+        LoaderSums loader{};
+    };
+    [[nodiscard]] PaceReport pace_locked(const Pace& pace, double samples_per_second, MachineReport machine) const;
+
     StepSums interval_, epoch_;
+    Pace interval_pace_, epoch_pace_;
+    std::optional<std::uint64_t> last_clock_;  ///< of the step before, when it was an ordinary one
+    std::uint64_t excluded_ = 0;               ///< sequence; 0: none
     std::chrono::nanoseconds interval_start_{}, paused_at_{};
     SpeedMeter speed_;
     std::optional<base::Error> failure_;

@@ -2,8 +2,12 @@
 // What a run tells whoever watches it. Accuracies are fractions of 1, losses means over rows, seconds wall time.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "train/loader_waits.h"
+#include "train/machine_report.h"
 
 namespace millrace::train {
 
@@ -21,6 +25,15 @@ struct StartReport {
     bool resumed = false;
 };
 
+/// How a stretch of training went. What was not measured is absent.
+struct PaceReport {
+    std::optional<double> step_ms_p50, step_ms_p99;  ///< by the device's clock, from one step's end to the next
+    std::optional<double> flops_per_second, flops_share_percent;
+    std::optional<double> joules_per_sample;
+    LoaderReport loader;
+    MachineReport machine;
+};
+
 /// One per log interval.
 struct IntervalReport {
     std::uint64_t step = 0, total_steps = 0;
@@ -28,6 +41,7 @@ struct IntervalReport {
     double loss = 0;                                                   ///< mean over the interval and the members
     double recent_samples = 0, average_samples = 0, recent_steps = 0;  ///< per second
     double seconds_left = 0;
+    PaceReport pace = {};
 };
 
 /// Loss and accuracy of one member on one split.
@@ -42,6 +56,7 @@ struct EpochReport {
     double seconds = 0, samples_per_second = 0;
     std::uint64_t dropped = 0;
     bool best = false;  ///< the best weights so far
+    PaceReport pace;    ///< of training alone, evaluation left out
 };
 
 struct MemberResult {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "train/console.h"
 #include "train/weights.h"
 
 namespace millrace::train {
@@ -50,7 +51,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
 }
 
 Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
-         RunState state, Observer& observer, const base::Clock& clock)
+         RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock)
     : setup_(setup),
       engine_(*setup.engine),
       recipe_(recipe),
@@ -58,6 +59,7 @@ Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directo
       checkpoints_(checkpoints),
       state_(std::move(state)),
       observer_(observer),
+      telemetry_(telemetry),
       clock_(clock),
       steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())),
       saved_step_(state_.members.empty() ? std::nullopt : std::optional(state_.step)),
@@ -101,9 +103,8 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.parameters = start.parameters;
     result.best_by_loss = setup_.settings.checkpoint.best_by_loss;
     result.was_complete = state_.step >= total_steps();
-    metrics_.emplace(reader_, directory_.metrics(), observer_, clock_,
-                     MetricsPlan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs},
-                     state_.epoch_sums);
+    metrics_.emplace(reader_, directory_.metrics(), observer_, telemetry_, clock_, metrics_plan(), state_.epoch_sums);
+    telemetry_.begin_epoch();
     MILLRACE_TRY(train_until(stop));
     metrics_->pause();
     metrics_->close_interval();
@@ -131,6 +132,16 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     return result;
 }
 
+MetricsPlan Run::metrics_plan() const {
+    MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs};
+    plan.on_gpu = engine_.backend().kind() == ops::DeviceKind::cuda;
+    const EpochSteps& epoch = engine_.epoch();
+    const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
+    plan.flops_per_sample = static_cast<double>(engine_.flops(0)) / static_cast<double>(rows * engine_.members());
+    plan.peak_flops = engine_.peak_flops();
+    return plan;
+}
+
 base::Status Run::train_until(const std::atomic<int>* stop) {
     while (state_.step < total_steps() && (stop == nullptr || stop->load(std::memory_order_relaxed) == 0)) {
         MILLRACE_TRY(step());
@@ -141,6 +152,8 @@ base::Status Run::train_until(const std::atomic<int>* stop) {
 
 base::Status Run::step() {
     const std::uint64_t index = state_.step % steps_per_epoch_;
+    MILLRACE_TRY(await_rows());
+    if (measurement_due() != Measurement::none) return measured_step(index);
     state_.step += 1;
     launched_ += 1;
     if (!setup_.settings.debug_nonfinite) {
@@ -150,6 +163,53 @@ base::Status Run::step() {
     if (const auto found = engine_.checked_step(index))
         return base::Error{fmt::format("step {}: {}", state_.step, found->text()), {}, 1};
     return hold_back();
+}
+
+/// Every step, whatever the source: two readings of the clock.
+base::Status Run::await_rows() {
+    constexpr std::uint32_t kMostNotes = 100;  // per epoch; the rest are counted
+    const auto begin = clock_.now();
+    MILLRACE_TRY(engine_.await_rows(state_.step));
+    const auto wait = clock_.now() - begin;
+    if (!metrics_->loader_waits().add(wait) || spikes_noted_++ >= kMostNotes) return base::ok();
+    const double milliseconds = std::chrono::duration<double, std::milli>(wait).count();
+    const std::string machine = telemetry_.newest_text();
+    MILLRACE_LOG(performance, "step {} waited {:.0f} ms for its data; {}", state_.step + 1, milliseconds, machine);
+    return telemetry_.events().append(
+        "loader_spike", fmt::format("step {} waited {:.0f} ms for its data; {}", state_.step + 1, milliseconds, machine),
+        {{"step", static_cast<std::int64_t>(state_.step + 1)}, {"wait_ms", milliseconds}});
+}
+
+/// The second step, so that short runs have one, and then every so often; operators one step later.
+Run::Measurement Run::measurement_due() const {
+    const TelemetrySettings& telemetry = setup_.settings.telemetry;
+    if (!telemetry.components || setup_.settings.debug_nonfinite) return Measurement::none;
+    const std::uint64_t number = state_.step + 1, since = number % telemetry.components_every;
+    if (number == 2 || (since == 0 && number > 2)) return Measurement::components;
+    if (telemetry.operators && (number == 3 || (since == 1 && number > 3))) return Measurement::operators;
+    return Measurement::none;
+}
+
+/// One step by an instrumented program, with nothing else under way. Its time is stated and counts in no speed.
+base::Status Run::measured_step(std::uint64_t index) {
+    const bool operators = measurement_due() == Measurement::operators;
+    MILLRACE_TRY(settle());
+    metrics_->pause();
+    state_.step += 1;
+    launched_ += 1;
+    metrics_->exclude(launched_);
+    if (operators) {
+        MILLRACE_LET(times, engine_.operator_step(index));
+        MILLRACE_LOG(profiling, "{}", operators_text(times, state_.step));
+    } else {
+        MILLRACE_LET(times, engine_.component_step(index));
+        MILLRACE_LOG(performance, "{}", components_text(times, state_.step));
+        const auto epoch = static_cast<std::uint32_t>((state_.step - 1) / steps_per_epoch_) + 1;
+        MILLRACE_TRY(metrics_->append(record::RowKind::kComponents, components_row(times, state_.step, epoch, row_time())));
+    }
+    MILLRACE_TRY(settle());
+    metrics_->resume();
+    return base::ok();
 }
 
 /// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
@@ -184,15 +244,16 @@ base::Status Run::end_epoch(bool whole) {
     report.epochs = setup_.settings.epochs;
     report.step = state_.step;
     for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy()});
-    MILLRACE_LET(validation, engine_.evaluate(data::Part::validation));
-    report.validation = std::move(validation);
     report.seconds = totals.seconds - epoch_seconds_;
     report.samples_per_second = report.seconds > 0 ? (totals.samples - epoch_samples_) / report.seconds : 0;
     epoch_seconds_ = totals.seconds;
     epoch_samples_ = totals.samples;
+    report.pace = metrics_->epoch_pace(report.samples_per_second);
+    MILLRACE_LET(validation, engine_.evaluate(data::Part::validation));
+    report.validation = std::move(validation);
     report.dropped = sums.dropped();
     report.best = note_best(report);
-    MILLRACE_TRY(metrics_->append(epoch_row(report, row_time())));
+    MILLRACE_TRY(metrics_->append(record::RowKind::kEpoch, epoch_row(report, row_time())));
     const bool due = report.epoch % setup_.settings.checkpoint.every_epochs == 0 || state_.step >= total_steps();
     if (report.best || due || !whole) MILLRACE_TRY(save(report.best));
     observer_.on_epoch(report);
@@ -201,8 +262,28 @@ base::Status Run::end_epoch(bool whole) {
                      "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the "
                      "operator that made it",
                      report.epoch, report.dropped, sums.steps() * static_cast<std::uint64_t>(engine_.members()));
+    warn(report);
+    spikes_noted_ = 0;
+    metrics_->begin_epoch();
     metrics_->resume();
     return base::ok();
+}
+
+void Run::warn(const EpochReport& report) {
+    TrainingEvidence evidence;
+    evidence.machine = report.pace.machine;
+    evidence.loader = report.pace.loader;
+    evidence.step_ms = report.pace.step_ms_p50.value_or(0);
+    evidence.on_gpu = engine_.backend().kind() == ops::DeviceKind::cuda;
+    evidence.members = engine_.members();
+    evidence.batch = setup_.settings.batch;
+    gate_.begin_epoch();
+    for (const Warning& warning : gate_.admit(judge(evidence))) {
+        MILLRACE_LOG(warn, "epoch {}: {}", report.epoch, warning.text);
+        // The log has it; a disk that is full shows at the next checkpoint.
+        (void)telemetry_.events().append("warning", warning.text,
+                                         {{"cause", warning.cause}, {"epoch", std::int64_t{report.epoch}}});
+    }
 }
 
 /// The best member decides, one whose loss is not finite never; without validation data the newest weights are the best known.
@@ -262,7 +343,9 @@ base::Status Run::save(bool is_best) {
     MILLRACE_LET(saved, checkpoints_.save(checkpoint, is_best));
     saved_step_ = state_.step;
     MILLRACE_LOG(performance, "saved {} ({} bytes)", saved.folder.string(), saved.bytes);
-    return base::ok();
+    return telemetry_.events().append(
+        "checkpoint", fmt::format("saved {}", saved.folder.filename().string()),
+        {{"step", static_cast<std::int64_t>(state_.step)}, {"bytes", static_cast<std::int64_t>(saved.bytes)}, {"best", is_best}});
 }
 
 base::Status Run::test(RunResult& result) {
@@ -281,7 +364,7 @@ base::Status Run::test(RunResult& result) {
         result.members.push_back({validated ? state_.best.accuracies[k] : nothing, validated ? state_.best.losses[k] : nothing,
                                   state_.best.epoch, scores[k].accuracy, scores[k].loss});
     }
-    if (!result.was_complete) MILLRACE_TRY(metrics_->append(test_row(result, row_time())));
+    if (!result.was_complete) MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
     return base::ok();
 }
 

@@ -13,6 +13,8 @@
 #include "train/reports.h"
 #include "train/run_state.h"
 #include "train/setup.h"
+#include "train/telemetry.h"
+#include "train/warnings.h"
 
 namespace millrace::train {
 
@@ -24,7 +26,7 @@ class Run {
 public:
     /// Everything is borrowed. `state` is where the run stands (a fresh one: step 0).
     Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
-        RunState state, Observer& observer, const base::Clock& clock);
+        RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock);
 
     /// Trains until everything is done or `stop` is not 0, then tests the best weights (not after a stop).
     base::Result<RunResult> execute(const std::atomic<int>* stop);
@@ -32,6 +34,12 @@ public:
 private:
     base::Status train_until(const std::atomic<int>* stop);
     base::Status step();
+    base::Status await_rows();
+    base::Status measured_step(std::uint64_t index);
+    enum class Measurement { none, components, operators };
+    [[nodiscard]] Measurement measurement_due() const;
+    void warn(const EpochReport& report);
+    [[nodiscard]] MetricsPlan metrics_plan() const;
     base::Status hold_back();
     base::Status settle();
     base::Status end_epoch(bool whole);
@@ -50,12 +58,15 @@ private:
     record::CheckpointStore& checkpoints_;
     RunState state_;
     Observer& observer_;
+    Telemetry& telemetry_;
     const base::Clock& clock_;
     const std::uint64_t steps_per_epoch_;
     std::uint64_t launched_ = 0;               ///< steps since this start, equal to pushes into the ring
     std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
+    WarningGate gate_;
+    std::uint32_t spikes_noted_ = 0;  ///< of this epoch
     MetricsReader reader_;
     std::optional<MetricsThread> metrics_;
 };

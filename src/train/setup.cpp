@@ -43,7 +43,7 @@ base::Result<std::shared_ptr<const data::ImageSet>> load_data(const base::Recipe
 
 }  // namespace
 
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
@@ -64,7 +64,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training) {
     MILLRACE_LET(backend, ops::make_backend(device, options));
     setup.device = fmt::format("{}: {}", ops::name_of(device), backend->description());
     setup.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
-    auto source = std::make_unique<data::ResidentImages>(set, augmentation_of(recipe));
+    std::unique_ptr<data::BatchSource> source = std::make_unique<data::ResidentImages>(set, augmentation_of(recipe));
+    if (adapt) source = adapt(std::move(source));
     EngineOptions engine_options;
     engine_options.precision = precision;
     engine_options.training = training;

@@ -1,6 +1,7 @@
 #pragma once
 // From a recipe to an engine that is ready to run.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -23,7 +24,8 @@ struct Setup {
 
 /// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
 /// needs.
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training);
+using SourceAdapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {});
 
 /// Where the images come from and how many there are: "garments: 54,000 to train on, 6,000 to select by, 10,000 to test"
 std::string data_text(const DataIdentity& data);

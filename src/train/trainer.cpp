@@ -77,7 +77,12 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
     MILLRACE_TRY(directory.metrics().truncate_to(state.metrics_offset));
     MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(), {setup.settings.checkpoint.keep,
                                                                                       setup.settings.checkpoint.keep_bytes}));
-    Run run(setup, recipe, directory, checkpoints, std::move(state), observer, clock);
+    std::unique_ptr<sense::Source> source;
+    if (setup.settings.telemetry.interval.count() > 0)
+        source = request.machine ? request.machine() : sense::open_machine(sense::machine_options());
+    MILLRACE_LET(telemetry,
+                 Telemetry::start(setup.settings.telemetry, directory.path(), std::move(source), directory.events(), clock));
+    Run run(setup, recipe, directory, checkpoints, std::move(state), observer, *telemetry, clock);
     return run.execute(request.stop);
 }
 
@@ -95,7 +100,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         if (!found.ok()) return base::Error{fmt::format("cannot resume {}", request.out.string())}.because(found.error());
         standing = std::move(found).value();
     }
-    MILLRACE_LET(setup, set_up(recipe, true));
+    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",

@@ -2,12 +2,16 @@
 // Trains a recipe in a run directory, from the start or from its last checkpoint.
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/recipe.h"
+#include "data/batch_source.h"
 #include "record/file.h"
+#include "sense/machine.h"
 #include "train/reports.h"
 
 namespace millrace::train {
@@ -17,6 +21,10 @@ struct TrainRequest {
     bool resume = false;                     ///< continue the run in `out`
     std::vector<std::string> command;        ///< argv, for the manifest
     const std::atomic<int>* stop = nullptr;  ///< not 0: finish the step, save and return; borrowed
+    /// Stands between the data set and the engine, when set: a source of the caller's own around ours.
+    std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)> adapt_source;
+    /// What is watched while training; the machine itself unless set.
+    std::function<std::unique_ptr<sense::Source>()> machine;
 };
 
 /// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop between two

@@ -127,6 +127,52 @@ TEST_F(SteadyStep, CounterSeesLaunchesWaitsAndCopies) {
     EXPECT_GE(testing::calls_with(calls.runtime(), "cudaMemcpy"), 1) << testing::text_of(calls.runtime());
 }
 
+TEST_F(SteadyStep, InstrumentedStepsLeaveTheSameBits) {
+    for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"members=3"}, {"train.accumulate=2"}}) {
+        std::vector<std::string> measuring = more;
+        measuring.emplace_back("telemetry.components=on");
+        auto plain = engine(true, more), measured = engine(true, measuring);
+        ASSERT_TRUE(plain && measured);
+        EXPECT_EQ(plain->step_listing(), measured->step_listing());
+        const auto per_epoch = static_cast<std::uint64_t>(plain->epoch().count());
+        const std::uint64_t steps = 2 * per_epoch;
+        step(*plain, steps);
+        for (std::uint64_t i = 0; i < steps; ++i) {
+            const std::uint64_t index = i % per_epoch;
+            if (i % 3 == 0) {
+                const auto times = measured->component_step(index);
+                ASSERT_TRUE(times.ok()) << times.error().text();
+                EXPECT_GT(times->total, 0);
+                double sum = 0;
+                for (const double part : times->milliseconds) {
+                    EXPECT_GT(part, 0);
+                    sum += part;
+                }
+                EXPECT_NEAR(sum, times->total, 0.02 * times->total + 0.005);
+            } else if (i % 3 == 1) {
+                const auto times = measured->operator_step(index);
+                ASSERT_TRUE(times.ok()) << times.error().text();
+                for (const tape::KernelTime& time : *times) EXPECT_GE(time.microseconds, 0) << time.text;
+            } else {
+                measured->launch_step(index);
+            }
+        }
+        EXPECT_EQ(bits(*plain), bits(*measured));
+    }
+}
+
+TEST_F(SteadyStep, RingCarriesTheDevicesClock) {
+    auto captured = engine(true);
+    ASSERT_TRUE(captured);
+    step(*captured, 5);
+    const ops::MetricsRow* rows = captured->store().ring_rows();
+    for (int i = 1; i < 5; ++i) {
+        EXPECT_GT(rows[i].clock, 0u);
+        EXPECT_GE(rows[i + 1].clock, rows[i].clock);
+        EXPECT_LT(rows[i + 1].clock - rows[i].clock, 1000000000u);
+    }
+}
+
 TEST_F(SteadyStep, EagerAndCapturedAgreeToTheBit) {
     for (const std::vector<std::string>& more :
          {std::vector<std::string>{}, {"members=3"}, {"train.accumulate=2", "optim.clip_norm=1"}}) {

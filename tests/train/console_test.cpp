@@ -45,6 +45,66 @@ TEST(Console, ProgressLineSaysWhereTheRunIs) {
               "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left");
 }
 
+PaceReport some_pace() {
+    PaceReport pace;
+    pace.step_ms_p50 = 0.0893;
+    pace.step_ms_p99 = 0.0951;
+    pace.flops_per_second = 12.3e12;
+    pace.flops_share_percent = 1.24;
+    pace.joules_per_sample = 0.00081;
+    pace.loader.wait_ms = {100, 0.5, 0.25, 0, 2, 0, 61.2};
+    pace.loader.spikes = 2;
+    pace.machine.samples = 3;
+    pace.machine.line.gpus = {{85.0, 12.3 * (1u << 30), 24.0 * (1u << 30)}};
+    pace.machine.line.cpu_percent = 45.2;
+    pace.machine.sm_active_percent = 31;
+    pace.machine.power_watts = 310.4;
+    return pace;
+}
+
+TEST(Console, PaceSaysWhatTheMachineDid) {
+    EXPECT_EQ(machine_text(some_pace()), "GPU: 85% | VRAM:12.3/24.0GB(51.2%) | CPU: 45.2% | chip busy 31% | 310 W");
+    EXPECT_EQ(
+        pace_text(some_pace()),
+        "step 0.089 ms (p99 0.095) | 12.3 TFLOP/s, 1.2 % of peak | 0.81 mJ/sample | waited for data 0.500 ms (median 0.250, "
+        "worst 61.200, 2 above 50 ms)");
+    EXPECT_EQ(machine_text({}), "");
+    EXPECT_EQ(pace_text({}), "");
+}
+
+TEST(Console, ProductionShowsLossesAndTimesAlone) {
+    IntervalReport interval = some_interval();
+    interval.pace = some_pace();
+    EXPECT_EQ(progress_text(interval, Detail::losses), "epoch 2/5  step 2210/8440  loss 0.4312  12s left");
+    EXPECT_TRUE(progress_text(interval).ends_with("12s left  GPU: 85% | VRAM:12.3/24.0GB(51.2%) | CPU: 45.2%"))
+        << progress_text(interval);
+    EpochReport epoch;
+    epoch.epoch = 1;
+    epoch.epochs = 2;
+    epoch.training = {{0.5, 0.8}};
+    epoch.seconds = 20;
+    epoch.samples_per_second = 1000;
+    epoch.pace = some_pace();
+    EXPECT_EQ(epoch_text(epoch, Detail::losses), "epoch 1/2  train loss 0.5000 accuracy 80.00 %  20.0s");
+    const std::string whole = epoch_text(epoch);
+    EXPECT_NE(whole.find("1,000 samples/s\n    GPU: 85%"), std::string::npos) << whole;
+    EXPECT_NE(whole.find("\n    step 0.089 ms"), std::string::npos) << whole;
+}
+
+TEST(Console, ComponentsAndOperatorsAddUp) {
+    tape::PhaseTimes times;
+    times.milliseconds = {0.1, 0.4, 0.1, 0.3, 0.1};
+    times.total = 1.0;
+    EXPECT_EQ(
+        components_text(times, 1000),
+        "step 1000: data 0.100 ms (10 %), forward 0.400 ms (40 %), loss 0.100 ms (10 %), backward 0.300 ms (30 %), optimizer "
+        "0.100 ms (10 %); 1.000 ms with marks between them, counted in no speed");
+    const std::string table = operators_text({{"add a", 10}, {"copy b", 70}, {"add a", 20}}, 3);
+    EXPECT_NE(table.find("step 3: 3 kernels, 100.0 us"), std::string::npos) << table;
+    EXPECT_LT(table.find("copy b"), table.find("add a x 2")) << table;
+    EXPECT_NE(table.find(" 30.0 %  add a x 2"), std::string::npos) << table;
+}
+
 TEST(Console, TimeLeftGrowsIntoMinutes) {
     IntervalReport report = some_interval();
     report.seconds_left = 0.3;

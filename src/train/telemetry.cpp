@@ -1,0 +1,158 @@
+#include "train/telemetry.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "record/sinks.h"
+
+namespace millrace::train {
+namespace {
+
+/// Lets samples through and nothing else: rows of training are in metrics.jsonl already.
+class SamplesAlone final : public record::Sink {
+public:
+    explicit SamplesAlone(std::unique_ptr<record::Sink> inner) : inner_(std::move(inner)) {}
+    [[nodiscard]] std::string name() const override { return inner_->name(); }
+    base::Status write(const record::SinkRow& row) override {
+        return row.kind == record::RowKind::kSample ? inner_->write(row) : base::ok();
+    }
+    base::Status flush() override { return inner_->flush(); }
+
+private:
+    std::unique_ptr<record::Sink> inner_;
+};
+
+using Sinks = std::vector<std::unique_ptr<record::Sink>>;
+
+base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const record::Path& run, const sense::Source* source) {
+    Sinks sinks;
+    const auto add = [&sinks](base::Result<std::unique_ptr<record::Sink>> made) -> base::Status {
+        if (!made.ok()) return made.error();
+        sinks.push_back(std::move(made).value());
+        return base::ok();
+    };
+    const sense::MachineFacts facts = source != nullptr ? source->facts() : sense::MachineFacts{};
+    if (source != nullptr) {
+        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl"));
+        sinks.push_back(std::make_unique<SamplesAlone>(std::move(samples)));
+        if (settings.csv) MILLRACE_TRY(add(record::csv_sink(run / "samples.csv", facts)));
+        if (settings.monitor_csv) MILLRACE_TRY(add(record::monitor_csv_sink(run / "gpu_stats.csv", facts)));
+    }
+    if (settings.tensorboard) MILLRACE_TRY(add(record::tensorboard_sink(run / "tensorboard")));
+    if (!settings.prometheus_file.empty()) MILLRACE_TRY(add(record::prometheus_file_sink(settings.prometheus_file, facts)));
+    if (settings.prometheus_port > 0)
+        MILLRACE_TRY(add(record::prometheus_port_sink("127.0.0.1", settings.prometheus_port, facts)));
+    return sinks;
+}
+
+/// Numbers of a row as points; words have no place in a sink.
+std::optional<double> number_of(const record::MetricValue& value) {
+    if (const auto* real = std::get_if<double>(&value)) return *real;
+    if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole);
+    if (const auto* flag = std::get_if<bool>(&value)) return *flag ? 1.0 : 0.0;
+    return std::nullopt;
+}
+
+}  // namespace
+
+Telemetry::Telemetry(record::EventWriter& events, std::unique_ptr<sense::Source> source)
+    : events_(events), source_(std::move(source)), lost_(source_ ? source_->facts().gpus.size() : 0) {}
+
+base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySettings& settings, const record::Path& run,
+                                                          std::unique_ptr<sense::Source> source, record::EventWriter& events,
+                                                          const base::Clock& clock) {
+    std::unique_ptr<Telemetry> telemetry(new Telemetry(events, std::move(source)));
+    MILLRACE_LET(sinks, open_sinks(settings, run, telemetry->source_.get()));
+    telemetry->sinks_ = std::make_unique<record::SinkThread>(std::move(sinks));
+    if (telemetry->source_)
+        telemetry->sampler_ = std::make_unique<sense::Sampler>(
+            *telemetry->source_, settings.interval,
+            [raw = telemetry.get()](const sense::Sample& sample) { raw->receive(sample); }, clock);
+    return telemetry;
+}
+
+Telemetry::~Telemetry() {
+    if (sampler_) sampler_->stop();
+    sinks_.reset();  // writes what is left
+}
+
+void Telemetry::receive(const sense::Sample& sample) {
+    std::uint64_t missed = 0;
+    std::vector<std::size_t> newly_lost;
+    {
+        const std::lock_guard lock(mutex_);
+        if (sequence_) missed = sample.sequence - *sequence_ - 1;
+        sequence_ = sample.sequence;
+        interval_.add(sample);
+        epoch_.add(sample);
+        for (std::size_t i = 0; i < sample.gpus.size() && i < lost_.size(); ++i)
+            if (sample.gpus[i].lost && !lost_[i]) {
+                lost_[i] = true;
+                newly_lost.push_back(i);
+            }
+        newest_ = sample;
+    }
+    sinks_->post({record::RowKind::kSample, sample.wall, std::nullopt, record::points_of(sample)});
+    // Events are for people who look later; that one could not be written must not disturb the sampling.
+    if (missed > 0)
+        (void)events_.append("samples_missed", fmt::format("{} looks at the machine were missed", missed),
+                             {{"missed", static_cast<std::int64_t>(missed)}});
+    for (const std::size_t i : newly_lost) {
+        MILLRACE_LOG(warn, "GPU {} no longer answers", i);
+        (void)events_.append("gpu_lost", fmt::format("GPU {} no longer answers", i), {{"gpu", static_cast<std::int64_t>(i)}});
+    }
+}
+
+MachineReport Telemetry::take_interval() {
+    record::SampleSummary taken;
+    {
+        const std::lock_guard lock(mutex_);
+        std::swap(taken, interval_);
+    }
+    return machine_report(taken);
+}
+
+MachineReport Telemetry::epoch() {
+    record::SampleSummary copy;
+    {
+        const std::lock_guard lock(mutex_);
+        copy = epoch_;
+    }
+    return machine_report(copy);
+}
+
+void Telemetry::begin_epoch() {
+    const std::lock_guard lock(mutex_);
+    epoch_.clear();
+}
+
+std::string Telemetry::newest_text() const {
+    const std::lock_guard lock(mutex_);
+    if (!newest_) return {};
+    std::string text = record::machine_line(record::machine_line_values(*newest_));
+    const auto add_rate = [&text](const char* name, const std::optional<double>& rate) {
+        if (rate) text += fmt::format(" | {} {:.1f} MB/s", name, *rate / 1e6);
+    };
+    add_rate("disk reads", newest_->disk.read_bytes_per_second);
+    add_rate("writes", newest_->disk.write_bytes_per_second);
+    if (newest_->cpu.load_1m) text += fmt::format(" | load {:.1f}", *newest_->cpu.load_1m);
+    return text;
+}
+
+void Telemetry::post(record::RowKind kind, const Row& row) {
+    record::SinkRow out;
+    out.kind = kind;
+    for (const auto& [key, value] : row) {
+        const std::optional<double> number = number_of(value);
+        if (!number) continue;
+        if (key == "time")
+            out.time = *number;
+        else if (key == "step")
+            out.step = static_cast<std::uint64_t>(*number);
+        else if (const auto metric = record::metric_of_key(key))
+            out.points.push_back({metric->first, metric->second, *number});
+    }
+    sinks_->post(std::move(out));
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,88 @@
+#include "train/warnings.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+namespace millrace::train {
+namespace {
+
+std::string bytes_text(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1u << 30)); }
+
+std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningPolicy& policy) {
+    if (!e.on_gpu || e.machine.samples < policy.fewest_samples || e.machine.line.gpus.empty()) return std::nullopt;
+    const std::optional<double> utilization = e.machine.line.gpus.front().utilization_percent;
+    if (!utilization || *utilization >= policy.low_utilization_percent) return std::nullopt;
+    std::string text = fmt::format("the GPU had a kernel for {:.0f} % of the time ({} samples", *utilization, e.machine.samples);
+    if (e.machine.sm_active_percent) text += fmt::format(", {:.0f} % of the chip was busy", *e.machine.sm_active_percent);
+    text += ")";
+    if (e.step_ms > 0 && e.loader.wait_ms.mean > policy.loader_share_percent / 100 * e.step_ms)
+        text += fmt::format("; steps waited {:.2f} ms of {:.2f} for their data: speed up the source of the data first",
+                            e.loader.wait_ms.mean, e.step_ms);
+    else
+        text += fmt::format(
+            "; steps did not wait for data. One step is {} of {} rows{}: a larger members trains several models "
+            "in the same time, a larger train.batch gives each step more work but changes the training",
+            e.members == 1 ? "a batch" : fmt::format("{} batches", e.members), e.batch,
+            e.step_ms > 0 ? fmt::format(" and takes {:.3f} ms", e.step_ms) : "");
+    return Warning{"low_utilization", std::move(text)};
+}
+
+std::optional<Warning> loader_wait(const TrainingEvidence& e, const WarningPolicy& policy) {
+    const record::Statistics& wait = e.loader.wait_ms;
+    if (wait.count < policy.fewest_waits || !(e.step_ms > 0)) return std::nullopt;
+    const double share = 100 * wait.mean / e.step_ms;
+    if (share <= policy.loader_share_percent) return std::nullopt;
+    return Warning{"loader_wait",
+                   fmt::format("steps waited {:.2f} ms on average for their data (median {:.2f}, worst {:.1f}; {} above {} ms), "
+                               "{:.0f} % of a step of {:.2f} ms: use a data set that fits the device's memory, a faster disk or "
+                               "a smaller train.batch",
+                               wait.mean, wait.median, wait.maximum, e.loader.spikes, kLoaderSpike.count(), share, e.step_ms)};
+}
+
+std::optional<Warning> vram_edge(const TrainingEvidence& e, const WarningPolicy& policy) {
+    if (e.machine.line.gpus.empty() || !e.machine.vram_peak_bytes) return std::nullopt;
+    const std::optional<double> total = e.machine.line.gpus.front().memory_total_bytes;
+    if (!total || *e.machine.vram_peak_bytes < policy.memory_edge_percent / 100 * *total) return std::nullopt;
+    return Warning{
+        "vram_edge",
+        fmt::format("the GPU's memory was at {} of {} ({:.0f} %): lower train.batch, eval.batch or members, "
+                    "or find who else is on the GPU with nvidia-smi",
+                    bytes_text(*e.machine.vram_peak_bytes), bytes_text(*total), 100 * *e.machine.vram_peak_bytes / *total)};
+}
+
+std::optional<Warning> ram_edge(const TrainingEvidence& e, const WarningPolicy& policy) {
+    const std::optional<double> peak = e.machine.ram_peak_bytes, total = e.machine.line.ram_total_bytes;
+    if (!peak || !total || *peak < policy.memory_edge_percent / 100 * *total) return std::nullopt;
+    return Warning{"ram_edge",
+                   fmt::format("the machine's memory was at {} of {} ({:.0f} %): raise the limit of the container, end other "
+                               "programs, or use a smaller data set",
+                               bytes_text(*peak), bytes_text(*total), 100 * *peak / *total)};
+}
+
+std::optional<Warning> throttled(const TrainingEvidence& e, const WarningPolicy& policy) {
+    const std::optional<double> share = e.machine.throttled_share;
+    if (!e.on_gpu || e.machine.samples < policy.fewest_samples || !share) return std::nullopt;
+    if (100 * *share <= policy.throttled_percent) return std::nullopt;
+    return Warning{"throttled",
+                   fmt::format("the GPU ran below its clocks in {:.0f} % of {} samples ({}{}): look at its power limit "
+                               "(nvidia-smi -q -d POWER) and its cooling",
+                               100 * *share, e.machine.samples, e.machine.throttle_reasons,
+                               e.machine.power_watts ? fmt::format(", {:.0f} W", *e.machine.power_watts) : "")};
+}
+
+}  // namespace
+
+std::vector<Warning> judge(const TrainingEvidence& evidence, const WarningPolicy& policy) {
+    std::vector<Warning> warnings;
+    for (auto* const rule : {low_utilization, loader_wait, vram_edge, ram_edge, throttled})
+        if (std::optional<Warning> warning = rule(evidence, policy)) warnings.push_back(std::move(*warning));
+    return warnings;
+}
+
+std::vector<Warning> WarningGate::admit(std::vector<Warning> warnings) {
+    std::erase_if(warnings, [this](const Warning& warning) { return !seen_.insert(warning.cause).second; });
+    return warnings;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,50 @@
+#pragma once
+// What a stretch of training should make its owner look at: each warning with its evidence and the setting to change.
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "train/loader_waits.h"
+#include "train/machine_report.h"
+
+namespace millrace::train {
+
+/// Where a warning begins. The reports asked for 30 % and 5 %; the rest is ours.
+struct WarningPolicy {
+    double low_utilization_percent = 30;
+    double loader_share_percent = 5;   ///< of a step's time
+    double memory_edge_percent = 95;   ///< of what there is: the next larger batch will not fit, and the system starts to reclaim
+    double throttled_percent = 10;     ///< of the samples: a short dip while clocks settle is no news
+    std::uint64_t fewest_samples = 3;  ///< of the machine; one reading is an anecdote
+    std::uint64_t fewest_waits = 20;   ///< steps whose wait was measured
+};
+
+struct TrainingEvidence {
+    MachineReport machine;
+    LoaderReport loader;
+    double step_ms = 0;  ///< median; 0: not measured
+    bool on_gpu = false;
+    int members = 1;
+    std::int32_t batch = 0;
+};
+
+struct Warning {
+    std::string cause;  ///< "low_utilization", "loader_wait", "vram_edge", "ram_edge", "throttled"
+    std::string text;
+};
+
+std::vector<Warning> judge(const TrainingEvidence& evidence, const WarningPolicy& policy = {});
+
+/// Lets each cause through once until the next epoch begins.
+class WarningGate {
+public:
+    void begin_epoch() { seen_.clear(); }
+    std::vector<Warning> admit(std::vector<Warning> warnings);
+
+private:
+    std::set<std::string> seen_;
+};
+
+}  // namespace millrace::train

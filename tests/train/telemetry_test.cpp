@@ -1,0 +1,237 @@
+#include "train/telemetry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "record/metric_table.h"
+#include "temporary_folder.h"
+#include "train/loader_waits.h"
+#include "train/metrics_thread.h"
+#include "train/setup.h"
+#include "train/tiny_run.h"
+
+namespace millrace::train {
+namespace {
+
+/// A machine with one GPU whose readings are made up.
+class FakeMachine final : public sense::Source {
+public:
+    FakeMachine() {
+        facts_.gpus.resize(1);
+        facts_.gpus[0].name = "Fake GPU";
+        facts_.cores = 2;
+        facts_.core_numbers = {0, 1};
+    }
+    [[nodiscard]] const sense::MachineFacts& facts() const override { return facts_; }
+    void read(std::chrono::nanoseconds, sense::Sample& sample) noexcept override {
+        sample = {sample.time, sample.wall, sample.sequence, sample.late, {}, {}, {}, {}, {}, {}};
+        sample.gpus.resize(1);
+        sample.gpus[0].utilization = 80;
+        sample.gpus[0].memory_used_bytes = 12.0 * (1 << 30);
+        sample.gpus[0].memory_total_bytes = 24.0 * (1 << 30);
+        sample.gpus[0].energy_joules = joules_ += 1;
+        sample.cpu.utilization = 45.25;
+        sample.memory.used_bytes = 62.0 * (1 << 30);
+        sample.memory.total_bytes = 64.0 * (1 << 30);
+    }
+
+private:
+    sense::MachineFacts facts_;
+    double joules_ = 0;
+};
+
+/// Resident data behind a loader that takes its time, by a clock that only it moves.
+class SlowSource final : public data::BatchSource {
+public:
+    SlowSource(std::unique_ptr<data::BatchSource> inner, base::FakeClock& clock, std::uint64_t slow_step)
+        : inner_(std::move(inner)), clock_(clock), slow_step_(slow_step) {}
+    [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
+    [[nodiscard]] std::int32_t features() const override { return inner_->features(); }
+    [[nodiscard]] std::int32_t classes() const override { return inner_->classes(); }
+    base::Status declare(tape::Store& store) override { return inner_->declare(store); }
+    base::Status upload(tape::Store& store) override { return inner_->upload(store); }
+    base::Status await_rows(std::uint64_t step) override {
+        if (step == kFailing) return base::Error{"the disk is gone", "data", 1};
+        clock_.advance(step == slow_step_ ? std::chrono::milliseconds{80} : std::chrono::milliseconds{2});
+        return base::ok();
+    }
+    tensor::View gather(tape::Builder& builder, data::Part part, const tensor::View& x) override {
+        return inner_->gather(builder, part, x);
+    }
+    static constexpr std::uint64_t kFailing = 1000;
+
+private:
+    std::unique_ptr<data::BatchSource> inner_;
+    base::FakeClock& clock_;
+    std::uint64_t slow_step_;
+};
+
+class TrainTelemetry : public TinyRun {
+protected:
+    record::MetricsLog rows(const std::string& below) const {
+        auto log = record::read_metrics(folder_ / below);
+        EXPECT_TRUE(log.ok()) << log.error().text();
+        return log.ok() ? std::move(log).value() : record::MetricsLog{};
+    }
+    static std::vector<record::MetricsRow> of_kind(const record::MetricsLog& log, const std::string& kind) {
+        std::vector<record::MetricsRow> found;
+        for (const record::MetricsRow& row : log.rows)
+            if (std::get<std::string>(*row.find("kind")) == kind) found.push_back(row);
+        return found;
+    }
+    const std::vector<std::string> every_sink_{
+        "telemetry.csv=true",      "telemetry.monitor_csv=true",   "telemetry.tensorboard=true", "telemetry.interval=5ms",
+        "telemetry.components=on", "telemetry.components_every=5", "train.log_interval=1ms",     "members=2"};
+};
+
+TEST_F(TrainTelemetry, EveryKeyOfARunIsInTheTable) {
+    std::vector<std::string> settings = every_sink_;
+    settings.push_back("telemetry.prometheus_file=" + (folder_ / "metrics.prom").string());
+    ASSERT_TRUE(run("a", settings).ok());
+    std::set<std::string> kinds;
+    for (const char* stream : {"a/metrics.jsonl", "a/samples.jsonl"})
+        for (const record::MetricsRow& row : rows(stream).rows) {
+            kinds.insert(std::get<std::string>(*row.find("kind")));
+            for (const auto& [key, value] : row.values) {
+                const auto fields = record::row_fields();
+                const bool known = std::find(fields.begin(), fields.end(), key) != fields.end() || record::metric_of_key(key);
+                EXPECT_TRUE(known) << stream << ": " << key;
+            }
+        }
+    EXPECT_EQ(kinds, (std::set<std::string>{"components", "epoch", "interval", "sample", "test"}));
+    for (const char* file : {"a/samples.csv", "a/gpu_stats.csv", "metrics.prom"})
+        EXPECT_GT(std::filesystem::file_size(folder_ / file), 0u) << file;
+    EXPECT_FALSE(std::filesystem::is_empty(folder_ / "a/tensorboard"));
+}
+
+TEST_F(TrainTelemetry, MeasuringChangesNoBit) {
+    ASSERT_TRUE(run("off", {"telemetry.interval=0s", "members=2"}).ok());
+    ASSERT_TRUE(run("on", every_sink_).ok());
+    EXPECT_EQ(last("off", "member-001/model.safetensors"), last("on", "member-001/model.safetensors"));
+    EXPECT_EQ(last("off", "member-000/optimizer.safetensors"), last("on", "member-000/optimizer.safetensors"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "off/samples.jsonl"));
+    EXPECT_FALSE(of_kind(rows("on/metrics.jsonl"), "components").empty());
+}
+
+TEST_F(TrainTelemetry, StepProgramIsTheSameWithSinksOnAndOff) {
+    const auto off = set_up(recipe({"telemetry.interval=0s", "members=2"}), true), on = set_up(recipe(every_sink_), true);
+    ASSERT_TRUE(off.ok() && on.ok());
+    EXPECT_EQ(off->engine->step_listing(), on->engine->step_listing());
+    EXPECT_NE(off->engine->step_listing().find("optimizer"), std::string::npos);
+}
+
+TEST_F(TrainTelemetry, MachineStandsInReportsAndRows) {
+    TrainRequest request;
+    request.out = folder_ / "gpu";
+    request.machine = [] { return std::make_unique<FakeMachine>(); };
+    const auto result = train(recipe({"telemetry.interval=1ms", "train.log_interval=1ms"}), request, observer_);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    ASSERT_EQ(observer_.epochs.size(), 2u);
+    const PaceReport& pace = observer_.epochs[0].pace;
+    ASSERT_GT(pace.machine.samples, 0u);
+    EXPECT_EQ(record::machine_line(pace.machine.line),
+              "GPU: 80% | VRAM:12.0/24.0GB(50.0%) | CPU: 45.2% | RAM:62.0/64.0GB(96.9%)");
+    EXPECT_FALSE(pace.joules_per_sample.has_value()) << "the CPU trains: the GPU's energy is not this run's";
+    ASSERT_TRUE(pace.step_ms_p50 && pace.step_ms_p99);
+    EXPECT_GT(*pace.step_ms_p50, 0);
+    EXPECT_GE(*pace.step_ms_p99, *pace.step_ms_p50);
+    EXPECT_GT(pace.flops_per_second.value_or(0), 0);
+    const auto epochs = of_kind(rows("gpu/metrics.jsonl"), "epoch");
+    ASSERT_EQ(epochs.size(), 2u);
+    EXPECT_EQ(epochs[0].number("gpu_utilization_percent"), 80);
+    // The memory of the fake machine is at its edge: one warning per epoch, with a cause for programs.
+    std::size_t warnings = 0;
+    for (const record::MetricsRow& event : of_kind(rows("gpu/events.jsonl"), "warning"))
+        warnings += std::get<std::string>(*event.find("cause")) == "ram_edge" ? 1 : 0;
+    EXPECT_EQ(warnings, 2u);
+}
+
+TEST_F(TrainTelemetry, SlowStepIsASpikeWithWhatTheMachineDid) {
+    base::FakeClock clock(std::chrono::seconds{1});
+    TrainRequest request;
+    request.out = folder_ / "slow";
+    request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
+        return std::make_unique<SlowSource>(std::move(inner), clock, 9);
+    };
+    const auto result = train(recipe({"telemetry.interval=0s"}), request, observer_, clock);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    // 7 steps an epoch; the first step of all is not counted.
+    ASSERT_EQ(observer_.epochs.size(), 2u);
+    const LoaderReport &first = observer_.epochs[0].pace.loader, &second = observer_.epochs[1].pace.loader;
+    EXPECT_EQ(first.wait_ms.count, 6u);
+    EXPECT_EQ(first.wait_ms.maximum, 2);
+    EXPECT_EQ(first.spikes, 0u);
+    EXPECT_EQ(second.wait_ms.count, 7u);
+    EXPECT_EQ(second.wait_ms.maximum, 80);
+    EXPECT_EQ(second.wait_ms.median, 2);
+    EXPECT_EQ(second.spikes, 1u);
+    const auto spikes = of_kind(rows("slow/events.jsonl"), "loader_spike");
+    ASSERT_EQ(spikes.size(), 1u);
+    EXPECT_EQ(spikes[0].number("step"), 10);
+    EXPECT_EQ(spikes[0].number("wait_ms"), 80);
+}
+
+TEST_F(TrainTelemetry, ComponentTimesAreAboutTheStepAndCountInNoSpeed) {
+    ASSERT_TRUE(run("c", {"telemetry.components=on", "telemetry.components_every=3", "telemetry.interval=0s"}).ok());
+    const auto measured = of_kind(rows("c/metrics.jsonl"), "components");
+    ASSERT_EQ(measured.size(), 5u);  // steps 2, 3, 6, 9, 12 of 14
+    for (const record::MetricsRow& row : measured) {
+        double sum = 0;
+        for (const char* part : {"data", "forward", "loss", "backward", "optimizer"}) {
+            const auto part_ms = row.number(std::string("component/") + part + "_ms");
+            ASSERT_TRUE(part_ms) << part;
+            EXPECT_GT(*part_ms, 0) << part;
+            sum += *part_ms;
+        }
+        EXPECT_NEAR(sum, *row.number("component/step_ms"), 1e-6);
+    }
+    double steps = 0;
+    for (const record::MetricsRow& row : of_kind(rows("c/metrics.jsonl"), "interval")) steps += *row.number("steps");
+    EXPECT_EQ(steps, 14) << "their losses do count";
+}
+
+TEST_F(TrainTelemetry, SinkThatCannotOpenStopsTheRunBeforeItsFirstStep) {
+    const auto result = run("p", {"telemetry.prometheus_file=" + (folder_ / "missing" / "m.prom").string()});
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().exit_status, 2);
+    EXPECT_NE(result.error().text().find("m.prom"), std::string::npos) << result.error().text();
+}
+
+TEST(LoaderWaits, FirstStepIsLeftOutAndTheRestArriveInOrder) {
+    LoaderWaits waits;
+    EXPECT_FALSE(waits.add(std::chrono::seconds{9}));
+    EXPECT_FALSE(waits.add(std::chrono::milliseconds{50}));
+    EXPECT_TRUE(waits.add(std::chrono::milliseconds{51}));
+    std::vector<long> seen;
+    const auto take = [&](std::chrono::nanoseconds wait) { seen.push_back(wait.count() / 1000000); };
+    waits.drain(take);
+    waits.drain(take);
+    EXPECT_EQ(seen, (std::vector<long>{50, 51}));
+}
+
+TEST(LoaderWaits, ThreadsMeetInTheRing) {
+    LoaderWaits waits;
+    constexpr int kCount = 200000;
+    std::thread trainer([&] {
+        for (int i = 0; i <= kCount; ++i) waits.add(std::chrono::nanoseconds{i});
+    });
+    std::int64_t last = 0, count = 0;
+    const auto take = [&](std::chrono::nanoseconds wait) {
+        EXPECT_GT(wait.count(), last);
+        last = wait.count();
+        ++count;
+    };
+    for (int i = 0; i < 1000; ++i) {
+        waits.drain(take);
+        std::this_thread::yield();
+    }
+    trainer.join();
+    waits.drain(take);
+    EXPECT_GT(count, 0);
+    EXPECT_LE(count, kCount);
+}
+
+}  // namespace
+}  // namespace millrace::train
