@@ -111,7 +111,7 @@ public:
         if (facts.has_activity) {
             lines.push_back(spark("SM", gpu.sm_active, history.sm_active));
             lines.push_back(start()
-                                .add(fmt::format("  tensor{}  DRAM{}  fp32{}  occupancy{}", percent(gpu.tensor_active),
+                                .add(fmt::format("  tensor {}  DRAM {}  fp32 {}  occupancy {}", percent(gpu.tensor_active),
                                                  percent(gpu.dram_active), percent(gpu.fp32_active), percent(gpu.sm_occupancy)))
                                 .text());
         }
@@ -263,7 +263,10 @@ std::vector<std::string> machine_view(const ViewState& state, const ViewSize& si
     for (const auto& [full_cpu, full_gpus] :
          {std::pair{true, true}, std::pair{false, true}, std::pair{true, false}, std::pair{false, false}}) {
         lines = painted(painter, state, full_cpu, full_gpus);
-        if (lines.size() <= height) return lines;
+        if (lines.size() > height) continue;
+        if (lines.size() < height)
+            lines.push_back(painter.start().add("Ctrl-C ends the watch and sums it up", Tone::kFaint).text());
+        return lines;
     }
     const std::size_t hidden = lines.size() - height + 1;
     lines.resize(height);

@@ -12,7 +12,8 @@ namespace millrace::report {
 namespace {
 
 constexpr std::size_t kLongestSubject = 110;
-constexpr double kHeaderHeight = 56, kFooterHeight = 28;
+constexpr std::chrono::nanoseconds kActivityPeriod = std::chrono::milliseconds{100};  ///< the driver refreshes them that often
+constexpr double kHeaderHeight = 72, kFooterHeight = 28;
 
 constexpr const char* kStyle = R"(<style>
 .paper{fill:#ffffff}
@@ -48,9 +49,9 @@ std::string gibibytes(const std::optional<double>& bytes) {
 Panel activity_panel(const std::string& name, const GpuTraces& traces, bool has_activity) {
     Panel panel{name + ": activity", "%", "", 100, 100, {{"kernel resident", "resident", &traces.utilization}}};
     if (!has_activity) return panel;
-    panel.series.push_back({"DRAM", "dram", &traces.dram_active});
-    panel.series.push_back({"tensor", "tensor", &traces.tensor_active});
-    panel.series.push_back({"SM", "sm", &traces.sm_active});
+    panel.series.push_back({"DRAM", "dram", &traces.dram_active, false, kActivityPeriod});
+    panel.series.push_back({"tensor", "tensor", &traces.tensor_active, false, kActivityPeriod});
+    panel.series.push_back({"SM", "sm", &traces.sm_active, false, kActivityPeriod});
     return panel;
 }
 
@@ -101,9 +102,14 @@ std::string header(const WatchRecord& record, const std::string& subject) {
     const sense::MachineFacts& facts = record.facts();
     std::string second = fmt::format("{}{}{} samples every {}, {} missed", facts.host, facts.host.empty() ? "" : ", ",
                                      record.summary().samples(), base::exact_duration(record.interval()), record.missed());
-    if (facts.gpus.empty()) second += "; no GPU: " + (facts.no_gpu.empty() ? "none is visible" : facts.no_gpu);
-    return fmt::format("<text x=\"16\" y=\"24\" class=\"head\">{}</text><text x=\"16\" y=\"42\">{}</text>\n",
-                       xml_text(shortened(subject.empty() ? "The machine, watched" : subject)), xml_text(shortened(second)));
+    std::string third;
+    for (const sense::GpuFacts& gpu : facts.gpus)
+        third += fmt::format("{}GPU {} {}", third.empty() ? "" : ", ", gpu.index, gpu.name);
+    if (facts.gpus.empty()) third = "no GPU: " + (facts.no_gpu.empty() ? "none is visible" : facts.no_gpu);
+    return fmt::format(
+        "<text x=\"16\" y=\"24\" class=\"head\">{}</text><text x=\"16\" y=\"42\">{}</text><text x=\"16\" y=\"58\">{}</text>\n",
+        xml_text(shortened(subject.empty() ? "The machine, watched" : subject)), xml_text(shortened(second)),
+        xml_text(shortened(third)));
 }
 
 }  // namespace
@@ -114,8 +120,7 @@ std::string plot_svg(const WatchRecord& record, const std::string& subject) {
     for (std::size_t at = 0; at < traces.gpus.size(); ++at) {
         const sense::GpuFacts& facts = record.facts().gpus[at];
         const std::string number = fmt::format("GPU {}", at);
-        panels.push_back(
-            activity_panel(facts.name.empty() ? number : number + " " + facts.name, traces.gpus[at], facts.has_activity));
+        panels.push_back(activity_panel(number, traces.gpus[at], facts.has_activity));
         panels.push_back(power_panel(number, traces.gpus[at], facts));
     }
     panels.push_back(memory_panel(record));

@@ -8,7 +8,7 @@
 namespace millrace::report {
 namespace {
 
-constexpr double kTitleRoom = 38, kLetterWidth = 6.3;  ///< of the legend's font, a guess that need not be right
+constexpr double kTitleRoom = 38, kLetterWidth = 6.5, kKeyRoom = 30;  ///< of the legend's font, a guess that need not be right
 
 /// Length of the well-formed UTF-8 sequence at `at`; 0 when there is none.
 std::size_t sequence_length(std::string_view text, std::size_t at) {
@@ -40,44 +40,44 @@ struct Frame {
 
 std::string point(double x, double y) { return fmt::format("{:.1f},{:.1f} ", x, y); }
 
-/// Columns [begin, end) that all hold values: the range of each as a band, their means as a line.
-std::string run_of(const Trace& trace, std::size_t begin, std::size_t end, const Frame& frame) {
+/// Columns that hold values and belong together: the range of each as a band, their means as a line.
+std::string run_of(const Trace& trace, const std::vector<std::size_t>& run, const Frame& frame) {
     const auto columns = trace.columns();
     const auto width = static_cast<double>(trace.ticks_per_column());
     const auto middle = [&](std::size_t at) { return frame.x((static_cast<double>(at) + 0.5) * width - 0.5); };
-    if (end - begin == 1 && columns[begin].low == columns[begin].high)
-        return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"1.6\"/>", middle(begin), frame.y(columns[begin].mean()));
+    const Trace::Column& first = columns[run.front()];
+    if (run.size() == 1 && first.low == first.high)
+        return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"1.6\"/>", middle(run.front()), frame.y(first.mean()));
     std::string text;
-    const bool ranges =
-        std::any_of(columns.begin() + static_cast<std::ptrdiff_t>(begin), columns.begin() + static_cast<std::ptrdiff_t>(end),
-                    [](const Trace::Column& column) { return column.high > column.low; });
-    if (ranges) {
+    if (std::any_of(run.begin(), run.end(), [&](std::size_t at) { return columns[at].high > columns[at].low; })) {
         text += "<polygon points=\"";
-        for (std::size_t at = begin; at < end; ++at) text += point(middle(at), frame.y(columns[at].high));
-        if (end - begin == 1) text += point(middle(begin) + 1, frame.y(columns[begin].high));
-        for (std::size_t at = end; at-- > begin;) text += point(middle(at), frame.y(columns[at].low));
+        for (const std::size_t at : run) text += point(middle(at), frame.y(columns[at].high));
+        if (run.size() == 1) text += point(middle(run.front()) + 1, frame.y(first.high));
+        for (auto at = run.rbegin(); at != run.rend(); ++at) text += point(middle(*at), frame.y(columns[*at].low));
         text += "\"/>";
     }
     text += "<polyline points=\"";
-    for (std::size_t at = begin; at < end; ++at) text += point(middle(at), frame.y(columns[at].mean()));
-    if (end - begin == 1) text += point(middle(begin) + 1, frame.y(columns[begin].mean()));
+    for (const std::size_t at : run) text += point(middle(at), frame.y(columns[at].mean()));
+    if (run.size() == 1) text += point(middle(run.front()) + 1, frame.y(first.mean()));
     return text + "\"/>";
 }
 
-std::string trace_elements(const Trace& trace, const Frame& frame) {
-    std::string text;
+std::string trace_elements(const PanelSeries& series, const TimeAxis& time, const Frame& frame) {
+    const Trace& trace = *series.trace;
     const auto columns = trace.columns();
-    for (std::size_t begin = 0; begin < columns.size();) {
-        if (columns[begin].count == 0) {
-            ++begin;
-            continue;
+    const auto period = static_cast<std::uint64_t>(std::max<std::int64_t>(time.interval.count(), 1)) * trace.ticks_per_column();
+    const auto reach = 1 + static_cast<std::size_t>(static_cast<std::uint64_t>(series.every.count()) / period);
+    std::string text;
+    std::vector<std::size_t> run;
+    for (std::size_t at = 0; at < columns.size(); ++at) {
+        if (columns[at].count == 0) continue;
+        if (!run.empty() && at - run.back() > reach) {
+            text += run_of(trace, run, frame);
+            run.clear();
         }
-        std::size_t end = begin;
-        while (end < columns.size() && columns[end].count > 0) ++end;
-        text += run_of(trace, begin, end, frame);
-        begin = end;
+        run.push_back(at);
     }
-    return text;
+    return run.empty() ? text : text + run_of(trace, run, frame);
 }
 
 double mean_of(const Trace& trace) {
@@ -133,17 +133,29 @@ std::string time_axis(const TimeAxis& time, const Frame& frame, bool labels) {
     return text;
 }
 
+/// Of the whole legend, keys and spaces included.
+double legend_width(const std::vector<std::string>& labels) {
+    double width = 0;
+    for (const std::string& label : labels) width += kLetterWidth * static_cast<double>(label.size()) + kKeyRoom;
+    return width;
+}
+
 std::string legend(const Panel& panel, double y) {
+    std::vector<std::string> labels, names;
+    for (const PanelSeries& series : panel.series) {
+        const std::string& unit = series.right ? panel.right_unit : panel.left_unit;
+        names.push_back(series.label);
+        labels.push_back(series.trace->empty() ? series.label + ": no reading"
+                                               : fmt::format("{} (mean {:.1f} {})", series.label, mean_of(*series.trace), unit));
+    }
+    if (legend_width(labels) > kPlotWidth + 40 - 8 * static_cast<double>(panel.title.size())) labels = names;
     std::string text;
-    double x = kPlotLeft + kPlotWidth;
-    for (auto series = panel.series.rbegin(); series != panel.series.rend(); ++series) {
-        const std::string& unit = series->right ? panel.right_unit : panel.left_unit;
-        const std::string label = series->trace->empty()
-                                      ? series->label + ": no reading"
-                                      : fmt::format("{} (mean {:.1f} {})", series->label, mean_of(*series->trace), unit);
-        x -= kLetterWidth * static_cast<double>(label.size()) + 26;
-        text += fmt::format("<g class=\"{}\"><path class=\"key\" d=\"M{:.1f} {:.1f}h14\"/></g>", series->css_class, x, y - 4);
-        text += text_at(x + 18, y, "legend", "start", label);
+    double x = kPlotLeft + kPlotWidth - legend_width(labels);
+    for (std::size_t at = 0; at < labels.size(); ++at) {
+        text += fmt::format("<g class=\"{}\"><path class=\"key\" d=\"M{:.1f} {:.1f}h14\"/></g>", panel.series[at].css_class, x,
+                            y - 4);
+        text += text_at(x + 18, y, "legend", "start", labels[at]);
+        x += kLetterWidth * static_cast<double>(labels[at].size()) + kKeyRoom;
     }
     return text;
 }
@@ -196,8 +208,8 @@ std::string svg_panel(const Panel& panel, const TimeAxis& time, double top, bool
     if (!panel.right_unit.empty())
         text += value_axis(panel.right_high, panel.right_unit, kPlotLeft + kPlotWidth + 6, "start", right, false);
     for (const PanelSeries& series : panel.series)
-        text += fmt::format("<g class=\"{}\">{}</g>\n", series.css_class,
-                            trace_elements(*series.trace, series.right ? right : frame));
+        text +=
+            fmt::format("<g class=\"{}\">{}</g>\n", series.css_class, trace_elements(series, time, series.right ? right : frame));
     return text;
 }
 

@@ -28,7 +28,8 @@ struct PanelSeries {
     std::string label;      ///< "SM active"
     std::string css_class;  ///< colour
     const Trace* trace = nullptr;
-    bool right = false;  ///< measured on the right axis
+    bool right = false;                ///< measured on the right axis
+    std::chrono::nanoseconds every{};  ///< it is read no more often than this: shorter stretches without a value are no gaps
 };
 
 struct Panel {

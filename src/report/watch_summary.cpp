@@ -51,7 +51,8 @@ std::string label_of(const MetricInfo& metric, int index) {
 /// The table is for what varies and is not said elsewhere: no totals, limits, counters or bits, and cores only in the JSON.
 bool is_shown(const MetricInfo& metric) {
     if (metric.scope == MetricScope::kCore || metric.kind == record::MetricKind::kCounter) return false;
-    for (const std::string_view part : {"total_bytes", "limit", "throttle_bits", "gpu/lost", "sampler/"})
+    if (metric.unit == "bits") return false;
+    for (const std::string_view part : {"total_bytes", "limit", "gpu/lost", "sampler/"})
         if (metric.name.find(part) != std::string_view::npos) return false;
     return true;
 }
@@ -69,7 +70,9 @@ std::string row(const SampleSummary::Entry& entry) {
 std::string table(const SampleSummary& summary) {
     std::string text =
         fmt::format("{:<28}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "", "average", "median", "p5", "p95", "min", "max");
-    for (const SampleSummary::Entry& entry : summary.entries())
+    std::vector<SampleSummary::Entry> entries = summary.entries();
+    std::stable_sort(entries.begin(), entries.end(), [](const auto& one, const auto& other) { return one.index < other.index; });
+    for (const SampleSummary::Entry& entry : entries)
         if (is_shown(*entry.metric)) text += row(entry);
     return text;
 }

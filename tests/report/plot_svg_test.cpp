@@ -39,9 +39,9 @@ TEST(PlotSvg, HasAPanelPerSubjectWithUnitsAndLegend) {
     const std::string svg = plot_svg(record, "python train.py");
     EXPECT_TRUE(is_balanced(svg));
     for (const char* part :
-         {"GPU 0 Some GPU: activity", "power and temperature", ">Memory<", "CPU, 4 cores", "kernel resident (mean 95.0 %)",
-          "SM (mean 40.0 %)", "tensor: no reading", "VRAM of 24.0 GiB (mean 25.0 %)", "power (mean 150.0 W)", ">W<",
-          "prefers-color-scheme:dark", "python train.py"})
+         {"GPU 0: activity", "GPU 0 Some GPU", "power and temperature", ">Memory<", "CPU, 4 cores",
+          "kernel resident (mean 95.0 %)", "SM (mean 40.0 %)", "tensor: no reading", "VRAM of 24.0 GiB (mean 25.0 %)",
+          "power (mean 150.0 W)", ">W<", "prefers-color-scheme:dark", "python train.py"})
         EXPECT_NE(svg.find(part), std::string::npos) << part;
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.find("inf"), std::string::npos);
@@ -75,6 +75,19 @@ TEST(PlotSvg, AbsentSamplesBreakTheLine) {
                                    false),
                                "");
     EXPECT_EQ(count_of(lone, "<circle"), 1u);
+}
+
+TEST(PlotSvg, CountersThatTheDriverRefreshesSlowlyStayOneLine) {
+    for (const auto& [interval, circles] :
+         {std::pair{std::chrono::milliseconds{50}, 0u}, std::pair{std::chrono::milliseconds{500}, 10u}}) {
+        WatchRecord record(made_up_facts(1), interval);
+        for (std::uint64_t tick = 0; tick < 20; ++tick) {
+            sense::Sample sample = made_up_sample(tick, 1);
+            if (tick % 2 == 0) sample.gpus[0].sm_active = 40;
+            record.add(sample);
+        }
+        EXPECT_EQ(count_of(plot_svg(record, ""), "<circle"), circles) << interval.count();
+    }
 }
 
 TEST(PlotSvg, NothingAndOneSampleStillDraw) {
