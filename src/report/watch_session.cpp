@@ -207,11 +207,16 @@ private:
     }
 
     bool print_line() {
-        const std::lock_guard lock(mutex_);
-        if (!std::exchange(fresh_, false)) return true;
-        if (last_shown_ != nanoseconds{0} && state_.newest.time - last_shown_ < kShortestLine) return true;
-        last_shown_ = state_.newest.time;
-        std::fputs((record::machine_line(record::machine_line_values(state_.newest)) + "\n").c_str(), people_);
+        std::string line;
+        {
+            // Printed outside the lock: a reader that does not read must not hold up the sampler.
+            const std::lock_guard lock(mutex_);
+            if (!std::exchange(fresh_, false)) return true;
+            if (last_shown_ != nanoseconds{0} && state_.newest.time - last_shown_ < kShortestLine) return true;
+            last_shown_ = state_.newest.time;
+            line = record::machine_line(record::machine_line_values(state_.newest)) + "\n";
+        }
+        std::fputs(line.c_str(), people_);
         return std::fflush(people_) == 0;
     }
 

@@ -155,13 +155,19 @@ private:
 
     void processor() {
         if (!evidence_.cpu) return add("cpu_unread", Severity::kInfo, -1, "the CPU's load could not be read", "no figure");
-        const std::string mean = fmt::format("CPU {:.0f} % of {} core{} on average, p95 {:.0f} %", evidence_.cpu->mean,
-                                             evidence_.cores, evidence_.cores == 1 ? "" : "s", evidence_.cpu->p95);
-        if (evidence_.cpu_full_share && *evidence_.cpu_full_share > policy_.most)
-            add("cpu_full", Severity::kWarning, -1, "every core is busy most of the time",
-                fmt::format("{}; above {:.0f} % in {:.0f} % of the samples", mean, policy_.cpu_full_above,
-                            100 * *evidence_.cpu_full_share));
-        else if (evidence_.core_full_share && *evidence_.core_full_share > policy_.most)
+        std::string mean = fmt::format("CPU {:.0f} % of {} core{} on average, p95 {:.0f} %", evidence_.cpu->mean, evidence_.cores,
+                                       evidence_.cores == 1 ? "" : "s", evidence_.cpu->p95);
+        if (evidence_.tree) mean += fmt::format("; the watched processes had {:.0f} % of one core", evidence_.tree->mean);
+        if (evidence_.cpu_full_share && *evidence_.cpu_full_share > policy_.most) {
+            const std::string full = fmt::format("{}; above {:.0f} % in {:.0f} % of the samples", mean, policy_.cpu_full_above,
+                                                 100 * *evidence_.cpu_full_share);
+            const double used = evidence_.cpu->mean * evidence_.cores;
+            if (evidence_.tree && evidence_.tree->mean < (1 - policy_.most) * used)
+                add("cpu_taken_by_others", Severity::kWarning, -1,
+                    "every core is busy most of the time, mostly with processes that were not watched", full);
+            else
+                add("cpu_full", Severity::kWarning, -1, "every core is busy most of the time", full);
+        } else if (evidence_.core_full_share && *evidence_.core_full_share > policy_.most)
             add("one_core_full", Severity::kInfo, -1, "at least one core is full most of the time while others have room",
                 fmt::format("{}; a core above {:.0f} % in {:.0f} % of the samples", mean, policy_.core_full_above,
                             100 * *evidence_.core_full_share));

@@ -122,6 +122,14 @@ TEST(Verdict, WithoutAGpuTheProcessorIsJudgedAlone) {
     EXPECT_EQ(findings.front().evidence, "no driver");
     EXPECT_EQ(judged(0, [](sense::Sample& s) { s.cpu.utilization = 97; }), (Kinds{"no_gpu", "cpu_full"}));
     EXPECT_TRUE(judged(0, [](sense::Sample& s) { s.cpu.throttled_percent = 30; }).contains("cpu_quota"));
+    const auto full_with_tree = [](double tree) {
+        return judged(0, [tree](sense::Sample& s) {
+            s.cpu.utilization = 97;
+            s.cpu.process_utilization = tree;
+        });
+    };
+    EXPECT_EQ(full_with_tree(380), (Kinds{"no_gpu", "cpu_full"}));
+    EXPECT_EQ(full_with_tree(65), (Kinds{"no_gpu", "cpu_taken_by_others"})) << "65 % of one core out of four";
 }
 
 TEST(Verdict, TooFewSamplesAbstainButKeepTheFacts) {
