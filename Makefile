@@ -1,9 +1,10 @@
 # Two commands: `make demo` and `make test`. Everything else is a shorthand for a preset or a script in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench gpu-bundle gpu-test format lint asan tsan clean setup
+.PHONY: help demo test build bench gpu-bundle gpu-test format lint docs asan tsan fuzz clean setup
 
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
 export OMP_WAIT_POLICY := PASSIVE
 
 help: ## list the targets
@@ -32,6 +33,17 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS)
 
+fuzz: setup ## look for inputs that break the reader of run directories, for FUZZ_SECONDS (600)
+	@tools/setup --fuzz
+	@cmake --preset fuzz -Wno-dev
+	@cmake --build --preset fuzz -j $(JOBS)
+	@mkdir -p build-fuzz/corpus
+	@cd build-fuzz && ./run_reader_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -dict=../tests/fuzz/run_reader.dict \
+		corpus ../tests/fuzz/corpus
+
+docs: build ## write docs/metrics.md anew from the table of metrics
+	@build/metrics_doc docs/metrics.md
+
 bench: build ## measure against the peers on this machine
 	@tools/setup --bench
 	@build/millrace bench
@@ -53,4 +65,4 @@ lint: build ## check the arrows between folders, the format, and clang-tidy's fi
 	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option
 
 clean: ## remove the build folders; data and runs stay
-	@rm -rf build build-debug build-asan build-tsan build-gpu dist
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu dist

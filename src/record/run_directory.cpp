@@ -26,7 +26,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kEvents = "events.jsonl";
-constexpr const char* kTensorBoard = "tensorboard";
+constexpr std::array kViews{"tensorboard", "samples.csv", "gpu_stats.csv"};  // of samples and metrics, when asked for
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
 constexpr int kFormat = 1;
@@ -56,7 +56,10 @@ Result<bool> holds_nothing(const Path& folder) {
 
 Status remove_run(const Path& folder) {
     // The manifest goes last: until then the folder is still recognised as a run.
-    for (const char* name : {kCheckpoints, kTensorBoard, kSamples, kEvents, kMetrics, kManifest}) {
+    std::vector<const char*> names{kCheckpoints, kMetrics, kSamples, kEvents};
+    names.insert(names.end(), kViews.begin(), kViews.end());
+    names.push_back(kManifest);
+    for (const char* name : names) {
         std::error_code failure;
         fs::remove_all(folder / name, failure);
         if (failure) return system_error("cannot remove", folder / name, failure.value());

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> kByTheClock{"sample", "interval", "components", "spike"};
+constexpr std::array<std::string_view, 4> kByTheClock{"sample", "interval", "components", "loader_spike"};
 
 constexpr std::uint64_t kLongestStride = std::uint64_t{1} << 40;
 

@@ -12,7 +12,7 @@
 namespace millrace::record {
 
 /// How much of a stream is kept in memory. Beyond, every second row of the kinds that come by the clock ("sample", "interval",
-/// "components") and of "spike" is let go, again and again; rows of other kinds stay while there is room.
+/// "components") and of "loader_spike" is let go, again and again; rows of other kinds stay while there is room.
 struct ReadLimits {
     std::size_t line_bytes = kLineCap;
     std::size_t rows = std::size_t{1} << 17;

@@ -33,7 +33,7 @@ base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const record::
     };
     const sense::MachineFacts facts = source != nullptr ? source->facts() : sense::MachineFacts{};
     if (source != nullptr) {
-        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl"));
+        MILLRACE_LET(samples, record::json_lines_sink(run / "samples.jsonl", record::FileStart::kAppend));
         sinks.push_back(std::make_unique<SamplesAlone>(std::move(samples)));
         if (settings.csv) MILLRACE_TRY(add(record::csv_sink(run / "samples.csv", facts)));
         if (settings.monitor_csv) MILLRACE_TRY(add(record::monitor_csv_sink(run / "gpu_stats.csv", facts)));

@@ -4,6 +4,10 @@
 
 #include <set>
 
+#include "places.h"
+#include "record/file.h"
+#include "record/metric_document.h"
+
 namespace millrace::record {
 namespace {
 
@@ -133,6 +137,14 @@ TEST(MetricTable, EveryMetricOfTheMachineIsReadFromItsField) {
     for (const Point& point : points_of(sample))
         EXPECT_TRUE(point.value < 1000 || seen.insert(point.value).second) << point.metric->name;
     EXPECT_EQ(static_cast<double>(seen.size()), next - 1000);
+}
+
+TEST(MetricDocument, IsWhatTheTableSays) {
+    const auto path = testing::source_root() / "docs/metrics.md";
+    if (!std::filesystem::exists(path.parent_path())) GTEST_SKIP() << path.parent_path() << " is not on this machine";
+    const auto text = read_text(path);
+    ASSERT_TRUE(text.ok()) << text.error().text();
+    EXPECT_TRUE(*text == metric_document()) << "docs/metrics.md is not what the table says: run `make docs`";
 }
 
 }  // namespace

@@ -148,6 +148,23 @@ TEST_F(TrainTelemetry, MachineStandsInReportsAndRows) {
     EXPECT_EQ(warnings, 2u);
 }
 
+TEST_F(TrainTelemetry, ResumedRunKeepsTheSamplesAndEventsOfTheFirstStart) {
+    TrainRequest request;
+    request.out = folder_ / "twice";
+    request.machine = [] { return std::make_unique<FakeMachine>(); };
+    ASSERT_TRUE(train(recipe({"telemetry.interval=1ms"}), request, observer_).ok());
+    const auto first = rows("twice/samples.jsonl").rows;
+    ASSERT_GT(first.size(), 0u);
+    request.resume = true;
+    const auto resumed = train(recipe({"telemetry.interval=1ms", "train.epochs=3"}), request, observer_);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    const auto both = rows("twice/samples.jsonl").rows;
+    ASSERT_GT(both.size(), first.size());
+    EXPECT_EQ(both[0].number("time"), first[0].number("time"));
+    EXPECT_EQ(of_kind(rows("twice/events.jsonl"), "started").size(), 1u);
+    EXPECT_EQ(of_kind(rows("twice/events.jsonl"), "resumed").size(), 1u);
+}
+
 TEST_F(TrainTelemetry, SlowStepIsASpikeWithWhatTheMachineDid) {
     base::FakeClock clock(std::chrono::seconds{1});
     TrainRequest request;
