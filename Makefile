@@ -62,7 +62,7 @@ lint: build ## check the arrows between folders, the format, and clang-tidy's fi
 	@tools/setup --lint
 	@tools/check-house
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
-	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option
+	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument
 
 clean: ## remove the build folders; data and runs stay
 	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu dist

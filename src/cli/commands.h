@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library chose its name
 class App;
 }
 

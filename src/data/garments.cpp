@@ -134,7 +134,7 @@ void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_
                     cloth.luminance * figure.brightness(at) * cloth.stripe(at) * (1 - cloth.grain * base::uniform01(grain.v[i]));
             }
             value = std::clamp(value + cloth.noise * normal[i], 0.0f, 1.0f);
-            pixels[pixel] = static_cast<std::uint8_t>(value * 255 + 0.5f);
+            pixels[pixel] = static_cast<std::uint8_t>(std::lround(value * 255));
         }
     }
 }

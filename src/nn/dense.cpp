@@ -11,6 +11,7 @@ namespace {
 
 std::vector<std::string> with_suffix(const std::vector<std::string>& prefixes, const char* suffix) {
     std::vector<std::string> names;
+    names.reserve(prefixes.size());
     for (const std::string& prefix : prefixes) names.push_back(prefix + suffix);
     return names;
 }

@@ -4,7 +4,7 @@
 
 namespace millrace::nn {
 
-tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const PointwiseOptions& options, std::string name) {
+tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const PointwiseOptions& options, const std::string& name) {
     namespace fore = ops::pointwise_forward;
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name, builder.training() && x.needs_gradient);
     ops::PointwiseParams params{options.activation, builder.training() ? options.dropout : 0, builder.next_op_number()};
@@ -30,7 +30,7 @@ tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const Pointw
     return y;
 }
 
-tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value& b, std::string name) {
+tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value& b, const std::string& name) {
     MILLRACE_ASSERT(a.view.rows == b.view.rows && a.view.cols == b.view.cols && a.view.g == b.view.g, name);
     const tape::Value y =
         builder.activation(a.view.rows, a.view.cols, name, builder.training() && (a.needs_gradient || b.needs_gradient));

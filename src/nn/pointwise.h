@@ -13,9 +13,9 @@ struct PointwiseOptions {
 };
 
 /// y = dropout(act(x)), shape of x ([K,1,B,C]).
-tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const PointwiseOptions& options, std::string name);
+tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const PointwiseOptions& options, const std::string& name);
 
 /// y = a + b, equal shapes [K,1,B,C]: the residual connection.
-tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value& b, std::string name);
+tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value& b, const std::string& name);
 
 }  // namespace millrace::nn

@@ -182,6 +182,7 @@ Result<std::vector<Path>> step_folders(const Path& checkpoints) {
         if (const auto step = step_of(entry.filename().string())) steps.emplace_back(*step, entry);
     std::ranges::sort(steps, std::greater<>{});
     std::vector<Path> folders;
+    folders.reserve(steps.size());
     for (auto& [step, folder] : steps) folders.push_back(std::move(folder));
     return folders;
 }

@@ -207,7 +207,7 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
 }
 
 Status RunDirectory::finish(RunStatus status, int exit_status) {
-    const Status synced = metrics_.sync();
+    Status synced = metrics_.sync();
     // Before the manifest: whoever sees the end there finds it here, too.
     (void)events_.append(name_of(status), "the run ended", {{"exit_status", std::int64_t{exit_status}}});
     manifest_.status = status;

@@ -74,6 +74,7 @@ base::Result<std::vector<std::int32_t>> solve_widths(BaselineKind kind, std::int
         width = solved();
     }
     std::vector<std::int32_t> widths;
+    widths.reserve(ratios.size());
     for (double ratio : ratios) widths.push_back(static_cast<std::int32_t>(std::lround(width * ratio)));
     const std::int64_t found = widths.back() < 1 ? 0 : baseline_parameters(widths, residual, features, classes);
     if (std::abs(static_cast<double>(found - target)) > kTolerance * static_cast<double>(target))

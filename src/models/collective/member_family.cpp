@@ -13,6 +13,7 @@ MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::in
     // ReLU.
     auto names = [&](std::size_t position) {
         std::vector<std::string> all;
+        all.reserve(static_cast<std::size_t>(count));
         for (std::int32_t i = 0; i < count; ++i) all.push_back(fmt::format("{}.{}.{}", group, first + i * stride, position));
         return all;
     };

@@ -56,7 +56,8 @@ public:
                       {DNNL_ARG_SCRATCHPAD, scratch_}};
     }
 
-    void run() noexcept override {
+    // A product that was prepared cannot fail but by a broken invariant, and then the program must end.
+    void run() noexcept override {  // NOLINT(bugprone-exception-escape)
         omp_set_num_threads(context_.pool.threads());
         scratch_.set_data_handle(context_.scratch.shared());
         product_.execute(stream_, arguments_);

@@ -7,10 +7,10 @@ namespace {
 constexpr int kWidth = kVectorBytes / 4;
 constexpr int kTileColumns = kTileVectors * kWidth;
 
-typedef float Vector __attribute__((vector_size(kVectorBytes)));
-typedef float VectorAt __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
-typedef float Quad __attribute__((vector_size(16)));
-typedef float QuadAt __attribute__((vector_size(16), aligned(4), may_alias));
+using Vector __attribute__((vector_size(kVectorBytes))) = float;
+using VectorAt __attribute__((vector_size(kVectorBytes), aligned(4), may_alias)) = float;
+using Quad __attribute__((vector_size(16))) = float;
+using QuadAt __attribute__((vector_size(16), aligned(4), may_alias)) = float;
 
 inline Vector load(const float* p) { return *reinterpret_cast<const VectorAt*>(p); }
 inline void store(float* p, Vector v) { *reinterpret_cast<VectorAt*>(p) = v; }
