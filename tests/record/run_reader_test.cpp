@@ -296,7 +296,8 @@ TEST(EventWriter, ThreadsWriteWholeLinesInTheOrderOfTime) {
         for (int t = 0; t < 4; ++t)
             threads.emplace_back([&, t] {
                 for (int i = 0; i < 100; ++i)
-                    EXPECT_TRUE(events->append("loader_spike", "line\nbreak \"quoted\" \xff", {{"thread", std::int64_t{t}}}).ok());
+                    EXPECT_TRUE(
+                        events->append("loader_spike", "line\nbreak \"quoted\" \xff", {{"thread", std::int64_t{t}}}).ok());
             });
         for (std::thread& thread : threads) thread.join();
         ASSERT_TRUE(events->append("warning", std::string(std::size_t{1} << 21, 'x')).ok());
