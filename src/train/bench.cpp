@@ -86,6 +86,7 @@ std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device) {
 
 base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkload> all, const std::vector<std::string>& names) {
     std::vector<std::string> known;
+    known.reserve(all.size());
     for (const BenchWorkload& workload : all) known.push_back(workload.name);
     for (const std::string& name : names)
         if (std::find(known.begin(), known.end(), name) == known.end()) {

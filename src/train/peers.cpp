@@ -14,8 +14,6 @@
 
 #include "record/file.h"
 
-extern char** environ;
-
 namespace millrace::train {
 namespace {
 
@@ -37,6 +35,7 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
     posix_spawn_file_actions_adddup2(&actions, writing.get(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, writing.get(), STDERR_FILENO);
     std::vector<char*> arguments;
+    arguments.reserve(command.size() + 1);
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     pid_t child = 0;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kInFlight = 64;  // enough to hide the host, few enough to stop soon
 constexpr std::chrono::microseconds kHoldBack{50};
+constexpr std::chrono::seconds kEarlyLook{60};  // into an epoch: whoever waits hours for its end should hear of trouble now
 
 double cpu_seconds() {
     rusage usage{};
@@ -104,7 +105,7 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.best_by_loss = setup_.settings.checkpoint.best_by_loss;
     result.was_complete = state_.step >= total_steps();
     metrics_.emplace(reader_, directory_.metrics(), observer_, telemetry_, clock_, metrics_plan(), state_.epoch_sums);
-    telemetry_.begin_epoch();
+    begin_epoch();
     MILLRACE_TRY(train_until(stop));
     metrics_->pause();
     metrics_->close_interval();
@@ -170,7 +171,11 @@ base::Status Run::await_rows() {
     constexpr std::uint32_t kMostNotes = 100;  // per epoch; the rest are counted
     const auto begin = clock_.now();
     MILLRACE_TRY(engine_.await_rows(state_.step));
-    const auto wait = clock_.now() - begin;
+    const auto end = clock_.now(), wait = end - begin;
+    if (!looked_early_ && end - epoch_began_ > kEarlyLook) {
+        looked_early_ = true;
+        warn(metrics_->epoch_pace(0), static_cast<std::uint32_t>(state_.step / steps_per_epoch_) + 1);
+    }
     if (!metrics_->loader_waits().add(wait) || spikes_noted_++ >= kMostNotes) return base::ok();
     const double milliseconds = std::chrono::duration<double, std::milli>(wait).count();
     const std::string machine = telemetry_.newest_text();
@@ -249,6 +254,10 @@ base::Status Run::end_epoch(bool whole) {
     epoch_seconds_ = totals.seconds;
     epoch_samples_ = totals.samples;
     report.pace = metrics_->epoch_pace(report.samples_per_second);
+    if (!report.pace.machine.line.gpus.empty()) {
+        gpu_utilization_ = report.pace.machine.line.gpus.front().utilization_percent;
+        sm_active_ = report.pace.machine.sm_active_percent;
+    }
     MILLRACE_LET(validation, engine_.evaluate(data::Part::validation));
     report.validation = std::move(validation);
     report.dropped = sums.dropped();
@@ -262,27 +271,32 @@ base::Status Run::end_epoch(bool whole) {
                      "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the "
                      "operator that made it",
                      report.epoch, report.dropped, sums.steps() * static_cast<std::uint64_t>(engine_.members()));
-    warn(report);
-    spikes_noted_ = 0;
-    metrics_->begin_epoch();
+    warn(report.pace, report.epoch);
+    begin_epoch();
     metrics_->resume();
     return base::ok();
 }
 
-void Run::warn(const EpochReport& report) {
+void Run::begin_epoch() {
+    gate_.begin_epoch();
+    spikes_noted_ = 0;
+    looked_early_ = false;
+    epoch_began_ = clock_.now();
+    metrics_->begin_epoch();
+}
+
+void Run::warn(const PaceReport& pace, std::uint32_t epoch) {
     TrainingEvidence evidence;
-    evidence.machine = report.pace.machine;
-    evidence.loader = report.pace.loader;
-    evidence.step_ms = report.pace.step_ms_p50.value_or(0);
+    evidence.machine = pace.machine;
+    evidence.loader = pace.loader;
+    evidence.step_ms = pace.step_ms_p50.value_or(0);
     evidence.on_gpu = engine_.backend().kind() == ops::DeviceKind::cuda;
     evidence.members = engine_.members();
     evidence.batch = setup_.settings.batch;
-    gate_.begin_epoch();
     for (const Warning& warning : gate_.admit(judge(evidence))) {
-        MILLRACE_LOG(warn, "epoch {}: {}", report.epoch, warning.text);
+        MILLRACE_LOG(warn, "epoch {}: {}", epoch, warning.text);
         // The log has it; a disk that is full shows at the next checkpoint.
-        (void)telemetry_.events().append("warning", warning.text,
-                                         {{"cause", warning.cause}, {"epoch", std::int64_t{report.epoch}}});
+        (void)telemetry_.events().append("warning", warning.text, {{"cause", warning.cause}, {"epoch", std::int64_t{epoch}}});
     }
 }
 
@@ -318,6 +332,8 @@ RunFigures Run::figures() {
     figures.samples_per_second = totals.samples_per_second;
     figures.steps_per_second = totals.steps_per_second;
     figures.wall_seconds = std::chrono::duration<double>(clock_.now() - began_).count();
+    figures.gpu_utilization_percent = gpu_utilization_;
+    figures.sm_active_percent = sm_active_;
     figures.cpu_share = figures.wall_seconds > 0 ? (cpu_seconds() - cpu_began_) / (figures.wall_seconds * setup_.threads) : 0;
     return figures;
 }

@@ -38,7 +38,8 @@ private:
     base::Status measured_step(std::uint64_t index);
     enum class Measurement { none, components, operators };
     [[nodiscard]] Measurement measurement_due() const;
-    void warn(const EpochReport& report);
+    void begin_epoch();
+    void warn(const PaceReport& pace, std::uint32_t epoch);
     [[nodiscard]] MetricsPlan metrics_plan() const;
     base::Status hold_back();
     base::Status settle();
@@ -65,8 +66,11 @@ private:
     std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
+    std::optional<double> gpu_utilization_, sm_active_;  ///< of the newest epoch with enough looks at the machine
     WarningGate gate_;
     std::uint32_t spikes_noted_ = 0;  ///< of this epoch
+    bool looked_early_ = false;       ///< in this epoch
+    std::chrono::nanoseconds epoch_began_{};
     MetricsReader reader_;
     std::optional<MetricsThread> metrics_;
 };

@@ -108,11 +108,14 @@ MemberSums decode_sums(const Json& json) {
 }
 
 Json encode_figures(const RunFigures& figures) {
-    return {{"seconds", figures.seconds},
-            {"samples_per_second", figures.samples_per_second},
-            {"steps_per_second", figures.steps_per_second},
-            {"wall_seconds", figures.wall_seconds},
-            {"cpu_share", figures.cpu_share}};
+    Json json{{"seconds", figures.seconds},
+              {"samples_per_second", figures.samples_per_second},
+              {"steps_per_second", figures.steps_per_second},
+              {"wall_seconds", figures.wall_seconds},
+              {"cpu_share", figures.cpu_share}};
+    if (figures.gpu_utilization_percent) json["gpu_utilization_percent"] = *figures.gpu_utilization_percent;
+    if (figures.sm_active_percent) json["sm_active_percent"] = *figures.sm_active_percent;
+    return json;
 }
 
 RunState decode(const Json& json) {

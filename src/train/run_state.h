@@ -2,6 +2,7 @@
 // What a checkpoint knows beside its tensors, as the text of state.json. Floats survive to the bit.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct RunFigures {
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, since this start
     double wall_seconds = 0;                                           ///< since this start, start-up and evaluation included
     double cpu_share = 0;                                              ///< CPU seconds over wall seconds and threads
+    std::optional<double> gpu_utilization_percent, sm_active_percent;  ///< means over the newest epoch that had enough looks
 };
 
 struct RunState {

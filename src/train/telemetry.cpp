@@ -8,6 +8,8 @@
 namespace millrace::train {
 namespace {
 
+constexpr std::uint64_t kFewestLooks = 3;  // one reading of a driver's average is an anecdote
+
 /// Lets samples through and nothing else: rows of training are in metrics.jsonl already.
 class SamplesAlone final : public record::Sink {
 public:
@@ -73,7 +75,12 @@ base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySetting
 
 Telemetry::~Telemetry() {
     if (sampler_) sampler_->stop();
-    sinks_.reset();  // writes what is left
+    if (!sinks_) return;
+    sinks_->drain();
+    for (const std::string& failure : sinks_->failed()) (void)events_.append("sink_failed", failure);
+    if (const std::uint64_t dropped = sinks_->dropped(); dropped > 0)
+        (void)events_.append("rows_dropped", fmt::format("{} rows found the sinks too slow", dropped),
+                             {{"dropped", static_cast<std::int64_t>(dropped)}});
 }
 
 void Telemetry::receive(const sense::Sample& sample) {
@@ -116,6 +123,7 @@ MachineReport Telemetry::epoch() {
     record::SampleSummary copy;
     {
         const std::lock_guard lock(mutex_);
+        if (epoch_.samples() < kFewestLooks) return {};
         copy = epoch_;
     }
     return machine_report(copy);
@@ -123,7 +131,7 @@ MachineReport Telemetry::epoch() {
 
 void Telemetry::begin_epoch() {
     const std::lock_guard lock(mutex_);
-    epoch_.clear();
+    if (epoch_.samples() >= kFewestLooks) epoch_.clear();
 }
 
 std::string Telemetry::newest_text() const {

@@ -32,7 +32,8 @@ public:
 
     /// What the machine did since the last call.
     MachineReport take_interval();
-    /// What it did since begin_epoch().
+    /// What it did since begin_epoch(). Fewer than three looks say nothing: the report is empty, and the next begin_epoch() keeps
+    /// them, so that epochs shorter than the interval are averaged together.
     MachineReport epoch();
     void begin_epoch();
     /// The newest look, for events: "GPU: 85% | ... | disk 120.0 MB/s"; empty before the first.
