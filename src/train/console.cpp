@@ -26,6 +26,10 @@ std::string per_second(double value) {
     return value < 10 ? fmt::format("{:.2f}", value) : grouped(static_cast<std::uint64_t>(std::llround(value)));
 }
 
+std::string flops_text(double per_second) {
+    return per_second < 1e12 ? fmt::format("{:.3g} GFLOP/s", per_second / 1e9) : fmt::format("{:.3g} TFLOP/s", per_second / 1e12);
+}
+
 /// "1 epoch", "2 epochs"
 std::string counted(std::uint64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
 
@@ -101,7 +105,7 @@ std::string pace_text(const PaceReport& pace) {
     if (pace.step_ms_p50) parts.push_back(fmt::format("step {:.3f} ms (p99 {:.3f})", *pace.step_ms_p50, *pace.step_ms_p99));
     if (pace.flops_per_second)
         parts.push_back(
-            fmt::format("{:.3g} TFLOP/s{}", *pace.flops_per_second / 1e12,
+            fmt::format("{}{}", flops_text(*pace.flops_per_second),
                         pace.flops_share_percent ? fmt::format(", {:.1f} % of peak", *pace.flops_share_percent) : ""));
     if (pace.joules_per_sample) parts.push_back(fmt::format("{:.3g} mJ/sample", 1e3 * *pace.joules_per_sample));
     const record::Statistics& wait = pace.loader.wait_ms;

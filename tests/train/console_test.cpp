@@ -68,6 +68,9 @@ TEST(Console, PaceSaysWhatTheMachineDid) {
         pace_text(some_pace()),
         "step 0.089 ms (p99 0.095) | 12.3 TFLOP/s, 1.2 % of peak | 0.81 mJ/sample | waited for data 0.500 ms (median 0.250, "
         "worst 61.200, 2 above 50 ms)");
+    PaceReport slow;
+    slow.flops_per_second = 76.34e9;
+    EXPECT_EQ(pace_text(slow), "76.3 GFLOP/s");
     EXPECT_EQ(machine_text({}), "");
     EXPECT_EQ(pace_text({}), "");
 }
