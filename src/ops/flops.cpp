@@ -14,6 +14,8 @@ std::int64_t flops_of(const Record& record) {
         case OpId::dense_forward: return product(slot(dense_forward::y), slot(dense_forward::x).cols);
         case OpId::linear_dgrad: return product(slot(linear_dgrad::dx), slot(linear_dgrad::dz).cols);
         case OpId::linear_wgrad: return product(slot(linear_wgrad::dw), slot(linear_wgrad::dz).rows);
+        case OpId::gru_forward:
+            return product(slot(gru_forward::out), 3 * (slot(gru_forward::w_ih).cols + slot(gru_forward::w_hh).cols));
         default: return 0;
     }
 }

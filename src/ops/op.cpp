@@ -43,6 +43,27 @@ constexpr SlotInfo kDiversity[] = {{"o", false}, {"state", true}, {"dout", true}
 constexpr SlotInfo kGradNorm[] = {{"grads", false}, {"scratch", true}, {"state", true}};
 constexpr SlotInfo kOptimizer[] = {{"params", true}, {"grads", true},  {"m", true},
                                    {"v", true},      {"copy16", true}, {"state", true}};
+constexpr SlotInfo kColumnSum[] = {{"in", false}, {"out", true}};
+constexpr SlotInfo kGruForward[] = {{"x", false},      {"h", false},    {"flow", false}, {"counters", false},
+                                    {"w_ih", false},   {"w_hh", false}, {"b_ih", false}, {"b_hh", false},
+                                    {"scratch", true}, {"gates", true}, {"out", true}};
+constexpr SlotInfo kGruBackward[] = {{"dout", false},     {"gates", false}, {"h", false}, {"flow", false},
+                                     {"counters", false}, {"dgates", true}, {"dh", true}};
+constexpr SlotInfo kFlowBegin[] = {{"e", false}, {"flow", true}, {"counters", true}};
+constexpr SlotInfo kFlowBeginBackward[] = {{"dflow", false}, {"de", true}};
+constexpr SlotInfo kFlowNeuronForward[] = {{"flow", false}, {"params", false}, {"counters", false}, {"out", true}};
+constexpr SlotInfo kFlowNeuronBackward[] = {{"flow", false}, {"params", false}, {"counters", false},
+                                            {"dout", false}, {"dparams", true}, {"dflow", true}};
+constexpr SlotInfo kFlowMove[] = {{"before", false},   {"u", false},    {"state", false},
+                                  {"counters", false}, {"moved", true}, {"after", true}};
+constexpr SlotInfo kFlowMoveBackward[] = {{"dafter", false}, {"moved", false}, {"du", true}, {"dbefore", true}};
+constexpr SlotInfo kFlowSpawn[] = {{"before", false}, {"flow", true}, {"moved", true}, {"counters", true}};
+constexpr SlotInfo kFlowSpawnState[] = {{"flow", false}, {"h", true}};
+constexpr SlotInfo kFlowSpawnBackward[] = {{"moved", false}, {"dafter", true}, {"dbefore", true}};
+constexpr SlotInfo kFlowSpawnStateBackward[] = {{"moved", false}, {"dh", true}};
+constexpr SlotInfo kFlowCount[] = {{"flow", false}, {"moved", false}, {"counters", true}};
+constexpr SlotInfo kFlowLay[] = {{"flow", false}, {"state", true}, {"surface", true}};
+constexpr SlotInfo kFlowLayBackward[] = {{"flow", false}, {"dsurface", false}, {"dflow", true}};
 
 constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"step_begin", kStepBegin},
@@ -67,6 +88,22 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"cosine_diversity", kDiversity},
     {"grad_norm", kGradNorm},
     {"optimizer", kOptimizer},
+    {"column_sum", kColumnSum},
+    {"gru_forward", kGruForward},
+    {"gru_backward", kGruBackward},
+    {"flow_begin", kFlowBegin},
+    {"flow_begin_backward", kFlowBeginBackward},
+    {"flow_neuron_forward", kFlowNeuronForward},
+    {"flow_neuron_backward", kFlowNeuronBackward},
+    {"flow_move", kFlowMove},
+    {"flow_move_backward", kFlowMoveBackward},
+    {"flow_spawn", kFlowSpawn},
+    {"flow_spawn_state", kFlowSpawnState},
+    {"flow_spawn_backward", kFlowSpawnBackward},
+    {"flow_spawn_state_backward", kFlowSpawnStateBackward},
+    {"flow_count", kFlowCount},
+    {"flow_lay", kFlowLay},
+    {"flow_lay_backward", kFlowLayBackward},
 }};
 static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
 static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);

@@ -19,6 +19,7 @@
 #include <string>
 #include <variant>
 
+#include "ops/flow_op.h"
 #include "ops/member_state.h"
 #include "tensor/view.h"
 
@@ -35,6 +36,9 @@ enum class OpId : std::uint8_t {
     embedding_forward, embedding_backward,
     cross_entropy, mse, cosine_diversity,
     grad_norm, optimizer,
+    column_sum, gru_forward, gru_backward,
+    flow_begin, flow_begin_backward, flow_neuron_forward, flow_neuron_backward, flow_move, flow_move_backward,
+    flow_spawn, flow_spawn_state, flow_spawn_backward, flow_spawn_state_backward, flow_count, flow_lay, flow_lay_backward,
     count_
 };
 constexpr int kOpCount = static_cast<int>(OpId::count_);
@@ -119,7 +123,7 @@ namespace dense_forward { enum Slot { x, w, bias, gamma, beta, running_mean, run
 /// `batch_eval` never appears. Sums run over rows in ascending order of blocks fixed by the shape alone.
 namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, dz, dgamma, dbeta, dbias, slots }; }
 
-/// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real [K,G,B,In].
+/// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,In].
 /// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In].
 struct LinearGradParams {};
 namespace linear_dgrad { enum Slot { dz, w, dx, slots }; }
@@ -155,7 +159,7 @@ struct LossParams { double scale = 1; };
 namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; }
 
 /// mse. Mean over rows and cols of (p - t)^2: state.loss += sum over rows of the row's mean over cols, state.rows += B;
-/// dprediction (optional) = 2 (p - t) * scale / (B C).
+/// dprediction (optional) = 2 (p - t) * scale / (B C). The three are of one type, real or stat.
 namespace mse { enum Slot { prediction, target, state, dprediction, slots }; }
 
 /// cosine_diversity. o real [K,G,B,C]: for each unordered pair of groups i < j: c_ij = mean over b of <o_ib, o_jb> / (max(|o_ib|, 1e-12)
@@ -183,7 +187,8 @@ namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 // clang-format on
 using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams,
                             DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams, EmbeddingParams,
-                            LossParams, DiversityParams, GradNormParams, OptimizerParams>;
+                            LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams, GruParams,
+                            FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams>;
 
 constexpr int kMaxSlots = 12;
 

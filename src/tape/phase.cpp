@@ -15,7 +15,15 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::dense_forward:
         case OpId::pointwise_forward:
         case OpId::layernorm_forward:
-        case OpId::embedding_forward: return Phase::forward;
+        case OpId::embedding_forward:
+        case OpId::gru_forward:
+        case OpId::flow_begin:
+        case OpId::flow_neuron_forward:
+        case OpId::flow_move:
+        case OpId::flow_spawn:
+        case OpId::flow_spawn_state:
+        case OpId::flow_count:
+        case OpId::flow_lay: return Phase::forward;
         case OpId::cross_entropy:
         case OpId::mse:
         case OpId::cosine_diversity: return Phase::loss;
@@ -24,7 +32,15 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::linear_wgrad:
         case OpId::pointwise_backward:
         case OpId::layernorm_backward:
-        case OpId::embedding_backward: return Phase::backward;
+        case OpId::embedding_backward:
+        case OpId::column_sum:
+        case OpId::gru_backward:
+        case OpId::flow_begin_backward:
+        case OpId::flow_neuron_backward:
+        case OpId::flow_move_backward:
+        case OpId::flow_spawn_backward:
+        case OpId::flow_spawn_state_backward:
+        case OpId::flow_lay_backward: return Phase::backward;
         case OpId::micro_end:
         case OpId::grad_norm:
         case OpId::optimizer:

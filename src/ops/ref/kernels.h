@@ -29,6 +29,22 @@ void run_mse(const Bound& bound);
 void run_cosine_diversity(const Bound& bound);
 void run_grad_norm(const Bound& bound);
 void run_optimizer(const Bound& bound);
+void run_column_sum(const Bound& bound);
+void run_gru_forward(const Bound& bound);
+void run_gru_backward(const Bound& bound);
+void run_flow_begin(const Bound& bound);
+void run_flow_begin_backward(const Bound& bound);
+void run_flow_neuron_forward(const Bound& bound);
+void run_flow_neuron_backward(const Bound& bound);
+void run_flow_move(const Bound& bound);
+void run_flow_move_backward(const Bound& bound);
+void run_flow_spawn(const Bound& bound);
+void run_flow_spawn_state(const Bound& bound);
+void run_flow_spawn_backward(const Bound& bound);
+void run_flow_spawn_state_backward(const Bound& bound);
+void run_flow_count(const Bound& bound);
+void run_flow_lay(const Bound& bound);
+void run_flow_lay_backward(const Bound& bound);
 
 /// Calls body(member, group) for every matrix of an operand.
 template <class Body>

@@ -36,6 +36,22 @@ constexpr std::array<Run, kOpCount> kTable = {
     run_cosine_diversity,
     run_grad_norm,
     run_optimizer,
+    run_column_sum,
+    run_gru_forward,
+    run_gru_backward,
+    run_flow_begin,
+    run_flow_begin_backward,
+    run_flow_neuron_forward,
+    run_flow_neuron_backward,
+    run_flow_move,
+    run_flow_move_backward,
+    run_flow_spawn,
+    run_flow_spawn_state,
+    run_flow_spawn_backward,
+    run_flow_spawn_state_backward,
+    run_flow_count,
+    run_flow_lay,
+    run_flow_lay_backward,
 };
 
 class RefKernel : public Kernel {

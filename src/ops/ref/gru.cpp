@@ -1,0 +1,94 @@
+#include <cmath>
+
+#include "ops/ref/flow.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops::ref {
+namespace {
+
+double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
+
+/// bias[row] + sum over the columns of w.
+double affine(const tensor::Operand& w, const tensor::Operand& bias, int member, int row, const double* x) {
+    double sum = bias.at<double>(member)[row];
+    const double* weights = w.at<double>(member, 0, row);
+    for (int i = 0; i < w.cols; ++i) sum += weights[i] * x[i];
+    return sum;
+}
+
+}  // namespace
+
+void run_gru_forward(const Bound& bound) {
+    namespace at = gru_forward;
+    const auto &x = bound[at::x], &h = bound[at::h], &out = bound[at::out], &gates = bound[at::gates];
+    const int width = h.cols;
+    for (int m = 0; m < h.k; ++m)
+        for (int row = 0; row < h.rows; ++row) {
+            const double *input = x.at<double>(m, 0, row), *old = h.at<double>(m, 0, row);
+            double* next = out.at<double>(m, 0, row);
+            const bool live = alive(bound[at::flow], bound[at::counters], m, row);
+            for (int j = 0; j < width; ++j) {
+                if (!live) {
+                    next[j] = old[j];
+                    continue;
+                }
+                const auto both = [&](int gate) {
+                    return affine(bound[at::w_ih], bound[at::b_ih], m, gate * width + j, input) +
+                           affine(bound[at::w_hh], bound[at::b_hh], m, gate * width + j, old);
+                };
+                const double r = sigmoid(both(0)), z = sigmoid(both(1));
+                const double hn = affine(bound[at::w_hh], bound[at::b_hh], m, 2 * width + j, old);
+                const double n = std::tanh(affine(bound[at::w_ih], bound[at::b_ih], m, 2 * width + j, input) + r * hn);
+                next[j] = (1 - z) * n + z * old[j];
+                if (!gates.present()) continue;
+                double* saved = gates.at<double>(m, 0, row);
+                saved[j] = r;
+                saved[width + j] = z;
+                saved[2 * width + j] = n;
+                saved[3 * width + j] = hn;
+            }
+        }
+}
+
+void run_gru_backward(const Bound& bound) {
+    namespace at = gru_backward;
+    const auto &dout = bound[at::dout], &h = bound[at::h], &dh = bound[at::dh];
+    const int width = h.cols;
+    const bool add = bound.accumulates(at::dh);
+    for (int m = 0; m < h.k; ++m)
+        for (int row = 0; row < h.rows; ++row) {
+            const double *gradient = dout.at<double>(m, 0, row), *old = h.at<double>(m, 0, row);
+            const double* saved = bound[at::gates].at<double>(m, 0, row);
+            double *back = bound[at::dgates].at<double>(m, 0, row), *target = dh.at<double>(m, 0, row);
+            const bool live = alive(bound[at::flow], bound[at::counters], m, row);
+            for (int j = 0; j < width; ++j) {
+                const double d = gradient[j];
+                if (!live) {
+                    for (int gate = 0; gate < 4; ++gate) back[gate * width + j] = 0;
+                    store(target[j], d, add);
+                    continue;
+                }
+                const double r = saved[j], z = saved[width + j], n = saved[2 * width + j], hn = saved[3 * width + j];
+                const double dn = d * (1 - z) * (1 - n * n);
+                back[j] = dn * hn * r * (1 - r);
+                back[width + j] = d * (old[j] - n) * z * (1 - z);
+                back[2 * width + j] = dn;
+                back[3 * width + j] = dn * r;
+                store(target[j], d * z, add);
+            }
+        }
+}
+
+void run_column_sum(const Bound& bound) {
+    namespace at = column_sum;
+    const auto &in = bound[at::in], &out = bound[at::out];
+    for_each_matrix(in, [&](int m, int g) {
+        for (int c = 0; c < in.cols; ++c) {
+            double sum = 0;
+            for (int row = 0; row < in.rows; ++row) sum += in.at<double>(m, g, row)[c];
+            store(out.at<double>(m, g)[c], sum, bound.accumulates(at::out));
+        }
+    });
+}
+
+}  // namespace millrace::ops::ref
