@@ -27,8 +27,9 @@ constexpr int kMovedColumns = 8;
 /// A step mirrored x or y (an odd number of times), z was cut off at a plane, the row was alive.
 enum MovedBit : std::int32_t { kMirroredX = 1, kMirroredY = 2, kCutZ = 4, kAlive = 8 };
 
-/// Counts of one member, i32 [K,1,1,kFlowCounters]. steps: steps run before the stop; most, waited, stopped: the stop rule's memory.
-namespace flow_counter { enum Column { used, spawned, refused, arrived_up, arrived_down, reflected, steps, most, waited, stopped }; }
+/// Counts of one member, i32 [K,1,1,kFlowCounters]. steps: steps run before the stop; most, waited, stopped: the stop rule's memory; flow_steps: alive rows
+/// summed over the steps, the work that was there to do.
+namespace flow_counter { enum Column { used, spawned, refused, arrived_up, arrived_down, reflected, steps, most, waited, stopped, flow_steps }; }
 constexpr int kFlowCounters = 16;
 
 /// flow_begin. Rows r < first: x = -1 + 2 (r mod W) / (W - 1), y likewise by row, z = 0, energy = e[b][cell], heading -1 when the energy is
@@ -95,7 +96,7 @@ namespace flow_spawn_state { enum Slot { flow, h, slots }; }
 namespace flow_spawn_backward { enum Slot { moved, dafter, dbefore, slots }; }
 namespace flow_spawn_state_backward { enum Slot { moved, dh, slots }; }
 
-/// flow_count. Ends step t (from 0) of a member that has not stopped: steps = t + 1; reflected += mirrored coordinates of alive rows;
+/// flow_count. Ends step t (from 0) of a member that has not stopped: steps = t + 1; flow_steps += alive rows (by their bit), reflected += their mirrored coordinates;
 /// arrived_up and arrived_down = rows below used that are not active, by the sign of z; done = arrived. Then: done > most: waited = 0, most = done;
 /// else waited += 1 when most > 0. stopped = 1 when early_stop, t + 1 >= min_steps and (done >= stop_at * used or waited >= patience).
 struct FlowCountParams {

@@ -209,6 +209,7 @@ void run_flow_count(const Bound& bound) {
         for (int row = 0; row < table.rows; ++row) {
             const auto bits = static_cast<std::int32_t>(bound[at::moved].at<double>(m, 0, row)[moved::bits]);
             counters[flow_counter::reflected] += ((bits & kMirroredX) != 0 ? 1 : 0) + ((bits & kMirroredY) != 0 ? 1 : 0);
+            counters[flow_counter::flow_steps] += (bits & kAlive) != 0 ? 1 : 0;
             const double* flow = table.at<double>(m, 0, row);
             if (row >= counters[flow_counter::used] || flow[flow::active] != 0) continue;
             ++(flow[flow::z] < 0 ? down : up);
