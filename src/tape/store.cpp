@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/orthonormal.h"
 #include "base/philox.h"
 
 namespace millrace::tape {
@@ -24,6 +25,28 @@ std::uint32_t stream_of(const std::string& name) {
     std::uint32_t hash = 2166136261u;
     for (unsigned char c : name) hash = (hash ^ c) * 16777619u;
     return hash;
+}
+
+void draw(const Parameter& p, std::uint64_t seed, std::uint32_t stream, std::vector<float>& values) {
+    const auto scale = static_cast<float>(p.init.scale);
+    switch (p.init.kind) {
+        case Init::Kind::constant: std::fill(values.begin(), values.end(), scale); break;
+        case Init::Kind::normal:
+            for (std::size_t i = 0; i < values.size(); ++i) values[i] = scale * base::random_normal(seed, 0, 0, stream, i);
+            break;
+        case Init::Kind::uniform:
+            for (std::size_t i = 0; i < values.size(); ++i)
+                values[i] = scale * (2 * base::uniform01(base::random_bits(seed, 0, 0, stream, i)) - 1);
+            break;
+        case Init::Kind::orthonormal:
+            values = base::random_orthonormal(p.rows, p.cols, seed, stream);
+            for (float& value : values) value *= scale;
+            break;
+        case Init::Kind::blocks:
+            for (std::size_t i = 0; i < values.size(); ++i)
+                values[i] = static_cast<float>(p.init.values[i * p.init.values.size() / values.size()]);
+            break;
+    }
 }
 
 }  // namespace
@@ -63,12 +86,12 @@ ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows,
     p.names = std::move(names);
     p.rows = rows;
     p.cols = cols;
-    p.init = init;
+    p.init = std::move(init);
     return add_parameter(std::move(p));
 }
 
 ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init) {
-    const ParameterId id = add_matrix(std::move(names), 1, cols, init);
+    const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init));
     parameters_.back().vector = true;
     return id;
 }
@@ -79,6 +102,16 @@ ParameterId Store::add_running(std::vector<std::string> names, std::int32_t cols
     p.cols = cols;
     p.vector = p.running = true;
     p.init = Init::value(start);
+    return add_parameter(std::move(p));
+}
+
+ParameterId Store::add_frozen(std::string name, std::int32_t rows, std::int32_t cols, Init init) {
+    Parameter p;
+    p.names = {std::move(name)};
+    p.rows = rows;
+    p.cols = cols;
+    p.running = true;
+    p.init = std::move(init);
     return add_parameter(std::move(p));
 }
 
@@ -146,10 +179,7 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
         for (int member = 0; member < members(); ++member)
             for (int group = 0; group < p.groups; ++group) {
                 const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(group)]);
-                for (std::size_t i = 0; i < values.size(); ++i)
-                    values[i] = p.init.std > 0 ? static_cast<float>(p.init.std) *
-                                                     base::random_normal(seeds[static_cast<std::size_t>(member)], 0, 0, stream, i)
-                                               : static_cast<float>(p.init.constant);
+                draw(p, seeds[static_cast<std::size_t>(member)], stream, values);
                 write_parameter(static_cast<ParameterId>(id), group, member, values);
             }
     }
@@ -188,6 +218,22 @@ View Store::gradient(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
     MILLRACE_ASSERT(!p.running, "running statistics have no gradient");
     return tensor_view(kGrads, p, trainable_width_);
+}
+
+View Store::parameter_span(ParameterId first, ParameterId last) const {
+    const Parameter &begin = parameters_.at(static_cast<std::size_t>(first)),
+                    &end = parameters_.at(static_cast<std::size_t>(last));
+    MILLRACE_ASSERT(!begin.running && !end.running && begin.offset <= end.offset, "a span is of trainable parameters in order");
+    View v = parameter_arena();
+    v.offset = begin.offset;
+    v.cols = static_cast<std::int32_t>(end.offset + end.count() - begin.offset);
+    return v;
+}
+
+View Store::gradient_span(ParameterId first, ParameterId last) const {
+    View v = parameter_span(first, last);
+    v.buffer = kGrads;
+    return v;
 }
 
 View Store::arena_view(BufferId id, std::int64_t width) const {

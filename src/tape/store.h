@@ -15,12 +15,19 @@
 
 namespace millrace::tape {
 
-/// How a parameter starts: normal(0, std), or a constant. Drawn from the member's seed and the tensor's name, so that adding a
-/// parameter elsewhere changes nothing here.
+/// How a parameter starts. Drawn from the member's seed and the tensor's name, so that adding a parameter elsewhere changes
+/// nothing here.
 struct Init {
-    double std = 0, constant = 0;
-    static Init normal(double deviation) { return {deviation, 0}; }
-    static Init value(double v) { return {0, v}; }
+    enum class Kind : std::uint8_t { constant, normal, uniform, orthonormal, blocks };
+    Kind kind = Kind::constant;
+    double scale = 0;            ///< the constant, the deviation, the bound, the factor
+    std::vector<double> values;  ///< blocks: constants of equal parts of the tensor
+
+    static Init value(double v) { return {Kind::constant, v, {}}; }
+    static Init normal(double deviation) { return {Kind::normal, deviation, {}}; }
+    static Init uniform(double bound) { return {Kind::uniform, bound, {}}; }  ///< in [-bound, bound)
+    static Init orthonormal(double factor = 1) { return {Kind::orthonormal, factor, {}}; }
+    static Init blocks(std::vector<double> constants) { return {Kind::blocks, 0, std::move(constants)}; }
 };
 
 /// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
@@ -51,6 +58,8 @@ public:
     ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init);
     ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init);
     ParameterId add_running(std::vector<std::string> names, std::int32_t cols, double start);
+    /// A matrix that is saved with the weights and never changes.
+    ParameterId add_frozen(std::string name, std::int32_t rows, std::int32_t cols, Init init);
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
 
@@ -63,6 +72,10 @@ public:
     [[nodiscard]] tensor::View parameter(ParameterId id) const;  ///< stat, for norms, biases and the optimizer
     [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products
     [[nodiscard]] tensor::View gradient(ParameterId id) const;   ///< stat
+    /// Parameters `first` to `last`, declared one after the other, as one row [K,1,1,P] of stat; parameter i begins at
+    /// parameters()[i].offset - parameters()[first].offset.
+    [[nodiscard]] tensor::View parameter_span(ParameterId first, ParameterId last) const;
+    [[nodiscard]] tensor::View gradient_span(ParameterId first, ParameterId last) const;
     [[nodiscard]] tensor::View state() const;
     [[nodiscard]] tensor::View parameter_arena() const;
     [[nodiscard]] tensor::View gradient_arena() const;
