@@ -7,29 +7,53 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "data/make.h"
+#include "data/make_pairs.h"
 
 namespace millrace::cli {
 namespace {
 
 struct MakeArguments {
     std::string kind, out;
-    data::GarmentsOptions options;
+    std::uint64_t seed = data::kGarmentSeed;
+    data::GarmentsOptions garments;
+    data::PairsOptions pairs;
+    std::vector<std::pair<CLI::Option*, const char*>> options;  ///< those that belong to one kind alone
 };
 
-int run_make(const MakeArguments& given) {
+const char* outcome(data::MakeOutcome made) { return made == data::MakeOutcome::kWritten ? "written" : "holds this set already"; }
+
+int make_garments(const MakeArguments& given) {
     const bool live = base::stderr_is_terminal();
     data::Progress progress;
     if (live)
         progress = [](std::uint64_t done, std::uint64_t total) {
             base::write_to_terminal(fmt::format("\r\x1b[Kdrawn {} of {} images", done, total));
         };
-    const auto made = data::make_garments(given.out, given.options, progress);
+    data::GarmentsOptions options = given.garments;
+    options.seed = given.seed;
+    const auto made = data::make_garments(given.out, options, progress);
     if (live) base::write_to_terminal("\r\x1b[K");
     if (!made.ok()) return report(made.error());
-    say(fmt::format("{} {}: {} training and {} test images, seed {}\n", given.out,
-                    *made == data::MakeOutcome::kWritten ? "written" : "holds this set already", given.options.train,
-                    given.options.test, given.options.seed));
+    say(fmt::format("{} {}: {} training and {} test images, seed {}\n", given.out, outcome(*made), options.train, options.test,
+                    options.seed));
     return 0;
+}
+
+int make_pairs(const MakeArguments& given) {
+    data::PairsOptions options = given.pairs;
+    options.seed = given.seed;
+    const auto made = data::make_pairs(given.out, options);
+    if (!made.ok()) return report(made.error());
+    say(fmt::format("{} {}: {} pairs of sentences, vectors of {} dimensions, seed {}\n", given.out, outcome(*made), options.count,
+                    options.dimensions, options.seed));
+    return 0;
+}
+
+int run_make(const MakeArguments& given) {
+    for (const auto& [option, kind] : given.options)
+        if (option->count() > 0 && given.kind != kind)
+            return report(base::Error{fmt::format("{} belongs to {}, not to {}", option->get_name(), kind, given.kind)});
+    return given.kind == "pairs" ? make_pairs(given) : make_garments(given);
 }
 
 }  // namespace
@@ -38,14 +62,22 @@ void add_data(CLI::App& app, Context& context) {
     auto given = std::make_shared<MakeArguments>();
     CLI::App* command = app.add_subcommand("data", "data sets")->require_subcommand(1);
     CLI::App* make = command->add_subcommand("make", "write a built-in data set in the format real data comes in");
-    make->add_option("KIND", given->kind, "garments: ten kinds of clothing, 28 x 28 pixels, as four IDX files")
+    make->add_option("KIND", given->kind,
+                     "garments: ten kinds of clothing, 28 x 28 pixels, as four IDX files; pairs: sentences and their "
+                     "consequences, with vectors, as pairs.safetensors and pairs.jsonl")
         ->required()
-        ->check(CLI::IsMember({"garments"}));
+        ->check(CLI::IsMember({"garments", "pairs"}));
     make->add_option("--out", given->out, "folder to write")->required()->type_name("PATH");
-    make->add_option("--train", given->options.train, "training images")->capture_default_str();
-    make->add_option("--test", given->options.test, "test images")->capture_default_str();
-    make->add_option("--seed", given->options.seed, "another seed draws another set")->capture_default_str();
-    make->footer("Example:\n  millrace data make garments --out data/garments");
+    make->add_option("--seed", given->seed, "another seed draws another set")->capture_default_str();
+    auto add = [&](const char* kind, const char* name, std::uint32_t& value, const char* meaning) {
+        CLI::Option* option = make->add_option(name, value, fmt::format("{}: {}", kind, meaning))->capture_default_str();
+        given->options.emplace_back(option, kind);
+    };
+    add("garments", "--train", given->garments.train, "training images");
+    add("garments", "--test", given->garments.test, "test images");
+    add("pairs", "--count", given->pairs.count, "pairs of sentences");
+    add("pairs", "--dimensions", given->pairs.dimensions, "width of a sentence vector, 1 to 16384");
+    make->footer("Examples:\n  millrace data make garments --out data/garments\n  millrace data make pairs --out data/pairs");
     make->callback([given, &context] { context.exit_status = run_make(*given); });
 }
 

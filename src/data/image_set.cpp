@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/philox.h"
-
 namespace millrace::data {
 namespace {
 
@@ -84,24 +82,12 @@ Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path
     return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
 }
 
+}  // namespace
+
 std::string folder_name(const Path& folder) {
     Path clean = folder.lexically_normal();
     if (!clean.has_filename()) clean = clean.parent_path();
     return clean.filename().string();
-}
-
-}  // namespace
-
-Split split_validation(std::uint32_t count, double fraction, std::uint64_t seed) {
-    MILLRACE_ASSERT(fraction >= 0 && fraction < 1, "a validation fraction lies in [0, 1)");
-    const auto validating = static_cast<std::uint32_t>(std::floor(count * fraction));
-    const base::Shuffle order = base::make_shuffle(seed, 0, count);
-    Split split;
-    split.validation.reserve(validating);
-    split.training.reserve(count - validating);
-    for (std::uint32_t position = 0; position < count; ++position)
-        (position < validating ? split.validation : split.training).push_back(base::shuffled_index(order, position));
-    return split;
 }
 
 PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std::uint32_t> indices) {

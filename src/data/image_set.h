@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/idx.h"
+#include "data/split.h"
 
 namespace millrace::data {
 
@@ -23,16 +24,6 @@ struct LabeledImages {
     std::vector<std::uint8_t> pixels;  ///< [count, rows, columns]
     std::vector<std::uint8_t> labels;  ///< [count], each below the number of classes
 };
-
-/// Positions in the training files: what is trained on and what selects the model.
-struct Split {
-    std::vector<std::uint32_t> training;
-    std::vector<std::uint32_t> validation;
-};
-
-/// Cuts `count` images by the random order of (`seed`, epoch 0): its first floor(count * fraction) positions validate, the rest
-/// train. `fraction` in [0, 1).
-Split split_validation(std::uint32_t count, double fraction = 0.1, std::uint64_t seed = 42);
 
 /// Mean and standard deviation of pixel / 255.
 struct PixelStatistics {
@@ -52,6 +43,9 @@ struct ImageSet {
     LabeledImages test;
     Split split;  ///< of `train`
 };
+
+/// The last word of a folder's path: what a set without a name of its own is called.
+std::string folder_name(const Path& folder);
 
 /// Loads and checks a folder: counts and image sizes match, labels are below the number of classes. `validation` as for
 /// split_validation. Errors name the file and, for a label, its index and value.

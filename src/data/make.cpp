@@ -48,11 +48,6 @@ nlohmann::ordered_json identity(const GarmentsOptions& options) {
     return {{"generator", "garments-1"}, {"seed", options.seed}, {"train", options.train}, {"test", options.test}};
 }
 
-Error foreign_set(const Path& place) {
-    return Error{"belongs to a data set that was not made with these options; give another --out, or remove it first",
-                 place.string()};
-}
-
 /// Whether the folder holds this very set, by its description and the sizes of its files; an error when it is described as
 /// another. Files without a description are what an interrupted run leaves: they are compared when they are about to be written.
 Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
@@ -94,6 +89,11 @@ Status write_description(const Path& path, const GarmentsOptions& options, const
 }
 
 }  // namespace
+
+Error foreign_set(const Path& place) {
+    return Error{"belongs to a data set that was not made with these options; give another --out, or remove it first",
+                 place.string()};
+}
 
 Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& options, const Progress& progress) {
     if (options.train == 0 || options.test == 0)

@@ -20,6 +20,9 @@ using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 enum class MakeOutcome { kWritten, kAlreadyThere };
 
+/// What making a set says about a file that belongs to another.
+Error foreign_set(const Path& place);
+
 /// Writes the four IDX files of the garments set and dataset.json into `folder` (created when missing), each atomically,
 /// dataset.json last. A folder that holds exactly this set already is left alone; one that holds any of these names with other
 /// content (a downloaded set, another seed) is refused.

@@ -21,6 +21,7 @@ constexpr SlotInfo kFill[] = {{"out", true}};
 constexpr SlotInfo kCopy[] = {{"in", false}, {"out", true}};
 constexpr SlotInfo kGather[] = {{"images", false}, {"labels", false}, {"subset", false},
                                 {"state", false},  {"x", true},       {"y", true}};
+constexpr SlotInfo kGatherRows[] = {{"table", false}, {"subset", false}, {"state", false}, {"out", true}};
 constexpr SlotInfo kDenseForward[] = {
     {"x", false},          {"w", false},    {"bias", false},   {"gamma", false}, {"beta", false}, {"running_mean", true},
     {"running_var", true}, {"saved", true}, {"inv_std", true}, {"state", false}, {"y", true}};
@@ -72,6 +73,7 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"fill", kFill},
     {"copy", kCopy},
     {"gather_images", kGather},
+    {"gather_rows", kGatherRows},
     {"dense_forward", kDenseForward},
     {"dense_backward", kDenseBackward},
     {"linear_dgrad", kDgrad},
@@ -107,7 +109,7 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
 }};
 static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
 static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);
-static_assert(std::size(kDenseForward) <= kMaxSlots);
+static_assert(std::size(kGatherRows) == gather_rows::slots && std::size(kDenseForward) <= kMaxSlots);
 
 const OpInfo& info(OpId op) { return kOps[static_cast<std::size_t>(op)]; }
 

@@ -29,7 +29,7 @@ namespace millrace::ops {
 // clang-format off
 enum class OpId : std::uint8_t {
     step_begin, micro_end, metrics_push, fill, copy,
-    gather_images,
+    gather_images, gather_rows,
     dense_forward, dense_backward, linear_dgrad, linear_wgrad,
     add, pointwise_forward, pointwise_backward,
     layernorm_forward, layernorm_backward,
@@ -97,6 +97,12 @@ struct GatherImagesParams {
     float rotate = 0, shift = 0, scale = 0, flip = 0;
 };
 namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; }
+
+/// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
+/// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
+/// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free).
+struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
+namespace gather_rows { enum Slot { table, subset, state, out, slots }; }
 
 /// dense_forward. z = x w^T + bias; then per Norm: none: u = z. batch_train: mean and biased variance of z over the B rows (per member,
 /// group and column), xhat = (z - mean) * inv_std with inv_std = 1 / sqrt(var + eps), u = gamma * xhat + beta; running_mean and
@@ -186,9 +192,9 @@ namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 
 // clang-format on
 using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams,
-                            DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams, EmbeddingParams,
-                            LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams, GruParams,
-                            FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams>;
+                            GatherRowsParams, DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams,
+                            EmbeddingParams, LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams,
+                            GruParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams>;
 
 constexpr int kMaxSlots = 12;
 

@@ -11,7 +11,8 @@ using ops::OpId;
 std::optional<Phase> own_phase(OpId op) {
     switch (op) {
         case OpId::step_begin:
-        case OpId::gather_images: return Phase::data;
+        case OpId::gather_images:
+        case OpId::gather_rows: return Phase::data;
         case OpId::dense_forward:
         case OpId::pointwise_forward:
         case OpId::layernorm_forward:

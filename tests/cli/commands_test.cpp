@@ -107,6 +107,21 @@ TEST_F(Commands, DataIsMadeOnce) {
     expect_refusal(call({"data", "make", "socks", "--out", path("socks")}), {"KIND"});
 }
 
+TEST_F(Commands, PairsAreMadeOnce) {
+    const std::vector<std::string> words{"data", "make", "pairs", "--out", path("made"), "--count", "30", "--dimensions", "48"};
+    const Said made = call(words);
+    EXPECT_EQ(made.status, 0) << made.err;
+    EXPECT_NE(made.out.find("30 pairs"), std::string::npos) << made.out;
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "made" / "pairs.safetensors"));
+    EXPECT_NE(call(words).out.find("already"), std::string::npos);
+    expect_refusal(call({"data", "make", "pairs", "--out", path("made"), "--count", "31"}), {"made"});
+    expect_refusal(call({"data", "make", "pairs", "--out", path("new"), "--count", "0"}), {"pairs", "1 to"});
+    expect_refusal(call({"data", "make", "pairs", "--out", path("new"), "--dimensions", "20000"}), {"16384"});
+    expect_refusal(call({"data", "make", "pairs", "--out", path("new"), "--train", "5"}), {"--train", "garments"});
+    expect_refusal(call({"data", "make", "garments", "--out", path("new"), "--count", "5"}), {"--count", "pairs"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+}
+
 TEST_F(Commands, BenchPrintsTheFixedKeys) {
     const Said said = call({"bench", "collective-debug-b32", "--device", "cpu", "--no-peers", "--seconds", "0.01", "--json"});
     ASSERT_EQ(said.status, 0) << said.err;

@@ -49,6 +49,32 @@ OpCase gather(const Gather& g) {
     return c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison());
 }
 
+struct Rows {
+    std::string note;
+    int k = 1, count = 40, samples = 29, rows = 5, cols = 13;
+    bool shuffle = true, training = true;
+    Layout layout = kDense;
+    Element element = Element::real;
+};
+
+OpCase rows(const Rows& g) {
+    namespace at = gather_rows;
+    OpCase c;
+    c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
+    c.op = OpId::gather_rows;
+    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
+    c.members = g.k;
+    c.states = sample_states(g.k);
+    c.f32_tolerance = 0;
+    if (g.element == Element::stat) c.bf16_tolerance = 0;
+    std::vector<double> subset;
+    for (int i = 0; i < g.samples; ++i) subset.push_back((i * 7 + 3) % g.count);
+    c.slot(at::table, Element::stat, 1, 1, g.count, g.cols, uniform(-1, 1), g.layout);
+    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    c.state(at::state);
+    return c.slot(at::out, g.element, g.k, 1, g.rows, g.cols, poison(), g.layout);
+}
+
 OpCase begin(const std::string& note, const StepBeginParams& params) {
     OpCase c;
     c.name = "step_begin/" + note;
@@ -134,6 +160,17 @@ void add_data_cases(std::vector<OpCase>& cases) {
                             .shift = 0.5f,
                             .scale = 0.5f,
                             .flip = 0.5f}));
+    cases.push_back(rows({.note = "in_order", .shuffle = false}));
+    cases.push_back(rows({.note = "evaluation", .k = 3, .rows = 11, .shuffle = false, .training = false}));
+    cases.push_back(rows({.note = "shuffled", .k = 3, .rows = 7, .cols = 768}));
+    cases.push_back(rows({.note = "whole_pass", .rows = 29, .cols = 5}));
+    cases.push_back(rows({.note = "to_the_end", .k = 2, .samples = 9, .rows = 5}));
+    cases.push_back(rows({.note = "padded_rows", .k = 2, .rows = 8, .cols = 31, .layout = {0, 16, false, false}}));
+    cases.push_back(rows({.note = "windows", .k = 2, .rows = 3, .cols = 17, .layout = kWindow}));
+    cases.push_back(rows({.note = "one", .count = 1, .samples = 1, .rows = 1, .cols = 1}));
+    cases.push_back(rows({.note = "no_rows", .k = 2, .rows = 0}));
+    cases.push_back(rows({.note = "stat", .k = 2, .rows = 6, .cols = 67, .element = Element::stat}));
+    cases.push_back(rows({.note = "threads", .k = 2, .count = 301, .samples = 211, .rows = 203, .cols = 257}));
 }
 
 void add_step_cases(std::vector<OpCase>& cases) {

@@ -23,6 +23,7 @@ TEST(Phases, SharedOperatorsBelongToThePassTheyStandIn) {
     const std::vector<Phase> found =
         phases({step_begin, gather_images, fill, dense_forward, add, cross_entropy, linear_dgrad, add, linear_wgrad, micro_end,
                 gather_images, copy, grad_norm, optimizer, metrics_push});
+    EXPECT_EQ(phases({gather_rows, add}), (std::vector<Phase>{Phase::data, Phase::forward}));
     constexpr Phase kUpdate = Phase::optimizer;
     EXPECT_EQ(found, (std::vector<Phase>{Phase::data, Phase::data, Phase::forward, Phase::forward, Phase::forward, Phase::loss,
                                          Phase::backward, Phase::backward, Phase::backward, kUpdate, Phase::data, Phase::forward,

@@ -18,6 +18,7 @@ constexpr std::array<Factory, kOpCount> kFactories = {
     make_fill,
     make_copy,
     make_gather_images,
+    make_gather_rows,
     make_dense_forward,
     make_dense_backward,
     make_linear_dgrad,

@@ -59,6 +59,7 @@ KernelResult make_metrics_push(Context& context, const Bound& bound);
 KernelResult make_fill(Context& context, const Bound& bound);
 KernelResult make_copy(Context& context, const Bound& bound);
 KernelResult make_gather_images(Context& context, const Bound& bound);
+KernelResult make_gather_rows(Context& context, const Bound& bound);
 KernelResult make_dense_forward(Context& context, const Bound& bound);
 KernelResult make_dense_backward(Context& context, const Bound& bound);
 KernelResult make_linear_dgrad(Context& context, const Bound& bound);

@@ -73,6 +73,7 @@ KernelResult make_fill(Context&, const Bound&);
 KernelResult make_zeros(Context&, const tensor::Operand& out);
 KernelResult make_copy(Context&, const Bound&);
 KernelResult make_gather_images(Context&, const Bound&);
+KernelResult make_gather_rows(Context&, const Bound&);
 KernelResult make_dense_forward(Context&, const Bound&);
 KernelResult make_dense_backward(Context&, const Bound&);
 KernelResult make_linear_dgrad(Context&, const Bound&);

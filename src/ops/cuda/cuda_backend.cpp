@@ -97,6 +97,7 @@ constexpr std::array<Factory, kOpCount> kFactories = [] {
     set(OpId::fill, make_fill);
     set(OpId::copy, make_copy);
     set(OpId::gather_images, make_gather_images);
+    set(OpId::gather_rows, make_gather_rows);
     set(OpId::dense_forward, make_dense_forward);
     set(OpId::dense_backward, make_dense_backward);
     set(OpId::linear_dgrad, make_linear_dgrad);

@@ -150,6 +150,23 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
     }
 }
 
+template <class T>
+__global__ void gather_rows_kernel(const float* table, std::int64_t stride, const std::int32_t* subset, States states, Mat<T> out,
+                                   int cols, GatherRowsParams p) {
+    begin_kernel();
+    const int b = blockIdx.x, k = blockIdx.y;
+    __shared__ std::int32_t chosen;
+    if (threadIdx.x == 0) {
+        const MemberState& m = states[k];
+        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+    }
+    __syncthreads();
+    const float* from = table + chosen * stride;
+    T* to = out.row(k, 0, b);
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) store(to + i, from[i]);
+}
+
 }  // namespace
 
 bool dependent_launches() {
@@ -240,6 +257,21 @@ KernelResult make_gather_images(Context& c, const Bound& b) {
         });
     };
     return x.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+}
+
+KernelResult make_gather_rows(Context& c, const Bound& b) {
+    const Operand &table = b[gather_rows::table], &subset = b[gather_rows::subset], &s = b[gather_rows::state];
+    const Operand& out = b[gather_rows::out];
+    const auto& p = b.params<GatherRowsParams>();
+    if (out.count() == 0) return make_kernel([] {});
+    auto make = [&]<class T>(T) {
+        return make_kernel([stream = c.stream, table, subset, s, out, p] {
+            launch(gather_rows_kernel<T>, dim3(static_cast<unsigned>(out.rows), static_cast<unsigned>(out.k)), dim3(128), 0,
+                   stream, static_cast<const float*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
+                   states(s), mat<T>(out), out.cols, p);
+        });
+    };
+    return out.dtype == DType::bf16 ? make(bf16{}) : make(float{});
 }
 
 }  // namespace millrace::ops::cuda

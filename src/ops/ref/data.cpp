@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/philox.h"
 #include "ops/ref/kernels.h"
@@ -43,6 +44,15 @@ Affine draw(const GatherImagesParams& params, const MemberState& state, int row)
     return affine;
 }
 
+/// Which sample row `row` of the micro-batch is; none behind the end of the pass.
+template <class P>
+std::optional<std::int32_t> sample_of(const P& params, const MemberState& state, const tensor::Operand& subset, int row) {
+    const std::uint32_t q = (params.training ? state.position : state.eval_position) + static_cast<std::uint32_t>(row);
+    if (q >= params.samples) return std::nullopt;
+    const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
+    return *subset.at<std::int32_t>(0, 0, place);
+}
+
 }  // namespace
 
 void run_gather_images(const Bound& bound) {
@@ -51,22 +61,31 @@ void run_gather_images(const Bound& bound) {
     const auto &images = bound[at::images], &x = bound[at::x];
     for (int m = 0; m < x.k; ++m) {
         const MemberState& state = state_of(bound[at::state], m);
-        const std::uint32_t first = params.training ? state.position : state.eval_position;
         for (int b = 0; b < x.rows; ++b) {
-            const std::uint32_t q = first + static_cast<std::uint32_t>(b);
-            if (q >= params.samples) break;
-            const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
-            const std::int32_t index = *bound[at::subset].at<std::int32_t>(0, 0, place);
-            const std::uint8_t* image = images.at<std::uint8_t>(0, 0, index);
+            const auto index = sample_of(params, state, bound[at::subset], b);
+            if (!index) break;
+            const std::uint8_t* image = images.at<std::uint8_t>(0, 0, *index);
             const Affine affine = draw(params, state, b);
             for (int p = 0; p < x.cols; ++p) {
                 const int source = params.augment ? affine.source(p, static_cast<int>(params.side)) : p;
                 const double grey = source < 0 ? 0 : image[source];
                 x.at<double>(m, 0, b)[p] = (grey / 255 - params.mean) / params.std;
             }
-            *bound[at::y].at<std::int32_t>(m, 0, b) = *bound[at::labels].at<std::uint8_t>(0, 0, index);
+            *bound[at::y].at<std::int32_t>(m, 0, b) = *bound[at::labels].at<std::uint8_t>(0, 0, *index);
         }
     }
+}
+
+void run_gather_rows(const Bound& bound) {
+    namespace at = gather_rows;
+    const auto& params = bound.params<GatherRowsParams>();
+    const auto &table = bound[at::table], &out = bound[at::out];
+    for (int m = 0; m < out.k; ++m)
+        for (int b = 0; b < out.rows; ++b) {
+            const auto index = sample_of(params, state_of(bound[at::state], m), bound[at::subset], b);
+            if (!index) break;
+            std::copy_n(table.at<double>(0, 0, *index), out.cols, out.at<double>(m, 0, b));
+        }
 }
 
 void run_embedding_forward(const Bound& bound) {

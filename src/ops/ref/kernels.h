@@ -13,6 +13,7 @@ void run_metrics_push(const Bound& bound);
 void run_fill(const Bound& bound);
 void run_copy(const Bound& bound);
 void run_gather_images(const Bound& bound);
+void run_gather_rows(const Bound& bound);
 void run_dense_forward(const Bound& bound);
 void run_dense_backward(const Bound& bound);
 void run_linear_dgrad(const Bound& bound);

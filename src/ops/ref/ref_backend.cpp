@@ -20,6 +20,7 @@ constexpr std::array<Run, kOpCount> kTable = {
     run_fill,
     run_copy,
     run_gather_images,
+    run_gather_rows,
     run_dense_forward,
     run_dense_backward,
     run_linear_dgrad,

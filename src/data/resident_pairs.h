@@ -1,0 +1,42 @@
+#pragma once
+// A set of pairs whose vectors live in device memory. Shuffling and gathering happen there, inside the step.
+
+#include <array>
+#include <memory>
+
+#include "data/batch_source.h"
+#include "data/pairs.h"
+
+namespace millrace::data {
+
+class PairSource {
+public:
+    explicit PairSource(std::shared_ptr<const PairSet> set);
+
+    [[nodiscard]] std::int32_t samples(Part part) const;  ///< pairs have no test part: 0
+    [[nodiscard]] std::int32_t dimensions() const { return static_cast<std::int32_t>(set_->dimensions); }
+    [[nodiscard]] const PairSet& set() const { return *set_; }
+    /// Which pair of the set stands at `position` of a pass over `part` that is not shuffled.
+    [[nodiscard]] std::uint32_t pair_at(Part part, std::int32_t position) const;
+
+    /// Declares the source's buffers, before Store::allocate(), and fills them, after it. Refuses a set without training pairs.
+    base::Status declare(tape::Store& store);
+    base::Status upload(tape::Store& store);
+
+    /// Appends a record that fills `out` [K,1,rows,dimensions] (real or stat, any row stride) with the vectors of the next rows
+    /// of the pass over `part`, each member in its own order when the builder builds a training program. The two give rows of the
+    /// same pairs and take no operator number. `part` must not be empty.
+    void gather_inputs(tape::Builder& builder, Part part, const tensor::View& out) const;
+    void gather_targets(tape::Builder& builder, Part part, const tensor::View& out) const;
+
+private:
+    void gather(tape::Builder& builder, Part part, const tensor::View& table, const tensor::View& out) const;
+
+    static constexpr int kParts = 2;  ///< train, validation
+    std::shared_ptr<const PairSet> set_;
+    tensor::View inputs_, targets_;                        ///< stat [1,1,count,dimensions]
+    std::array<std::vector<std::int32_t>, kParts> order_;  ///< positions in the set
+    std::array<tensor::View, kParts> subset_;              ///< the same on the device, i32 [1,1,samples,1]
+};
+
+}  // namespace millrace::data
