@@ -72,8 +72,8 @@ namespace column_sum { enum Slot { in, out, slots }; }
 /// [0, 4)); z is cut to [-1, 1]. Alive rows: position, energy + gain, active = |raw z| < 1; heading and owner stay. Others as they were.
 /// wanted = when still active and stride > spawn_length: min(max_spawn, floor(stride / spawn_length)), else 0; stride is the distance from
 /// the old position to the new. parent = -1 everywhere. admitted = first_child = 0.
-/// flow_move_backward. From dafter stat: du real [K,1,N,4], dbefore stat [K,1,N,8] (written): alive rows: d raw_x = +-dx by mirroring, d raw_z = 0 when
-/// cut; dbefore = d raw, energy as it is; du_0 = denergy (1 - 4 gain^2) / 2, du_1.. = d raw (1 - 4 move^2) / 2. Others: du = 0, dbefore = dafter.
+/// flow_move_backward. From dafter stat: du real [K,1,N,4], dbefore (+) stat [K,1,N,8]: alive rows: d raw_x = +-dx by mirroring, d raw_z = 0 when
+/// cut; dbefore (+) = d raw, energy as it is; du_0 = denergy (1 - 4 gain^2) / 2, du_1.. = d raw (1 - 4 move^2) / 2. Others: du = 0, dbefore (+) = dafter.
 struct FlowMoveParams {
     std::int32_t width = 2, height = 2;
     float drift = 0, noise = 0, spawn_length = 0;
@@ -84,11 +84,12 @@ namespace flow_move { enum Slot { before, u, state, counters, moved, after, slot
 namespace flow_move_backward { enum Slot { dafter, moved, du, dbefore, slots }; }
 
 /// flow_spawn. Only in programs with spare rows (N > first), after flow_move. In row order: begin = used + wanted of the rows before; admitted =
-/// min(wanted, max(0, N - begin)), first_child = begin; energy /= 1 + admitted; child rows: position of the parent in `before`, the
-/// parent's new energy, heading and owner, active 1, parent = its row. used += sum of admitted; spawned, refused counted.
+/// min(wanted, max(0, N - begin)), first_child = begin (rows that want none: both stay 0); energy /= 1 + admitted; child rows: position of
+/// the parent in `before`, the parent's new energy, heading and owner, active 1, parent = its row. used += sum of admitted; spawned, refused counted.
 /// flow_spawn_state. h[child] = h[parent] for rows with a parent, in place; real [K,1,N,H].
-/// flow_spawn_backward. dafter stat in place, dbefore (+) stat: a parent's energy gradient becomes (its own + its children's) / (1 + admitted);
-/// the children's position gradient is added to dbefore of the parent; children's rows of dafter become 0.
+/// flow_spawn_backward. Before flow_move_backward, which then adds. dafter stat in place: a parent's energy gradient becomes (its own + its
+/// children's) / (1 + admitted), children's rows become 0. dbefore (+) stat: position of a parent (+) = sum of its children's position gradients in row
+/// order, the rest (+) = 0.
 /// flow_spawn_state_backward. dh stat in place: dh[parent] += dh of its children in row order, dh[child] = 0.
 struct FlowSpawnParams {};
 namespace flow_spawn { enum Slot { before, flow, moved, counters, slots }; }
@@ -109,7 +110,7 @@ namespace flow_count { enum Slot { flow, moved, counters, slots }; }
 /// flow_lay. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
 /// The four cells around get load times the bilinear shares, in the surface of the owner: surface stat [K,1,B,S] (written). Deterministic: sums are of
 /// integers, multiples of 2^-40 of a unit. A load that is not finite or beyond 2^20 sets state.nonfinite and lays nothing.
-/// flow_lay_backward. dflow stat [K,1,N,8] (written) from dsurface stat.
+/// flow_lay_backward. dflow stat [K,1,N,8] (written) from dsurface stat; zeros in rows that laid nothing.
 namespace flow_lay { enum Slot { flow, state, surface, slots }; }
 namespace flow_lay_backward { enum Slot { flow, dsurface, dflow, slots }; }
 

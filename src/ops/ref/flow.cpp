@@ -105,6 +105,7 @@ void run_flow_move(const Bound& bound) {
 void run_flow_move_backward(const Bound& bound) {
     namespace at = flow_move_backward;
     const auto& dafter = bound[at::dafter];
+    const bool add = bound.accumulates(at::dbefore);
     for (int m = 0; m < dafter.k; ++m)
         for (int row = 0; row < dafter.rows; ++row) {
             const double *d = dafter.at<double>(m, 0, row), *moved = bound[at::moved].at<double>(m, 0, row);
@@ -114,9 +115,9 @@ void run_flow_move_backward(const Bound& bound) {
             double draw[3] = {(bits & kMirroredX) != 0 ? -d[0] : d[0], (bits & kMirroredY) != 0 ? -d[1] : d[1],
                               (bits & kCutZ) != 0 ? 0 : d[2]};
             const double denergy = d[flow::energy];
-            std::fill_n(back, kFlowColumns, 0.0);
-            for (int i = 0; i < 3; ++i) back[i] = live ? draw[i] : d[i];
-            back[flow::energy] = denergy;
+            for (int i = 0; i < kFlowColumns && !add; ++i) back[i] = 0;
+            for (int i = 0; i < 3; ++i) back[i] += live ? draw[i] : d[i];
+            back[flow::energy] += denergy;
             const auto through = [&](double gradient, double value) { return live ? gradient * (0.5 - 2 * value * value) : 0; };
             du[0] = through(denergy, moved[moved::gain]);
             for (int i = 0; i < 3; ++i) du[1 + i] = through(draw[i], moved[moved::move_x + i]);
@@ -133,6 +134,7 @@ void run_flow_spawn(const Bound& bound) {
         for (int row = 0; row < limit; ++row) {
             double *moved = bound[at::moved].at<double>(m, 0, row), *parent = table.at<double>(m, 0, row);
             const auto wanted = static_cast<int>(moved[moved::wanted]);
+            if (wanted == 0) continue;
             const int admitted = std::min(wanted, std::max(0, table.rows - begin));
             moved[moved::admitted] = admitted;
             moved[moved::first_child] = begin;
@@ -148,9 +150,9 @@ void run_flow_spawn(const Bound& bound) {
             }
             counters[flow_counter::spawned] += admitted;
             counters[flow_counter::refused] += wanted - admitted;
-            begin += admitted;
+            begin += wanted;
         }
-        counters[flow_counter::used] = begin;
+        counters[flow_counter::used] = std::min(begin, table.rows);
     }
 }
 
@@ -167,12 +169,14 @@ void run_flow_spawn_state(const Bound& bound) {
 void run_flow_spawn_backward(const Bound& bound) {
     namespace at = flow_spawn_backward;
     const auto& dafter = bound[at::dafter];
+    const bool add = bound.accumulates(at::dbefore);
     for (int m = 0; m < dafter.k; ++m)
         for (int row = 0; row < dafter.rows; ++row) {
             const double* moved = bound[at::moved].at<double>(m, 0, row);
             const auto admitted = static_cast<int>(moved[moved::admitted]), first = static_cast<int>(moved[moved::first_child]);
-            if (admitted == 0) continue;
             double *d = dafter.at<double>(m, 0, row), *back = bound[at::dbefore].at<double>(m, 0, row);
+            for (int i = 0; i < kFlowColumns && !add; ++i) back[i] = 0;
+            if (admitted == 0) continue;
             for (int k = 0; k < admitted; ++k) {
                 double* child = dafter.at<double>(m, 0, first + k);
                 d[flow::energy] += child[flow::energy];

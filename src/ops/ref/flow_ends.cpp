@@ -31,6 +31,10 @@ Corners corners_of(const double* flow, int width, int height) {
     return c;
 }
 
+bool lays(const double* flow, double load) {
+    return std::fabs(load) <= kLargestLoad && std::isfinite(flow[flow::x]) && std::isfinite(flow[flow::y]);
+}
+
 double reach_of(const double* flow) { return flow[flow::active] != 0 ? std::fabs(flow[flow::z]) : 1; }
 
 }  // namespace
@@ -44,7 +48,7 @@ void run_flow_lay(const Bound& bound) {
         for (int row = 0; row < table.rows; ++row) {
             const double* flow = table.at<double>(m, 0, row);
             const double load = flow[flow::energy] * reach_of(flow);
-            if (!(std::fabs(load) <= kLargestLoad) || !std::isfinite(flow[flow::x]) || !std::isfinite(flow[flow::y])) {
+            if (!lays(flow, load)) {
                 state_of(bound[at::state], m).nonfinite = 1;
                 continue;
             }
@@ -64,6 +68,8 @@ void run_flow_lay_backward(const Bound& bound) {
             const double* flow = table.at<double>(m, 0, row);
             double* d = bound[at::dflow].at<double>(m, 0, row);
             std::fill_n(d, kFlowColumns, 0.0);
+            const double reach = reach_of(flow), load = flow[flow::energy] * reach;
+            if (!lays(flow, load)) continue;
             const Corners c = corners_of(flow, grid.width, grid.height);
             const double* cells = dsurface.at<double>(m, 0, static_cast<int>(flow[flow::owner]));
             std::array<double, 4> g{};
@@ -72,7 +78,6 @@ void run_flow_lay_backward(const Bound& bound) {
                 g[i] = cells[c.cells[i]];
                 sum += c.shares[i] * g[i];
             }
-            const double reach = reach_of(flow), load = flow[flow::energy] * reach;
             d[flow::energy] = reach * sum;
             if (flow[flow::active] != 0)
                 d[flow::z] = flow[flow::energy] * sum * (flow[flow::z] > 0 ? 1 : flow[flow::z] < 0 ? -1 : 0);
