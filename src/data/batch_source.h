@@ -33,7 +33,8 @@ public:
     }
 
     /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`,
-    /// each member in its own order when training; gives the labels, i32 [K,1,rows,1]. Takes one operator number.
+    /// each member in its own order when training; gives what they are compared with: labels i32 [K,1,rows,1], or for sources of
+    /// vectors goals stat [K,1,rows,classes]. Takes one operator number when it draws random numbers.
     virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;
 };
 

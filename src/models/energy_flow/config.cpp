@@ -1,0 +1,34 @@
+#include "models/energy_flow/config.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace millrace::models {
+
+std::int32_t EnergyFlowConfig::least_steps() const {
+    return min_steps > 0 ? min_steps : static_cast<std::int32_t>(std::ceil(arrive * step_count()));
+}
+
+std::int32_t EnergyFlowConfig::rows(std::int32_t samples) const {
+    return static_cast<std::int32_t>(static_cast<double>(samples) * cells() * (1 + headroom));
+}
+
+base::Status validate(const EnergyFlowConfig& c) {
+    if (c.width < 2 || c.height < 2)
+        return base::Error{
+            fmt::format("model.width = {} and model.height = {}: a surface needs at least 2 x 2 cells", c.width, c.height)};
+    if (c.step_count() < 1)
+        return base::Error{fmt::format("model.depth = {} gives no step; model.depth = 2 would be the least", c.depth)};
+    if (!(c.arrive * c.step_count() > 0.5))
+        return base::Error{
+            fmt::format("model.arrive = {} of {} steps is less than half a step; a larger model.arrive would be right", c.arrive,
+                        c.step_count())};
+    if (c.hidden % 2 != 0)
+        return base::Error{fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)};
+    if (c.headroom > 0 && !(c.spawn_length > 0))
+        return base::Error{fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)};
+    return base::ok();
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,40 @@
+#pragma once
+// Sizes and rules of an energy flow model: recurrent flows carry energy from the middle plane of a W x H x D cube to its two
+// outer planes and lay it down on a surface of W x H cells.
+
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace millrace::models {
+
+struct EnergyFlowConfig {
+    std::int32_t width = 20, height = 20, depth = 10;
+    std::int32_t hidden = 256, layers = 2;
+    std::int32_t embedding = 768;
+    std::int32_t steps = 0;      ///< 0: half the depth
+    double headroom = 0;         ///< spare rows for spawned flows, as a share of the cells
+    double spawn_length = 0.5;   ///< a longer stride (the cube's edge is 2) leaves children behind
+    std::int32_t max_spawn = 1;  ///< children of one stride
+    double arrive = 0.6;         ///< share of the steps that an undisturbed flow needs
+    double noise = 0.1;          ///< of a move in training, in cells
+    double surface_scale = 0.3;  ///< root mean square of a target's cells
+    bool early_stop = false;
+    std::int32_t min_steps = 0;  ///< before a stop; 0: the share `arrive` of the steps
+    double stop_at = 0.95;       ///< share of the flows that have arrived
+    std::int32_t patience = 3;   ///< steps without another arrival
+
+    [[nodiscard]] std::int32_t cells() const { return width * height; }
+    [[nodiscard]] std::int32_t step_count() const { return steps > 0 ? steps : depth / 2; }
+    [[nodiscard]] std::int32_t least_steps() const;
+    /// Stride along z: half a step early, so that rounding never decides an arrival.
+    [[nodiscard]] double drift() const { return 1 / (arrive * step_count() - 0.5); }
+    /// Rows of the flow table for `samples` samples.
+    [[nodiscard]] std::int32_t rows(std::int32_t samples) const;
+    [[nodiscard]] bool spawns() const { return headroom > 0 && max_spawn > 0; }
+};
+
+/// Refuses shapes that cannot be built; the message names the recipe key.
+base::Status validate(const EnergyFlowConfig& config);
+
+}  // namespace millrace::models

@@ -1,0 +1,222 @@
+#include "models/energy_flow/cube.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/energy_flow/cube_pass.h"
+
+namespace millrace::models {
+namespace {
+
+using tape::Init;
+using tape::Role;
+
+/// PyTorch's start of a linear layer: both uniform within 1 / sqrt(in).
+std::pair<tape::ParameterId, tape::ParameterId> linear(tape::Store& store, const std::string& name, std::int32_t in,
+                                                       std::int32_t out) {
+    const Init init = Init::uniform(1 / std::sqrt(static_cast<double>(in)));
+    const tape::ParameterId weight = store.add_matrix({name + ".weight"}, out, in, init);
+    return {weight, store.add_vector({name + ".bias"}, out, init)};
+}
+
+void layer_norm(tape::Store& store, const std::string& name, std::int32_t width) {
+    store.add_vector({name + ".weight"}, width, Init::value(1));
+    store.add_vector({name + ".bias"}, width, Init::value(0));
+}
+
+}  // namespace
+
+Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config) {
+    constexpr std::int32_t kWidth = ops::kNeuronHidden;
+    neuron_first_ = linear(store, "neuron.place", 3, 3).first;
+    linear(store, "neuron.net.0", 4, kWidth);
+    layer_norm(store, "neuron.net.1", kWidth);
+    linear(store, "neuron.net.3", kWidth, kWidth);
+    layer_norm(store, "neuron.net.4", kWidth);
+    neuron_last_ = linear(store, "neuron.net.6", kWidth, ops::kNeuronFeatures).second;
+    const auto offset = [&](tape::ParameterId id) { return store.parameters()[static_cast<std::size_t>(id)].offset; };
+    for (int i = 0; i < ops::kNeuronTensors; ++i)
+        neuron_.offsets[i] = static_cast<std::int32_t>(offset(neuron_first_ + i) - offset(neuron_first_));
+
+    const std::int32_t hidden = config.hidden;
+    for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+        Cell cell;
+        cell.in = layer == 0 ? kNeuronWidth : hidden;
+        const std::string name = fmt::format("carrier.cells.{}", layer);
+        cell.w_ih =
+            store.add_matrix({name + ".weight_ih"}, 3 * hidden, cell.in, Init::uniform(std::sqrt(6.0 / (3 * hidden + cell.in))));
+        cell.w_hh = store.add_matrix({name + ".weight_hh"}, 3 * hidden, hidden, Init::orthonormal());
+        // Update gate open: a slow state at the start.
+        cell.b_ih = store.add_vector({name + ".bias_ih"}, 3 * hidden, Init::blocks({0, 1, 0}));
+        cell.b_hh = store.add_vector({name + ".bias_hh"}, 3 * hidden, Init::blocks({0, 1, 0}));
+        cells_.push_back(cell);
+    }
+    heads_ = {declare_head(store, "carrier.energy", hidden / 2, 1, 0), declare_head(store, "carrier.move", 64, 3, 1)};
+}
+
+Cube::Head Cube::declare_head(tape::Store& store, const std::string& name, std::int32_t width, std::int32_t outputs,
+                              std::int32_t first) const {
+    Head head;
+    std::tie(head.in_weight, head.in_bias) = linear(store, name + ".0", config_.hidden, width);
+    head.out_weight = store.add_matrix({name + ".2.weight"}, outputs, width, Init::value(0));
+    head.out_bias = store.add_vector({name + ".2.bias"}, outputs, Init::value(0));
+    head.width = width;
+    head.outputs = outputs;
+    head.first = first;
+    return head;
+}
+
+tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
+    auto pass = std::make_shared<Pass>();
+    const std::int32_t samples = e.view.rows, hidden = config_.hidden;
+    pass->training = builder.training();
+    pass->rows = config_.rows(samples);
+    pass->steps = config_.step_count();
+    pass->e = e;
+    const std::int32_t kept = pass->training ? pass->steps : 1;
+    const auto real = [&](std::int32_t windows, std::int32_t cols, Role role, std::string name) {
+        return builder.buffer(1, windows * pass->rows, cols, builder.real(), role, std::move(name));
+    };
+    pass->counters = builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters");
+    pass->x = real(kept, kInputColumns, Role::saved, "carrier input");
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
+        pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, Role::saved, fmt::format("state {}", layer)));
+        ops::Record zero{ops::OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
+        zero.slots[ops::fill::out] = pass->state_before(static_cast<std::size_t>(layer), 0);
+        builder.append(std::move(zero));
+    }
+    pass->gates.resize(static_cast<std::size_t>(config_.layers));
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        pass->heads[i].y = real(kept, heads_[i].width, Role::saved, fmt::format("head {}", i));
+        if (pass->training)
+            pass->heads[i].saved = real(kept, heads_[i].width, Role::saved, fmt::format("head {} before gelu", i));
+    }
+    const auto table = [&](std::int32_t t) {
+        return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, fmt::format("flows {}", t));
+    };
+    pass->tables.push_back(table(0));
+    ops::Record begin{ops::OpId::flow_begin, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
+    begin.slots[ops::flow_begin::e] = e.view;
+    begin.slots[ops::flow_begin::flow] = pass->tables[0];
+    begin.slots[ops::flow_begin::counters] = pass->counters;
+    builder.append(std::move(begin));
+    for (std::int32_t t = 0; t < pass->steps; ++t) {
+        pass->tables.push_back(table(t + 1));
+        step_forward(builder, *pass, t);
+    }
+    pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
+                     builder.training()};
+    ops::Record lay{ops::OpId::flow_lay, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
+    lay.slots[ops::flow_lay::flow] = pass->tables.back();
+    lay.slots[ops::flow_lay::state] = builder.store().state();
+    lay.slots[ops::flow_lay::surface] = pass->surface.view;
+    builder.append(std::move(lay));
+    counters_ = pass->counters;
+    tables_ = pass->tables;
+    if (builder.training()) register_backward(builder, pass);
+    return pass->surface;
+}
+
+void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
+    tape::Store& store = builder.store();
+    const auto step = static_cast<std::size_t>(t);
+    const std::string name = fmt::format("step {}", t);
+    ops::Record neuron{ops::OpId::flow_neuron_forward, neuron_, {}, 0, name + " neuron"};
+    neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
+    neuron.slots[ops::flow_neuron_forward::params] = store.parameter_span(neuron_first_, neuron_last_);
+    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters;
+    neuron.slots[ops::flow_neuron_forward::out] = pass.of_step(pass.x, t);
+    builder.append(std::move(neuron));
+
+    tensor::View x = pass.of_step(pass.x, t);
+    for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
+        namespace at = ops::gru_forward;
+        const Cell& cell = cells_[layer];
+        ops::Record gru{ops::OpId::gru_forward, ops::GruParams{}, {}, 0, fmt::format("{} gru {}", name, layer)};
+        gru.slots[at::x] = x;
+        gru.slots[at::h] = pass.state_before(layer, t);
+        gru.slots[at::flow] = pass.tables[step];
+        gru.slots[at::counters] = pass.counters;
+        gru.slots[at::w_ih] = store.weight(cell.w_ih);
+        gru.slots[at::w_hh] = store.weight(cell.w_hh);
+        gru.slots[at::b_ih] = store.parameter(cell.b_ih);
+        gru.slots[at::b_hh] = store.parameter(cell.b_hh);
+        gru.slots[at::scratch] =
+            builder.buffer(1, pass.rows, 6 * config_.hidden, builder.stat(), Role::scratch, name + " products");
+        if (pass.training) {
+            pass.gates[layer].push_back(
+                builder.buffer(1, pass.rows, 4 * config_.hidden, builder.real(), Role::saved, name + " gates"));
+            gru.slots[at::gates] = pass.gates[layer].back();
+        }
+        gru.slots[at::out] = pass.state_before(layer, t + 1);
+        x = gru.slots[at::out];
+        builder.append(std::move(gru));
+    }
+
+    const tensor::View u = builder.buffer(1, pass.rows, 4, builder.real(), Role::activation, name + " heads");
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        namespace at = ops::dense_forward;
+        const Head& head = heads_[i];
+        ops::DenseParams gelu;
+        gelu.activation = ops::Activation::gelu;
+        ops::Record in{ops::OpId::dense_forward, gelu, {}, 0, fmt::format("{} head {}", name, i)};
+        in.slots[at::x] = x;
+        in.slots[at::w] = store.weight(head.in_weight);
+        in.slots[at::bias] = store.parameter(head.in_bias);
+        if (pass.training) in.slots[at::saved] = pass.of_step(pass.heads[i].saved, t);
+        in.slots[at::y] = pass.of_step(pass.heads[i].y, t);
+        ops::Record out{ops::OpId::dense_forward, ops::DenseParams{}, {}, 0, fmt::format("{} head {} out", name, i)};
+        out.slots[at::x] = in.slots[at::y];
+        out.slots[at::w] = store.weight(head.out_weight);
+        out.slots[at::bias] = store.parameter(head.out_bias);
+        out.slots[at::y] = u.columns(head.first, head.outputs);
+        builder.append(std::move(in));
+        builder.append(std::move(out));
+    }
+
+    ops::FlowMoveParams params;
+    params.width = config_.width;
+    params.height = config_.height;
+    params.drift = static_cast<float>(config_.drift());
+    params.noise = pass.training ? static_cast<float>(config_.noise) : 0;
+    params.spawn_length = static_cast<float>(config_.spawn_length);
+    params.max_spawn = config_.spawns() ? config_.max_spawn : 0;
+    params.op_number = builder.next_op_number();
+    pass.moved.push_back(builder.buffer(1, pass.rows, ops::kMovedColumns, builder.stat(), Role::saved, name + " moves"));
+    ops::Record move{ops::OpId::flow_move, params, {}, 0, name + " move"};
+    move.slots[ops::flow_move::before] = pass.tables[step];
+    move.slots[ops::flow_move::u] = u;
+    if (params.noise > 0) move.slots[ops::flow_move::state] = store.state();
+    move.slots[ops::flow_move::counters] = pass.counters;
+    move.slots[ops::flow_move::moved] = pass.moved.back();
+    move.slots[ops::flow_move::after] = pass.tables[step + 1];
+    builder.append(std::move(move));
+    if (config_.spawns()) {
+        ops::Record spawn{ops::OpId::flow_spawn, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+        spawn.slots[ops::flow_spawn::before] = pass.tables[step];
+        spawn.slots[ops::flow_spawn::flow] = pass.tables[step + 1];
+        spawn.slots[ops::flow_spawn::moved] = pass.moved.back();
+        spawn.slots[ops::flow_spawn::counters] = pass.counters;
+        builder.append(std::move(spawn));
+        for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
+            ops::Record state{ops::OpId::flow_spawn_state, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+            state.slots[ops::flow_spawn_state::flow] = pass.tables[step + 1];
+            state.slots[ops::flow_spawn_state::h] = pass.state_before(layer, t + 1);
+            builder.append(std::move(state));
+        }
+    }
+    ops::FlowCountParams count;
+    count.t = t;
+    count.min_steps = config_.least_steps();
+    count.patience = config_.patience;
+    count.stop_at = config_.stop_at;
+    count.early_stop = config_.early_stop;
+    ops::Record counting{ops::OpId::flow_count, count, {}, 0, name + " count"};
+    counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
+    counting.slots[ops::flow_count::moved] = pass.moved.back();
+    counting.slots[ops::flow_count::counters] = pass.counters;
+    builder.append(std::move(counting));
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,61 @@
+#pragma once
+// The cube: from energies on the middle plane to energies on the surface, with its way back through time.
+//
+// N rows of flows (EnergyFlowConfig::rows), T steps, H hidden. What the weight gradients need of all steps lies in one buffer of
+// T * N rows per kind, so that each matrix has one product over all flow-steps.
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/energy_flow/config.h"
+#include "tape/builder.h"
+
+namespace millrace::models {
+
+class Cube {
+public:
+    Cube() = default;
+    /// Declares `neuron.*` and `carrier.*`. A new cube carries energy straight to the surface: the heads' last layers start at
+    /// zero.
+    Cube(tape::Store& store, const EnergyFlowConfig& config);
+
+    /// e real [K,1,B,S] -> surface stat [K,1,B,S]. In training programs the way back is registered with the builder.
+    tape::Value forward(tape::Builder& builder, const tape::Value& e);
+
+    /// Of the last forward call: i32 [K,1,1,ops::kFlowCounters].
+    [[nodiscard]] const tensor::View& counters() const { return counters_; }
+    /// Of the last forward call: the flow tables before each step and after the last, stat [K,1,N,8]; in evaluation programs the
+    /// last alone keeps its content.
+    [[nodiscard]] const std::vector<tensor::View>& tables() const { return tables_; }
+
+private:
+    struct Head {
+        tape::ParameterId in_weight, in_bias, out_weight, out_bias;
+        std::int32_t width = 0, outputs = 0, first = 0;  ///< hidden width; columns of u it writes
+    };
+    struct Cell {
+        tape::ParameterId w_ih, w_hh, b_ih, b_hh;
+        std::int32_t in = 0;
+    };
+    struct Pass;
+    [[nodiscard]] Head declare_head(tape::Store& store, const std::string& name, std::int32_t width, std::int32_t outputs,
+                                    std::int32_t first) const;
+    void register_backward(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const;
+    void step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
+    void step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
+    void head_backward(tape::Builder& builder, Pass& pass, std::size_t index, std::int32_t t) const;
+    void cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const;
+    void weight_gradients(tape::Builder& builder, Pass& pass) const;
+
+    EnergyFlowConfig config_;
+    tape::ParameterId neuron_first_ = tape::kNoParameter, neuron_last_ = tape::kNoParameter;
+    ops::NeuronParams neuron_;
+    std::vector<Cell> cells_;
+    std::array<Head, 2> heads_{};
+    tensor::View counters_;
+    std::vector<tensor::View> tables_;
+};
+
+}  // namespace millrace::models

@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include "models/energy_flow/cube_pass.h"
+
+namespace millrace::models {
+namespace {
+
+using ops::OpId;
+using tape::Role;
+using tensor::View;
+
+void append_dgrad(tape::Builder& builder, const View& dz, const View& w, const View& dx, bool add, const std::string& layer) {
+    ops::Record record{OpId::linear_dgrad, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_dgrad::dx : 0u, layer};
+    record.slots[ops::linear_dgrad::dz] = dz;
+    record.slots[ops::linear_dgrad::w] = w;
+    record.slots[ops::linear_dgrad::dx] = dx;
+    builder.append(std::move(record));
+}
+
+void append_wgrad(tape::Builder& builder, const View& dz, const View& x, const View& dw, bool add, const std::string& layer) {
+    ops::Record record{OpId::linear_wgrad, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_wgrad::dw : 0u, layer};
+    record.slots[ops::linear_wgrad::dz] = dz;
+    record.slots[ops::linear_wgrad::x] = x;
+    record.slots[ops::linear_wgrad::dw] = dw;
+    builder.append_weight_gradient(std::move(record));
+}
+
+void append_column_sum(tape::Builder& builder, const View& in, const View& out, bool add, const std::string& layer) {
+    ops::Record record{OpId::column_sum, ops::ColumnSumParams{}, {}, add ? 1u << ops::column_sum::out : 0u, layer};
+    record.slots[ops::column_sum::in] = in;
+    record.slots[ops::column_sum::out] = out;
+    builder.append(std::move(record));
+}
+
+}  // namespace
+
+void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const {
+    builder.on_backward([this, &builder, pass] {
+        const std::int32_t hidden = config_.hidden, all = pass->steps * pass->rows;
+        for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
+            pass->dgates.push_back(
+                builder.buffer(1, all, 4 * hidden, builder.real(), Role::saved, fmt::format("gate gradients {}", layer)));
+            pass->dh.push_back(
+                builder.buffer(1, pass->rows, hidden, builder.stat(), Role::saved, fmt::format("state gradient {}", layer)));
+            ops::Record zero{OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
+            zero.slots[ops::fill::out] = pass->dh.back();
+            builder.append(std::move(zero));
+        }
+        pass->du = builder.buffer(1, all, 4, builder.real(), Role::saved, "head gradients");
+        for (std::size_t i = 0; i < heads_.size(); ++i)
+            pass->heads[i].dz =
+                builder.buffer(1, all, heads_[i].width, builder.real(), Role::saved, fmt::format("head {} gradient", i));
+        const auto new_dtable = [&] {
+            return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
+        };
+        pass->dtable = new_dtable();
+        ops::Record lay{OpId::flow_lay_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
+        lay.slots[ops::flow_lay_backward::flow] = pass->tables.back();
+        lay.slots[ops::flow_lay_backward::dsurface] = builder.gradient(pass->surface);
+        lay.slots[ops::flow_lay_backward::dflow] = pass->dtable;
+        builder.append(std::move(lay));
+        for (std::int32_t t = pass->steps - 1; t >= 0; --t) step_backward(builder, *pass, t);
+        const tape::Builder::Target target = builder.gradient_target(pass->e);
+        MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
+        ops::Record begin{OpId::flow_begin_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
+        begin.slots[ops::flow_begin_backward::dflow] = pass->dtable;
+        begin.slots[ops::flow_begin_backward::de] = target.view;
+        builder.append(std::move(begin));
+        weight_gradients(builder, *pass);
+    });
+}
+
+void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
+    const auto step = static_cast<std::size_t>(t);
+    const std::string name = fmt::format("step {}", t);
+    const View before = builder.buffer(1, pass.rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
+    if (config_.spawns()) {
+        ops::Record spawn{OpId::flow_spawn_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+        spawn.slots[ops::flow_spawn_backward::moved] = pass.moved[step];
+        spawn.slots[ops::flow_spawn_backward::dafter] = pass.dtable;
+        spawn.slots[ops::flow_spawn_backward::dbefore] = before;
+        builder.append(std::move(spawn));
+        for (const View& dh : pass.dh) {
+            ops::Record state{OpId::flow_spawn_state_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+            state.slots[ops::flow_spawn_state_backward::moved] = pass.moved[step];
+            state.slots[ops::flow_spawn_state_backward::dh] = dh;
+            builder.append(std::move(state));
+        }
+    }
+    ops::FlowMoveParams params;
+    params.width = config_.width;
+    params.height = config_.height;
+    ops::Record move{
+        OpId::flow_move_backward, params, {}, config_.spawns() ? 1u << ops::flow_move_backward::dbefore : 0u, name + " move"};
+    move.slots[ops::flow_move_backward::dafter] = pass.dtable;
+    move.slots[ops::flow_move_backward::moved] = pass.moved[step];
+    move.slots[ops::flow_move_backward::du] = pass.of_step(pass.du, t);
+    move.slots[ops::flow_move_backward::dbefore] = before;
+    builder.append(std::move(move));
+    for (std::size_t i = 0; i < heads_.size(); ++i) head_backward(builder, pass, i, t);
+    for (std::size_t layer = cells_.size(); layer-- > 0;) cell_backward(builder, pass, layer, t);
+
+    ops::Record neuron{OpId::flow_neuron_backward, neuron_, {}, 1u << ops::flow_neuron_backward::dflow, name + " neuron"};
+    // The last step comes first: it overwrites unless an earlier micro-batch left something.
+    if (t + 1 < pass.steps || builder.parameter_gradient(neuron_first_).accumulate)
+        neuron.accumulate |= 1u << ops::flow_neuron_backward::dparams;
+    neuron.slots[ops::flow_neuron_backward::flow] = pass.tables[step];
+    neuron.slots[ops::flow_neuron_backward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
+    neuron.slots[ops::flow_neuron_backward::counters] = pass.counters;
+    neuron.slots[ops::flow_neuron_backward::dout] = pass.dx;
+    neuron.slots[ops::flow_neuron_backward::dparams] = builder.store().gradient_span(neuron_first_, neuron_last_);
+    neuron.slots[ops::flow_neuron_backward::dflow] = before;
+    builder.append(std::move(neuron));
+    pass.dtable = before;
+}
+
+void Cube::head_backward(tape::Builder& builder, Pass& pass, std::size_t index, std::int32_t t) const {
+    tape::Store& store = builder.store();
+    const Head& head = heads_[index];
+    const std::string name = fmt::format("step {} head {}", t, index);
+    const View dz = pass.of_step(pass.heads[index].dz, t);
+    append_dgrad(builder, pass.of_step(pass.du, t).columns(head.first, head.outputs), store.weight(head.out_weight), dz, false,
+                 name);
+    namespace at = ops::dense_backward;
+    ops::DenseParams gelu;
+    gelu.activation = ops::Activation::gelu;
+    ops::Record back{OpId::dense_backward, gelu, {}, 0, name};
+    back.slots[at::dy] = dz;
+    back.slots[at::saved] = pass.of_step(pass.heads[index].saved, t);
+    back.slots[at::dz] = dz;
+    builder.append(std::move(back));
+    append_dgrad(builder, dz, store.weight(head.in_weight), pass.dh.back(), true, name);
+}
+
+void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const {
+    namespace at = ops::gru_backward;
+    tape::Store& store = builder.store();
+    const Cell& cell = cells_[layer];
+    const std::int32_t hidden = config_.hidden;
+    const std::string name = fmt::format("step {} gru {}", t, layer);
+    const View dgates = pass.of_step(pass.dgates[layer], t), w_hh = store.weight(cell.w_hh);
+    ops::Record gru{OpId::gru_backward, ops::GruParams{}, {}, 0, name};
+    gru.slots[at::dout] = pass.dh[layer];
+    gru.slots[at::gates] = pass.gates[layer][static_cast<std::size_t>(t)];
+    gru.slots[at::h] = pass.state_before(layer, t);
+    gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
+    gru.slots[at::counters] = pass.counters;
+    gru.slots[at::dgates] = dgates;
+    gru.slots[at::dh] = pass.dh[layer];
+    builder.append(std::move(gru));
+    if (t > 0) {  // the state before the first step is zero for everybody
+        append_dgrad(builder, dgates.columns(0, 2 * hidden), rows_of(w_hh, 0, 2 * hidden), pass.dh[layer], true, name);
+        append_dgrad(builder, dgates.columns(3 * hidden, hidden), rows_of(w_hh, 2 * hidden, hidden), pass.dh[layer], true, name);
+    }
+    const View gates_in = dgates.columns(0, 3 * hidden);
+    if (layer > 0) {
+        append_dgrad(builder, gates_in, store.weight(cell.w_ih), pass.dh[layer - 1], true, name);
+        return;
+    }
+    pass.dx =
+        builder.buffer(1, pass.rows, kInputColumns, builder.real(), Role::activation, fmt::format("step {} input gradient", t));
+    append_dgrad(builder, gates_in, store.weight(cell.w_ih), pass.dx.columns(0, kNeuronWidth), false, name);
+}
+
+void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
+    const std::int32_t hidden = config_.hidden;
+    for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
+        const Cell& cell = cells_[layer];
+        const std::string name = fmt::format("gru {}", layer);
+        const View dgates = pass.all_steps(pass.dgates[layer]), before = pass.all_steps(pass.h[layer]);
+        const View x = layer == 0 ? pass.all_steps(pass.x).columns(0, kNeuronWidth) : pass.all_steps(pass.h[layer - 1], 1);
+        const auto w_ih = builder.parameter_gradient(cell.w_ih), w_hh = builder.parameter_gradient(cell.w_hh);
+        const auto b_ih = builder.parameter_gradient(cell.b_ih), b_hh = builder.parameter_gradient(cell.b_hh);
+        append_wgrad(builder, dgates.columns(0, 3 * hidden), x, w_ih.view, w_ih.accumulate, name);
+        append_wgrad(builder, dgates.columns(0, 2 * hidden), before, rows_of(w_hh.view, 0, 2 * hidden), w_hh.accumulate, name);
+        append_wgrad(builder, dgates.columns(3 * hidden, hidden), before, rows_of(w_hh.view, 2 * hidden, hidden), w_hh.accumulate,
+                     name);
+        append_column_sum(builder, dgates.columns(0, 3 * hidden), b_ih.view, b_ih.accumulate, name);
+        append_column_sum(builder, dgates.columns(0, 2 * hidden), b_hh.view.columns(0, 2 * hidden), b_hh.accumulate, name);
+        append_column_sum(builder, dgates.columns(3 * hidden, hidden), b_hh.view.columns(2 * hidden, hidden), b_hh.accumulate,
+                          name);
+    }
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        const Head& head = heads_[i];
+        const std::string name = fmt::format("head {}", i);
+        const View dz = pass.all_steps(pass.heads[i].dz), du = pass.all_steps(pass.du).columns(head.first, head.outputs);
+        const auto in_weight = builder.parameter_gradient(head.in_weight), in_bias = builder.parameter_gradient(head.in_bias);
+        const auto out_weight = builder.parameter_gradient(head.out_weight), out_bias = builder.parameter_gradient(head.out_bias);
+        append_wgrad(builder, dz, pass.all_steps(pass.h.back(), 1), in_weight.view, in_weight.accumulate, name);
+        append_column_sum(builder, dz, in_bias.view, in_bias.accumulate, name);
+        append_wgrad(builder, du, pass.all_steps(pass.heads[i].y), out_weight.view, out_weight.accumulate, name);
+        append_column_sum(builder, du, out_bias.view, out_bias.accumulate, name);
+    }
+}
+
+}  // namespace millrace::models
