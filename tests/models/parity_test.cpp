@@ -3,22 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
+#include "models/golden.h"
 #include "models/model_rig.h"
-#include "places.h"
-#include "record/safetensors.h"
 
 namespace millrace::models {
 namespace {
 
 using nlohmann::json;
 using testing::FedSource;
+using testing::Golden;
 using testing::Rig;
+using testing::slice;
 using testing::WithKeptLogits;
 
 struct Tolerances {
@@ -31,38 +31,6 @@ struct Where {
     tape::Precision precision;
     Tolerances within;
 };
-
-class Golden {
-public:
-    explicit Golden(const std::string& name)
-        : file_(record::SafetensorsFile::open((testing::source_root() / "tests/goldens" / (name + ".safetensors")).string())
-                    .value()) {}
-
-    [[nodiscard]] bool has(const std::string& name) const { return file_.find(name) != nullptr; }
-    [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }
-    [[nodiscard]] std::vector<float> floats(const std::string& name) const { return copied<float>(name); }
-    [[nodiscard]] std::vector<std::int32_t> integers(const std::string& name) const { return copied<std::int32_t>(name); }
-    [[nodiscard]] json meta(const std::string& key) const { return json::parse(file_.metadata().at(key)); }
-    [[nodiscard]] std::set<std::string> names(const std::string& key) const { return meta(key).get<std::set<std::string>>(); }
-
-private:
-    template <class T>
-    std::vector<T> copied(const std::string& name) const {
-        const record::TensorView* tensor = file_.find(name);
-        EXPECT_NE(tensor, nullptr) << name;
-        if (tensor == nullptr) return {};
-        std::vector<T> values(tensor->bytes / sizeof(T));
-        std::memcpy(values.data(), tensor->data, tensor->bytes);
-        return values;
-    }
-    record::SafetensorsFile file_;
-};
-
-template <class T>
-std::vector<T> slice(const std::vector<T>& all, std::size_t index, std::size_t width) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(index * width);
-    return {begin, begin + static_cast<std::ptrdiff_t>(width)};
-}
 
 MemberShape member_shape(const json& widths) {
     MemberShape shape{widths.get<std::vector<std::int32_t>>(), 0};

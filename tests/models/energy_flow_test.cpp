@@ -1,0 +1,340 @@
+// The energy flow model against what PyTorch gave (tests/goldens/README.md), and what must hold for any weights.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "models/energy_flow/energy_flow.h"
+#include "models/golden.h"
+#include "models/model_rig.h"
+
+namespace millrace::models {
+namespace {
+
+using nlohmann::json;
+using testing::Golden;
+using testing::Rig;
+using testing::slice;
+
+struct Where {
+    const char* name;
+    ops::DeviceKind device;
+    tape::Precision precision;
+    double surface, loss, gradients, weights;
+};
+
+/// Vectors and goals that the test writes before a program runs; every gather of that many rows reads the same ones.
+class FedVectors final : public data::BatchSource {
+public:
+    FedVectors(std::int32_t rows, std::int32_t width, std::int32_t cells) : rows_(rows), width_(width), cells_(cells) {}
+    [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
+    [[nodiscard]] std::int32_t features() const override { return width_; }
+    [[nodiscard]] std::int32_t classes() const override { return cells_; }
+    base::Status declare(tape::Store& store) override {
+        x_ = store.add_data("vectors", tensor::DType::f32, rows_, width_);
+        goals_ = store.add_data("goals", tape::stat_of(store.options().precision), rows_, cells_);
+        return base::ok();
+    }
+    base::Status upload(tape::Store&) override { return base::ok(); }
+    tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
+        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        record.slots[ops::copy::in] = x_;
+        record.slots[ops::copy::out] = x;
+        builder.append(std::move(record));
+        return goals_;
+    }
+    void feed(tape::Store& store, const std::vector<float>& x, const std::vector<float>& goals) const {
+        store.write(x_, x.data(), x.size() * sizeof(float));
+        const std::vector<double> wide(goals.begin(), goals.end());
+        if (goals_.dtype == tensor::DType::f64)
+            store.write(goals_, wide.data(), wide.size() * sizeof(double));
+        else
+            store.write(goals_, goals.data(), goals.size() * sizeof(float));
+    }
+
+private:
+    std::int32_t rows_, width_, cells_;
+    tensor::View x_, goals_;
+};
+
+EnergyFlowConfig config_of(const json& given) {
+    EnergyFlowConfig c;
+    c.width = given["width"];
+    c.height = given["height"];
+    c.depth = given["depth"];
+    c.hidden = given["hidden"];
+    c.layers = given["layers"];
+    c.embedding = given["embedding"];
+    c.steps = given.value("steps", 0);
+    c.headroom = given.value("headroom", 0.0);
+    c.spawn_length = given.value("spawn_length", 0.5);
+    c.max_spawn = given.value("max_spawn", 1);
+    c.arrive = given.value("arrive", 0.6);
+    c.noise = given.value("noise", 0.0);
+    c.early_stop = given.value("early_stop", false);
+    c.min_steps = given.value("min_steps", 0);
+    c.stop_at = given.value("stop_at", 0.95);
+    c.patience = given.value("patience", 3);
+    return c;
+}
+
+/// vectors [rows, E] times map^T, map [S, E].
+std::vector<float> mapped(const std::vector<float>& vectors, const std::vector<float>& map, std::size_t width) {
+    const std::size_t rows = vectors.size() / width, cells = map.size() / width;
+    std::vector<float> out(rows * cells);
+    for (std::size_t r = 0; r < rows; ++r)
+        for (std::size_t s = 0; s < cells; ++s) {
+            double sum = 0;
+            for (std::size_t i = 0; i < width; ++i)
+                sum += static_cast<double>(vectors[r * width + i]) * static_cast<double>(map[s * width + i]);
+            out[r * cells + s] = static_cast<float>(sum);
+        }
+    return out;
+}
+
+double worst(const std::vector<double>& found, const std::vector<float>& wanted) {
+    EXPECT_EQ(found.size(), wanted.size());
+    double most = 0;
+    for (std::size_t i = 0; i < std::min(found.size(), wanted.size()); ++i)
+        most = std::max(most, std::abs(found[i] - static_cast<double>(wanted[i])));
+    return most;
+}
+
+/// A model with its rig; `kept` holds the surface of each build where the memory plan cannot take it back.
+struct FlowRig {
+    explicit FlowRig(const EnergyFlowConfig& config, std::int32_t batch)
+        : model(config), source(batch, config.embedding, config.cells()), rows(batch) {}
+
+    base::Status start(const Where& where) {
+        rig.device = where.device;
+        rig.precision = where.precision;
+        return rig.start(model, source, {1});
+    }
+    tensor::View keep(tape::Builder& builder, const tensor::View& view) const {
+        const tensor::View copy = builder.buffer(1, view.rows, view.cols, view.dtype, tape::Role::scratch, "kept");
+        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept"};
+        record.slots[ops::copy::in] = view;
+        record.slots[ops::copy::out] = copy;
+        builder.append(std::move(record));
+        return copy;
+    }
+    void load(const Golden& golden, const std::string& prefix) {
+        const auto& parameters = rig.store->parameters();
+        for (std::size_t id = 0; id < parameters.size(); ++id)
+            rig.store->write_parameter(static_cast<tape::ParameterId>(id), 0, 0,
+                                       golden.floats(prefix + "." + parameters[id].names[0]));
+        rig.store->refresh_copies();
+    }
+    std::unique_ptr<tape::Program> evaluation() {
+        tape::BuildOptions options;
+        options.training = false;
+        tape::Builder builder(*rig.store, options);
+        model.build(builder, source, data::Part::validation, rows);
+        surface = keep(builder, model.logits().view);
+        energies = keep(builder, model.energies().view);
+        last_table = keep(builder, model.cube().tables().back());
+        counters = keep(builder, model.cube().counters());
+        return std::make_unique<tape::Program>("eval", *rig.store, std::move(builder), *rig.arena);
+    }
+
+    Rig rig;
+    EnergyFlow model;
+    FedVectors source;
+    std::int32_t rows;
+    tensor::View surface, energies, last_table, counters;
+};
+
+class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<Where, std::string>> {
+protected:
+    void SetUp() override {
+        if (const std::string why = testing::missing(where().device); !why.empty()) GTEST_SKIP() << why;
+    }
+    [[nodiscard]] const Where& where() const { return std::get<0>(GetParam()); }
+    Golden golden_{std::get<1>(GetParam())};
+};
+
+TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
+    const json given = golden_.meta("model");
+    const EnergyFlowConfig config = config_of(given);
+    const auto batch = static_cast<std::int32_t>(golden_.shape("x")[1]);
+    FlowRig flows(config, batch);
+    Rig& rig = flows.rig;
+    const json optimizer = golden_.meta("optimizer");
+    rig.settings.kind = ops::OptimizerKind::adamw;
+    rig.settings.lr = {optimizer["lr"].get<double>()};
+    rig.settings.weight_decay = {optimizer["weight_decay"].get<double>()};
+    rig.settings.clip_norm = golden_.meta("clip").get<double>();
+    const auto started = flows.start(where());
+    ASSERT_TRUE(started.ok()) << started.error().text();
+    EXPECT_EQ(rig.store->trainable_count(), golden_.meta("parameters").get<std::int64_t>());
+    EXPECT_EQ(config.rows(batch), golden_.meta("derived")["rows"].get<std::int32_t>());
+
+    tape::Program step("step", *rig.store,
+                       train::build_training_step(*rig.store, flows.model, flows.source, rig.settings, {batch, 1, 0}),
+                       *rig.arena);
+    const auto eval = flows.evaluation();
+    ASSERT_TRUE(rig.arena->allocate().ok());
+    for (tape::Program* program : {&step, eval.get()}) {
+        const auto prepared = program->prepare();
+        ASSERT_TRUE(prepared.ok()) << prepared.error().text();
+    }
+    flows.load(golden_, "init");
+    const std::vector<float> map = golden_.floats("init.target_map"), losses = golden_.floats("loss");
+    const auto width = static_cast<std::size_t>(config.embedding), vectors = static_cast<std::size_t>(batch) * width;
+    const bool exact = where().precision != tape::Precision::bf16;
+    for (std::size_t s = 0; s < losses.size(); ++s) {
+        const std::vector<float> x = slice(golden_.floats("x"), s, vectors);
+        flows.source.feed(*rig.store, x, mapped(slice(golden_.floats("targets"), s, vectors), map, width));
+        if (s == 0) {
+            eval->run();
+            EXPECT_LE(worst(eval->read(flows.energies), golden_.floats("mapped")), where().surface);
+            if (!config.early_stop) {  // evaluation programs stop by the same rule; the trace of the golden is of training
+                EXPECT_LE(worst(eval->read(flows.surface), golden_.floats("surface")), where().surface);
+            }
+            const std::vector<double> counters = eval->read(flows.counters);
+            const std::vector<std::int32_t> wanted = golden_.integers("counters");
+            for (std::size_t i = 0; exact && i < 7; ++i) EXPECT_EQ(counters[i], wanted[i]) << "counter " << i;
+        }
+        step.run();
+        const ops::MemberState state = rig.store->read_states()[0];
+        EXPECT_NEAR(state.loss / state.rows, losses[s], where().loss) << "step " << s;
+        EXPECT_EQ(state.applied, s + 1);
+        if (s > 0) continue;
+        std::vector<float> all_found, all_wanted;
+        for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
+            const std::string& name = rig.store->parameters()[id].names[0];
+            const auto found = rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0, tape::Store::Arena::gradient);
+            const std::vector<float> wanted = golden_.floats("grad." + name);
+            if (exact) {
+                EXPECT_LE(testing::relative_distance(found, wanted), where().gradients) << name;
+            }
+            all_found.insert(all_found.end(), found.begin(), found.end());
+            all_wanted.insert(all_wanted.end(), wanted.begin(), wanted.end());
+        }
+        EXPECT_LE(testing::relative_distance(all_found, all_wanted), where().gradients) << "all gradients as one vector";
+    }
+    for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
+        const std::string& name = rig.store->parameters()[id].names[0];
+        EXPECT_LE(testing::relative_distance(rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0),
+                                             golden_.floats("after10." + name)),
+                  where().weights)
+            << name;
+    }
+}
+
+const Where kRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, 1e-5, 1e-5, 1e-4, 1e-3};
+const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, 1e-5, 1e-5, 1e-4, 1e-3};
+const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, 1e-4, 1e-4, 1e-3, 1e-3};
+const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, 0.1, 0.05, 0.2, 0.05};
+
+INSTANTIATE_TEST_SUITE_P(
+    Goldens, EnergyFlowParity,
+    ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+                       ::testing::Values("energy_flow", "energy_flow_spawn", "energy_flow_spawn_full", "energy_flow_isometry",
+                                         "energy_flow_projection", "energy_flow_stop_share", "energy_flow_stop_patience")),
+    [](const auto& each) { return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param); });
+
+EnergyFlowConfig small() {
+    EnergyFlowConfig c;
+    c.width = 5;
+    c.height = 4;
+    c.depth = 10;
+    c.hidden = 6;
+    c.embedding = 9;
+    c.noise = 0;
+    return c;
+}
+
+std::vector<float> some_vectors(std::size_t count) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = std::sin(1.7f * static_cast<float>(i) + 0.3f);
+    return values;
+}
+
+class NewEnergyFlow : public ::testing::TestWithParam<Where> {};
+
+TEST_P(NewEnergyFlow, ReturnsTheMappersSurface) {
+    FlowRig flows(small(), 3);
+    ASSERT_TRUE(flows.start(GetParam()).ok());
+    const auto eval = flows.evaluation();
+    ASSERT_TRUE(flows.rig.arena->allocate().ok());
+    ASSERT_TRUE(eval->prepare().ok());
+    flows.source.feed(*flows.rig.store, some_vectors(27), std::vector<float>(60));
+    eval->run();
+    const std::vector<double> surface = eval->read(flows.surface), energies = eval->read(flows.energies);
+    ASSERT_EQ(surface.size(), 60u);
+    for (std::size_t i = 0; i < surface.size(); ++i) EXPECT_NEAR(surface[i], energies[i], 1e-5);
+    EXPECT_GT(*std::max_element(energies.begin(), energies.end()), 0);
+    const std::vector<double> counters = eval->read(flows.counters);
+    EXPECT_EQ(counters[ops::flow_counter::arrived_up] + counters[ops::flow_counter::arrived_down], 60) << "all of them arrive";
+}
+
+TEST_P(NewEnergyFlow, LaysDownTheEnergyThatIsCarriedAndPermutesWithTheBatch) {
+    FlowRig flows(small(), 3);
+    ASSERT_TRUE(flows.start(GetParam()).ok());
+    const auto eval = flows.evaluation();
+    ASSERT_TRUE(flows.rig.arena->allocate().ok());
+    ASSERT_TRUE(eval->prepare().ok());
+    // Heads that push flows around.
+    for (std::size_t id = 0; id < flows.rig.store->parameters().size(); ++id) {
+        const tape::Parameter& p = flows.rig.store->parameters()[id];
+        if (!p.names[0].starts_with("carrier.energy.2") && !p.names[0].starts_with("carrier.move.2")) continue;
+        flows.rig.store->write_parameter(static_cast<tape::ParameterId>(id), 0, 0,
+                                         some_vectors(static_cast<std::size_t>(p.count())));
+    }
+    const std::vector<float> x = some_vectors(27);
+    flows.source.feed(*flows.rig.store, x, std::vector<float>(60));
+    eval->run();
+    const std::vector<double> surface = eval->read(flows.surface), table = eval->read(flows.last_table);
+    double carried = 0;
+    for (std::size_t row = 0; row < 60; ++row) {
+        const double* flow = table.data() + row * ops::kFlowColumns;
+        carried += flow[ops::flow::energy] * (flow[ops::flow::active] != 0 ? std::abs(flow[ops::flow::z]) : 1);
+    }
+    EXPECT_NEAR(std::accumulate(surface.begin(), surface.end(), 0.0), carried, 1e-4);
+
+    std::vector<float> turned(x.begin() + 9, x.end());
+    turned.insert(turned.end(), x.begin(), x.begin() + 9);
+    flows.source.feed(*flows.rig.store, turned, std::vector<float>(60));
+    eval->run();
+    const std::vector<double> after = eval->read(flows.surface);
+    for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(after[i], surface[(i + 20) % 60], 1e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, NewEnergyFlow, ::testing::Values(kRef, kCpu),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST(EnergyFlowConfig, RefusesWhatCannotBeBuilt) {
+    EnergyFlowConfig c = small();
+    EXPECT_TRUE(validate(c).ok());
+    c.width = 1;
+    EXPECT_FALSE(validate(c).ok());
+    c = small();
+    c.hidden = 7;
+    EXPECT_FALSE(validate(c).ok());
+    c = small();
+    c.depth = 1;
+    EXPECT_FALSE(validate(c).ok());
+    c = small();
+    c.arrive = 0.01;
+    EXPECT_FALSE(validate(c).ok());
+}
+
+TEST(EnergyFlowConfig, TargetMapIsAnIsometryTimesTheSurfacesScale) {
+    EnergyFlowConfig c = small();  // 20 cells, 9 entries
+    const std::vector<float> map = target_map(c, 42);
+    ASSERT_EQ(map.size(), 180u);
+    const std::vector<float> vector = some_vectors(9);
+    const std::vector<float> surface = mapped(vector, map, 9);
+    double before = 0, after = 0;
+    for (const float v : vector) before += static_cast<double>(v) * static_cast<double>(v);
+    for (const float v : surface) after += static_cast<double>(v) * static_cast<double>(v);
+    EXPECT_NEAR(after / before, c.surface_scale * c.surface_scale * 20, 1e-4);
+    EXPECT_EQ(cosine_ceiling(c), 1);
+    c.embedding = 80;
+    EXPECT_EQ(cosine_ceiling(c), 0.5);
+}
+
+}  // namespace
+}  // namespace millrace::models
