@@ -21,7 +21,7 @@ FILES = sorted(glob.glob(os.path.join(HERE, "*.safetensors")))
 
 class Files(unittest.TestCase):
     def test_data_is_aligned_packed_and_finite(self):
-        self.assertEqual(len(FILES), 13)
+        self.assertEqual(len(FILES), 20)
         for path in FILES:
             with open(path, "rb") as source:
                 content = source.read()
@@ -38,7 +38,8 @@ class Files(unittest.TestCase):
                 self.assertTrue(np.isfinite(values).all(), (path, name))
 
     def test_all_files_together_stay_small(self):
-        self.assertLess(sum(os.path.getsize(path) for path in FILES), 1500000)
+        self.assertLess(sum(os.path.getsize(path) for path in FILES), 2500000)
+        self.assertLess(max(os.path.getsize(path) for path in FILES), 300000)
 
     def test_training_cases_hold_every_state_and_learn(self):
         for path in FILES:
@@ -59,6 +60,38 @@ class Files(unittest.TestCase):
         self.assertGreater(tensors["grad_norm"].min(), float(metadata["clip"]))
         tensors, _ = tensor_file.read(os.path.join(HERE, "collective_r1_accumulate2.safetensors"))
         self.assertEqual(tensors["x"].shape, (20, 16, 20))
+
+    def test_energy_flow_traces_show_what_each_case_is_for(self):
+        least = dict(energy_flow=(), energy_flow_spawn=("spawned", "reflected"), energy_flow_spawn_full=("spawned", "refused", "reflected"),
+                     energy_flow_projection=(), energy_flow_isometry=(), energy_flow_stop_share=("spawned",), energy_flow_stop_patience=())
+        for case, happens in least.items():
+            tensors, metadata = tensor_file.read(os.path.join(HERE, f"{case}.safetensors"))
+            model, derived = json.loads(metadata["model"]), json.loads(metadata["derived"])
+            last = dict(zip(json.loads(metadata["counters"]), tensors["trace.counters"][-1]))
+            active = tensors["trace.active"]
+            for name in ("arrived_up", "arrived_down", *happens):
+                self.assertGreater(last[name], 0, (case, name))
+            self.assertEqual(active.shape, (last["steps"], derived["rows"]), case)
+            self.assertEqual(last["arrived_up"] + last["arrived_down"] + active[-1].sum(), last["used"], case)
+            self.assertEqual((tensors["trace.parent"] >= 0).sum(), last["spawned"], case)
+            self.assertEqual(last["steps"] < derived["steps"], "stop" in case, case)
+            self.assertEqual(tensors["mapped"].shape, (model["batch"], model["width"] * model["height"]), case)
+            if "spawn" in case or "stop" in case:
+                self.assertGreater(active[-1].sum(), 0, (case, "nothing is projected"))
+            if case == "energy_flow_stop_patience":
+                done = (last["used"] - active.sum(1)).tolist()
+                self.assertTrue(0 < done[-1] == done[-2] < model["stop_at"] * last["used"], case)
+
+    def test_energy_is_laid_down_as_the_trace_carried_it(self):
+        for path in FILES:
+            tensors, _ = tensor_file.read(path)
+            if "trace.energy" not in tensors:
+                continue
+            share = np.where(tensors["trace.active"][-1] > 0, np.abs(tensors["trace.position"][-1, :, 2]), 1)
+            owner = tensors["trace.owner"][-1]
+            for sample, surface in enumerate(tensors["surface"]):
+                carried = (tensors["trace.energy"][-1] * share)[owner == sample].sum()
+                self.assertLess(abs(surface.sum() - carried), 1e-5, (path, sample))
 
     def test_a_changed_value_a_lost_tensor_and_a_lost_file_are_noticed(self):
         tensors, metadata = tensor_file.read(os.path.join(HERE, "shallow_adam.safetensors"))

@@ -107,6 +107,9 @@ void add_loss_cases(std::vector<OpCase>& cases);
 void add_optimizer_cases(std::vector<OpCase>& cases);
 void add_data_cases(std::vector<OpCase>& cases);
 void add_step_cases(std::vector<OpCase>& cases);
+void add_gru_cases(std::vector<OpCase>& cases);
+void add_flow_cases(std::vector<OpCase>& cases);
+void add_flow_end_cases(std::vector<OpCase>& cases);
 
 /// All of them, built once.
 const std::vector<OpCase>& op_cases();

@@ -38,6 +38,15 @@ RefProgram::Id RefProgram::indices(int k, int rows, std::vector<std::int32_t> va
     return static_cast<Id>(tensors_.size()) - 1;
 }
 
+RefProgram::Id RefProgram::window(Id of, int row, int rows, int col, int cols) {
+    tensor::Operand part = tensors_[static_cast<std::size_t>(of)].operand;
+    part.data = part.at<double>(0, 0, row) + col;
+    part.rows = rows;
+    part.cols = cols;
+    tensors_.emplace_back().operand = part;
+    return static_cast<Id>(tensors_.size()) - 1;
+}
+
 RefProgram::Id RefProgram::states(std::vector<MemberState> states) {
     Tensor& made = make(static_cast<int>(states.size()), 1, 1, static_cast<int>(sizeof(MemberState)), tensor::DType::u8);
     made.blocks = std::move(states);
@@ -67,6 +76,7 @@ void RefProgram::run() {
 void RefProgram::restore(const std::deque<Tensor>& from) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {  // element-wise: the records hold pointers to the data
         std::copy(from[i].reals.begin(), from[i].reals.end(), tensors_[i].reals.begin());
+        std::copy(from[i].integers.begin(), from[i].integers.end(), tensors_[i].integers.begin());
         std::copy(from[i].blocks.begin(), from[i].blocks.end(), tensors_[i].blocks.begin());
     }
 }

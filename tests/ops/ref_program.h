@@ -23,6 +23,8 @@ public:
     /// The same with uniform numbers in [low, high).
     Id random(int k, int g, int rows, int cols, double low, double high);
     Id indices(int k, int rows, std::vector<std::int32_t> values);
+    /// Rows and columns of a tensor as an operand of its own, in the same memory.
+    Id window(Id of, int row, int rows, int col, int cols);
     Id states(std::vector<MemberState> states);
 
     void add(OpId op, Params params, std::initializer_list<std::pair<int, Id>> slots, std::uint32_t accumulate = 0);
