@@ -24,16 +24,23 @@ struct Where {
     double surface, loss, gradients, weights;
 };
 
-/// Vectors and goals that the test writes before a program runs; every gather of that many rows reads the same ones.
+/// Vectors and goals that the test writes before a program runs, and places in the store where a program may keep what the test
+/// reads afterwards: its own memory is used again.
 class FedVectors final : public data::BatchSource {
 public:
-    FedVectors(std::int32_t rows, std::int32_t width, std::int32_t cells) : rows_(rows), width_(width), cells_(cells) {}
+    FedVectors(std::int32_t rows, std::int32_t width, std::int32_t cells, std::int32_t flows)
+        : rows_(rows), width_(width), cells_(cells), flows_(flows) {}
     [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
     [[nodiscard]] std::int32_t features() const override { return width_; }
     [[nodiscard]] std::int32_t classes() const override { return cells_; }
     base::Status declare(tape::Store& store) override {
         x_ = store.add_data("vectors", tensor::DType::f32, rows_, width_);
-        goals_ = store.add_data("goals", tape::stat_of(store.options().precision), rows_, cells_);
+        const tensor::DType stat = tape::stat_of(store.options().precision);
+        goals_ = store.add_data("goals", stat, rows_, cells_);
+        surface = store.add_data("kept surface", stat, rows_, cells_);
+        energies = store.add_data("kept energies", stat, rows_, cells_);
+        table = store.add_data("kept table", stat, flows_, ops::kFlowColumns);
+        counters = store.add_data("kept counters", tensor::DType::i32, 1, ops::kFlowCounters);
         return base::ok();
     }
     base::Status upload(tape::Store&) override { return base::ok(); }
@@ -53,8 +60,10 @@ public:
             store.write(goals_, goals.data(), goals.size() * sizeof(float));
     }
 
+    tensor::View surface, energies, table, counters;
+
 private:
-    std::int32_t rows_, width_, cells_;
+    std::int32_t rows_, width_, cells_, flows_;
     tensor::View x_, goals_;
 };
 
@@ -101,23 +110,36 @@ double worst(const std::vector<double>& found, const std::vector<float>& wanted)
     return most;
 }
 
-/// A model with its rig; `kept` holds the surface of each build where the memory plan cannot take it back.
+/// A model with its rig.
 struct FlowRig {
     explicit FlowRig(const EnergyFlowConfig& config, std::int32_t batch)
-        : model(config), source(batch, config.embedding, config.cells()), rows(batch) {}
+        : model(config), source(batch, config.embedding, config.cells(), config.rows(batch)), rows(batch) {}
 
     base::Status start(const Where& where) {
         rig.device = where.device;
         rig.precision = where.precision;
         return rig.start(model, source, {1});
     }
-    tensor::View keep(tape::Builder& builder, const tensor::View& view) const {
-        const tensor::View copy = builder.buffer(1, view.rows, view.cols, view.dtype, tape::Role::scratch, "kept");
+    static void keep(tape::Builder& builder, const tensor::View& view, const tensor::View& place) {
         ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept"};
         record.slots[ops::copy::in] = view;
-        record.slots[ops::copy::out] = copy;
+        record.slots[ops::copy::out] = place;
         builder.append(std::move(record));
-        return copy;
+    }
+    [[nodiscard]] std::vector<double> kept(const tensor::View& place) {
+        std::vector<double> values(static_cast<std::size_t>(place.count()));
+        const auto narrow = [&]<class T>(T) {
+            std::vector<T> stored(values.size());
+            rig.store->read(place, stored.data(), stored.size() * sizeof(T));
+            values.assign(stored.begin(), stored.end());
+        };
+        if (place.dtype == tensor::DType::f64)
+            narrow(double{});
+        else if (place.dtype == tensor::DType::i32)
+            narrow(std::int32_t{});
+        else
+            narrow(float{});
+        return values;
     }
     void load(const Golden& golden, const std::string& prefix) {
         const auto& parameters = rig.store->parameters();
@@ -131,10 +153,10 @@ struct FlowRig {
         options.training = false;
         tape::Builder builder(*rig.store, options);
         model.build(builder, source, data::Part::validation, rows);
-        surface = keep(builder, model.logits().view);
-        energies = keep(builder, model.energies().view);
-        last_table = keep(builder, model.cube().tables().back());
-        counters = keep(builder, model.cube().counters());
+        keep(builder, model.logits().view, source.surface);
+        keep(builder, model.energies().view, source.energies);
+        keep(builder, model.cube().tables().back(), source.table);
+        keep(builder, model.cube().counters(), source.counters);
         return std::make_unique<tape::Program>("eval", *rig.store, std::move(builder), *rig.arena);
     }
 
@@ -142,7 +164,6 @@ struct FlowRig {
     EnergyFlow model;
     FedVectors source;
     std::int32_t rows;
-    tensor::View surface, energies, last_table, counters;
 };
 
 class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<Where, std::string>> {
@@ -188,11 +209,11 @@ TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
         flows.source.feed(*rig.store, x, mapped(slice(golden_.floats("targets"), s, vectors), map, width));
         if (s == 0) {
             eval->run();
-            EXPECT_LE(worst(eval->read(flows.energies), golden_.floats("mapped")), where().surface);
+            EXPECT_LE(worst(flows.kept(flows.source.energies), golden_.floats("mapped")), where().surface);
             if (!config.early_stop) {  // evaluation programs stop by the same rule; the trace of the golden is of training
-                EXPECT_LE(worst(eval->read(flows.surface), golden_.floats("surface")), where().surface);
+                EXPECT_LE(worst(flows.kept(flows.source.surface), golden_.floats("surface")), where().surface);
             }
-            const std::vector<double> counters = eval->read(flows.counters);
+            const std::vector<double> counters = flows.kept(flows.source.counters);
             const std::vector<std::int32_t> wanted = golden_.integers("counters");
             for (std::size_t i = 0; exact && i < 7; ++i) EXPECT_EQ(counters[i], wanted[i]) << "counter " << i;
         }
@@ -262,11 +283,11 @@ TEST_P(NewEnergyFlow, ReturnsTheMappersSurface) {
     ASSERT_TRUE(eval->prepare().ok());
     flows.source.feed(*flows.rig.store, some_vectors(27), std::vector<float>(60));
     eval->run();
-    const std::vector<double> surface = eval->read(flows.surface), energies = eval->read(flows.energies);
+    const std::vector<double> surface = flows.kept(flows.source.surface), energies = flows.kept(flows.source.energies);
     ASSERT_EQ(surface.size(), 60u);
     for (std::size_t i = 0; i < surface.size(); ++i) EXPECT_NEAR(surface[i], energies[i], 1e-5);
     EXPECT_GT(*std::max_element(energies.begin(), energies.end()), 0);
-    const std::vector<double> counters = eval->read(flows.counters);
+    const std::vector<double> counters = flows.kept(flows.source.counters);
     EXPECT_EQ(counters[ops::flow_counter::arrived_up] + counters[ops::flow_counter::arrived_down], 60) << "all of them arrive";
 }
 
@@ -286,7 +307,7 @@ TEST_P(NewEnergyFlow, LaysDownTheEnergyThatIsCarriedAndPermutesWithTheBatch) {
     const std::vector<float> x = some_vectors(27);
     flows.source.feed(*flows.rig.store, x, std::vector<float>(60));
     eval->run();
-    const std::vector<double> surface = eval->read(flows.surface), table = eval->read(flows.last_table);
+    const std::vector<double> surface = flows.kept(flows.source.surface), table = flows.kept(flows.source.table);
     double carried = 0;
     for (std::size_t row = 0; row < 60; ++row) {
         const double* flow = table.data() + row * ops::kFlowColumns;
@@ -298,7 +319,7 @@ TEST_P(NewEnergyFlow, LaysDownTheEnergyThatIsCarriedAndPermutesWithTheBatch) {
     turned.insert(turned.end(), x.begin(), x.begin() + 9);
     flows.source.feed(*flows.rig.store, turned, std::vector<float>(60));
     eval->run();
-    const std::vector<double> after = eval->read(flows.surface);
+    const std::vector<double> after = flows.kept(flows.source.surface);
     for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(after[i], surface[(i + 20) % 60], 1e-5) << i;
 }
 
