@@ -20,12 +20,15 @@ struct Corners {
 __device__ Corners corners_of(const float* flow, const FlowGridParams& grid) {
     const double column = (static_cast<double>(flow[flow::x]) + 1) / 2 * (grid.width - 1);
     const double row = (static_cast<double>(flow[flow::y]) + 1) / 2 * (grid.height - 1);
-    // fmax of a NaN is 0: even then the cell exists.
     const double left = fmin(fmax(floor(column), 0.0), grid.width - 2.0), low = fmin(fmax(floor(row), 0.0), grid.height - 2.0);
     return {static_cast<int>(low) * grid.width + static_cast<int>(left), column - left, row - low};
 }
 
 __device__ double reach_of(const float* flow) { return flow[flow::active] != 0 ? fabs(static_cast<double>(flow[flow::z])) : 1; }
+
+__device__ bool lays(const float* flow, double load) {
+    return fabs(load) <= kLargestLoad && isfinite(flow[flow::x]) && isfinite(flow[flow::y]);
+}
 
 __global__ void zero_kernel(long long* sums, std::int64_t count) {
     begin_kernel();
@@ -42,7 +45,7 @@ __global__ void lay_kernel(Mat<const float> table, States state, long long* sums
     if (row >= rows) return;
     const float* flow = table.row(k, 0, row);
     const double load = flow[flow::energy] * reach_of(flow);
-    if (!(fabs(load) <= kLargestLoad) || !isfinite(flow[flow::x]) || !isfinite(flow[flow::y])) {
+    if (!lays(flow, load)) {
         state[k].nonfinite = 1;
         return;
     }
@@ -72,6 +75,9 @@ __global__ void lay_backward_kernel(Mat<const float> table, Mat<const float> dsu
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
     const float* flow = table.row(k, 0, row);
+    float* d = dflow.row(k, 0, row);
+    for (int i = 0; i < kFlowColumns; ++i) d[i] = 0;
+    if (!lays(flow, flow[flow::energy] * reach_of(flow))) return;
     const Corners c = corners_of(flow, grid);
     const auto right = static_cast<float>(c.right), high = static_cast<float>(c.high);
     const float* at = dsurface.row(k, 0, static_cast<int>(flow[flow::owner])) + c.cell;
@@ -80,12 +86,10 @@ __global__ void lay_backward_kernel(Mat<const float> table, Mat<const float> dsu
     const float energy = flow[flow::energy], z = flow[flow::z], reach = static_cast<float>(reach_of(flow));
     const bool active = flow[flow::active] != 0;
     const float slope = !active || z == 0 ? 0.0f : z > 0 ? 1.0f : -1.0f;
-    float* d = dflow.row(k, 0, row);
     d[flow::x] = energy * reach * ((1 - high) * (g[1] - g[0]) + high * (g[3] - g[2])) * static_cast<float>(grid.width - 1) / 2;
     d[flow::y] = energy * reach * ((1 - right) * (g[2] - g[0]) + right * (g[3] - g[1])) * static_cast<float>(grid.height - 1) / 2;
     d[flow::z] = energy * sum * slope;
     d[flow::energy] = reach * sum;
-    for (int i = flow::heading; i < kFlowColumns; ++i) d[i] = 0;
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ __global__ void spawn_kernel(const __grid_constant__ SpawnArgs a) {
     all = block_sum(all, shared);
     float* note = row < used ? a.moved.row(k, 0, row) : nullptr;
     const std::int32_t wanted = note != nullptr ? static_cast<std::int32_t>(note[moved::wanted]) : 0;
-    const int begin = min(used + earlier + block_sum_before(wanted, shared), a.rows);
+    const int begin = used + earlier + block_sum_before(wanted, shared);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         const int admitted = min(all, max(0, a.rows - used));
         std::int32_t* c = a.counters.row(k, 0, 0);
@@ -74,8 +74,8 @@ __global__ void spawn_kernel(const __grid_constant__ SpawnArgs a) {
         c[flow_counter::spawned] += admitted;
         c[flow_counter::refused] += all - admitted;
     }
-    if (note == nullptr) return;
-    const int admitted = min(wanted, a.rows - begin);
+    if (wanted == 0) return;
+    const int admitted = min(wanted, max(0, a.rows - begin));
     note[moved::admitted] = static_cast<float>(admitted);
     note[moved::first_child] = static_cast<float>(begin);
     if (admitted == 0) return;
@@ -112,15 +112,16 @@ __global__ void spawn_state_kernel(Mat<const float> table, Mat<T> h, int rows, i
 }
 
 /// Children's own rows have admitted nothing, so that no row is touched by two threads.
-__global__ void spawn_backward_kernel(Mat<const float> moved, Mat<float> dafter, Mat<float> dbefore, int rows) {
+__global__ void spawn_backward_kernel(Mat<const float> moved, Mat<float> dafter, Mat<float> dbefore, int rows, bool accumulate) {
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
+    float* back = dbefore.row(k, 0, row);
+    for (int c = 0; c < kFlowColumns && !accumulate; ++c) back[c] = 0;
     const float* note = moved.row(k, 0, row);
     const auto admitted = static_cast<int>(note[moved::admitted]), first = static_cast<int>(note[moved::first_child]);
     if (admitted == 0) return;
     float energy = dafter.row(k, 0, row)[flow::energy];
-    float* back = dbefore.row(k, 0, row);
     for (int i = 0; i < admitted; ++i) {
         float* child = dafter.row(k, 0, first + i);
         energy += child[flow::energy];
@@ -193,9 +194,9 @@ KernelResult make_flow_spawn_backward(Context& c, const Bound& b) {
     namespace at = flow_spawn_backward;
     const Operand &moved = b[at::moved], &dafter = b[at::dafter], &dbefore = b[at::dbefore];
     if (dafter.count() == 0) return make_kernel([] {});
-    return make_kernel([stream = c.stream, moved, dafter, dbefore] {
+    return make_kernel([stream = c.stream, moved, dafter, dbefore, accumulate = b.accumulates(at::dbefore)] {
         launch(spawn_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(moved),
-               mat<float>(dafter), mat<float>(dbefore), dafter.rows);
+               mat<float>(dafter), mat<float>(dbefore), dafter.rows, accumulate);
     });
 }
 

@@ -120,7 +120,7 @@ __global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a) {
 
 template <class T>
 __global__ void flow_move_backward_kernel(Mat<const float> dafter, Mat<const float> moved, Mat<T> du, Mat<float> dbefore,
-                                          int rows) {
+                                          int rows, bool accumulate) {
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
@@ -141,7 +141,10 @@ __global__ void flow_move_backward_kernel(Mat<const float> dafter, Mat<const flo
     for (int i = 0; i < 3; ++i) store(to + 1 + i, through(draw[i], note[moved::move_x + i]));
     float* back = dbefore.row(k, 0, row);
 #pragma unroll
-    for (int c = 0; c < kFlowColumns; ++c) back[c] = c < 3 ? draw[c] : c == flow::energy ? denergy : 0.0f;
+    for (int c = 0; c < kFlowColumns; ++c) {
+        const float value = c < 3 ? draw[c] : c == flow::energy ? denergy : 0.0f;
+        back[c] = accumulate ? back[c] + value : value;
+    }
 }
 
 enum Counted { kUp, kDown, kReflected, kLive, kCounted };
@@ -247,9 +250,9 @@ KernelResult make_flow_move_backward(Context& c, const Bound& b) {
     const Operand &dafter = b[at::dafter], &moved = b[at::moved], &du = b[at::du], &dbefore = b[at::dbefore];
     if (dafter.count() == 0) return make_kernel([] {});
     return by_real(du.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, dafter, moved, du, dbefore] {
+        return make_kernel([stream = c.stream, dafter, moved, du, dbefore, accumulate = b.accumulates(at::dbefore)] {
             launch(flow_move_backward_kernel<T>, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(dafter),
-                   mat<const float>(moved), mat<T>(du), mat<float>(dbefore), dafter.rows);
+                   mat<const float>(moved), mat<T>(du), mat<float>(dbefore), dafter.rows, accumulate);
         });
     });
 }
