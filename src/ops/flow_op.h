@@ -53,7 +53,7 @@ namespace flow_neuron_forward { enum Slot { flow, params, counters, out, slots }
 namespace flow_neuron_backward { enum Slot { flow, params, counters, dout, dparams, dflow, slots }; }
 
 /// gru_forward. r = sigma(W_ir x + b_ir + W_hr h + b_hr), z likewise, hn = W_hn h + b_hn, n = tanh(W_in x + b_in + r hn),
-/// out = (1 - z) n + z h; rows that are not alive: out = h. Slots: x real [K,1,N,C], C >= In (further columns are not read); h real [K,1,N,H];
+/// out = (1 - z) n + z h; rows that are not alive: out = h. Slots: x real [K,1,N,C], C >= In (further columns hold finite numbers that do not matter); h real [K,1,N,H];
 /// flow; counters; w_ih real [K,1,3H,In], w_hh real [K,1,3H,H] (rows r, z, n); b_ih, b_hh stat [K,1,1,3H]; scratch stat [K,1,N,6H];
 /// gates real [K,1,N,4H] (training): r, z, n, hn, undefined in rows that are not alive; out real [K,1,N,H], not the memory of h.
 /// gru_backward. From dout stat [K,1,N,H] to what the products need: dgates real [K,1,N,4H] = d r_pre, d z_pre, d n_pre, d hn, zeros in

@@ -16,7 +16,7 @@ namespace millrace::ops::cuda {
 struct Context {
     cudaStream_t stream = nullptr;
     cublasLtHandle_t lt = nullptr;
-    void* workspace = nullptr;
+    void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
@@ -43,10 +43,11 @@ KernelPtr make_kernel(F f) {
     return std::make_unique<Launch<F>>(std::move(f));
 }
 
-/// Device memory that lives as long as a prepared kernel (tables of tiles).
+/// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches).
 class DeviceTable {
 public:
     static base::Result<DeviceTable> upload(const Context& c, const void* host, std::size_t bytes);
+    static base::Result<DeviceTable> zeros(const Context& c, std::size_t bytes);
     DeviceTable() = default;
     DeviceTable(DeviceTable&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
     DeviceTable& operator=(DeviceTable&& other) noexcept;
@@ -90,6 +91,22 @@ KernelResult make_mse(Context&, const Bound&);
 KernelResult make_cosine_diversity(Context&, const Bound&);
 KernelResult make_grad_norm(Context&, const Bound&);
 KernelResult make_optimizer(Context&, const Bound&);
+KernelResult make_column_sum(Context&, const Bound&);
+KernelResult make_gru_forward(Context&, const Bound&);
+KernelResult make_gru_backward(Context&, const Bound&);
+KernelResult make_flow_begin(Context&, const Bound&);
+KernelResult make_flow_begin_backward(Context&, const Bound&);
+KernelResult make_flow_neuron_forward(Context&, const Bound&);
+KernelResult make_flow_neuron_backward(Context&, const Bound&);
+KernelResult make_flow_move(Context&, const Bound&);
+KernelResult make_flow_move_backward(Context&, const Bound&);
+KernelResult make_flow_spawn(Context&, const Bound&);
+KernelResult make_flow_spawn_state(Context&, const Bound&);
+KernelResult make_flow_spawn_backward(Context&, const Bound&);
+KernelResult make_flow_spawn_state_backward(Context&, const Bound&);
+KernelResult make_flow_count(Context&, const Bound&);
+KernelResult make_flow_lay(Context&, const Bound&);
+KernelResult make_flow_lay_backward(Context&, const Bound&);
 /// grad_norm, optimizer and metrics_push as two launches.
 bool fuses_update(const Bound& norm, const Bound& update);
 KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update, const Bound& push);
@@ -101,6 +118,10 @@ KernelResult make_product(Context&, Product, const tensor::Operand& a, const ten
                           bool accumulate);
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
+
+/// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
+/// kernel brings it up to date; `out` is valid as long as the kernel lives.
+KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
 
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.

@@ -35,6 +35,15 @@ base::Result<DeviceTable> DeviceTable::upload(const Context& c, const void* host
     return table;
 }
 
+base::Result<DeviceTable> DeviceTable::zeros(const Context& c, std::size_t bytes) {
+    DeviceTable table;
+    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess)
+        return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
+    if (auto code = cudaMemsetAsync(table.data_, 0, bytes, c.stream); code != cudaSuccess)
+        return cuda_error(code, "clearing a kernel's memory");
+    return table;
+}
+
 DeviceTable& DeviceTable::operator=(DeviceTable&& other) noexcept {
     std::swap(data_, other.data_);
     return *this;
@@ -114,6 +123,22 @@ constexpr std::array<Factory, kOpCount> kFactories = [] {
     set(OpId::cosine_diversity, make_cosine_diversity);
     set(OpId::grad_norm, make_grad_norm);
     set(OpId::optimizer, make_optimizer);
+    set(OpId::column_sum, make_column_sum);
+    set(OpId::gru_forward, make_gru_forward);
+    set(OpId::gru_backward, make_gru_backward);
+    set(OpId::flow_begin, make_flow_begin);
+    set(OpId::flow_begin_backward, make_flow_begin_backward);
+    set(OpId::flow_neuron_forward, make_flow_neuron_forward);
+    set(OpId::flow_neuron_backward, make_flow_neuron_backward);
+    set(OpId::flow_move, make_flow_move);
+    set(OpId::flow_move_backward, make_flow_move_backward);
+    set(OpId::flow_spawn, make_flow_spawn);
+    set(OpId::flow_spawn_state, make_flow_spawn_state);
+    set(OpId::flow_spawn_backward, make_flow_spawn_backward);
+    set(OpId::flow_spawn_state_backward, make_flow_spawn_state_backward);
+    set(OpId::flow_count, make_flow_count);
+    set(OpId::flow_lay, make_flow_lay);
+    set(OpId::flow_lay_backward, make_flow_lay_backward);
     return f;
 }();
 

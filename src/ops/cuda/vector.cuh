@@ -1,0 +1,81 @@
+#pragma once
+// Runs of consecutive elements as float, in 16-byte accesses where they are whole.
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+template <int V>
+__device__ inline void load_run(const float* from, float (&v)[V]) {
+    if constexpr (V % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) {
+            const float4 four = *reinterpret_cast<const float4*>(from + i);
+            v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) v[i] = from[i];
+    }
+}
+
+template <int V>
+__device__ inline void load_run(const bf16* from, float (&v)[V]) {
+    if constexpr (V % 8 == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i += 8) {
+            const uint4 eight = *reinterpret_cast<const uint4*>(from + i);
+            const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {  // bf16 is the upper half of a float
+                v[i + 2 * w] = __uint_as_float(words[w] << 16);
+                v[i + 2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) v[i] = __bfloat162float(from[i]);
+    }
+}
+
+template <int V>
+__device__ inline void store_run(float* to, const float (&v)[V]) {
+    if constexpr (V % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i += 4) *reinterpret_cast<float4*>(to + i) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) to[i] = v[i];
+    }
+}
+
+template <int V>
+__device__ inline void store_run(bf16* to, const float (&v)[V]) {
+    if constexpr (V % 8 == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i += 8) {
+            std::uint32_t words[4];
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                const std::uint32_t low = __bfloat16_as_ushort(__float2bfloat16_rn(v[i + 2 * w]));
+                const std::uint32_t high = __bfloat16_as_ushort(__float2bfloat16_rn(v[i + 2 * w + 1]));
+                words[w] = low | high << 16;
+            }
+            *reinterpret_cast<uint4*>(to + i) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; ++i) to[i] = __float2bfloat16_rn(v[i]);
+    }
+}
+
+/// Whether every row of the operand begins at a multiple of 16 bytes; an absent one does not matter.
+inline bool whole_runs(const tensor::Operand& o) {
+    if (!o.present()) return true;
+    const auto size = static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    const auto whole = [size](std::int64_t stride) { return stride * size % 16 == 0; };
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && (o.rows <= 1 || whole(o.stride_row)) &&
+           (o.g <= 1 || whole(o.stride_g)) && (o.k <= 1 || whole(o.stride_k));
+}
+
+}  // namespace millrace::ops::cuda
