@@ -97,7 +97,8 @@ namespace flow_spawn_state { enum Slot { flow, h, slots }; }
 namespace flow_spawn_backward { enum Slot { moved, dafter, dbefore, slots }; }
 namespace flow_spawn_state_backward { enum Slot { moved, dh, slots }; }
 
-/// flow_count. Ends step t (from 0) of a member that has not stopped: steps = t + 1; flow_steps += alive rows (by their bit), reflected += their mirrored coordinates;
+/// flow_count. next = counters after the step; counters stay as they are, so that the way back knows who had stopped before which step. A member
+/// that has stopped: next = counters. Otherwise, ending step t (from 0): steps = t + 1; flow_steps += alive rows (by their bit), reflected += their mirrored coordinates;
 /// arrived_up and arrived_down = rows below used that are not active, by the sign of z; done = arrived. Then: done > most: waited = 0, most = done;
 /// else waited += 1 when most > 0. stopped = 1 when early_stop, t + 1 >= min_steps and (done >= stop_at * used or waited >= patience).
 struct FlowCountParams {
@@ -105,7 +106,7 @@ struct FlowCountParams {
     double stop_at = 1;
     bool early_stop = false;
 };
-namespace flow_count { enum Slot { flow, moved, counters, slots }; }
+namespace flow_count { enum Slot { flow, moved, counters, next, slots }; }
 
 /// flow_lay. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
 /// The four cells around get load times the bilinear shares, in the surface of the owner: surface stat [K,1,B,S] (written). Deterministic: sums are of

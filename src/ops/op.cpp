@@ -62,7 +62,7 @@ constexpr SlotInfo kFlowSpawn[] = {{"before", false}, {"flow", true}, {"moved", 
 constexpr SlotInfo kFlowSpawnState[] = {{"flow", false}, {"h", true}};
 constexpr SlotInfo kFlowSpawnBackward[] = {{"moved", false}, {"dafter", true}, {"dbefore", true}};
 constexpr SlotInfo kFlowSpawnStateBackward[] = {{"moved", false}, {"dh", true}};
-constexpr SlotInfo kFlowCount[] = {{"flow", false}, {"moved", false}, {"counters", true}};
+constexpr SlotInfo kFlowCount[] = {{"flow", false}, {"moved", false}, {"counters", false}, {"next", true}};
 constexpr SlotInfo kFlowLay[] = {{"flow", false}, {"state", true}, {"surface", true}};
 constexpr SlotInfo kFlowLayBackward[] = {{"flow", false}, {"dsurface", false}, {"dflow", true}};
 

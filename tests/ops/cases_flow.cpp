@@ -150,7 +150,8 @@ OpCase counting(const std::string& note, FlowSpec spec, const FlowCountParams& p
     }
     c.slot(at::flow, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 13)));
     c.slot(at::moved, Element::stat, spec.k, 1, spec.rows(), kMovedColumns, given(moved_values(spec, 14, 2)));
-    return c.slot(at::counters, Element::i32, spec.k, 1, 1, kFlowCounters, given(counters));
+    c.slot(at::counters, Element::i32, spec.k, 1, 1, kFlowCounters, given(counters));
+    return c.slot(at::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7));
 }
 
 }  // namespace

@@ -78,7 +78,10 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     const auto real = [&](std::int32_t windows, std::int32_t cols, Role role, std::string name) {
         return builder.buffer(1, windows * pass->rows, cols, builder.real(), role, std::move(name));
     };
-    pass->counters = builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters");
+    const auto counters = [&] {
+        return builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters");
+    };
+    pass->counters.push_back(counters());
     pass->x = real(kept, kInputColumns, Role::saved, "carrier input");
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
         pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, Role::saved, fmt::format("state {}", layer)));
@@ -99,10 +102,11 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     ops::Record begin{ops::OpId::flow_begin, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
     begin.slots[ops::flow_begin::e] = e.view;
     begin.slots[ops::flow_begin::flow] = pass->tables[0];
-    begin.slots[ops::flow_begin::counters] = pass->counters;
+    begin.slots[ops::flow_begin::counters] = pass->counters[0];
     builder.append(std::move(begin));
     for (std::int32_t t = 0; t < pass->steps; ++t) {
         pass->tables.push_back(table(t + 1));
+        pass->counters.push_back(counters());
         step_forward(builder, *pass, t);
     }
     pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
@@ -112,7 +116,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     lay.slots[ops::flow_lay::state] = builder.store().state();
     lay.slots[ops::flow_lay::surface] = pass->surface.view;
     builder.append(std::move(lay));
-    counters_ = pass->counters;
+    counters_ = pass->counters.back();
     tables_ = pass->tables;
     if (builder.training()) register_backward(builder, pass);
     return pass->surface;
@@ -125,7 +129,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
     ops::Record neuron{ops::OpId::flow_neuron_forward, neuron_, {}, 0, name + " neuron"};
     neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
     neuron.slots[ops::flow_neuron_forward::params] = store.parameter_span(neuron_first_, neuron_last_);
-    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters;
+    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters[step];
     neuron.slots[ops::flow_neuron_forward::out] = pass.of_step(pass.x, t);
     builder.append(std::move(neuron));
 
@@ -137,7 +141,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
         gru.slots[at::x] = x;
         gru.slots[at::h] = pass.state_before(layer, t);
         gru.slots[at::flow] = pass.tables[step];
-        gru.slots[at::counters] = pass.counters;
+        gru.slots[at::counters] = pass.counters[step];
         gru.slots[at::w_ih] = store.weight(cell.w_ih);
         gru.slots[at::w_hh] = store.weight(cell.w_hh);
         gru.slots[at::b_ih] = store.parameter(cell.b_ih);
@@ -188,7 +192,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
     move.slots[ops::flow_move::before] = pass.tables[step];
     move.slots[ops::flow_move::u] = u;
     if (params.noise > 0) move.slots[ops::flow_move::state] = store.state();
-    move.slots[ops::flow_move::counters] = pass.counters;
+    move.slots[ops::flow_move::counters] = pass.counters[step];
     move.slots[ops::flow_move::moved] = pass.moved.back();
     move.slots[ops::flow_move::after] = pass.tables[step + 1];
     builder.append(std::move(move));
@@ -197,7 +201,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
         spawn.slots[ops::flow_spawn::before] = pass.tables[step];
         spawn.slots[ops::flow_spawn::flow] = pass.tables[step + 1];
         spawn.slots[ops::flow_spawn::moved] = pass.moved.back();
-        spawn.slots[ops::flow_spawn::counters] = pass.counters;
+        spawn.slots[ops::flow_spawn::counters] = pass.counters[step];
         builder.append(std::move(spawn));
         for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
             ops::Record state{ops::OpId::flow_spawn_state, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
@@ -215,7 +219,8 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
     ops::Record counting{ops::OpId::flow_count, count, {}, 0, name + " count"};
     counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
     counting.slots[ops::flow_count::moved] = pass.moved.back();
-    counting.slots[ops::flow_count::counters] = pass.counters;
+    counting.slots[ops::flow_count::counters] = pass.counters[step];
+    counting.slots[ops::flow_count::next] = pass.counters[step + 1];
     builder.append(std::move(counting));
 }
 

@@ -106,7 +106,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
         neuron.accumulate |= 1u << ops::flow_neuron_backward::dparams;
     neuron.slots[ops::flow_neuron_backward::flow] = pass.tables[step];
     neuron.slots[ops::flow_neuron_backward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
-    neuron.slots[ops::flow_neuron_backward::counters] = pass.counters;
+    neuron.slots[ops::flow_neuron_backward::counters] = pass.counters[step];
     neuron.slots[ops::flow_neuron_backward::dout] = pass.dx;
     neuron.slots[ops::flow_neuron_backward::dparams] = builder.store().gradient_span(neuron_first_, neuron_last_);
     neuron.slots[ops::flow_neuron_backward::dflow] = before;
@@ -144,7 +144,7 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
     gru.slots[at::gates] = pass.gates[layer][static_cast<std::size_t>(t)];
     gru.slots[at::h] = pass.state_before(layer, t);
     gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
-    gru.slots[at::counters] = pass.counters;
+    gru.slots[at::counters] = pass.counters[static_cast<std::size_t>(t)];
     gru.slots[at::dgates] = dgates;
     gru.slots[at::dh] = pass.dh[layer];
     builder.append(std::move(gru));

@@ -20,7 +20,7 @@ inline tensor::View rows_of(tensor::View view, std::int64_t begin, std::int32_t 
 struct Cube::Pass {
     std::int32_t rows = 0, steps = 0;  ///< N, T
     tape::Value e, surface;
-    tensor::View counters;
+    std::vector<tensor::View> counters;            ///< T + 1: before each step and after the last
     std::vector<tensor::View> tables;              ///< T + 1 of stat [K,1,N,8]
     std::vector<tensor::View> moved;               ///< T of stat [K,1,N,8]
     tensor::View x;                                ///< real [K,1,T*N,72] (evaluation: one step)

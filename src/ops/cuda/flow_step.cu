@@ -171,8 +171,8 @@ __global__ void flow_count_kernel(Mat<const float> table, Mat<const float> moved
     }
 }
 
-__global__ void flow_rule_kernel(const std::int32_t* partial, Mat<std::int32_t> counters, int blocks, int first_member,
-                                 FlowCountParams p) {
+__global__ void flow_rule_kernel(const std::int32_t* partial, Mat<const std::int32_t> counters, Mat<std::int32_t> next,
+                                 int blocks, int first_member, FlowCountParams p) {
     __shared__ std::int32_t shared[32];
     begin_kernel();
     const std::int32_t* from = partial + static_cast<std::int64_t>(blockIdx.x) * blocks * kCounted;
@@ -183,7 +183,9 @@ __global__ void flow_rule_kernel(const std::int32_t* partial, Mat<std::int32_t> 
         sums[i] = block_sum(sum, shared);
     }
     if (threadIdx.x != 0) return;
-    std::int32_t* c = counters.row(first_member + static_cast<int>(blockIdx.x), 0, 0);
+    const int k = first_member + static_cast<int>(blockIdx.x);
+    std::int32_t* c = next.row(k, 0, 0);
+    for (int i = 0; i < kFlowCounters; ++i) c[i] = counters.row(k, 0, 0)[i];
     if (c[flow_counter::stopped] != 0) return;
     const std::int32_t done = sums[kUp] + sums[kDown];
     c[flow_counter::steps] = p.t + 1;
@@ -258,19 +260,20 @@ KernelResult make_flow_move_backward(Context& c, const Bound& b) {
 }
 
 KernelResult make_flow_count(Context& c, const Bound& b) {
-    const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved], &counters = b[flow_count::counters];
+    const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved], &counters = b[flow_count::counters],
+                  &next = b[flow_count::next];
     if (table.k == 0) return make_kernel([] {});
     const unsigned blocks = std::max(blocks_for(table.rows, kCountThreads), 1u);
     const int at_once = static_cast<int>(c.workspace_bytes / (blocks * kCounted * sizeof(std::int32_t)));
     if (at_once == 0) return base::Error{"flow_count over " + std::to_string(table.rows) + " rows: more than its scratch holds"};
-    return make_kernel([stream = c.stream, partial = static_cast<std::int32_t*>(c.workspace), table, moved, counters, blocks,
-                        at_once, p = b.params<FlowCountParams>()] {
+    return make_kernel([stream = c.stream, partial = static_cast<std::int32_t*>(c.workspace), table, moved, counters, next,
+                        blocks, at_once, p = b.params<FlowCountParams>()] {
         for (int first = 0; first < table.k; first += at_once) {
             const auto members = static_cast<unsigned>(std::min(at_once, table.k - first));
             launch(flow_count_kernel, dim3(blocks, 1, members), dim3(kCountThreads), 0, stream, mat<const float>(table),
                    mat<const float>(moved), mat<const std::int32_t>(counters), partial, table.rows, first);
-            launch(flow_rule_kernel, dim3(members), dim3(kCountThreads), 0, stream, partial, mat<std::int32_t>(counters),
-                   static_cast<int>(blocks), first, p);
+            launch(flow_rule_kernel, dim3(members), dim3(kCountThreads), 0, stream, partial, mat<const std::int32_t>(counters),
+                   mat<std::int32_t>(next), static_cast<int>(blocks), first, p);
         }
     });
 }

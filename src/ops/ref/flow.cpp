@@ -207,7 +207,8 @@ void run_flow_count(const Bound& bound) {
     const auto& p = bound.params<FlowCountParams>();
     const auto& table = bound[at::flow];
     for (int m = 0; m < table.k; ++m) {
-        std::int32_t* counters = counters_of(bound[at::counters], m);
+        std::int32_t* counters = counters_of(bound[at::next], m);
+        std::copy_n(counters_of(bound[at::counters], m), kFlowCounters, counters);
         if (counters[flow_counter::stopped] != 0) continue;
         int up = 0, down = 0;
         for (int row = 0; row < table.rows; ++row) {
