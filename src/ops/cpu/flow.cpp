@@ -120,7 +120,8 @@ void spawn_row_backward(const Bound& b, int member, int row) {
 
 void count(const Bound& b, const FlowCountParams& p, int member) {
     namespace at = flow_count;
-    std::int32_t* counts = b[at::counters].at<std::int32_t>(member);
+    std::int32_t* counts = b[at::next].at<std::int32_t>(member);
+    std::copy_n(b[at::counters].at<std::int32_t>(member), kFlowCounters, counts);
     if (counts[flow_counter::stopped] != 0) return;
     int up = 0, down = 0;
     for (int row = 0; row < b[at::flow].rows; ++row) {
@@ -263,6 +264,7 @@ KernelResult make_flow_count(Context&, const Bound& bound) {
     const int k = bound[at::flow].k, n = bound[at::flow].rows;
     Checker check(bound);
     require_counters(require_moved(require_table(check, at::flow, k, n), at::moved, k, n), at::counters, k);
+    require_counters(check, at::next, k);
     MILLRACE_TRY(check.status());
     return make_kernel([b = bound, k]() noexcept {
         for (int m = 0; m < k; ++m) count(b, b.params<FlowCountParams>(), m);
