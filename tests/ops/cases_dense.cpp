@@ -223,7 +223,8 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     cases.push_back(dgrad({1, 1, 32, 256, 384}, "plain"));
     cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
     cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
-    for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3}}) {
+    for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3},
+                              Shape{1, 1, 4101, 264, 4}, Shape{1, 2, 4096, 40, 1}}) {
         cases.push_back(dgrad(many, "plain"));
         cases.push_back(wgrad(many, "plain"));
         OpCase c = dgrad(many, "stat_adding");

@@ -121,6 +121,13 @@ KernelResult make_product(Context&, Product, const tensor::Operand& a, const ten
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
 
+/// Gradients of a layer with at most four outputs over very many rows, in any precision.
+bool is_narrow(const Context&, const tensor::Operand& dz);
+KernelResult make_narrow_dgrad(Context&, const tensor::Operand& dz, const tensor::Operand& w, const tensor::Operand& dx,
+                               bool accumulate);
+KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor::Operand& x, const tensor::Operand& dw,
+                               bool accumulate);
+
 /// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
 /// kernel brings it up to date; `out` is valid as long as the kernel lives.
 KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);

@@ -262,6 +262,7 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     using namespace linear_dgrad;
     if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
     const bool add = b.accumulates(dx);
+    if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
     if (b[w].dtype != DType::bf16 || c.deterministic || b[dz].rows < c.library_rows || whole_runs(b[w]))
         return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
     // Over many rows a copy of the weights costs less than a product that cannot read whole runs of them.
@@ -277,9 +278,10 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
+    using namespace linear_wgrad;
     if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
-    return make_product(c, Product::wgrad, b[linear_wgrad::dz], b[linear_wgrad::x], b[linear_wgrad::dw],
-                        b.accumulates(linear_wgrad::dw));
+    if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], b[x], b[dw], b.accumulates(dw));
+    return make_product(c, Product::wgrad, b[dz], b[x], b[dw], b.accumulates(dw));
 }
 
 }  // namespace millrace::ops::cuda

@@ -122,7 +122,8 @@ void append_tiles(std::vector<WgradTile>& tiles, const Bound& b) {
 
 bool groups_wgrad(const Context& c, const Bound& b) {
     const Operand& x = b[linear_wgrad::x];
-    return x.dtype == tensor::DType::bf16 && (c.deterministic || x.rows < c.library_rows);
+    if (x.dtype != tensor::DType::bf16 || is_narrow(c, b[linear_wgrad::dz])) return false;
+    return c.deterministic || x.rows < c.library_rows;
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
