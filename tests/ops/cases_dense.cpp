@@ -185,6 +185,11 @@ void add_dense_cases(std::vector<OpCase>& cases) {
     cases.push_back(forward({1, 1, 32, 800, 384}, kLinear));
     cases.push_back(backward({1, 1, 32, 1, 384}, kHidden));
     cases.push_back(backward({1, 3, 256, 1, 128}, kHidden));
+    for (const Config& config : {kHead, kLinear}) {  // so many rows that CUDA leaves the products to the library
+        cases.push_back(forward({1, 1, 4099, 72, 64}, config));
+        cases.push_back(backward({1, 1, 4099, 1, 64}, config));
+        cases.push_back(backward({2, 1, 4097, 1, 3}, config));
+    }
     add_forward_layouts(cases);
     add_backward_layouts(cases);
 }
@@ -218,6 +223,23 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     cases.push_back(dgrad({1, 1, 32, 256, 384}, "plain"));
     cases.push_back(dgrad({1, 1, 0, 5, 3}, "plain"));
     cases.push_back(wgrad({2, 1, 0, 5, 3}, "plain"));
+    for (const Shape& many : {Shape{1, 1, 4099, 72, 48}, Shape{1, 1, 4100, 65, 48}, Shape{2, 1, 4097, 5, 3},
+                              Shape{1, 1, 4101, 264, 4}, Shape{1, 2, 4096, 40, 1}}) {
+        cases.push_back(dgrad(many, "plain"));
+        cases.push_back(wgrad(many, "plain"));
+        OpCase c = dgrad(many, "stat_adding");
+        c.slots[linear_dgrad::dx].element = Element::stat;
+        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_dgrad::dx));
+    }
+    for (const Shape& shape : {kSmall, Shape{1, 1, 300, 64, 24}}) {
+        OpCase c = dgrad(shape, "stat");
+        c.slots[linear_dgrad::dx].element = Element::stat;
+        cases.push_back(c);
+        c.name = fmt::format("linear_dgrad/stat_adding/{}", shape.text());
+        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_dgrad::dx));
+    }
     for (const Shape& shape : {kSmall, Shape{1, 2, 32, 16, 24}}) {
         OpCase c = dgrad(shape, "adding");
         c.slots[linear_dgrad::dx].values = uniform(-1, 1);

@@ -82,12 +82,17 @@ void RefProgram::restore(const std::deque<Tensor>& from) {
 }
 
 double RefProgram::gradient_error(Id input, Id gradient, const std::function<double()>& objective) {
+    return gradient_error(input, gradient, objective, 0, values(input).size());
+}
+
+double RefProgram::gradient_error(Id input, Id gradient, const std::function<double()>& objective, std::size_t first,
+                                  std::size_t count) {
     const std::deque<Tensor> start = tensors_;
     run();
     const std::vector<double> analytic = values(gradient);
     constexpr double kStep = 1e-5;
     double error = 0, scale = 1e-2;
-    for (std::size_t i = 0; i < values(input).size(); ++i) {
+    for (std::size_t i = first; i < first + count; ++i) {
         double sides[2];
         for (const int side : {0, 1}) {
             restore(start);

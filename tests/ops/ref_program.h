@@ -39,6 +39,8 @@ public:
     /// Largest distance between `gradient` and central differences of `objective` (evaluated after a run) with respect to
     /// `input`, relative to the largest difference. Every evaluation starts from the values that the tensors have now.
     double gradient_error(Id input, Id gradient, const std::function<double()>& objective);
+    /// The same for `count` elements from `first` on.
+    double gradient_error(Id input, Id gradient, const std::function<double()>& objective, std::size_t first, std::size_t count);
 
 private:
     struct Tensor {

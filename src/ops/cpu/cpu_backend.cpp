@@ -35,6 +35,22 @@ constexpr std::array<Factory, kOpCount> kFactories = {
     make_cosine_diversity,
     make_grad_norm,
     make_optimizer,
+    make_column_sum,
+    make_gru_forward,
+    make_gru_backward,
+    make_flow_begin,
+    make_flow_begin_backward,
+    make_flow_neuron_forward,
+    make_flow_neuron_backward,
+    make_flow_move,
+    make_flow_move_backward,
+    make_flow_spawn,
+    make_flow_spawn_state,
+    make_flow_spawn_backward,
+    make_flow_spawn_state_backward,
+    make_flow_count,
+    make_flow_lay,
+    make_flow_lay_backward,
 };
 
 class HostMemory final : public Memory {

@@ -29,13 +29,26 @@ ForwardProduct::ForwardProduct(Context& context, const Operand& x, const Operand
     packed_members_ = x.stride_k == 0 ? 1 : x.k;
     packed_groups_ = x.stride_g == 0 ? 1 : x.g;
     panels_ = (x.rows + simd.nr - 1) / simd.nr;
-    context.scratch.reserve_shared(static_cast<std::size_t>(packed_members_) * packed_groups_ * panels_ * simd.nr * x.cols);
+    context.scratch.reserve_shared(packed_floats());
     context.scratch.reserve_worker(static_cast<std::size_t>(round_up(columns_.block, simd.mr)) * (kChunkRows + simd.nr));
+}
+
+std::size_t ForwardProduct::packed_floats() const {
+    return static_cast<std::size_t>(packed_members_) * packed_groups_ * panels_ * context_.simd.nr * x_.cols;
+}
+
+std::size_t ForwardProduct::worker_floats(const SimdKernels& simd) {
+    return static_cast<std::size_t>(round_up(kMaxColumns, simd.mr)) * (kChunkRows + simd.nr);
+}
+
+void ForwardProduct::place_behind(std::size_t floats) {
+    shared_offset_ = floats;
+    context_.scratch.reserve_shared(floats + packed_floats());
 }
 
 const float* ForwardProduct::panel(int member, int group, int panel_index, int depth) const {
     const std::int64_t matrix = std::int64_t{member % packed_members_} * packed_groups_ + group % packed_groups_;
-    return context_.scratch.shared() + ((matrix * panels_ + panel_index) * x_.cols + depth) * context_.simd.nr;
+    return context_.scratch.shared() + shared_offset_ + ((matrix * panels_ + panel_index) * x_.cols + depth) * context_.simd.nr;
 }
 
 void ForwardProduct::pack() const noexcept {
@@ -47,6 +60,26 @@ void ForwardProduct::pack() const noexcept {
         const int rows = std::min(nr, x_.rows - p * nr);
         context_.simd.pack_transposed(x_.cols, x_.at<float>(member, group, std::int64_t{p} * nr), x_.stride_row, rows, nr,
                                       const_cast<float*>(panel(member, group, p, 0)));
+    });
+}
+
+void ForwardProduct::pack(const std::int32_t* rows, const std::int32_t* counts) const noexcept {
+    const int nr = context_.simd.nr;
+    context_.pool.for_each_if(parallel_ && x_.count() >= kParallelElements, x_.k * panels_, [&](int task, int worker) {
+        const int p = task % panels_, member = task / panels_;
+        const int here = std::min(nr, counts[member] - p * nr);
+        if (here <= 0) return;
+        const std::int32_t* row = rows + std::int64_t{member} * x_.rows + p * nr;
+        float* gathered = context_.scratch.worker(worker);
+        const float* from = x_.at<float>(member, 0, row[0]);
+        std::int64_t stride = x_.stride_row;
+        if (row[here - 1] - row[0] != here - 1) {
+            for (int i = 0; i < here; ++i)
+                std::copy_n(x_.at<float>(member, 0, row[i]), x_.cols, gathered + std::int64_t{i} * x_.cols);
+            from = gathered;
+            stride = x_.cols;
+        }
+        context_.simd.pack_transposed(x_.cols, from, stride, here, nr, const_cast<float*>(panel(member, 0, p, 0)));
     });
 }
 

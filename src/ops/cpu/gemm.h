@@ -22,6 +22,14 @@ public:
     [[nodiscard]] bool parallel() const { return parallel_; }
     /// Before the blocks of a run: packs x.
     void pack() const noexcept;
+    /// The same with row i of member m being rows[m * x.rows + i], i < counts[m], of x: the blocks then run over those. `x` must
+    /// have one matrix per member.
+    void pack(const std::int32_t* rows, const std::int32_t* counts) const noexcept;
+    /// Moves the packed x behind `floats` of the shared scratch, which another product uses at the same time.
+    void place_behind(std::size_t floats);
+    [[nodiscard]] std::size_t packed_floats() const;
+    /// What run() uses at the beginning of a worker's scratch, for blocks of up to kMaxColumns columns.
+    [[nodiscard]] static std::size_t worker_floats(const SimdKernels& simd);
 
     struct Block {
         int member, group, row, rows, col, cols;
@@ -36,6 +44,7 @@ private:
     tensor::Operand x_, w_;
     Blocks columns_, rows_;
     int packed_groups_ = 1, packed_members_ = 1, panels_ = 0;
+    std::size_t shared_offset_ = 0;
     bool parallel_ = false;
 };
 

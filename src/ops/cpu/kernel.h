@@ -76,5 +76,21 @@ KernelResult make_mse(Context& context, const Bound& bound);
 KernelResult make_cosine_diversity(Context& context, const Bound& bound);
 KernelResult make_grad_norm(Context& context, const Bound& bound);
 KernelResult make_optimizer(Context& context, const Bound& bound);
+KernelResult make_column_sum(Context& context, const Bound& bound);
+KernelResult make_gru_forward(Context& context, const Bound& bound);
+KernelResult make_gru_backward(Context& context, const Bound& bound);
+KernelResult make_flow_begin(Context& context, const Bound& bound);
+KernelResult make_flow_begin_backward(Context& context, const Bound& bound);
+KernelResult make_flow_neuron_forward(Context& context, const Bound& bound);
+KernelResult make_flow_neuron_backward(Context& context, const Bound& bound);
+KernelResult make_flow_move(Context& context, const Bound& bound);
+KernelResult make_flow_move_backward(Context& context, const Bound& bound);
+KernelResult make_flow_spawn(Context& context, const Bound& bound);
+KernelResult make_flow_spawn_state(Context& context, const Bound& bound);
+KernelResult make_flow_spawn_backward(Context& context, const Bound& bound);
+KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound);
+KernelResult make_flow_count(Context& context, const Bound& bound);
+KernelResult make_flow_lay(Context& context, const Bound& bound);
+KernelResult make_flow_lay_backward(Context& context, const Bound& bound);
 
 }  // namespace millrace::ops::cpu

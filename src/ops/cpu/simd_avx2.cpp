@@ -10,7 +10,11 @@ constexpr int kTileRows = 6, kTileVectors = 2;
 
 #include "ops/cpu/gemm_tiles.inl"
 
+#include "ops/cpu/elementary.inl"
+
 #include "ops/cpu/column_loops.inl"
+
+#include "ops/cpu/flow_loops.inl"
 
 #include "ops/cpu/simd_table.inl"
 

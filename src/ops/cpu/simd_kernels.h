@@ -59,6 +59,28 @@ struct ColumnBackward {
     float *sum, *sum_saved;  ///< per column: sum du, sum du * saved (null: not wanted)
 };
 
+/// Some rows of a window of columns of a GRU step, behind its products.
+struct GruGates {
+    std::int32_t rows, cols;       ///< cols <= kMaxColumns
+    const float *from_x, *from_h;  ///< products of r, z, n, kMaxColumns apart, without biases
+    std::int64_t product_stride;   ///< from row to row
+    const std::int32_t* row;       ///< numbers of the rows in h, gates and out
+    const float *b_ih, *b_hh;      ///< at the window's first column; gates `hidden` apart
+    std::int64_t hidden;
+    const float* h;
+    float *gates, *out;  ///< gates null: not wanted
+    std::int64_t h_stride, gates_stride, out_stride;
+};
+
+/// The neuron's tensors, and their gradients (added to), as ops/flow_op.h names them.
+template <class Pointer>
+struct NeuronTensors {
+    Pointer place_w, place_b, w0, b0, gain1, shift1, w3, b3, gain4, shift4, w6, b6;
+};
+using NeuronWeights = NeuronTensors<const float*>;
+using NeuronGradients = NeuronTensors<float*>;
+constexpr int kNeuronTile = 32;  ///< rows that pass the neuron together
+
 struct SimdKernels {
     const char* name;  ///< "NEON", "AVX2", ...
     int mr, nr;        ///< tile of the products: rows of A, columns of B
@@ -83,6 +105,12 @@ struct SimdKernels {
     /// dz = factor * (du - mean_du - v * mean_du_v), per column; dz may be du.
     void (*column_norm_backward)(int rows, int cols, const float* v, std::int64_t v_stride, const float* factor,
                                  const float* mean_du, const float* mean_du_v, float* dz, std::int64_t dz_stride);
+
+    void (*gru_gates)(const GruGates& pass);
+    /// One tile of rows: flow [4][kNeuronTile] = x, y, z, energy; out and dout [kNeuronTile][64]; dflow [4][kNeuronTile] without
+    /// the energy's own column of dout.
+    void (*neuron_forward)(const NeuronWeights& w, const float* flow, float* out);
+    void (*neuron_backward)(const NeuronWeights& w, const float* flow, const float* dout, const NeuronGradients& d, float* dflow);
 
     void (*adam)(std::int64_t n, const AdamStep& step, float* p, float* g, float* m, float* v, bool zero);
     void (*sgd)(std::int64_t n, const SgdStep& step, float* p, float* g, float* m, bool zero);

@@ -9,7 +9,11 @@ constexpr int kTileRows = 4, kTileVectors = 4;
 
 #include "ops/cpu/gemm_tiles.inl"
 
+#include "ops/cpu/elementary.inl"
+
 #include "ops/cpu/column_loops.inl"
+
+#include "ops/cpu/flow_loops.inl"
 
 #include "ops/cpu/simd_table.inl"
 

@@ -96,9 +96,11 @@ KernelResult make_sum(Context& c, const Operand& in, const Operand& out, bool ac
 }  // namespace
 
 KernelResult make_column_sum(Context& c, const Bound& b) {
-    const Operand &in = b[column_sum::in], &out = b[column_sum::out];
+    return make_column_sum(c, b[column_sum::in], b[column_sum::out], b.accumulates(column_sum::out));
+}
+
+KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});
-    const bool accumulate = b.accumulates(column_sum::out);
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
         constexpr int kRun = 16 / sizeof(T);
         if (whole_runs(in) && in.cols % kRun == 0) return make_sum<T, kRun>(c, in, out, accumulate);

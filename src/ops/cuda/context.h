@@ -21,6 +21,7 @@ struct Context {
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
+    int library_rows = 4096;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
@@ -92,6 +93,7 @@ KernelResult make_cosine_diversity(Context&, const Bound&);
 KernelResult make_grad_norm(Context&, const Bound&);
 KernelResult make_optimizer(Context&, const Bound&);
 KernelResult make_column_sum(Context&, const Bound&);
+KernelResult make_column_sum(Context&, const tensor::Operand& in, const tensor::Operand& out, bool accumulate);
 KernelResult make_gru_forward(Context&, const Bound&);
 KernelResult make_gru_backward(Context&, const Bound&);
 KernelResult make_flow_begin(Context&, const Bound&);
@@ -119,6 +121,13 @@ KernelResult make_product(Context&, Product, const tensor::Operand& a, const ten
 void launch_plain_product(cudaStream_t, Product, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                           bool accumulate);
 
+/// Gradients of a layer with at most four outputs over very many rows, in any precision.
+bool is_narrow(const Context&, const tensor::Operand& dz);
+KernelResult make_narrow_dgrad(Context&, const tensor::Operand& dz, const tensor::Operand& w, const tensor::Operand& dx,
+                               bool accumulate);
+KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor::Operand& x, const tensor::Operand& dw,
+                               bool accumulate);
+
 /// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
 /// kernel brings it up to date; `out` is valid as long as the kernel lives.
 KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
@@ -126,7 +135,8 @@ KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, ten
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.
 base::Status raise_shared_memory(const Context&, const void* kernel);
-/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows.
+/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows. Wide layers over
+/// very many rows are left to the library unless runs are pinned.
 bool fuses_dense_forward(const Context&, const Bound& forward);
 /// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh,
 /// begin_kernel).
@@ -135,8 +145,8 @@ KernelResult make_fused_dense_forward(Context&, const Bound& forward, bool early
 /// whether.
 bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
 KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward, bool early);
-/// Any number of bf16 weight gradients as one launch.
-bool groups_wgrad(const Bound& wgrad);
+/// Any number of bf16 weight gradients as one launch; sums over very many rows stay with the library, which splits them.
+bool groups_wgrad(const Context&, const Bound& wgrad);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 
 }  // namespace millrace::ops::cuda

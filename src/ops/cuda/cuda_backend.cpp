@@ -277,14 +277,14 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
         fuses_backward(context_, &record, &records[at + 1]))
         return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
-    if (op == OpId::linear_wgrad && groups_wgrad(record)) {
+    if (op == OpId::linear_wgrad && groups_wgrad(context_, record)) {
         std::size_t end = at + 1;
         auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
             return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at),
                                records.begin() + static_cast<std::ptrdiff_t>(end),
                                [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
         };
-        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(records[end]) &&
+        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(context_, records[end]) &&
                !adds_to_one_before(records[end]))
             ++end;
         return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);

@@ -180,7 +180,10 @@ ForwardKernel kernel_for(const Shape& s, bool vector) {
 
 bool fuses_dense_forward(const Context& c, const Bound& b) {
     const Operand& y = b[dense_forward::y];
-    return y.dtype == tensor::DType::bf16 && (b.params<DenseParams>().norm != Norm::batch_train || y.rows <= c.fused_rows);
+    const Norm norm = b.params<DenseParams>().norm;
+    if (y.dtype != tensor::DType::bf16 || (norm == Norm::batch_train && y.rows > c.fused_rows)) return false;
+    const bool library = !c.deterministic && norm == Norm::none && y.rows >= c.library_rows && y.cols >= 64;
+    return !library || !aligned16(b[dense_forward::x]) || !aligned16(b[dense_forward::w]) || !aligned16(y);
 }
 
 KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -150,6 +151,24 @@ __global__ void plain_backward_kernel(const __grid_constant__ PlainBackwardArgs<
     }
 }
 
+/// dz of a layer without a norm: nothing is summed, so that every warp takes a row.
+template <class T, int V>
+__global__ void rows_backward_kernel(const __grid_constant__ PlainBackwardArgs<T> a) {
+    begin_kernel();
+    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, r = static_cast<int>(blockIdx.x * kRows + threadIdx.y);
+    if (r >= a.rows) return;
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    for (int c = static_cast<int>(threadIdx.x) * V; c < a.cols; c += kLanes * V) {
+        float d[V], u[V] = {};
+        load_run<V>(a.dy.row(k, g, r) + c, d);
+        if (a.saved) load_run<V>(a.saved.row(k, g, r) + c, u);
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + c;
+#pragma unroll
+        for (int i = 0; i < V; ++i) d[i] *= dropout_factor(key, element + i) * activation_slope(u[i], a.p.activation);
+        store_run<V>(a.dz.row(k, g, r) + c, d);
+    }
+}
+
 template <class T>
 KernelResult make_plain_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
@@ -181,6 +200,25 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     });
 }
 
+/// Over very many rows: first dz, then the bias's gradient as a sum over it.
+template <class T>
+KernelResult make_rows_backward(Context& c, const Bound& b, const PlainBackwardArgs<T>& a) {
+    using namespace dense_backward;
+    std::shared_ptr<Kernel> sum;
+    if (b[dbias].present()) {
+        auto made = make_column_sum(c, b[dz], b[dbias], a.add_dbias);
+        if (!made.ok()) return made.error();
+        sum = std::move(*made);
+    }
+    const bool whole = a.cols % 8 == 0 && whole_runs(b[dy]) && whole_runs(b[saved]) && whole_runs(b[dz]);
+    const auto kernel = whole ? rows_backward_kernel<T, 8> : rows_backward_kernel<T, 1>;
+    const dim3 grid(blocks_for(a.rows, kRows), 1, static_cast<unsigned>(b[dz].k * b[dz].g));
+    return make_kernel([=, stream = c.stream] {
+        launch(kernel, grid, dim3(kLanes, kRows), 0, stream, a);
+        if (sum) sum->run();
+    });
+}
+
 template <class T>
 KernelResult make_plain_backward(Context& c, const Bound& b) {
     using namespace dense_backward;
@@ -203,6 +241,7 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
     a.cols = b[dz].cols;
     a.p = b.params<DenseParams>();
     if (b[dz].k * b[dz].g * b[dz].cols == 0) return make_kernel([] {});
+    if (a.p.norm == Norm::none && a.rows >= c.library_rows) return make_rows_backward<T>(c, b, a);
     const dim3 grid(blocks_for(a.cols, kLanes), 1, static_cast<unsigned>(b[dz].k * b[dz].g));
     return make_kernel([=, stream = c.stream] { launch(plain_backward_kernel<T>, grid, dim3(kLanes, kRows), 0, stream, a); });
 }
@@ -220,15 +259,29 @@ KernelResult make_dense_backward(Context& c, const Bound& b) {
 }
 
 KernelResult make_linear_dgrad(Context& c, const Bound& b) {
+    using namespace linear_dgrad;
     if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
-    return make_product(c, Product::dgrad, b[linear_dgrad::dz], b[linear_dgrad::w], b[linear_dgrad::dx],
-                        b.accumulates(linear_dgrad::dx));
+    const bool add = b.accumulates(dx);
+    if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
+    if (b[w].dtype != DType::bf16 || c.deterministic || b[dz].rows < c.library_rows || whole_runs(b[w]))
+        return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
+    // Over many rows a copy of the weights costs less than a product that cannot read whole runs of them.
+    Operand fitted;
+    auto copy = make_padded_copy(c, b[w], b[w].cols, fitted);
+    if (!copy.ok()) return copy.error();
+    auto product = make_product(c, Product::dgrad, b[dz], fitted, b[dx], add);
+    if (!product.ok()) return product.error();
+    return make_kernel([first = std::shared_ptr<Kernel>(std::move(*copy)), then = std::shared_ptr<Kernel>(std::move(*product))] {
+        first->run();
+        then->run();
+    });
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {
-    if (groups_wgrad(b)) return make_grouped_wgrad(c, std::span(&b, 1));
-    return make_product(c, Product::wgrad, b[linear_wgrad::dz], b[linear_wgrad::x], b[linear_wgrad::dw],
-                        b.accumulates(linear_wgrad::dw));
+    using namespace linear_wgrad;
+    if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
+    if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], b[x], b[dw], b.accumulates(dw));
+    return make_product(c, Product::wgrad, b[dz], b[x], b[dw], b.accumulates(dw));
 }
 
 }  // namespace millrace::ops::cuda

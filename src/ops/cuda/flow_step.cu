@@ -208,10 +208,12 @@ __global__ void flow_rule_kernel(const std::int32_t* partial, Mat<const std::int
 
 KernelResult make_flow_begin(Context& c, const Bound& b) {
     const Operand &e = b[flow_begin::e], &table = b[flow_begin::flow], &counters = b[flow_begin::counters];
-    if (table.count() == 0) return make_kernel([] {});
+    if (table.k == 0) return make_kernel([] {});
     return by_real(e.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, e, table, counters, grid = b.params<FlowGridParams>()] {
-            launch(flow_begin_kernel<T>, flow_grid(table), dim3(kFlowThreads), 0, stream, mat<const T>(e), mat<float>(table),
+        dim3 launches = flow_grid(table);
+        launches.x = std::max(launches.x, 1u);  // the counters are there even without rows
+        return make_kernel([stream = c.stream, launches, e, table, counters, grid = b.params<FlowGridParams>()] {
+            launch(flow_begin_kernel<T>, launches, dim3(kFlowThreads), 0, stream, mat<const T>(e), mat<float>(table),
                    mat<std::int32_t>(counters), table.rows, e.rows * e.cols, e.cols, grid);
         });
     });

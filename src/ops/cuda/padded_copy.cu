@@ -24,9 +24,10 @@ KernelResult make_padded_copy(Context& c, const Operand& in, int cols, Operand& 
     out = in;
     out.cols = cols;
     out.stride_row = (cols + 7) / 8 * 8;
-    out.stride_g = out.stride_row * in.rows;
-    out.stride_k = out.stride_g * in.g;
-    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(out.stride_k * in.k) * tensor::size_of(in.dtype));
+    const std::int64_t matrix = out.stride_row * in.rows;
+    out.stride_g = in.stride_g == 0 ? 0 : matrix;  // what is one matrix for all stays one
+    out.stride_k = in.stride_k == 0 ? 0 : matrix * in.g;
+    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(matrix * in.g * in.k) * tensor::size_of(in.dtype));
     if (!memory.ok()) return memory.error();
     out.data = memory->data();
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {

@@ -120,7 +120,11 @@ void append_tiles(std::vector<WgradTile>& tiles, const Bound& b) {
 
 }  // namespace
 
-bool groups_wgrad(const Bound& b) { return b[linear_wgrad::x].dtype == tensor::DType::bf16; }
+bool groups_wgrad(const Context& c, const Bound& b) {
+    const Operand& x = b[linear_wgrad::x];
+    if (x.dtype != tensor::DType::bf16 || is_narrow(c, b[linear_wgrad::dz])) return false;
+    return c.deterministic || x.rows < c.library_rows;
+}
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     std::vector<WgradTile> tiles;
