@@ -151,7 +151,17 @@ Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(
     return WrittenFile{writer.bytes(), writer.checksum()};
 }
 
+Status check_replaceable(const Path& path) {
+    std::error_code ignored;
+    const std::filesystem::file_status target = std::filesystem::status(path, ignored);
+    if (!std::filesystem::exists(target) || std::filesystem::is_regular_file(target)) return base::ok();
+    return Error{std::filesystem::is_directory(target) ? "is a folder; the name of a file is needed"
+                                                       : "is a device or pipe, which a file must not replace; name a file",
+                 path.string()};
+}
+
 Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill) {
+    MILLRACE_TRY(check_replaceable(path));
     const Path temporary = temporary_name(path);
     const bool had_old = std::filesystem::exists(std::filesystem::symlink_status(path));
     const Error failed{

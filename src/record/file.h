@@ -93,8 +93,11 @@ struct WrittenFile {
 /// Creates `path` (which must not exist), pours `fill` into it and syncs it. On failure nothing is left behind.
 Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(FileWriter&)>& fill);
 
+/// An error when `path` leads to something that a file must not take the place of: a folder, a device, a pipe.
+Status check_replaceable(const Path& path);
+
 /// Replaces `path` as a whole: temporary name in the same folder, sync, rename, sync of the folder. After an error the old file
-/// is untouched and the temporary one is gone; after a crash `path` is the old file or the new one.
+/// is untouched and the temporary one is gone; after a crash `path` is the old file or the new one. See check_replaceable.
 Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill);
 Result<WrittenFile> write_atomically(const Path& path, Bytes bytes);
 Result<WrittenFile> write_atomically(const Path& path, std::string_view text);

@@ -104,7 +104,7 @@ constexpr Entry kEntries[] = {
     {gpu("gpu/sm_clock_mhz", "megahertz", "Clock of the multiprocessors."), &GpuReading::sm_clock_mhz},
     {gpu("gpu/memory_clock_mhz", "megahertz", "Clock of the device memory."), &GpuReading::memory_clock_mhz},
     {gpu("gpu/temperature_celsius", "celsius", "Temperature of the chip."), &GpuReading::temperature_celsius},
-    {gpu("gpu/throttle_reasons", "",
+    {gpu("gpu/throttle_reasons", "bits",
          "Why the GPU runs below its clocks, a sum: 1 power cap, 2 thermal, 4 hardware slow-down, 8 synchronised boost; 0 it "
          "does not."),
      &throttle},

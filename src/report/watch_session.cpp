@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/child_process.h"
@@ -32,6 +35,7 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kShortestRedraw = std::chrono::milliseconds{100}, kLongestRedraw = std::chrono::seconds{1};
 constexpr nanoseconds kShortestLine = std::chrono::milliseconds{990};  ///< a second, with room for jitter
 constexpr nanoseconds kLastTickRoom = std::chrono::milliseconds{20};
+constexpr nanoseconds kPatience = std::chrono::milliseconds{500};  ///< wrappers such as timeout(1) send their signal twice
 
 double cpu_seconds() {
     timespec time{};
@@ -81,13 +85,13 @@ public:
         {
             record::SinkThread outputs(std::move(sinks));
             MILLRACE_TRY(watch_until_over(*machine, outputs));
-            outputs.drain();
+            while_heeding_signals([&] { outputs.drain(); });
             outcome_.dropped_rows = outputs.dropped();
             outcome_.lost_outputs = outputs.failed();
         }
         write_plot();
         if (child_) outcome_.command_status = wait_for_command();
-        print_summary();
+        while_heeding_signals([this] { print_summary(); });
         return exit_status();
     }
 
@@ -216,8 +220,32 @@ private:
             last_shown_ = state_.newest.time;
             line = record::machine_line(record::machine_line_values(state_.newest)) + "\n";
         }
+        // A pipe that is full takes no line; waiting for it would make us deaf to signals.
+        if (pollfd ready{fileno(people_), POLLOUT, 0}; poll(&ready, 1, 0) == 0) return true;
         std::fputs(line.c_str(), people_);
         return std::fflush(people_) == 0;
+    }
+
+    /// Runs what may wait for somebody who does not read. The command still gets its signals meanwhile; without one that runs, a
+    /// request to end that comes a while after the watch was over (not the same one twice) ends us with what was written so far.
+    template <class Work>
+    void while_heeding_signals(const Work& work) {
+        std::atomic<bool> done = false;
+        std::thread worker([&] {
+            work();
+            done = true;
+            queue_.wake();
+        });
+        const nanoseconds begin = clock_.now();
+        while (!done) {
+            const auto event = queue_.next(std::nullopt);
+            if (!event || !is_request_to_end(event->number)) continue;
+            if (child_ && !child_->poll())
+                pass_on(*event);
+            else if (clock_.now() - begin > kPatience)
+                _exit(child_ ? child_->wait() : 128 + event->number);
+        }
+        worker.join();
     }
 
     int wait_for_command() {
@@ -238,7 +266,9 @@ private:
         std::FILE* words = child_ ? stderr : people_;
         std::fputs(summary_text(*record_, outcome_).c_str(), words);
         std::fflush(words);
-        if (settings_.json) std::fputs((summary_json(*record_, outcome_) + "\n").c_str(), stdout);
+        if (!settings_.json) return;
+        std::fputs((summary_json(*record_, outcome_) + "\n").c_str(), stdout);
+        std::fflush(stdout);
     }
 
     [[nodiscard]] int exit_status() const {

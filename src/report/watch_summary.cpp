@@ -158,6 +158,7 @@ std::string summary_text(const WatchRecord& record, const WatchOutcome& outcome)
                         (facts.cpu_name.empty() ? "" : facts.cpu_name + ", ") + std::to_string(facts.cores),
                         facts.cores == 1 ? "" : "s");
     for (const sense::GpuFacts& gpu : facts.gpus) text += fmt::format("GPU {}      {}\n", gpu.index, gpu.name);
+    if (!facts.gpus.empty() && !facts.gpu_note.empty()) text += fmt::format("note       {}\n", facts.gpu_note);
     if (facts.gpus.empty()) text += fmt::format("no GPU     {}\n", facts.no_gpu.empty() ? "none is visible" : facts.no_gpu);
     if (record.summary().samples() > 0) text += "\n" + table(record.summary()) + "\n";
     text += energy(record) + peaks(record) + schedule(record) + cost(outcome);

@@ -18,6 +18,7 @@ Json machine(const sense::MachineFacts& facts) {
     Json json{{"host", facts.host}, {"cpu", facts.cpu_name}, {"cores", facts.cores}};
     json["driver"] = facts.driver.empty() ? Json(nullptr) : Json(facts.driver);
     json["no_gpu"] = facts.no_gpu.empty() ? Json(nullptr) : Json(facts.no_gpu);
+    json["gpu_note"] = facts.gpu_note.empty() ? Json(nullptr) : Json(facts.gpu_note);
     json["gpus"] = Json::array();
     for (const sense::GpuFacts& gpu : facts.gpus)
         json["gpus"].push_back({{"index", gpu.index},

@@ -52,7 +52,8 @@ void add_optim_keys(base::Schema& schema) {
 }
 
 void add_telemetry_keys(base::Schema& schema) {
-    schema.duration("telemetry.interval", "500ms", "time between two looks at the machine; 0s: never").between(0, 3600);
+    schema.duration("telemetry.interval", "500ms", "time between two looks at the machine, at least 1ms; 0s: never")
+        .between(0, 3600);
     schema.boolean("telemetry.csv", false, "write samples.csv beside samples.jsonl");
     schema.boolean("telemetry.monitor_csv", false, "write gpu_stats.csv, the eleven columns of nvidia-smi's usual script");
     schema.boolean("telemetry.tensorboard", false, "write tensorboard/ for TensorBoard");

@@ -7,9 +7,12 @@
 #include <limits>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace millrace::train {
 namespace {
+
+constexpr std::chrono::nanoseconds kShortestLooks = std::chrono::milliseconds{1};
 
 ops::OptimizerKind optimizer_named(const std::string& name) {
     return name == "sgd" ? ops::OptimizerKind::sgd : name == "adamw" ? ops::OptimizerKind::adamw : ops::OptimizerKind::adam;
@@ -113,6 +116,11 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.checkpoint.compress = recipe.boolean("checkpoint.compress");
     settings.checkpoint.best_by_loss = recipe.text("checkpoint.best_metric") == "validation_loss";
     settings.telemetry = read_telemetry(recipe);
+    if (settings.telemetry.interval.count() > 0 && settings.telemetry.interval < kShortestLooks)
+        return recipe.bad(
+            "telemetry.interval",
+            fmt::format("telemetry.interval = {} leaves no time for anything but looking; at least {}, or 0s: never",
+                        base::exact_duration(settings.telemetry.interval), base::exact_duration(kShortestLooks)));
     return settings;
 }
 

@@ -8,6 +8,8 @@
 namespace millrace::train {
 namespace {
 
+/// A machine too slow for the interval misses looks all the time; one event for each would outgrow the samples.
+constexpr std::chrono::seconds kMissedPause{10};
 constexpr std::uint64_t kFewestLooks = 3;  // one reading of a driver's average is an anecdote
 
 /// Lets samples through and nothing else: rows of training are in metrics.jsonl already.
@@ -76,6 +78,7 @@ base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySetting
 Telemetry::~Telemetry() {
     if (sampler_) sampler_->stop();
     if (!sinks_) return;
+    tell_missed();
     sinks_->drain();
     for (const std::string& failure : sinks_->failed()) (void)events_.append("sink_failed", failure);
     if (const std::uint64_t dropped = sinks_->dropped(); dropped > 0)
@@ -84,11 +87,10 @@ Telemetry::~Telemetry() {
 }
 
 void Telemetry::receive(const sense::Sample& sample) {
-    std::uint64_t missed = 0;
     std::vector<std::size_t> newly_lost;
     {
         const std::lock_guard lock(mutex_);
-        if (sequence_) missed = sample.sequence - *sequence_ - 1;
+        if (sequence_) missed_ += sample.sequence - *sequence_ - 1;
         sequence_ = sample.sequence;
         interval_.add(sample);
         epoch_.add(sample);
@@ -101,13 +103,21 @@ void Telemetry::receive(const sense::Sample& sample) {
     }
     sinks_->post({record::RowKind::kSample, sample.wall, std::nullopt, record::points_of(sample)});
     // Events are for people who look later; that one could not be written must not disturb the sampling.
-    if (missed > 0)
-        (void)events_.append("samples_missed", fmt::format("{} looks at the machine were missed", missed),
-                             {{"missed", static_cast<std::int64_t>(missed)}});
+    if (missed_ > 0 && (!missed_told_ || sample.time - *missed_told_ >= kMissedPause)) {
+        missed_told_ = sample.time;
+        tell_missed();
+    }
     for (const std::size_t i : newly_lost) {
         MILLRACE_LOG(warn, "GPU {} no longer answers", i);
         (void)events_.append("gpu_lost", fmt::format("GPU {} no longer answers", i), {{"gpu", static_cast<std::int64_t>(i)}});
     }
+}
+
+void Telemetry::tell_missed() {
+    if (missed_ == 0) return;
+    (void)events_.append("samples_missed", fmt::format("{} looks at the machine were missed", missed_),
+                         {{"missed", static_cast<std::int64_t>(missed_)}});
+    missed_ = 0;
 }
 
 MachineReport Telemetry::take_interval() {

@@ -46,6 +46,7 @@ public:
 private:
     Telemetry(record::EventWriter& events, std::unique_ptr<sense::Source> source);
     void receive(const sense::Sample& sample);
+    void tell_missed();
 
     record::EventWriter& events_;
     std::unique_ptr<sense::Source> source_;
@@ -55,6 +56,8 @@ private:
     std::optional<sense::Sample> newest_;
     std::optional<std::uint64_t> sequence_;  ///< of the newest sample
     std::vector<bool> lost_;                 ///< GPUs that were reported as lost
+    std::uint64_t missed_ = 0;               ///< looks no event has told of; the sampler's own, like the next, while it runs
+    std::optional<std::chrono::nanoseconds> missed_told_;
     std::unique_ptr<sense::Sampler> sampler_;
 };
 

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -257,7 +261,43 @@ TEST_F(Watch, WhatCannotBeWrittenIsRefusedBeforeTheCommandBegins) {
         EXPECT_NE(said.err.find("/no/such/folder"), std::string::npos) << said.err;
     }
     EXPECT_EQ(watch({"--plot", path(""), "--", "touch", path("ran")}).status, 2);
+    std::filesystem::create_symlink("/dev/null", path("sink"));
+    for (const char* option : {"--plot", "--prometheus-file"}) {
+        EXPECT_EQ(watch({option, path("sink"), "--", "touch", path("ran")}).status, 2) << option;
+        EXPECT_TRUE(std::filesystem::is_symlink(path("sink"))) << option << " replaced it";
+    }
     EXPECT_FALSE(std::filesystem::exists(folder_ / "ran"));
+}
+
+TEST_F(Watch, TwoOutputsInOneFileAreRefused) {
+    const Said said = watch({"--csv", path("f"), "--monitor-csv", path("./f"), "--", "touch", path("ran")});
+    EXPECT_EQ(said.status, 2);
+    EXPECT_NE(said.err.find("--csv and --monitor-csv name the same file"), std::string::npos) << said.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "ran"));
+    EXPECT_EQ(watch({"--csv", "/dev/null", "--monitor-csv", "/dev/null", "--", "true"}).status, 0);
+}
+
+TEST_F(Watch, AReaderThatDoesNotReadDoesNotKeepSignalsAway) {
+    const std::string pipe = path("pipe");
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    const int held = open(pipe.c_str(), O_RDWR | O_NONBLOCK);  // full, and nobody reads
+    ASSERT_GE(held, 0);
+    const std::string page(4096, 'x');
+    while (write(held, page.data(), page.size()) > 0) {
+    }
+    for (const Words& more : {Words{"--interval", "20ms", "--json"}, Words{"--interval", "20ms"}}) {
+        ChildOptions options = no_gpu();
+        options.out = pipe;
+        Child child(folder_.string(), words(more), options);
+        std::this_thread::sleep_for(std::chrono::milliseconds{300});
+        child.send(SIGTERM);
+        std::this_thread::sleep_for(std::chrono::milliseconds{800});
+        EXPECT_TRUE(child.running()) << "the first request lets it finish what it writes";
+        child.send(SIGTERM);
+        ASSERT_TRUE(eventually([&] { return !child.running(); }));
+        EXPECT_EQ(child.wait().status, 128 + SIGTERM);
+    }
+    close(held);
 }
 
 TEST_F(Watch, EnvironmentStandsInForOptions) {

@@ -97,6 +97,21 @@ TEST(WriteAtomically, FailingCallbackLeavesNothing) {
     EXPECT_EQ(files_in(folder.path()), 0u);
 }
 
+TEST(WriteAtomically, LeavesDevicesAndPipesAlone) {
+    const test::TemporaryFolder folder;
+    ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+    fs::create_symlink("/dev/null", folder / "link");
+    for (const char* name : {"pipe", "link"}) {
+        const auto before = fs::symlink_status(folder / name).type();
+        const auto result = write_atomically(folder / name, "x");
+        ASSERT_FALSE(result.ok()) << name;
+        EXPECT_NE(result.error().text().find("device or pipe"), std::string::npos) << result.error().text();
+        EXPECT_EQ(fs::symlink_status(folder / name).type(), before) << name;
+    }
+    EXPECT_FALSE(write_atomically(folder.path(), "x").ok());
+    EXPECT_EQ(files_in(folder.path()), 2u);
+}
+
 TEST(WriteAtomically, MissingFolderIsAnError) { EXPECT_FALSE(write_atomically("/nowhere/at/all/a", "x").ok()); }
 
 TEST(FileWriter, FullDeviceIsAnErrorThatStays) {

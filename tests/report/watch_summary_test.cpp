@@ -35,6 +35,16 @@ TEST(WatchSummary, TextNamesFiguresEnergyScheduleAndCost) {
     EXPECT_EQ(text.find("nan"), std::string::npos);
 }
 
+TEST(WatchSummary, BitsAreNotAveragedAndWhatWasLeftOutIsSaid) {
+    const WatchRecord record = made_up_record(1, kUnchanged);
+    EXPECT_EQ(summary_text(record, outcome_of(record)).find("throttle reasons"), std::string::npos);
+    sense::MachineFacts facts = record.facts();
+    facts.gpu_note = "CUDA_VISIBLE_DEVICES names no GPU with '5'; what follows it is hidden";
+    const WatchRecord noted(facts, record.interval());
+    EXPECT_NE(summary_text(noted, outcome_of(noted)).find("note       " + facts.gpu_note), std::string::npos);
+    EXPECT_EQ(Json::parse(summary_json(noted, outcome_of(noted))).at("machine").at("gpu_note"), facts.gpu_note);
+}
+
 TEST(WatchSummary, TextSaysThatThereIsNoGpu) {
     const WatchRecord record = made_up_record(0, kUnchanged);
     const std::string text = summary_text(record, outcome_of(record));

@@ -216,6 +216,46 @@ TEST_F(TrainTelemetry, SinkThatCannotOpenStopsTheRunBeforeItsFirstStep) {
     EXPECT_NE(result.error().text().find("m.prom"), std::string::npos) << result.error().text();
 }
 
+TEST_F(TrainTelemetry, IntervalsTooShortToKeepAreRefused) {
+    const auto refused = run("short", {"telemetry.interval=999us"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    EXPECT_NE(refused.error().text().find("at least 1ms"), std::string::npos) << refused.error().text();
+}
+
+/// Takes longer than the interval, always.
+class SluggishMachine final : public sense::Source {
+public:
+    [[nodiscard]] const sense::MachineFacts& facts() const override { return facts_; }
+    void read(std::chrono::nanoseconds, sense::Sample&) noexcept override {
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+
+private:
+    sense::MachineFacts facts_;
+};
+
+TEST_F(TrainTelemetry, MissedLooksAreSummedNotToldOneByOne) {
+    {
+        auto events = record::EventWriter::open(folder_ / "events.jsonl");
+        ASSERT_TRUE(events.ok());
+        TelemetrySettings settings;
+        settings.interval = std::chrono::milliseconds{1};
+        const base::SteadyClock clock;
+        const auto telemetry = Telemetry::start(settings, folder_, std::make_unique<SluggishMachine>(), *events, clock);
+        ASSERT_TRUE(telemetry.ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds{120});
+    }
+    double told = 0;
+    const record::MetricsLog samples = rows("samples.jsonl"), events = rows("events.jsonl");
+    for (const record::MetricsRow& row : of_kind(events, "samples_missed")) told += *row.number("missed");
+    EXPECT_LE(of_kind(events, "samples_missed").size(), 2u);
+    ASSERT_GE(samples.rows.size(), 3u);
+    const double ticks = *samples.rows.back().number("sampler/ticks") - *samples.rows.front().number("sampler/ticks");
+    EXPECT_GT(told, 0);
+    EXPECT_EQ(told, ticks + 1 - static_cast<double>(samples.rows.size()));
+}
+
 TEST(LoaderWaits, FirstStepIsLeftOutAndTheRestArriveInOrder) {
     LoaderWaits waits;
     EXPECT_FALSE(waits.add(std::chrono::seconds{9}));
