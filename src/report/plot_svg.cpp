@@ -11,7 +11,7 @@
 namespace millrace::report {
 namespace {
 
-constexpr std::size_t kLongestSubject = 110;
+constexpr std::size_t kLongestSubject = 80;
 constexpr std::chrono::nanoseconds kActivityPeriod = std::chrono::milliseconds{100};  ///< the driver refreshes them that often
 constexpr double kHeaderHeight = 72, kFooterHeight = 28;
 

@@ -28,6 +28,10 @@ MachineReport machine_report(const record::SampleSummary& summary) {
     report.line.cpu_percent = mean_of(summary, "cpu/utilization_percent");
     report.line.ram_used_bytes = mean_of(summary, "ram/used_bytes");
     report.line.ram_total_bytes = mean_of(summary, "ram/total_bytes");
+    // The driver's figure is of a window of its own, which short runs and pauses throw off; the counters cover the samples
+    // exactly.
+    report.resident_percent = mean_of(summary, "gpu/graphics_active_percent", 0);
+    if (!report.resident_percent) report.resident_percent = gpu.utilization_percent;
     report.sm_active_percent = mean_of(summary, "gpu/sm_active_percent", 0);
     report.tensor_active_percent = mean_of(summary, "gpu/tensor_active_percent", 0);
     report.dram_active_percent = mean_of(summary, "gpu/dram_active_percent", 0);

@@ -12,6 +12,8 @@ namespace millrace::train {
 struct MachineReport {
     std::uint64_t samples = 0;       ///< looks at the machine; 0: everything below is absent
     record::MachineLineValues line;  ///< means
+    std::optional<double>
+        resident_percent;  ///< of the time some kernel was on the GPU: by its counters, else the driver's utilisation
     std::optional<double> sm_active_percent, tensor_active_percent, dram_active_percent;
     std::optional<double> vram_peak_bytes, ram_peak_bytes;
     std::optional<double> gpu_joules;  ///< by the GPU's counter, over `seconds`

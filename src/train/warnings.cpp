@@ -10,8 +10,8 @@ namespace {
 std::string bytes_text(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1u << 30)); }
 
 std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningPolicy& policy) {
-    if (!e.on_gpu || e.machine.samples < policy.fewest_samples || e.machine.line.gpus.empty()) return std::nullopt;
-    const std::optional<double> utilization = e.machine.line.gpus.front().utilization_percent;
+    if (!e.on_gpu || e.machine.samples < policy.fewest_samples) return std::nullopt;
+    const std::optional<double> utilization = e.machine.resident_percent;
     if (!utilization || *utilization >= policy.low_utilization_percent) return std::nullopt;
     std::string text = fmt::format("the GPU had a kernel for {:.0f} % of the time ({} samples", *utilization, e.machine.samples);
     if (e.machine.sm_active_percent) text += fmt::format(", {:.0f} % of the chip was busy", *e.machine.sm_active_percent);

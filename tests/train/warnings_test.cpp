@@ -12,6 +12,7 @@ TrainingEvidence healthy() {
     TrainingEvidence e;
     e.machine.samples = 20;
     e.machine.line.gpus = {{85.0, 12e9, 24e9}};
+    e.machine.resident_percent = 85;
     e.machine.line.cpu_percent = 45;
     e.machine.line.ram_used_bytes = 18e9;
     e.machine.line.ram_total_bytes = 64e9;
@@ -40,26 +41,43 @@ TEST(Warnings, HealthyRunHasNone) { EXPECT_TRUE(causes(healthy()).empty()); }
 
 TEST(Warnings, LowUtilizationNamesEvidenceAndSetting) {
     TrainingEvidence e = healthy();
-    e.machine.line.gpus.front().utilization_percent = 11.4;
+    e.machine.resident_percent = 11.4;
     e.machine.sm_active_percent = 4;
     EXPECT_EQ(causes(e), std::vector<std::string>{"low_utilization"});
     EXPECT_NE(text_of(e).find("11 % of the time (20 samples, 4 % of the chip was busy)"), std::string::npos) << text_of(e);
     EXPECT_NE(text_of(e).find("steps did not wait for data"), std::string::npos) << text_of(e);
     EXPECT_NE(text_of(e).find("members"), std::string::npos) << text_of(e);
-    e.machine.line.gpus.front().utilization_percent = 30;
+    e.machine.resident_percent = 30;
     EXPECT_TRUE(causes(e).empty()) << "the limit itself is fine";
+}
+
+sense::Sample sample_of(double utilization, std::optional<double> graphics) {
+    sense::Sample sample;
+    sample.gpus.resize(1);
+    sample.gpus[0].utilization = utilization;
+    sample.gpus[0].graphics_active = graphics;
+    return sample;
+}
+
+TEST(Warnings, CountersBeatTheDriversUtilization) {
+    record::SampleSummary summary;
+    for (int i = 0; i < 4; ++i) summary.add(sample_of(0, 90));
+    EXPECT_EQ(machine_report(summary).resident_percent, 90);
+    summary.clear();
+    for (int i = 0; i < 4; ++i) summary.add(sample_of(70, std::nullopt));
+    EXPECT_EQ(machine_report(summary).resident_percent, 70);
 }
 
 TEST(Warnings, LowUtilizationIsOneOfTheGpuThatTrains) {
     TrainingEvidence e = healthy();
-    e.machine.line.gpus.front().utilization_percent = 0;
+    e.machine.resident_percent = 0;
     e.on_gpu = false;
     EXPECT_TRUE(causes(e).empty());
 }
 
 TEST(Warnings, FewSamplesSayNothing) {
     TrainingEvidence e = healthy();
-    e.machine.line.gpus.front().utilization_percent = 1;
+    e.machine.resident_percent = 1;
     e.machine.throttled_share = 1;
     e.machine.samples = 2;
     EXPECT_TRUE(causes(e).empty());
@@ -84,7 +102,7 @@ TEST(Warnings, LoaderWaitIsMeasuredAgainstTheStep) {
 
 TEST(Warnings, WaitingForDataExplainsAnIdleGpu) {
     TrainingEvidence e = healthy();
-    e.machine.line.gpus.front().utilization_percent = 10;
+    e.machine.resident_percent = 10;
     e.loader = {{500, 9, 9, 8, 10, 7, 20}, 0};
     e.step_ms = 10;
     const std::vector<Warning> warnings = judge(e);
