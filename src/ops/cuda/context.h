@@ -21,7 +21,7 @@ struct Context {
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
-    int library_rows = 4096;       ///< from so many rows on the library's products beat the fused kernels for few
+    int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
