@@ -73,20 +73,36 @@ private:
 
 constexpr std::uint8_t kNone = 0, kRelu = 1, kGelu = 2, kTanh = 3;
 
-inline float activate(std::uint8_t kind, float u) {
-    if (kind == kGelu) return 0.5f * u * __builtin_erfcf(u * -0.70710678f);  // 1 + erf would lose the left tail
-    if (kind == kTanh) return __builtin_tanhf(u);
-    return 1.0f / (1.0f + __builtin_expf(-u));
+/// One loop per kind, so that each vectorises.
+inline void activate(std::uint8_t kind, int cols, float* u) {
+    if (kind == kRelu) {
+        for (int c = 0; c < cols; ++c) u[c] = u[c] < 0 ? 0 : u[c];  // keeps NaN
+    } else if (kind == kGelu) {
+        for (int c = 0; c < cols; ++c) u[c] = gelu_of(u[c]);
+    } else if (kind == kTanh) {
+        for (int c = 0; c < cols; ++c) u[c] = tanh_of(u[c]);
+    } else if (kind != kNone) {
+        for (int c = 0; c < cols; ++c) u[c] = sigmoid_of(u[c]);
+    }
 }
 
-inline float slope(std::uint8_t kind, float u) {
-    if (kind == kGelu) return 0.5f * __builtin_erfcf(u * -0.70710678f) + u * 0.39894228f * __builtin_expf(-0.5f * u * u);
-    if (kind == kTanh) {
-        const float t = __builtin_tanhf(u);
-        return 1.0f - t * t;
+/// d *= act'(u)
+inline void apply_slope(std::uint8_t kind, int cols, const float* __restrict u, float* __restrict d) {
+    if (kind == kRelu) {
+        for (int c = 0; c < cols; ++c) d[c] = u[c] > 0 ? d[c] : 0.0f;
+    } else if (kind == kGelu) {
+        for (int c = 0; c < cols; ++c) d[c] *= gelu_slope(u[c]);
+    } else if (kind == kTanh) {
+        for (int c = 0; c < cols; ++c) {
+            const float t = tanh_of(u[c]);
+            d[c] *= 1.0f - t * t;
+        }
+    } else if (kind != kNone) {
+        for (int c = 0; c < cols; ++c) {
+            const float s = sigmoid_of(u[c]);
+            d[c] *= s * (1.0f - s);
+        }
     }
-    const float s = 1.0f / (1.0f + __builtin_expf(-u));
-    return s * (1.0f - s);
 }
 
 void column_sums(int rows, int cols, const float* x, std::int64_t stride, float* sums) {
@@ -148,11 +164,7 @@ void column_pass(const ColumnPass& pass) {
         if (saved != nullptr && !p.keep_normalized) {
             for (int c = 0; c < cols; ++c) saved[c] = u[c];
         }
-        if (p.activation == kRelu) {
-            for (int c = 0; c < cols; ++c) u[c] = u[c] < 0 ? 0 : u[c];  // keeps NaN
-        } else if (p.activation != kNone) {
-            for (int c = 0; c < cols; ++c) u[c] = activate(p.activation, u[c]);
-        }
+        activate(p.activation, cols, u);
         if (p.threshold != 0) {
             const std::uint64_t element = p.element + static_cast<std::uint64_t>(r) * p.element_stride;
             const std::uint32_t* words = random.row(p.random, element, p.element_stride, cols, p.rows - r);
@@ -172,11 +184,7 @@ inline void row_backward(const ColumnBackward& p, const float* __restrict dy, co
     } else {
         for (int c = 0; c < cols; ++c) d[c] = dy[c];
     }
-    if (p.activation == kRelu) {
-        for (int c = 0; c < cols; ++c) d[c] = u[c] > 0 ? d[c] : 0.0f;
-    } else if (p.activation != kNone) {
-        for (int c = 0; c < cols; ++c) d[c] *= slope(p.activation, u[c]);
-    }
+    apply_slope(p.activation, cols, u, d);
 }
 
 void column_backward(const ColumnBackward& pass) {

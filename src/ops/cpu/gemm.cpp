@@ -7,7 +7,9 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kChunkRows = 128;  ///< rows of a batch whose transposed block is kept at once
+constexpr int kChunkRows = 128;     ///< rows of a batch whose transposed block is kept at once
+constexpr int kPanelColumns = 256;  ///< columns of b packed at once: with kDepth rows they fill a part of the second cache
+constexpr std::int64_t kManyElements = 1 << 18;  ///< a matrix of this size does not stay in the second cache
 
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
@@ -123,13 +125,22 @@ GradProduct::GradProduct(Context& context, const Operand& a, const Operand& b, c
     const int batches = c.k * c.g, threads = context.pool.threads();
     parallel_ = threads > 1 && std::int64_t{batches} * c.rows * c.cols * depth_ >= kParallelProducts;
     const int wanted = parallel_ ? (4 * threads + batches - 1) / batches : 1;
-    columns_ = Blocks(c.cols, simd.nr, wanted);
-    rows_ = Blocks(c.rows, round_up(16, simd.mr), parallel_ ? wanted / std::max(1, columns_.count) : 1);
+    // A task goes through all of a's rows that belong to it: with many of them the tasks share rows out, so that a comes from
+    // memory once, and else columns, so that b is packed once.
+    const int row_unit = round_up(16, simd.mr);
+    if (c.rows >= row_unit * wanted && std::int64_t{c.rows} * depth_ >= kManyElements) {
+        rows_ = Blocks(c.rows, row_unit, wanted);
+        columns_ = Blocks(c.cols, simd.nr, parallel_ ? wanted / std::max(1, rows_.count) : 1);
+    } else {
+        columns_ = Blocks(c.cols, simd.nr, wanted);
+        rows_ = Blocks(c.rows, row_unit, parallel_ ? wanted / std::max(1, columns_.count) : 1);
+    }
     if (transposed) {
         a_panel_floats_ = std::int64_t{round_up(c.rows, simd.mr)} * depth_;
         context.scratch.reserve_shared(static_cast<std::size_t>(batches * a_panel_floats_));
     }
-    context.scratch.reserve_worker(static_cast<std::size_t>(std::min(kDepth, depth_)) * simd.nr);
+    const int width = std::min(round_up(columns_.block, simd.nr), round_up(kPanelColumns, simd.nr));
+    context.scratch.reserve_worker(static_cast<std::size_t>(std::min(kDepth, depth_)) * static_cast<std::size_t>(width));
 }
 
 void GradProduct::run() const noexcept {
@@ -154,18 +165,27 @@ void GradProduct::task(int index, int worker) const noexcept {
     const SimdKernels& simd = context_.simd;
     const int cb = index % columns_.count, rb = index / columns_.count % rows_.count;
     const int batch = index / columns_.count / rows_.count, member = batch / c_.g, group = batch % c_.g;
-    float* panel = context_.scratch.worker(worker);
-    for (int col = columns_.begin(cb); col < columns_.end(cb); col += simd.nr) {
+    float* panels = context_.scratch.worker(worker);
+    const int width = round_up(kPanelColumns, simd.nr);
+    for (int col = columns_.begin(cb); col < columns_.end(cb); col += width) {
+        const int cols = std::min(width, columns_.end(cb) - col);
         int k = 0;
         do {
             const int kc = std::min(kDepth, depth_ - k);
-            simd.pack_rows(kc, b_.at<float>(member, group, k) + col, b_.stride_row, std::min(simd.nr, c_.cols - col), simd.nr,
-                           panel);
+            pack_b(member, group, col, cols, k, kc, panels);
             for (int row = rows_.begin(rb); row < rows_.end(rb); row += simd.mr)
-                tile(member, group, row, col, k, kc, panel, accumulate_ || k > 0);
+                for (int c = 0; c < cols; c += simd.nr)
+                    tile(member, group, row, col + c, k, kc, panels + std::int64_t{c} * kc, accumulate_ || k > 0);
             k += kDepth;
         } while (k < depth_);
     }
+}
+
+void GradProduct::pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept {
+    const SimdKernels& simd = context_.simd;
+    for (int c = 0; c < cols; c += simd.nr)
+        simd.pack_rows(kc, b_.at<float>(member, group, depth) + col + c, b_.stride_row, std::min(simd.nr, c_.cols - col - c),
+                       simd.nr, panels + std::int64_t{c} * kc);
 }
 
 void GradProduct::tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept {

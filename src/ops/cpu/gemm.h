@@ -58,6 +58,7 @@ public:
 private:
     void pack_a() const noexcept;
     void task(int index, int worker) const noexcept;
+    void pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept;
     void tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept;
 
     Context& context_;
