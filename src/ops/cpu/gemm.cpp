@@ -13,6 +13,8 @@ constexpr std::int64_t kManyElements = 1 << 18;  ///< a matrix of this size does
 
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
+int panel_columns(const SimdKernels& simd) { return round_up(kPanelColumns, simd.nr); }
+
 /// Columns per block come in whole tiles and, where the tile allows, whole cache lines.
 int column_unit(const SimdKernels& simd) { return 16 % simd.mr == 0 ? 16 : 2 * simd.mr; }
 
@@ -131,20 +133,23 @@ GradProduct::GradProduct(Context& context, const Operand& a, const Operand& b, c
     if (c.rows >= row_unit * wanted && std::int64_t{c.rows} * depth_ >= kManyElements) {
         rows_ = Blocks(c.rows, row_unit, wanted);
         columns_ = Blocks(c.cols, simd.nr, parallel_ ? wanted / std::max(1, rows_.count) : 1);
+        packs_a_by_task_ = transposed && columns_.count == 1;
     } else {
         columns_ = Blocks(c.cols, simd.nr, wanted);
         rows_ = Blocks(c.rows, row_unit, parallel_ ? wanted / std::max(1, columns_.count) : 1);
     }
-    if (transposed) {
+    if (transposed && !packs_a_by_task_) {
         a_panel_floats_ = std::int64_t{round_up(c.rows, simd.mr)} * depth_;
         context.scratch.reserve_shared(static_cast<std::size_t>(batches * a_panel_floats_));
     }
-    const int width = std::min(round_up(columns_.block, simd.nr), round_up(kPanelColumns, simd.nr));
-    context.scratch.reserve_worker(static_cast<std::size_t>(std::min(kDepth, depth_)) * static_cast<std::size_t>(width));
+    const int kc = std::min(kDepth, depth_), width = std::min(columns_.block, panel_columns(simd));
+    b_floats_ = std::int64_t{kc} * width;
+    const std::int64_t a_floats = packs_a_by_task_ ? std::int64_t{kc} * round_up(rows_.block, simd.mr) : 0;
+    context.scratch.reserve_worker(static_cast<std::size_t>(b_floats_ + a_floats));
 }
 
 void GradProduct::run() const noexcept {
-    if (transposed_) pack_a();
+    if (transposed_ && !packs_a_by_task_) pack_a();
     const int tasks = c_.k * c_.g * columns_.count * rows_.count;
     context_.pool.for_each_if(parallel_, tasks, [this](int index, int worker) { task(index, worker); });
 }
@@ -153,42 +158,53 @@ void GradProduct::pack_a() const noexcept {
     const int mr = context_.simd.mr;
     const Blocks parts(c_.rows, mr, parallel_ && a_.count() >= kParallelElements ? context_.pool.threads() : 1);
     context_.pool.for_each_if(parts.count > 1, c_.k * c_.g * parts.count, [&](int index, int) {
-        const int part = index % parts.count, batch = index / parts.count;
-        float* out = context_.scratch.shared() + batch * a_panel_floats_;
-        for (int row = parts.begin(part); row < parts.end(part); row += mr)
-            context_.simd.pack_rows(depth_, a_.at<float>(batch / c_.g, batch % c_.g) + row, a_.stride_row,
-                                    std::min(mr, c_.rows - row), mr, out + std::int64_t{row} * depth_);
+        const int part = index % parts.count, batch = index / parts.count, row = parts.begin(part);
+        pack_a(batch / c_.g, batch % c_.g, row, parts.end(part) - row, 0, depth_,
+               context_.scratch.shared() + batch * a_panel_floats_ + std::int64_t{row} * depth_);
     });
+}
+
+void GradProduct::pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept {
+    const int mr = context_.simd.mr;
+    for (int r = 0; r < rows; r += mr)
+        context_.simd.pack_rows(kc, a_.at<float>(member, group, depth) + row + r, a_.stride_row, std::min(mr, c_.rows - row - r),
+                                mr, panels + std::int64_t{r} * kc);
+}
+
+void GradProduct::pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept {
+    const int nr = context_.simd.nr;
+    for (int c = 0; c < cols; c += nr)
+        context_.simd.pack_rows(kc, b_.at<float>(member, group, depth) + col + c, b_.stride_row, std::min(nr, c_.cols - col - c),
+                                nr, panels + std::int64_t{c} * kc);
 }
 
 void GradProduct::task(int index, int worker) const noexcept {
     const SimdKernels& simd = context_.simd;
     const int cb = index % columns_.count, rb = index / columns_.count % rows_.count;
     const int batch = index / columns_.count / rows_.count, member = batch / c_.g, group = batch % c_.g;
-    float* panels = context_.scratch.worker(worker);
-    const int width = round_up(kPanelColumns, simd.nr);
-    for (int col = columns_.begin(cb); col < columns_.end(cb); col += width) {
-        const int cols = std::min(width, columns_.end(cb) - col);
-        int k = 0;
-        do {
-            const int kc = std::min(kDepth, depth_ - k);
-            pack_b(member, group, col, cols, k, kc, panels);
-            for (int row = rows_.begin(rb); row < rows_.end(rb); row += simd.mr)
+    const int first = rows_.begin(rb), last = rows_.end(rb), width = panel_columns(simd);
+    float *b = context_.scratch.worker(worker), *a_piece = b + b_floats_;
+    const float* a_whole = context_.scratch.shared() + batch * a_panel_floats_;
+    int k = 0;
+    do {
+        const int kc = std::min(kDepth, depth_ - k);
+        if (packs_a_by_task_) pack_a(member, group, first, last - first, k, kc, a_piece);
+        for (int col = columns_.begin(cb); col < columns_.end(cb); col += width) {
+            const int cols = std::min(width, columns_.end(cb) - col);
+            pack_b(member, group, col, cols, k, kc, b);
+            for (int row = first; row < last; row += simd.mr) {
+                const float* a = packs_a_by_task_ ? a_piece + std::int64_t{row - first} * kc
+                                                  : a_whole + std::int64_t{row} * depth_ + std::int64_t{k} * simd.mr;
                 for (int c = 0; c < cols; c += simd.nr)
-                    tile(member, group, row, col + c, k, kc, panels + std::int64_t{c} * kc, accumulate_ || k > 0);
-            k += kDepth;
-        } while (k < depth_);
-    }
+                    tile(member, group, row, col + c, k, kc, a, b + std::int64_t{c} * kc, accumulate_ || k > 0);
+            }
+        }
+        k += kDepth;
+    } while (k < depth_);
 }
 
-void GradProduct::pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept {
-    const SimdKernels& simd = context_.simd;
-    for (int c = 0; c < cols; c += simd.nr)
-        simd.pack_rows(kc, b_.at<float>(member, group, depth) + col + c, b_.stride_row, std::min(simd.nr, c_.cols - col - c),
-                       simd.nr, panels + std::int64_t{c} * kc);
-}
-
-void GradProduct::tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept {
+void GradProduct::tile(int member, int group, int row, int col, int depth, int kc, const float* a, const float* b,
+                       bool add) const noexcept {
     const SimdKernels& simd = context_.simd;
     const int rows = std::min(simd.mr, c_.rows - row), cols = std::min(simd.nr, c_.cols - col);
     const bool whole = rows == simd.mr && cols == simd.nr;
@@ -197,10 +213,9 @@ void GradProduct::tile(int member, int group, int row, int col, int depth, int k
     float* out = whole ? target : edge;
     const std::int64_t ld = whole ? c_.stride_row : simd.nr;
     if (transposed_) {
-        const float* a = context_.scratch.shared() + (std::int64_t{member} * c_.g + group) * a_panel_floats_;
-        simd.tile_panels(kc, a + std::int64_t{row} * depth_ + std::int64_t{depth} * simd.mr, panel, out, ld, whole && add);
+        simd.tile_panels(kc, a, b, out, ld, whole && add);
     } else {
-        simd.tile_rows(kc, a_.at<float>(member, group, row) + depth, a_.stride_row, rows, panel, out, ld, whole && add);
+        simd.tile_rows(kc, a_.at<float>(member, group, row) + depth, a_.stride_row, rows, b, out, ld, whole && add);
     }
     if (whole) return;
     for (int r = 0; r < rows; ++r) {

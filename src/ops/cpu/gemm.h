@@ -57,16 +57,20 @@ public:
 
 private:
     void pack_a() const noexcept;
-    void task(int index, int worker) const noexcept;
+    void pack_a(int member, int group, int row, int rows, int depth, int kc, float* panels) const noexcept;
     void pack_b(int member, int group, int col, int cols, int depth, int kc, float* panels) const noexcept;
-    void tile(int member, int group, int row, int col, int depth, int kc, const float* panel, bool add) const noexcept;
+    void task(int index, int worker) const noexcept;
+    /// a: the panel of the tile's rows, when transposed.
+    void tile(int member, int group, int row, int col, int depth, int kc, const float* a, const float* b,
+              bool add) const noexcept;
 
     Context& context_;
     tensor::Operand a_, b_, c_;
     bool transposed_, accumulate_, parallel_ = false;
+    bool packs_a_by_task_ = false;  ///< a transposed is packed piece by piece, by the one task that uses the piece
     int depth_ = 0;
     Blocks columns_, rows_;
-    std::int64_t a_panel_floats_ = 0;
+    std::int64_t a_panel_floats_ = 0, b_floats_ = 0;
 };
 
 /// All of one product by a library, where the build has one and the product is large enough for its start-up cost; null: use the
