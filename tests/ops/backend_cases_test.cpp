@@ -117,6 +117,17 @@ TEST_P(CpuOperator, MembersEqualSeparateRunsToTheBit) {
     for_each_case([](const OpCase& op_case) { expect_members_separate(**processor(), Precision::f32, op_case, true); });
 }
 
+TEST_P(CpuOperator, ThreadsLeaveNoTrace) {
+    static const Made alone = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 1});
+    static const Made three = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 3});
+    ASSERT_TRUE(alone.ok() && three.ok());
+    for_each_case([](const OpCase& op_case) {
+        const Outcome expected = run(**alone, Precision::f32, op_case);
+        EXPECT_EQ(byte_difference(op_case, expected, run(**processor(), Precision::f32, op_case)), "") << "two threads";
+        EXPECT_EQ(byte_difference(op_case, expected, run(**three, Precision::f32, op_case)), "") << "three threads";
+    });
+}
+
 TEST_P(CudaOperator, AgreesWithRefInF32AndWithItself) {
     for_each_case([](const OpCase& op_case) {
         const Outcome outcome = run(**graphics(false), Precision::f32, op_case);
