@@ -1,5 +1,5 @@
 // Where the time of an energy flow step goes: the whole step replayed, then every kernel of one uncaptured pass.
-//   flow_profile [cpu|cuda] [debug|experiment|experiment-v2|large-b4] [f32|bf16] [kernels]
+//   flow_profile [cpu|cuda] [debug|experiment|experiment-v2|large-b4] [f32|bf16] [kernels|step] [none|gates|step]
 
 #include <fmt/format.h>
 
@@ -102,8 +102,18 @@ void print_kernels(const std::vector<tape::KernelTime>& times) {
     fmt::print("  {:10.1f} us  {} kernels one after the other\n", sum, times.size());
 }
 
-base::Status profile(const std::string& device, const std::string& name, const std::string& precision, bool kernels) {
+base::Result<models::Recompute> recompute_named(const std::string& name) {
+    using models::Recompute;
+    for (const Recompute each : {Recompute::none, Recompute::gates, Recompute::step})
+        if (name == models::name_of(each)) return each;
+    return base::Error{fmt::format("'{}' cannot be computed again; there are none, gates and step", name)};
+}
+
+base::Status profile(const std::string& device, const std::string& name, const std::string& precision, bool kernels,
+                     const std::string& again) {
     MILLRACE_LET(shape, profile_named(name));
+    MILLRACE_LET(recompute, recompute_named(again));
+    shape.config.recompute = recompute;
     MILLRACE_LET(backend, ops::make_backend(device == "cuda" ? ops::DeviceKind::cuda : ops::DeviceKind::cpu, {}));
     tape::StoreOptions options;
     options.precision = precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32;
@@ -156,7 +166,8 @@ base::Status profile(const std::string& device, const std::string& name, const s
 
 int main(int argc, char** argv) {
     const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
-    const auto status = profile(argument(1, "cpu"), argument(2, "debug"), argument(3, "f32"), argument(4, "") == "kernels");
+    const auto status =
+        profile(argument(1, "cpu"), argument(2, "debug"), argument(3, "f32"), argument(4, "") == "kernels", argument(5, "none"));
     if (status.ok()) return 0;
     fmt::print(stderr, "flow_profile: {}\n", status.error().text());
     return status.error().exit_status;

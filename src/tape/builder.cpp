@@ -48,6 +48,11 @@ void Builder::append_weight_gradient(ops::Record record) {
         records_.push_back(std::move(record));
 }
 
+void Builder::flush_weight_gradients() {
+    for (ops::Record& r : deferred_) records_.push_back(std::move(r));
+    deferred_.clear();
+}
+
 Builder::Interval Builder::span_of(const View& view) const {
     const std::int64_t width = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width;
     const std::int64_t begin = view.offset % width;
@@ -160,8 +165,7 @@ void Builder::backward() {
     MILLRACE_ASSERT(training(), "an evaluation program has no backward pass");
     for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) (*rule)();
     rules_.clear();
-    for (ops::Record& r : deferred_) records_.push_back(std::move(r));
-    deferred_.clear();
+    flush_weight_gradients();
 }
 
 void Builder::close_section(int repeat) {

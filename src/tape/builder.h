@@ -63,6 +63,8 @@ public:
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
     /// Weight gradients go through here so that they can be moved behind the chain.
     void append_weight_gradient(ops::Record record);
+    /// Ends the waiting of those given so far: what they read may be used again afterwards.
+    void flush_weight_gradients();
 
     struct Target {
         tensor::View view;

@@ -61,7 +61,8 @@ std::vector<Phase> phases_of(std::span<const ops::Record> records) {
     phases.reserve(records.size());
     Phase shared = Phase::forward;
     for (const ops::Record& record : records) {
-        const std::optional<Phase> own = own_phase(record.op);
+        std::optional<Phase> own = own_phase(record.op);
+        if (own == Phase::forward && shared == Phase::backward) own = Phase::backward;  // computed again on the way back
         if (own == Phase::backward || own == Phase::optimizer) shared = *own;
         if (own == Phase::data) shared = Phase::forward;  // the next micro-batch
         phases.push_back(own.value_or(shared));

@@ -5,17 +5,18 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/energy_flow/energy_flow.h"
-#include "models/golden.h"
-#include "models/model_rig.h"
+#include "models/flow_rig.h"
 
 namespace millrace::models {
 namespace {
 
 using nlohmann::json;
+using testing::FlowRig;
 using testing::Golden;
 using testing::Rig;
 using testing::slice;
+using testing::small_flow;
+using testing::some_vectors;
 
 struct Where {
     const char* name;
@@ -24,47 +25,11 @@ struct Where {
     double surface, loss, gradients, weights;
 };
 
-/// Vectors and goals that the test writes before a program runs, and places in the store where a program may keep what the test
-/// reads afterwards: its own memory is used again.
-class FedVectors final : public data::BatchSource {
-public:
-    FedVectors(std::int32_t rows, std::int32_t width, std::int32_t cells, std::int32_t flows)
-        : rows_(rows), width_(width), cells_(cells), flows_(flows) {}
-    [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
-    [[nodiscard]] std::int32_t features() const override { return width_; }
-    [[nodiscard]] std::int32_t classes() const override { return cells_; }
-    base::Status declare(tape::Store& store) override {
-        x_ = store.add_data("vectors", tensor::DType::f32, rows_, width_);
-        const tensor::DType stat = tape::stat_of(store.options().precision);
-        goals_ = store.add_data("goals", stat, rows_, cells_);
-        surface = store.add_data("kept surface", stat, rows_, cells_);
-        energies = store.add_data("kept energies", stat, rows_, cells_);
-        table = store.add_data("kept table", stat, flows_, ops::kFlowColumns);
-        counters = store.add_data("kept counters", tensor::DType::i32, 1, ops::kFlowCounters);
-        return base::ok();
-    }
-    base::Status upload(tape::Store&) override { return base::ok(); }
-    tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
-        record.slots[ops::copy::in] = x_;
-        record.slots[ops::copy::out] = x;
-        builder.append(std::move(record));
-        return goals_;
-    }
-    void feed(tape::Store& store, const std::vector<float>& x, const std::vector<float>& goals) const {
-        store.write(x_, x.data(), x.size() * sizeof(float));
-        const std::vector<double> wide(goals.begin(), goals.end());
-        if (goals_.dtype == tensor::DType::f64)
-            store.write(goals_, wide.data(), wide.size() * sizeof(double));
-        else
-            store.write(goals_, goals.data(), goals.size() * sizeof(float));
-    }
-
-    tensor::View surface, energies, table, counters;
-
-private:
-    std::int32_t rows_, width_, cells_, flows_;
-    tensor::View x_, goals_;
+/// What is kept for the way back, and how much of its gradients waits for the weights' products.
+struct Keeping {
+    const char* name;
+    Recompute recompute;
+    std::int64_t budget;
 };
 
 EnergyFlowConfig config_of(const json& given) {
@@ -110,63 +75,7 @@ double worst(const std::vector<double>& found, const std::vector<float>& wanted)
     return most;
 }
 
-/// A model with its rig.
-struct FlowRig {
-    explicit FlowRig(const EnergyFlowConfig& config, std::int32_t batch)
-        : model(config), source(batch, config.embedding, config.cells(), config.rows(batch)), rows(batch) {}
-
-    base::Status start(const Where& where) {
-        rig.device = where.device;
-        rig.precision = where.precision;
-        return rig.start(model, source, {1});
-    }
-    static void keep(tape::Builder& builder, const tensor::View& view, const tensor::View& place) {
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept"};
-        record.slots[ops::copy::in] = view;
-        record.slots[ops::copy::out] = place;
-        builder.append(std::move(record));
-    }
-    [[nodiscard]] std::vector<double> kept(const tensor::View& place) {
-        std::vector<double> values(static_cast<std::size_t>(place.count()));
-        const auto narrow = [&]<class T>(T) {
-            std::vector<T> stored(values.size());
-            rig.store->read(place, stored.data(), stored.size() * sizeof(T));
-            values.assign(stored.begin(), stored.end());
-        };
-        if (place.dtype == tensor::DType::f64)
-            narrow(double{});
-        else if (place.dtype == tensor::DType::i32)
-            narrow(std::int32_t{});
-        else
-            narrow(float{});
-        return values;
-    }
-    void load(const Golden& golden, const std::string& prefix) {
-        const auto& parameters = rig.store->parameters();
-        for (std::size_t id = 0; id < parameters.size(); ++id)
-            rig.store->write_parameter(static_cast<tape::ParameterId>(id), 0, 0,
-                                       golden.floats(prefix + "." + parameters[id].names[0]));
-        rig.store->refresh_copies();
-    }
-    std::unique_ptr<tape::Program> evaluation() {
-        tape::BuildOptions options;
-        options.training = false;
-        tape::Builder builder(*rig.store, options);
-        model.build(builder, source, data::Part::validation, rows);
-        keep(builder, model.logits().view, source.surface);
-        keep(builder, model.energies().view, source.energies);
-        keep(builder, model.cube().tables().back(), source.table);
-        keep(builder, model.cube().counters(), source.counters);
-        return std::make_unique<tape::Program>("eval", *rig.store, std::move(builder), *rig.arena);
-    }
-
-    Rig rig;
-    EnergyFlow model;
-    FedVectors source;
-    std::int32_t rows;
-};
-
-class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<Where, std::string>> {
+class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<Where, std::string, Keeping>> {
 protected:
     void SetUp() override {
         if (const std::string why = testing::missing(where().device); !why.empty()) GTEST_SKIP() << why;
@@ -177,7 +86,9 @@ protected:
 
 TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
     const json given = golden_.meta("model");
-    const EnergyFlowConfig config = config_of(given);
+    EnergyFlowConfig config = config_of(given);
+    config.recompute = std::get<2>(GetParam()).recompute;
+    config.gradient_budget = std::get<2>(GetParam()).budget;
     const auto batch = static_cast<std::int32_t>(golden_.shape("x")[1]);
     FlowRig flows(config, batch);
     Rig& rig = flows.rig;
@@ -186,7 +97,7 @@ TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
     rig.settings.lr = {optimizer["lr"].get<double>()};
     rig.settings.weight_decay = {optimizer["weight_decay"].get<double>()};
     rig.settings.clip_norm = golden_.meta("clip").get<double>();
-    const auto started = flows.start(where());
+    const auto started = flows.start(where().device, where().precision);
     ASSERT_TRUE(started.ok()) << started.error().text();
     EXPECT_EQ(rig.store->trainable_count(), golden_.meta("parameters").get<std::int64_t>());
     EXPECT_EQ(config.rows(batch), golden_.meta("derived")["rows"].get<std::int32_t>());
@@ -249,35 +160,25 @@ const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, 1e-5, 1e-5, 
 const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, 1e-4, 1e-4, 1e-3, 1e-3};
 const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, 0.1, 0.05, 0.2, 0.05};
 
-INSTANTIATE_TEST_SUITE_P(
-    Goldens, EnergyFlowParity,
-    ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
-                       ::testing::Values("energy_flow", "energy_flow_spawn", "energy_flow_spawn_full", "energy_flow_isometry",
-                                         "energy_flow_projection", "energy_flow_stop_share", "energy_flow_stop_patience")),
-    [](const auto& each) { return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param); });
+const Keeping kAll{"all", Recompute::none, 1 << 30}, kGates{"gates_again", Recompute::gates, 1 << 30},
+    kSteps{"steps_again", Recompute::step, 1};
 
-EnergyFlowConfig small() {
-    EnergyFlowConfig c;
-    c.width = 5;
-    c.height = 4;
-    c.depth = 10;
-    c.hidden = 6;
-    c.embedding = 9;
-    c.noise = 0;
-    return c;
-}
-
-std::vector<float> some_vectors(std::size_t count) {
-    std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = std::sin(1.7f * static_cast<float>(i) + 0.3f);
-    return values;
-}
+INSTANTIATE_TEST_SUITE_P(Goldens, EnergyFlowParity,
+                         ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+                                            ::testing::Values("energy_flow", "energy_flow_spawn", "energy_flow_spawn_full",
+                                                              "energy_flow_isometry", "energy_flow_projection",
+                                                              "energy_flow_stop_share", "energy_flow_stop_patience"),
+                                            ::testing::Values(kAll, kGates, kSteps)),
+                         [](const auto& each) {
+                             return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param) + "_" +
+                                    std::get<2>(each.param).name;
+                         });
 
 class NewEnergyFlow : public ::testing::TestWithParam<Where> {};
 
 TEST_P(NewEnergyFlow, ReturnsTheMappersSurface) {
-    FlowRig flows(small(), 3);
-    ASSERT_TRUE(flows.start(GetParam()).ok());
+    FlowRig flows(small_flow(), 3);
+    ASSERT_TRUE(flows.start(GetParam().device, GetParam().precision).ok());
     const auto eval = flows.evaluation();
     ASSERT_TRUE(flows.rig.arena->allocate().ok());
     ASSERT_TRUE(eval->prepare().ok());
@@ -292,8 +193,8 @@ TEST_P(NewEnergyFlow, ReturnsTheMappersSurface) {
 }
 
 TEST_P(NewEnergyFlow, LaysDownTheEnergyThatIsCarriedAndPermutesWithTheBatch) {
-    FlowRig flows(small(), 3);
-    ASSERT_TRUE(flows.start(GetParam()).ok());
+    FlowRig flows(small_flow(), 3);
+    ASSERT_TRUE(flows.start(GetParam().device, GetParam().precision).ok());
     const auto eval = flows.evaluation();
     ASSERT_TRUE(flows.rig.arena->allocate().ok());
     ASSERT_TRUE(eval->prepare().ok());
@@ -327,23 +228,23 @@ INSTANTIATE_TEST_SUITE_P(Places, NewEnergyFlow, ::testing::Values(kRef, kCpu),
                          [](const auto& each) { return std::string(each.param.name); });
 
 TEST(EnergyFlowConfig, RefusesWhatCannotBeBuilt) {
-    EnergyFlowConfig c = small();
+    EnergyFlowConfig c = small_flow();
     EXPECT_TRUE(validate(c).ok());
     c.width = 1;
     EXPECT_FALSE(validate(c).ok());
-    c = small();
+    c = small_flow();
     c.hidden = 7;
     EXPECT_FALSE(validate(c).ok());
-    c = small();
+    c = small_flow();
     c.depth = 1;
     EXPECT_FALSE(validate(c).ok());
-    c = small();
+    c = small_flow();
     c.arrive = 0.01;
     EXPECT_FALSE(validate(c).ok());
 }
 
 TEST(EnergyFlowConfig, TargetMapIsAnIsometryTimesTheSurfacesScale) {
-    EnergyFlowConfig c = small();  // 20 cells, 9 entries
+    EnergyFlowConfig c = small_flow();  // 20 cells, 9 entries
     const std::vector<float> map = target_map(c, 42);
     ASSERT_EQ(map.size(), 180u);
     const std::vector<float> vector = some_vectors(9);

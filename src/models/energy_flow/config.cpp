@@ -6,6 +6,11 @@
 
 namespace millrace::models {
 
+const char* name_of(Recompute recompute) {
+    constexpr const char* kNames[] = {"none", "gates", "step"};
+    return kNames[static_cast<int>(recompute)];
+}
+
 std::int32_t EnergyFlowConfig::least_steps() const {
     return min_steps > 0 ? min_steps : static_cast<std::int32_t>(std::ceil(arrive * step_count()));
 }
@@ -28,6 +33,8 @@ base::Status validate(const EnergyFlowConfig& c) {
         return base::Error{fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)};
     if (c.headroom > 0 && !(c.spawn_length > 0))
         return base::Error{fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)};
+    if (c.gradient_budget < 0)
+        return base::Error{fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)};
     return base::ok();
 }
 

@@ -8,6 +8,11 @@
 
 namespace millrace::models {
 
+/// What a step leaves behind for the way back through time. `none`: everything. `gates`: all but the gates of the GRU layers.
+/// `step`: states, flow tables and moves alone. The rest is computed again when the way back comes to the step.
+enum class Recompute : std::uint8_t { none, gates, step };
+const char* name_of(Recompute recompute);
+
 struct EnergyFlowConfig {
     std::int32_t width = 20, height = 20, depth = 10;
     std::int32_t hidden = 256, layers = 2;
@@ -23,6 +28,10 @@ struct EnergyFlowConfig {
     std::int32_t min_steps = 0;  ///< before a stop; 0: the share `arrive` of the steps
     double stop_at = 0.95;       ///< share of the flows that have arrived
     std::int32_t patience = 3;   ///< steps without another arrival
+    Recompute recompute = Recompute::none;
+    /// Bytes of gate gradients that may wait for the products of the weight gradients; at least one step's are kept. 0: 4 GiB,
+    /// and no more than a quarter of the steps when something is computed again.
+    std::int64_t gradient_budget = 0;
 
     [[nodiscard]] std::int32_t cells() const { return width * height; }
     [[nodiscard]] std::int32_t step_count() const { return steps > 0 ? steps : depth / 2; }

@@ -74,26 +74,25 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     pass->rows = config_.rows(samples);
     pass->steps = config_.step_count();
     pass->e = e;
-    const std::int32_t kept = pass->training ? pass->steps : 1;
-    const auto real = [&](std::int32_t windows, std::int32_t cols, Role role, std::string name) {
-        return builder.buffer(1, windows * pass->rows, cols, builder.real(), role, std::move(name));
+    pass->recompute = config_.recompute;
+    const auto real = [&](std::int32_t windows, std::int32_t cols, std::string name) {
+        return builder.buffer(1, windows * pass->rows, cols, builder.real(), Role::saved, std::move(name));
     };
     const auto counters = [&] {
         return builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters");
     };
     pass->counters.push_back(counters());
-    pass->x = real(kept, kInputColumns, Role::saved, "carrier input");
+    if (pass->keeps_inputs()) pass->x = real(pass->steps, kInputColumns, "carrier input");
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
-        pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, Role::saved, fmt::format("state {}", layer)));
+        pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, fmt::format("state {}", layer)));
         ops::Record zero{ops::OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
         zero.slots[ops::fill::out] = pass->state_before(static_cast<std::size_t>(layer), 0);
         builder.append(std::move(zero));
     }
     pass->gates.resize(static_cast<std::size_t>(config_.layers));
-    for (std::size_t i = 0; i < heads_.size(); ++i) {
-        pass->heads[i].y = real(kept, heads_[i].width, Role::saved, fmt::format("head {}", i));
-        if (pass->training)
-            pass->heads[i].saved = real(kept, heads_[i].width, Role::saved, fmt::format("head {} before gelu", i));
+    for (std::size_t i = 0; pass->keeps_inputs() && i < heads_.size(); ++i) {
+        pass->heads[i].y = real(pass->steps, heads_[i].width, fmt::format("head {}", i));
+        pass->heads[i].saved = real(pass->steps, heads_[i].width, fmt::format("head {} before gelu", i));
     }
     const auto table = [&](std::int32_t t) {
         return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, fmt::format("flows {}", t));
@@ -122,63 +121,90 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     return pass->surface;
 }
 
+void Cube::append_neuron(tape::Builder& builder, const Pass& pass, std::int32_t t, const tensor::View& out) const {
+    const auto step = static_cast<std::size_t>(t);
+    ops::Record neuron{ops::OpId::flow_neuron_forward, neuron_, {}, 0, fmt::format("step {} neuron", t)};
+    neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
+    neuron.slots[ops::flow_neuron_forward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
+    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters[step];
+    neuron.slots[ops::flow_neuron_forward::out] = out;
+    builder.append(std::move(neuron));
+}
+
+void Cube::append_cell(tape::Builder& builder, const Pass& pass, std::size_t layer, std::int32_t t, const tensor::View& x,
+                       const tensor::View& gates, const tensor::View& out) const {
+    namespace at = ops::gru_forward;
+    const tape::Store& store = builder.store();
+    const Cell& cell = cells_[layer];
+    const std::string name = fmt::format("step {} gru {}", t, layer);
+    ops::Record gru{ops::OpId::gru_forward, ops::GruParams{}, {}, 0, name};
+    gru.slots[at::x] = x;
+    gru.slots[at::h] = pass.state_before(layer, t);
+    gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
+    gru.slots[at::counters] = pass.counters[static_cast<std::size_t>(t)];
+    gru.slots[at::w_ih] = store.weight(cell.w_ih);
+    gru.slots[at::w_hh] = store.weight(cell.w_hh);
+    gru.slots[at::b_ih] = store.parameter(cell.b_ih);
+    gru.slots[at::b_hh] = store.parameter(cell.b_hh);
+    gru.slots[at::scratch] = builder.buffer(1, pass.rows, 6 * config_.hidden, builder.stat(), Role::scratch, name + " products");
+    gru.slots[at::gates] = gates;
+    gru.slots[at::out] = out;
+    builder.append(std::move(gru));
+}
+
+void Cube::append_head(tape::Builder& builder, const Pass& pass, std::size_t index, std::int32_t t, const tensor::View& saved,
+                       const tensor::View& y) const {
+    namespace at = ops::dense_forward;
+    const Head& head = heads_[index];
+    ops::DenseParams gelu;
+    gelu.activation = ops::Activation::gelu;
+    ops::Record in{ops::OpId::dense_forward, gelu, {}, 0, fmt::format("step {} head {}", t, index)};
+    in.slots[at::x] = pass.state_before(cells_.size() - 1, t + 1);
+    in.slots[at::w] = builder.store().weight(head.in_weight);
+    in.slots[at::bias] = builder.store().parameter(head.in_bias);
+    in.slots[at::saved] = saved;
+    in.slots[at::y] = y;
+    builder.append(std::move(in));
+}
+
 void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
     tape::Store& store = builder.store();
-    const auto step = static_cast<std::size_t>(t);
     const std::string name = fmt::format("step {}", t);
-    ops::Record neuron{ops::OpId::flow_neuron_forward, neuron_, {}, 0, name + " neuron"};
-    neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
-    neuron.slots[ops::flow_neuron_forward::params] = store.parameter_span(neuron_first_, neuron_last_);
-    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters[step];
-    neuron.slots[ops::flow_neuron_forward::out] = pass.of_step(pass.x, t);
-    builder.append(std::move(neuron));
-
-    tensor::View x = pass.of_step(pass.x, t);
+    const auto fresh = [&](std::int32_t cols, Role role, const char* what) {
+        return builder.buffer(1, pass.rows, cols, builder.real(), role, fmt::format("{} {}", name, what));
+    };
+    const tensor::View first =
+        pass.keeps_inputs() ? pass.of_step(pass.x, t) : fresh(kInputColumns, Role::activation, "carrier input");
+    append_neuron(builder, pass, t, first);
     for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
-        namespace at = ops::gru_forward;
-        const Cell& cell = cells_[layer];
-        ops::Record gru{ops::OpId::gru_forward, ops::GruParams{}, {}, 0, fmt::format("{} gru {}", name, layer)};
-        gru.slots[at::x] = x;
-        gru.slots[at::h] = pass.state_before(layer, t);
-        gru.slots[at::flow] = pass.tables[step];
-        gru.slots[at::counters] = pass.counters[step];
-        gru.slots[at::w_ih] = store.weight(cell.w_ih);
-        gru.slots[at::w_hh] = store.weight(cell.w_hh);
-        gru.slots[at::b_ih] = store.parameter(cell.b_ih);
-        gru.slots[at::b_hh] = store.parameter(cell.b_hh);
-        gru.slots[at::scratch] =
-            builder.buffer(1, pass.rows, 6 * config_.hidden, builder.stat(), Role::scratch, name + " products");
-        if (pass.training) {
-            pass.gates[layer].push_back(
-                builder.buffer(1, pass.rows, 4 * config_.hidden, builder.real(), Role::saved, name + " gates"));
-            gru.slots[at::gates] = pass.gates[layer].back();
+        tensor::View gates;
+        if (pass.keeps_gates()) {
+            gates = fresh(4 * config_.hidden, Role::saved, "gates");
+            pass.gates[layer].push_back(gates);
         }
-        gru.slots[at::out] = pass.state_before(layer, t + 1);
-        x = gru.slots[at::out];
-        builder.append(std::move(gru));
+        append_cell(builder, pass, layer, t, layer == 0 ? first : pass.state_before(layer - 1, t + 1), gates,
+                    pass.state_before(layer, t + 1));
     }
-
-    const tensor::View u = builder.buffer(1, pass.rows, 4, builder.real(), Role::activation, name + " heads");
+    const tensor::View u = fresh(4, Role::activation, "heads");
     for (std::size_t i = 0; i < heads_.size(); ++i) {
         namespace at = ops::dense_forward;
         const Head& head = heads_[i];
-        ops::DenseParams gelu;
-        gelu.activation = ops::Activation::gelu;
-        ops::Record in{ops::OpId::dense_forward, gelu, {}, 0, fmt::format("{} head {}", name, i)};
-        in.slots[at::x] = x;
-        in.slots[at::w] = store.weight(head.in_weight);
-        in.slots[at::bias] = store.parameter(head.in_bias);
-        if (pass.training) in.slots[at::saved] = pass.of_step(pass.heads[i].saved, t);
-        in.slots[at::y] = pass.of_step(pass.heads[i].y, t);
+        const bool kept = pass.keeps_inputs();
+        const tensor::View y = kept ? pass.of_step(pass.heads[i].y, t) : fresh(head.width, Role::activation, "head");
+        append_head(builder, pass, i, t, kept ? pass.of_step(pass.heads[i].saved, t) : tensor::View{}, y);
         ops::Record out{ops::OpId::dense_forward, ops::DenseParams{}, {}, 0, fmt::format("{} head {} out", name, i)};
-        out.slots[at::x] = in.slots[at::y];
+        out.slots[at::x] = y;
         out.slots[at::w] = store.weight(head.out_weight);
         out.slots[at::bias] = store.parameter(head.out_bias);
         out.slots[at::y] = u.columns(head.first, head.outputs);
-        builder.append(std::move(in));
         builder.append(std::move(out));
     }
+    move_and_spawn(builder, pass, t, u);
+}
 
+void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, const tensor::View& u) const {
+    const auto step = static_cast<std::size_t>(t);
+    const std::string name = fmt::format("step {}", t);
     ops::FlowMoveParams params;
     params.width = config_.width;
     params.height = config_.height;
@@ -191,7 +217,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
     ops::Record move{ops::OpId::flow_move, params, {}, 0, name + " move"};
     move.slots[ops::flow_move::before] = pass.tables[step];
     move.slots[ops::flow_move::u] = u;
-    if (params.noise > 0) move.slots[ops::flow_move::state] = store.state();
+    if (params.noise > 0) move.slots[ops::flow_move::state] = builder.store().state();
     move.slots[ops::flow_move::counters] = pass.counters[step];
     move.slots[ops::flow_move::moved] = pass.moved.back();
     move.slots[ops::flow_move::after] = pass.tables[step + 1];

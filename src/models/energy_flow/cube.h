@@ -1,8 +1,8 @@
 #pragma once
 // The cube: from energies on the middle plane to energies on the surface, with its way back through time.
 //
-// N rows of flows (EnergyFlowConfig::rows), T steps, H hidden. What the weight gradients need of all steps lies in one buffer of
-// T * N rows per kind, so that each matrix has one product over all flow-steps.
+// N rows of flows (EnergyFlowConfig::rows), T steps, H hidden. What the weight gradients need of many steps lies in one buffer of
+// windows of N rows per kind, so that each matrix has one product over all flow-steps, or over as many as the budget holds.
 
 #include <array>
 #include <memory>
@@ -44,6 +44,16 @@ private:
                                     std::int32_t first) const;
     void register_backward(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const;
     void step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
+    void append_neuron(tape::Builder& builder, const Pass& pass, std::int32_t t, const tensor::View& out) const;
+    /// `gates` absent: not kept.
+    void append_cell(tape::Builder& builder, const Pass& pass, std::size_t layer, std::int32_t t, const tensor::View& x,
+                     const tensor::View& gates, const tensor::View& out) const;
+    /// The first layer of a head, from the state after step t; `saved` absent: not kept.
+    void append_head(tape::Builder& builder, const Pass& pass, std::size_t index, std::int32_t t, const tensor::View& saved,
+                     const tensor::View& y) const;
+    void move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, const tensor::View& u) const;
+    void begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const;
+    [[nodiscard]] std::int32_t chunk_steps(const tape::Builder& builder, const Pass& pass) const;
     void step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
     void head_backward(tape::Builder& builder, Pass& pass, std::size_t index, std::int32_t t) const;
     void cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/energy_flow/cube_pass.h"
 
 namespace millrace::models {
@@ -36,38 +38,65 @@ void append_column_sum(tape::Builder& builder, const View& in, const View& out, 
 
 void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const {
     builder.on_backward([this, &builder, pass] {
-        const std::int32_t hidden = config_.hidden, all = pass->steps * pass->rows;
         for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
-            pass->dgates.push_back(
-                builder.buffer(1, all, 4 * hidden, builder.real(), Role::saved, fmt::format("gate gradients {}", layer)));
-            pass->dh.push_back(
-                builder.buffer(1, pass->rows, hidden, builder.stat(), Role::saved, fmt::format("state gradient {}", layer)));
+            pass->dh.push_back(builder.buffer(1, pass->rows, config_.hidden, builder.stat(), Role::saved,
+                                              fmt::format("state gradient {}", layer)));
             ops::Record zero{OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
             zero.slots[ops::fill::out] = pass->dh.back();
             builder.append(std::move(zero));
         }
-        pass->du = builder.buffer(1, all, 4, builder.real(), Role::saved, "head gradients");
-        for (std::size_t i = 0; i < heads_.size(); ++i)
-            pass->heads[i].dz =
-                builder.buffer(1, all, heads_[i].width, builder.real(), Role::saved, fmt::format("head {} gradient", i));
-        const auto new_dtable = [&] {
-            return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
-        };
-        pass->dtable = new_dtable();
+        pass->dtable = builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
         ops::Record lay{OpId::flow_lay_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
         lay.slots[ops::flow_lay_backward::flow] = pass->tables.back();
         lay.slots[ops::flow_lay_backward::dsurface] = builder.gradient(pass->surface);
         lay.slots[ops::flow_lay_backward::dflow] = pass->dtable;
         builder.append(std::move(lay));
-        for (std::int32_t t = pass->steps - 1; t >= 0; --t) step_backward(builder, *pass, t);
+        const std::int32_t most = chunk_steps(builder, *pass);
+        for (std::int32_t end = pass->steps; end > 0; end -= pass->chunk.count) {
+            const std::int32_t first = std::max(0, end - most);
+            begin_chunk(builder, *pass, first, end - first);
+            for (std::int32_t t = end - 1; t >= first; --t) step_backward(builder, *pass, t);
+            weight_gradients(builder, *pass);
+            // The last chunk's may wait for those of other layers; the others' buffers are needed again.
+            if (first > 0) builder.flush_weight_gradients();
+        }
         const tape::Builder::Target target = builder.gradient_target(pass->e);
         MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
         ops::Record begin{OpId::flow_begin_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
         begin.slots[ops::flow_begin_backward::dflow] = pass->dtable;
         begin.slots[ops::flow_begin_backward::de] = target.view;
         builder.append(std::move(begin));
-        weight_gradients(builder, *pass);
     });
+}
+
+std::int32_t Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) const {
+    const std::int64_t step = std::int64_t{pass.rows} * 4 * config_.hidden * config_.layers *
+                              static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members();
+    constexpr std::int64_t kBudget = std::int64_t{4} << 30;
+    const bool automatic = config_.gradient_budget == 0;
+    const std::int64_t held = (automatic ? kBudget : config_.gradient_budget) / std::max<std::int64_t>(step, 1);
+    const std::int32_t limit = automatic && config_.recompute != Recompute::none ? (pass.steps + 3) / 4 : pass.steps;
+    const std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    const std::int64_t chunks = (pass.steps + most - 1) / most;  // of equal length, as far as that goes
+    return static_cast<std::int32_t>((pass.steps + chunks - 1) / chunks);
+}
+
+void Cube::begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const {
+    const auto windows = [&](std::int32_t cols, std::string name) {
+        return builder.buffer(1, count * pass.rows, cols, builder.real(), Role::saved, std::move(name));
+    };
+    pass.chunk = {};
+    pass.chunk.first = first;
+    pass.chunk.count = count;
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer)
+        pass.chunk.dgates.push_back(windows(4 * config_.hidden, fmt::format("gate gradients {}", layer)));
+    pass.chunk.du = windows(4, "head gradients");
+    pass.chunk.x = pass.keeps_inputs() ? pass.chunk_of(pass.x) : windows(kInputColumns, "carrier input");
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        pass.chunk.dz[i] = windows(heads_[i].width, fmt::format("head {} gradient", i));
+        pass.chunk.y[i] =
+            pass.keeps_inputs() ? pass.chunk_of(pass.heads[i].y) : windows(heads_[i].width, fmt::format("head {}", i));
+    }
 }
 
 void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
@@ -94,9 +123,10 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
         OpId::flow_move_backward, params, {}, config_.spawns() ? 1u << ops::flow_move_backward::dbefore : 0u, name + " move"};
     move.slots[ops::flow_move_backward::dafter] = pass.dtable;
     move.slots[ops::flow_move_backward::moved] = pass.moved[step];
-    move.slots[ops::flow_move_backward::du] = pass.of_step(pass.du, t);
+    move.slots[ops::flow_move_backward::du] = pass.of_chunk(pass.chunk.du, t);
     move.slots[ops::flow_move_backward::dbefore] = before;
     builder.append(std::move(move));
+    if (!pass.keeps_inputs()) append_neuron(builder, pass, t, pass.of_chunk(pass.chunk.x, t));
     for (std::size_t i = 0; i < heads_.size(); ++i) head_backward(builder, pass, i, t);
     for (std::size_t layer = cells_.size(); layer-- > 0;) cell_backward(builder, pass, layer, t);
 
@@ -118,15 +148,22 @@ void Cube::head_backward(tape::Builder& builder, Pass& pass, std::size_t index, 
     tape::Store& store = builder.store();
     const Head& head = heads_[index];
     const std::string name = fmt::format("step {} head {}", t, index);
-    const View dz = pass.of_step(pass.heads[index].dz, t);
-    append_dgrad(builder, pass.of_step(pass.du, t).columns(head.first, head.outputs), store.weight(head.out_weight), dz, false,
-                 name);
+    const View dz = pass.of_chunk(pass.chunk.dz[index], t);
+    View saved;
+    if (pass.keeps_inputs()) {
+        saved = pass.of_step(pass.heads[index].saved, t);
+    } else {
+        saved = builder.buffer(1, pass.rows, head.width, builder.real(), Role::activation, name + " before gelu");
+        append_head(builder, pass, index, t, saved, pass.of_chunk(pass.chunk.y[index], t));
+    }
+    append_dgrad(builder, pass.of_chunk(pass.chunk.du, t).columns(head.first, head.outputs), store.weight(head.out_weight), dz,
+                 false, name);
     namespace at = ops::dense_backward;
     ops::DenseParams gelu;
     gelu.activation = ops::Activation::gelu;
     ops::Record back{OpId::dense_backward, gelu, {}, 0, name};
     back.slots[at::dy] = dz;
-    back.slots[at::saved] = pass.of_step(pass.heads[index].saved, t);
+    back.slots[at::saved] = saved;
     back.slots[at::dz] = dz;
     builder.append(std::move(back));
     append_dgrad(builder, dz, store.weight(head.in_weight), pass.dh.back(), true, name);
@@ -138,10 +175,19 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
     const Cell& cell = cells_[layer];
     const std::int32_t hidden = config_.hidden;
     const std::string name = fmt::format("step {} gru {}", t, layer);
-    const View dgates = pass.of_step(pass.dgates[layer], t), w_hh = store.weight(cell.w_hh);
+    const View dgates = pass.of_chunk(pass.chunk.dgates[layer], t), w_hh = store.weight(cell.w_hh);
+    View gates;
+    if (pass.keeps_gates()) {
+        gates = pass.gates[layer][static_cast<std::size_t>(t)];
+    } else {
+        gates = builder.buffer(1, pass.rows, 4 * hidden, builder.real(), Role::activation, name + " gates");
+        const View again = builder.buffer(1, pass.rows, hidden, builder.real(), Role::scratch, name + " state again");
+        append_cell(builder, pass, layer, t, layer == 0 ? pass.of_chunk(pass.chunk.x, t) : pass.state_before(layer - 1, t + 1),
+                    gates, again);
+    }
     ops::Record gru{OpId::gru_backward, ops::GruParams{}, {}, 0, name};
     gru.slots[at::dout] = pass.dh[layer];
-    gru.slots[at::gates] = pass.gates[layer][static_cast<std::size_t>(t)];
+    gru.slots[at::gates] = gates;
     gru.slots[at::h] = pass.state_before(layer, t);
     gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
     gru.slots[at::counters] = pass.counters[static_cast<std::size_t>(t)];
@@ -167,8 +213,8 @@ void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
     for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
         const Cell& cell = cells_[layer];
         const std::string name = fmt::format("gru {}", layer);
-        const View dgates = pass.all_steps(pass.dgates[layer]), before = pass.all_steps(pass.h[layer]);
-        const View x = layer == 0 ? pass.all_steps(pass.x).columns(0, kNeuronWidth) : pass.all_steps(pass.h[layer - 1], 1);
+        const View dgates = pass.chunk.dgates[layer], before = pass.chunk_of(pass.h[layer]);
+        const View x = layer == 0 ? pass.chunk.x.columns(0, kNeuronWidth) : pass.chunk_of(pass.h[layer - 1], 1);
         const auto w_ih = builder.parameter_gradient(cell.w_ih), w_hh = builder.parameter_gradient(cell.w_hh);
         const auto b_ih = builder.parameter_gradient(cell.b_ih), b_hh = builder.parameter_gradient(cell.b_hh);
         append_wgrad(builder, dgates.columns(0, 3 * hidden), x, w_ih.view, w_ih.accumulate, name);
@@ -183,12 +229,12 @@ void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
     for (std::size_t i = 0; i < heads_.size(); ++i) {
         const Head& head = heads_[i];
         const std::string name = fmt::format("head {}", i);
-        const View dz = pass.all_steps(pass.heads[i].dz), du = pass.all_steps(pass.du).columns(head.first, head.outputs);
+        const View dz = pass.chunk.dz[i], du = pass.chunk.du.columns(head.first, head.outputs);
         const auto in_weight = builder.parameter_gradient(head.in_weight), in_bias = builder.parameter_gradient(head.in_bias);
         const auto out_weight = builder.parameter_gradient(head.out_weight), out_bias = builder.parameter_gradient(head.out_bias);
-        append_wgrad(builder, dz, pass.all_steps(pass.h.back(), 1), in_weight.view, in_weight.accumulate, name);
+        append_wgrad(builder, dz, pass.chunk_of(pass.h.back(), 1), in_weight.view, in_weight.accumulate, name);
         append_column_sum(builder, dz, in_bias.view, in_bias.accumulate, name);
-        append_wgrad(builder, du, pass.all_steps(pass.heads[i].y), out_weight.view, out_weight.accumulate, name);
+        append_wgrad(builder, du, pass.chunk.y[i], out_weight.view, out_weight.accumulate, name);
         append_column_sum(builder, du, out_bias.view, out_bias.accumulate, name);
     }
 }

@@ -19,39 +19,48 @@ inline tensor::View rows_of(tensor::View view, std::int64_t begin, std::int32_t 
 
 struct Cube::Pass {
     std::int32_t rows = 0, steps = 0;  ///< N, T
+    bool training = false;
+    Recompute recompute = Recompute::none;
     tape::Value e, surface;
     std::vector<tensor::View> counters;            ///< T + 1: before each step and after the last
     std::vector<tensor::View> tables;              ///< T + 1 of stat [K,1,N,8]
     std::vector<tensor::View> moved;               ///< T of stat [K,1,N,8]
-    tensor::View x;                                ///< real [K,1,T*N,72] (evaluation: one step)
+    tensor::View x;                                ///< real [K,1,T*N,72]; absent unless keeps_inputs()
     std::vector<tensor::View> h;                   ///< per layer, real [K,1,(T+1)*N,H] (evaluation: two windows in turn)
-    std::vector<std::vector<tensor::View>> gates;  ///< per layer and step, real [K,1,N,4H]
+    std::vector<std::vector<tensor::View>> gates;  ///< per layer and step, real [K,1,N,4H]; empty unless keeps_gates()
     struct HeadBuffers {
-        tensor::View saved, y;  ///< real [K,1,T*N,width]
-        tensor::View dz;        ///< the same shape, on the way back
+        tensor::View saved, y;  ///< real [K,1,T*N,width]; absent unless keeps_inputs()
     };
     std::array<HeadBuffers, 2> heads;
-    tensor::View u;        ///< real [K,1,N,4], of the step under way
-    tensor::View scratch;  ///< stat [K,1,N,6H]
-    // On the way back.
-    tensor::View dtable;               ///< gradient of the table after the step under way
-    std::vector<tensor::View> dh;      ///< per layer, stat [K,1,N,H]
-    std::vector<tensor::View> dgates;  ///< per layer, real [K,1,T*N,4H]
-    tensor::View du;                   ///< real [K,1,T*N,4]
-    tensor::View dx;                   ///< real [K,1,N,72]
-    bool training = false;
 
-    /// Step t of a buffer of T * N rows; in evaluation every step uses the first.
+    // On the way back.
+    tensor::View dtable;           ///< gradient of the table after the step under way
+    std::vector<tensor::View> dh;  ///< per layer, stat [K,1,N,H]
+    tensor::View dx;               ///< real [K,1,N,72]
+    /// Consecutive steps whose weight gradients are one product per matrix.
+    struct Chunk {
+        std::int32_t first = 0, count = 0;
+        tensor::View x;                     ///< real [K,1,count*N,72]
+        std::array<tensor::View, 2> y, dz;  ///< real [K,1,count*N,width] of each head
+        tensor::View du;                    ///< real [K,1,count*N,4]
+        std::vector<tensor::View> dgates;   ///< per layer, real [K,1,count*N,4H]
+    } chunk;
+
+    [[nodiscard]] bool keeps_gates() const { return training && recompute == Recompute::none; }
+    [[nodiscard]] bool keeps_inputs() const { return training && recompute != Recompute::step; }
+    /// Step t of a buffer of T * N rows.
     [[nodiscard]] tensor::View of_step(const tensor::View& all, std::int32_t t) const {
-        return rows_of(all, training ? std::int64_t{t} * rows : 0, rows);
+        return rows_of(all, std::int64_t{t} * rows, rows);
     }
+    /// Step t of a buffer of the chunk.
+    [[nodiscard]] tensor::View of_chunk(const tensor::View& all, std::int32_t t) const { return of_step(all, t - chunk.first); }
     /// The state of a layer before step t.
     [[nodiscard]] tensor::View state_before(std::size_t layer, std::int32_t t) const {
-        return rows_of(h[layer], (training ? std::int64_t{t} : t % 2) * rows, rows);
+        return of_step(h[layer], training ? t : t % 2);
     }
-    /// Rows of all steps, from window `first` on.
-    [[nodiscard]] tensor::View all_steps(const tensor::View& all, std::int32_t first = 0) const {
-        return rows_of(all, std::int64_t{first} * rows, steps * rows);
+    /// The steps of the chunk in a buffer of T * N rows or more, from window `shift` on.
+    [[nodiscard]] tensor::View chunk_of(const tensor::View& all, std::int32_t shift = 0) const {
+        return rows_of(all, std::int64_t{chunk.first + shift} * rows, chunk.count * rows);
     }
 };
 
