@@ -129,8 +129,9 @@ namespace dense_forward { enum Slot { x, w, bias, gamma, beta, running_mean, run
 /// `batch_eval` never appears. Sums run over rows in ascending order of blocks fixed by the shape alone.
 namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, dz, dgamma, dbeta, dbias, slots }; }
 
-/// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,In].
-/// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In].
+/// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,C],
+/// C >= In: further columns become 0, or stay when adding.
+/// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In], x real [K,G,B,C], C >= In: further columns do not matter.
 struct LinearGradParams {};
 namespace linear_dgrad { enum Slot { dz, w, dx, slots }; }
 namespace linear_wgrad { enum Slot { dz, x, dw, slots }; }

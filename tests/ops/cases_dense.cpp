@@ -236,6 +236,23 @@ void add_linear_cases(std::vector<OpCase>& cases) {
         c.slots[linear_dgrad::dx].values = uniform(-1, 1);
         cases.push_back(c.accumulates(linear_dgrad::dx));
     }
+    // more columns on the side of x than the weight has
+    for (const Shape& shape : {kSmall, Shape{2, 1, 37, 13, 9}, Shape{1, 1, 300, 65, 48}, Shape{1, 1, 4102, 65, 48},
+                               Shape{2, 1, 2100, 65, 24}, Shape{1, 1, 2049, 9, 3}}) {
+        const int wide = (shape.in + 8) / 8 * 8;
+        OpCase c = dgrad(shape, "wide");
+        c.slots[linear_dgrad::dx].cols = wide;
+        cases.push_back(c);
+        c.name = fmt::format("linear_dgrad/wide_adding/{}", shape.text());
+        c.slots[linear_dgrad::dx].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_dgrad::dx));
+        c = wgrad(shape, "wide");
+        c.slots[linear_wgrad::x].cols = wide;
+        cases.push_back(c);
+        c.name = fmt::format("linear_wgrad/wide_adding/{}", shape.text());
+        c.slots[linear_wgrad::dw].values = uniform(-1, 1);
+        cases.push_back(c.accumulates(linear_wgrad::dw));
+    }
     for (const Shape& shape : {kSmall, Shape{1, 1, 300, 64, 24}}) {
         OpCase c = dgrad(shape, "stat");
         c.slots[linear_dgrad::dx].element = Element::stat;

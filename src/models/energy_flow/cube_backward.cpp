@@ -205,7 +205,7 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
     }
     pass.dx =
         builder.buffer(1, pass.rows, kInputColumns, builder.real(), Role::activation, fmt::format("step {} input gradient", t));
-    append_dgrad(builder, gates_in, store.weight(cell.w_ih), pass.dx.columns(0, kNeuronWidth), false, name);
+    append_dgrad(builder, gates_in, store.weight(cell.w_ih), pass.dx, false, name);
 }
 
 void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
@@ -214,7 +214,7 @@ void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
         const Cell& cell = cells_[layer];
         const std::string name = fmt::format("gru {}", layer);
         const View dgates = pass.chunk.dgates[layer], before = pass.chunk_of(pass.h[layer]);
-        const View x = layer == 0 ? pass.chunk.x.columns(0, kNeuronWidth) : pass.chunk_of(pass.h[layer - 1], 1);
+        const View x = layer == 0 ? pass.chunk.x : pass.chunk_of(pass.h[layer - 1], 1);
         const auto w_ih = builder.parameter_gradient(cell.w_ih), w_hh = builder.parameter_gradient(cell.w_hh);
         const auto b_ih = builder.parameter_gradient(cell.b_ih), b_hh = builder.parameter_gradient(cell.b_hh);
         append_wgrad(builder, dgates.columns(0, 3 * hidden), x, w_ih.view, w_ih.accumulate, name);

@@ -13,6 +13,12 @@
 
 namespace millrace::ops::cuda {
 
+/// A copy with whole rows (make_padded_copy) that several kernels of one section read.
+struct PaddedCopy {
+    tensor::Operand in, out;
+    std::shared_ptr<Kernel> copy;
+};
+
 struct Context {
     cudaStream_t stream = nullptr;
     cublasLtHandle_t lt = nullptr;
@@ -23,6 +29,7 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
+    std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
 
@@ -131,6 +138,11 @@ KernelResult make_narrow_wgrad(Context&, const tensor::Operand& dz, const tensor
 /// A copy of `in` with `cols` >= in.cols columns (the further ones zero) whose rows begin at multiples of 16 bytes. Running the
 /// kernel brings it up to date; `out` is valid as long as the kernel lives.
 KernelResult make_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
+/// The same, made once for all kernels of a section: only the first one's run brings it up to date, so it has to run whenever the
+/// others do.
+KernelResult share_padded_copy(Context&, const tensor::Operand& in, int cols, tensor::Operand& out);
+/// After a record that writes to what was copied the next kernel makes a new copy.
+void forget_stale_copies(Context&, const Bound& written);
 
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.

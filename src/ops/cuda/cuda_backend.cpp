@@ -299,6 +299,7 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
 
 base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records) {
     std::vector<KernelPtr> kernels;
+    context_.padded.clear();  // another section's, which may not run as often
     for (std::size_t at = 0; at < records.size();) {
         auto made = prepare_one(records, at);
         if (!made.ok()) {
@@ -310,8 +311,10 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
         kernel->first = at;
         kernel->count = count;
         kernels.push_back(std::move(kernel));
+        for (const Bound& covered : records.subspan(at, count)) forget_stale_copies(context_, covered);
         at += count;
     }
+    context_.padded.clear();
     return kernels;
 }
 

@@ -271,6 +271,7 @@ bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
     if (shape.dtype != tensor::DType::bf16 || shape.rows > c.fused_rows || shape.rows == 0) return false;
     if (d) {
+        if (shape.cols != (*d)[linear_dgrad::w].cols) return false;
         const int summed = (*d)[linear_dgrad::dz].cols;
         if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed) > c.shared_limit) return false;
     }

@@ -258,30 +258,4 @@ KernelResult make_dense_backward(Context& c, const Bound& b) {
     return b[dense_backward::dz].dtype == DType::bf16 ? make_plain_backward<bf16>(c, b) : make_plain_backward<float>(c, b);
 }
 
-KernelResult make_linear_dgrad(Context& c, const Bound& b) {
-    using namespace linear_dgrad;
-    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
-    const bool add = b.accumulates(dx);
-    if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
-    if (b[w].dtype != DType::bf16 || c.deterministic || b[dz].rows < c.library_rows || whole_runs(b[w]))
-        return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
-    // Over many rows a copy of the weights costs less than a product that cannot read whole runs of them.
-    Operand fitted;
-    auto copy = make_padded_copy(c, b[w], b[w].cols, fitted);
-    if (!copy.ok()) return copy.error();
-    auto product = make_product(c, Product::dgrad, b[dz], fitted, b[dx], add);
-    if (!product.ok()) return product.error();
-    return make_kernel([first = std::shared_ptr<Kernel>(std::move(*copy)), then = std::shared_ptr<Kernel>(std::move(*product))] {
-        first->run();
-        then->run();
-    });
-}
-
-KernelResult make_linear_wgrad(Context& c, const Bound& b) {
-    using namespace linear_wgrad;
-    if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
-    if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], b[x], b[dw], b.accumulates(dw));
-    return make_product(c, Product::wgrad, b[dz], b[x], b[dw], b.accumulates(dw));
-}
-
 }  // namespace millrace::ops::cuda

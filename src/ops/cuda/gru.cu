@@ -142,7 +142,7 @@ dim3 row_grid(const Operand& o) { return dim3(blocks_for(o.rows, kRowsPerBlock),
 base::Status fit_weights(Context& c, const Operand& w, int cols, Operand& fitted, std::vector<std::shared_ptr<Kernel>>& refresh) {
     fitted = w;
     if (w.cols == cols && (w.dtype == DType::f32 || whole_runs(w))) return base::ok();
-    auto copy = make_padded_copy(c, w, cols, fitted);
+    auto copy = share_padded_copy(c, w, cols, fitted);
     if (!copy.ok()) return copy.error();
     refresh.push_back(std::move(*copy));
     return base::ok();

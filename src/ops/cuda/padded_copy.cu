@@ -30,12 +30,43 @@ KernelResult make_padded_copy(Context& c, const Operand& in, int cols, Operand& 
     auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(matrix * in.g * in.k) * tensor::size_of(in.dtype));
     if (!memory.ok()) return memory.error();
     out.data = memory->data();
+    if (matrix * in.g * in.k == 0) return make_kernel([] {});
     return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, in, to = out, held = std::make_shared<DeviceTable>(std::move(*memory))] {
             launch(pad_kernel<T>, dim3(static_cast<unsigned>(std::min(in.rows, 4096)), 1, static_cast<unsigned>(in.k * in.g)),
                    dim3(128), 0, stream, mat<const T>(in), mat<T>(to), in.g, in.rows, in.cols, to.cols);
         });
     });
+}
+
+KernelResult share_padded_copy(Context& c, const Operand& in, int cols, Operand& out) {
+    const auto same = [&](const PaddedCopy& p) {
+        return p.in.data == in.data && p.in.dtype == in.dtype && p.in.k == in.k && p.in.g == in.g && p.in.rows == in.rows &&
+               p.in.cols == in.cols && p.in.stride_k == in.stride_k && p.in.stride_g == in.stride_g &&
+               p.in.stride_row == in.stride_row && p.out.cols == cols;
+    };
+    const auto found = std::find_if(c.padded.begin(), c.padded.end(), same);
+    if (found != c.padded.end()) {
+        out = found->out;
+        return make_kernel([held = found->copy] {});
+    }
+    auto made = make_padded_copy(c, in, cols, out);
+    if (!made.ok()) return made.error();
+    c.padded.push_back({in, out, std::shared_ptr<Kernel>(std::move(*made))});
+    return make_kernel([copy = c.padded.back().copy] { copy->run(); });
+}
+
+void forget_stale_copies(Context& c, const Bound& b) {
+    const auto end_of = [](const Operand& o) {
+        const std::int64_t last = std::int64_t{o.k - 1} * o.stride_k + std::int64_t{o.g - 1} * o.stride_g +
+                                  std::int64_t{o.rows - 1} * o.stride_row + o.cols;
+        return static_cast<const std::byte*>(o.data) + last * static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    };
+    for (int s = 0; s < slot_count(b.record->op); ++s) {
+        const Operand& written = b[s];
+        if (!written.present() || written.count() == 0 || !slot_is_written(b.record->op, s)) continue;
+        std::erase_if(c.padded, [&](const PaddedCopy& p) { return p.in.data < end_of(written) && written.data < end_of(p.in); });
+    }
 }
 
 }  // namespace millrace::ops::cuda

@@ -134,7 +134,7 @@ void run_linear_dgrad(const Bound& bound) {
         for (int b = 0; b < dx.rows; ++b)
             for (int i = 0; i < dx.cols; ++i) {
                 double sum = 0;
-                for (int o = 0; o < dz.cols; ++o) sum += dz.at<double>(m, g, b)[o] * w.at<double>(m, g, o)[i];
+                for (int o = 0; o < dz.cols && i < w.cols; ++o) sum += dz.at<double>(m, g, b)[o] * w.at<double>(m, g, o)[i];
                 store(dx.at<double>(m, g, b)[i], sum, accumulate);
             }
     });
