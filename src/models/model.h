@@ -2,6 +2,7 @@
 // A model family: declares its parameters once and writes the records of a micro-batch into any number of programs.
 
 #include <cstdint>
+#include <string>
 
 #include "base/result.h"
 #include "data/batch_source.h"
@@ -20,6 +21,10 @@ public:
     [[nodiscard]] virtual bool single_member_only() const { return false; }
     /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.
     [[nodiscard]] virtual std::int32_t minimum_rows() const { return 1; }
+
+    /// Changes to the next way of building that needs less memory and more time, and says how a recipe writes it
+    /// ("model.recompute = \"gates\""); empty when there is none.
+    virtual std::string spare_memory() { return {}; }
 
     /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
     [[nodiscard]] const tape::Value& logits() const { return logits_; }

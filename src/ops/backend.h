@@ -57,6 +57,11 @@ public:
     virtual void release() noexcept {}
 };
 
+/// Of the device, in bytes; what other processes hold is not free.
+struct MemoryState {
+    std::size_t free = 0, total = 0;
+};
+
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
@@ -69,6 +74,8 @@ public:
     [[nodiscard]] virtual std::string description() const = 0;  ///< "NVIDIA H200, 132 SMs" or "2 threads, NEON"
 
     [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) = 0;
+    /// Absent where the device's memory is the machine's.
+    [[nodiscard]] virtual std::optional<MemoryState> memory() const { return std::nullopt; }
     /// Memory that device and host both address without a copy (the metrics ring).
     [[nodiscard]] virtual base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) = 0;
     virtual void upload(std::byte* device, const void* host,

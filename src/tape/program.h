@@ -36,6 +36,7 @@ public:
     base::Status allocate();
     [[nodiscard]] std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
     [[nodiscard]] std::int64_t size() const { return wanted_; }
+    [[nodiscard]] std::int64_t allocated_bytes() const { return memory_ ? static_cast<std::int64_t>(memory_->size()) : 0; }
 
 private:
     ops::Backend& backend_;

@@ -72,7 +72,7 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
 }
 
 ParameterId Store::add_parameter(Parameter p) {
-    MILLRACE_ASSERT(memory_.empty(), "parameters are declared before allocate()");
+    MILLRACE_ASSERT(!sealed_, "parameters are declared before allocate() or seal()");
     p.groups = static_cast<std::int32_t>(p.names.size());
     std::int64_t& width = p.running ? running_width_ : trainable_width_;
     p.offset = width;
@@ -116,7 +116,7 @@ ParameterId Store::add_frozen(std::string name, std::int32_t rows, std::int32_t 
 }
 
 View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int32_t cols) {
-    MILLRACE_ASSERT(memory_.empty(), "data buffers are declared before allocate()");
+    MILLRACE_ASSERT(!sealed_, "data buffers are declared before allocate() or seal()");
     Buffer b;
     b.name = std::move(name);
     b.role = Role::data;
@@ -147,12 +147,18 @@ void Store::size_fixed_buffers() {
     size(kCounter, 8);
 }
 
-base::Status Store::allocate() {
-    MILLRACE_ASSERT(memory_.empty(), "allocate() is called once");
+base::Status Store::seal() {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (trainable_width_ > kMost)
         return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
     size_fixed_buffers();
+    sealed_ = true;
+    return base::ok();
+}
+
+base::Status Store::allocate() {
+    MILLRACE_ASSERT(memory_.empty(), "allocate() is called once");
+    MILLRACE_TRY(seal());
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
         const Buffer& b = buffers_[i];
         const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(b.bytes(), 1));
@@ -362,6 +368,12 @@ std::int64_t Store::bytes(Role role) const {
     std::int64_t n = 0;
     for (const Buffer& b : buffers_)
         if (b.role == role) n += b.bytes();
+    return n;
+}
+
+std::int64_t Store::allocated_bytes() const {
+    std::int64_t n = 0;
+    for (const auto& memory : memory_) n += static_cast<std::int64_t>(memory->size());
     return n;
 }
 

@@ -63,12 +63,14 @@ public:
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
 
-    /// Allocates everything declared. Fails with the bytes asked for when it does not fit.
+    /// Ends the declarations: bytes() and the strides of views are final, and programs can be planned.
+    base::Status seal();
+    /// Seals if need be and allocates everything declared. Fails with the bytes asked for when it does not fit.
     base::Status allocate();
     /// Draws the initial parameters of every member from its seed and sets the running statistics.
     void initialize(const std::vector<std::uint64_t>& seeds);
 
-    // Views, valid from the declaration on (strides are final after allocate()).
+    // Views, valid from the declaration on (strides are final after seal()).
     [[nodiscard]] tensor::View parameter(ParameterId id) const;  ///< stat, for norms, biases and the optimizer
     [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products
     [[nodiscard]] tensor::View gradient(ParameterId id) const;   ///< stat
@@ -108,6 +110,7 @@ public:
     [[nodiscard]] const std::vector<Buffer>& buffers() const { return buffers_; }
     [[nodiscard]] std::byte* address(tensor::BufferId id) const;
     [[nodiscard]] std::int64_t bytes(Role role) const;
+    [[nodiscard]] std::int64_t allocated_bytes() const;  ///< what the backend was asked for
 
 private:
     enum Fixed : tensor::BufferId {
@@ -133,6 +136,7 @@ private:
     std::vector<Parameter> parameters_;
     std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<ops::Memory>> memory_;
+    bool sealed_ = false;
     std::int64_t trainable_width_ = 0, running_width_ = 0;  ///< P and S: elements per member, padded
 };
 

@@ -2,12 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/log.h"
-#include "base/units.h"
 
 namespace millrace::train {
 
 using data::Part;
+
+namespace {
+
+/// The optimizer's settings when each batch runs in micro-batches of `rows`.
+optim::OptimizerSettings in_micro_batches(const RunSettings& settings, std::int32_t rows) {
+    MILLRACE_ASSERT(rows > 0 && settings.batch % rows == 0, "micro-batches divide the batch");
+    optim::OptimizerSettings optimizer = settings.optimizer;
+    optimizer.accumulation *= settings.batch / rows;
+    return optimizer;
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backend> backend, std::unique_ptr<models::Model> model,
                                                      std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
@@ -28,31 +41,98 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->store_ = std::make_unique<tape::Store>(*engine->backend_, store_options);
     MILLRACE_TRY(engine->model_->declare(*engine->store_));
     MILLRACE_TRY(engine->source_->declare(*engine->store_));
+    MILLRACE_TRY(engine->store_->seal());
+    MILLRACE_TRY(engine->plan(settings, options.training));
+    const std::optional<ops::MemoryState> before = engine->backend_->memory();
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));
 
     engine->arena_ = std::make_unique<tape::Arena>(*engine->backend_);
     if (options.training) engine->add_training_programs(settings);
-    engine->add_evaluation_programs(settings.eval_batch);
+    engine->add_evaluation_programs();
+    engine->needs_ = needs_of(*engine->store_, engine->arena_->size());
     const bool capture = settings.capture && !settings.debug_nonfinite;
     MILLRACE_TRY(engine->prepare_programs(capture));
     if (options.training && settings.telemetry.components) MILLRACE_TRY(engine->add_phase_programs(capture));
     engine->start_afresh(settings);
+    engine->note_used(before);
     MILLRACE_LOG(profiling, "{}", engine->plan_text());
     return engine;
 }
 
+std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t rows) {
+    const optim::OptimizerSettings optimizer = in_micro_batches(settings, rows);
+    const EpochSteps epoch = divide_epoch(source_->samples(Part::train), rows, optimizer.accumulation);
+    tape::Arena trial(*backend_);
+    for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last})
+        if (step.total() > 0)
+            tape::Program("trial", *store_, build_training_step(*store_, *model_, *source_, optimizer, step), trial);
+    return trial.size();
+}
+
+std::int64_t Engine::evaluation_arena(std::int32_t rows) {
+    tape::Arena trial(*backend_);
+    for (const Part part : {Part::validation, Part::test})
+        if (const std::int32_t most = std::min(rows, source_->samples(part)); most > 0)
+            tape::Program("trial", *store_, build_evaluation(*store_, *model_, *source_, part, most), trial);
+    return trial.size();
+}
+
+base::Status Engine::plan(const RunSettings& settings, bool training) {
+    batch_ = micro_batch_ = settings.batch;
+    eval_batch_ = settings.eval_batch;
+    const std::optional<MemoryLimit> limit = memory_limit(settings.memory_limit, *backend_);
+    const auto fits = [&](std::int64_t arena) { return !limit || needs_of(*store_, arena).total() <= limit->bytes; };
+    // Rows of an evaluation know nothing of each other, so fewer at once change no figure.
+    while (eval_batch_ > 1 && !fits(evaluation_arena(eval_batch_))) eval_batch_ = (eval_batch_ + 1) / 2;
+    std::int64_t arena = evaluation_arena(eval_batch_);
+    if (!fits(arena)) return refuse_plan(needs_of(*store_, arena), *limit, {});
+    if (eval_batch_ != settings.eval_batch)
+        MILLRACE_LOG(info, "eval.batch = {} does not fit the memory: evaluating {} at a time", settings.eval_batch, eval_batch_);
+    if (!training) return base::ok();
+    const bool given = settings.micro_batch > 0, whole = model_->minimum_rows() > 1;
+    for (const std::int32_t rows : given   ? std::vector<std::int32_t>{settings.micro_batch}
+                                   : whole ? std::vector<std::int32_t>{settings.batch}
+                                           : divisors(settings.batch)) {
+        micro_batch_ = rows;
+        arena = training_arena(settings, rows);
+        if (fits(arena)) return base::ok();
+    }
+    return refusal(settings, *limit, needs_of(*store_, arena));
+}
+
+base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& needs) {
+    std::vector<MemoryTrial> trials;
+    const std::vector<std::int32_t> sizes =
+        model_->minimum_rows() > 1 ? std::vector<std::int32_t>{settings.batch} : divisors(settings.batch);
+    // The largest micro-batch that fits, for every way of building the model; the smallest where none does.
+    std::string building;
+    do {
+        MemoryTrial trial;
+        for (const std::int32_t rows : sizes) {
+            trial = {fmt::format("{}{}train.micro_batch = {}", building, building.empty() ? "" : " and ", rows),
+                     needs_of(*store_, training_arena(settings, rows)).total()};
+            if (trial.bytes <= limit.bytes) break;
+        }
+        trials.push_back(std::move(trial));
+        building = model_->spare_memory();
+    } while (!building.empty());
+    return refuse_plan(needs, limit, trials);
+}
+
 void Engine::add_training_programs(const RunSettings& settings) {
-    epoch_ = divide_epoch(source_->samples(Part::train), settings.batch, settings.optimizer.accumulation);
+    const optim::OptimizerSettings optimizer = in_micro_batches(settings, micro_batch_);
+    epoch_ = divide_epoch(source_->samples(Part::train), micro_batch_, optimizer.accumulation);
     const auto build = [&](const char* name, const StepRows& rows) {
-        return std::make_unique<tape::Program>(
-            name, *store_, build_training_step(*store_, *model_, *source_, settings.optimizer, rows), *arena_);
+        return std::make_unique<tape::Program>(name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows),
+                                               *arena_);
     };
     if (epoch_.regular > 0) step_ = build("step", epoch_.step);
     if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last);
 }
 
-void Engine::add_evaluation_programs(std::int32_t batch) {
+void Engine::add_evaluation_programs() {
+    const std::int32_t batch = eval_batch_;
     for (const Part part : {Part::validation, Part::test}) {
         Pass& pass = passes_[static_cast<std::size_t>(part)];
         const std::int32_t samples = source_->samples(part);
@@ -162,14 +242,17 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     return scores;
 }
 
+void Engine::note_used(const std::optional<ops::MemoryState>& before) {
+    const std::optional<ops::MemoryState> after = backend_->memory();
+    used_ = before && after ? static_cast<std::int64_t>(before->free) - static_cast<std::int64_t>(after->free)
+                            : store_->allocated_bytes() + arena_->allocated_bytes();
+}
+
 std::string Engine::memory_text() const {
-    const auto bytes = [](std::int64_t count) { return base::print_bytes(static_cast<std::uint64_t>(count)); };
-    std::string text = fmt::format("data {}, parameters {}", bytes(store_->bytes(tape::Role::data)),
-                                   bytes(store_->bytes(tape::Role::parameter)));
-    if (step_ || last_step_)
-        text += fmt::format(", gradients {}, optimizer {}", bytes(store_->bytes(tape::Role::gradient)),
-                            bytes(store_->bytes(tape::Role::optimizer)));
-    return text + fmt::format(", activations {}", bytes(arena_->size()));
+    std::string text = needs_.text();
+    if (micro_batch_ != batch_)
+        text += fmt::format("; a batch of {} runs in {} micro-batches of {}", batch_, batch_ / micro_batch_, micro_batch_);
+    return text;
 }
 
 std::string Engine::step_listing() const {

@@ -13,6 +13,7 @@
 #include "tape/instrument.h"
 #include "tape/program.h"
 #include "tape/store.h"
+#include "train/memory_plan.h"
 #include "train/reports.h"
 #include "train/run_settings.h"
 #include "train/step_program.h"
@@ -61,7 +62,14 @@ public:
     [[nodiscard]] const data::BatchSource& source() const { return *source_; }
     [[nodiscard]] int members() const { return store_->members(); }
     [[nodiscard]] bool captured() const { return step_ && step_->captured(); }
+    /// What was planned, and in how many micro-batches a batch runs when that is not one.
     [[nodiscard]] std::string memory_text() const;
+    [[nodiscard]] const MemoryNeeds& memory_needs() const { return needs_; }
+    /// Bytes that setting up took: on a GPU the difference of its free memory (captured launches and kernels included), elsewhere
+    /// what was allocated.
+    [[nodiscard]] std::int64_t memory_used() const { return used_; }
+    [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
+    [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
     /// The arena's plan of the largest program and the programs by name, for people who look.
     [[nodiscard]] std::string plan_text() const;
     /// The records of the training steps: what makes two engines run the same programs.
@@ -73,10 +81,17 @@ private:
         std::int64_t batches = 0;  ///< of `whole`
     };
     Engine() = default;
+    /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
+    base::Status plan(const RunSettings& settings, bool training);
+    /// Bytes of the arena when a batch runs in micro-batches of `rows`, and of an evaluation of `rows` rows at once.
+    [[nodiscard]] std::int64_t training_arena(const RunSettings& settings, std::int32_t rows);
+    [[nodiscard]] std::int64_t evaluation_arena(std::int32_t rows);
+    [[nodiscard]] base::Error refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& least);
     void add_training_programs(const RunSettings& settings);
-    void add_evaluation_programs(std::int32_t batch);
+    void add_evaluation_programs();
     base::Status prepare_programs(bool capture);
     base::Status add_phase_programs(bool capture);
+    void note_used(const std::optional<ops::MemoryState>& before);
     void start_afresh(const RunSettings& settings);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
@@ -87,6 +102,9 @@ private:
     std::unique_ptr<models::Model> model_;
     std::unique_ptr<data::BatchSource> source_;
     EpochSteps epoch_;
+    std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
+    MemoryNeeds needs_;
+    std::int64_t used_ = 0;
     std::unique_ptr<tape::Program> step_, last_step_;
     std::unique_ptr<tape::PhaseProgram> step_phases_, last_step_phases_;
     std::array<Pass, data::kPartCount> passes_;

@@ -24,12 +24,16 @@ void add_data_keys(base::Schema& schema) {
 void add_train_keys(base::Schema& schema) {
     schema.integer("train.epochs", 5, "passes over the training images").between(1, 1000000);
     schema.integer("train.steps", 0, "stop after this many steps in all; 0: after train.epochs").between(0, 4294967295.0);
-    schema.integer("train.batch", 32, "rows of one micro-batch").between(1, 1 << 20);
-    schema.integer("train.accumulate", 1, "micro-batches of one step").between(1, 1 << 16);
+    schema.integer("train.batch", 32, "rows of one batch").between(1, 1 << 20);
+    schema.integer("train.accumulate", 1, "batches of one step").between(1, 1 << 16);
+    schema
+        .integer("train.micro_batch", 0, "rows that go through the model at once, a divisor of train.batch; 0: the most that fit")
+        .between(0, 1 << 20);
+    schema.bytes("train.memory", "0B", "memory that the plan may take on the device; 0B: what is free");
     schema.boolean("train.capture", true, "replay the step as one launch where the device can");
     schema.duration("train.log_interval", "1s", "time covered by one row of metrics.jsonl").between(0.001, 86400);
     schema.boolean("train.debug_nonfinite", false, "run record by record and name the first value that is not finite (slow)");
-    schema.integer("eval.batch", 500, "rows evaluated at once").between(1, 1 << 20);
+    schema.integer("eval.batch", 500, "rows evaluated at once, or as many as fit").between(1, 1 << 20);
 }
 
 void add_optim_keys(base::Schema& schema) {
@@ -83,7 +87,8 @@ void add_run_keys(base::Schema& schema) {
                   "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 13> kFreeKeys{"train.epochs",
+constexpr std::array<std::string_view, 14> kFreeKeys{"train.epochs",
+                                                     "train.memory",
                                                      "train.steps",
                                                      "train.capture",
                                                      "train.log_interval",

@@ -98,6 +98,11 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     start.epochs = setup_.settings.epochs;
     start.resumed = state_.step > 0;
     observer_.on_start(start);
+    MILLRACE_TRY(telemetry_.events().append("memory", start.memory,
+                                            {{"planned_bytes", engine_.memory_needs().total()},
+                                             {"activation_bytes", engine_.memory_needs().activations},
+                                             {"used_bytes", engine_.memory_used()},
+                                             {"micro_batch", std::int64_t{engine_.micro_batch()}}}));
 
     RunResult result;
     result.run = start.run;
@@ -340,6 +345,7 @@ RunFigures Run::figures() {
 
 base::Status Run::save(bool is_best) {
     state_.steps_per_epoch = steps_per_epoch_;
+    state_.micro_batch = engine_.micro_batch();
     state_.members = engine_.store().read_states();
     state_.epoch_sums = metrics_->epoch_sums();
     state_.recipe = recipe_.to_toml();

@@ -98,6 +98,12 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     if (settings.batch > training_samples)
         return recipe.bad("train.batch",
                           fmt::format("train.batch = {} exceeds the {} images to train on", settings.batch, training_samples));
+    settings.micro_batch = static_cast<std::int32_t>(recipe.integer("train.micro_batch"));
+    if (settings.micro_batch > 0 && settings.batch % settings.micro_batch != 0)
+        return recipe.bad("train.micro_batch",
+                          fmt::format("train.micro_batch = {} does not divide train.batch = {}; 0 chooses one that does",
+                                      settings.micro_batch, settings.batch));
+    settings.memory_limit = static_cast<std::int64_t>(recipe.bytes("train.memory"));
     settings.capture = recipe.boolean("train.capture");
     settings.debug_nonfinite = recipe.boolean("train.debug_nonfinite");
     settings.log_interval = recipe.duration("train.log_interval");
@@ -125,7 +131,9 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
 }
 
 base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum) {
-    const auto batch = static_cast<std::int32_t>(recipe.integer("train.batch"));
+    const bool split = recipe.integer("train.micro_batch") > 0;
+    const char* key = split ? "train.micro_batch" : "train.batch";
+    const auto batch = static_cast<std::int32_t>(recipe.integer(key));
     const auto fits = [&](std::int32_t rows) {
         const std::int32_t tail = training_samples % rows;
         return rows >= minimum && rows <= training_samples && (tail == 0 || tail >= minimum);
@@ -135,15 +143,14 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
     for (std::int32_t away = 1; away < training_samples; ++away) {
         const std::int32_t near = batch > away && fits(batch - away) ? batch - away : batch + away;
         if (!fits(near)) continue;
-        hint = fmt::format("; train.batch = {} would be right", near);
+        hint = fmt::format("; {} = {} would be right", key, near);
         break;
     }
     const std::string why =
         fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
-    if (batch < minimum) return recipe.bad("train.batch", fmt::format("train.batch = {}: {}{}", batch, why, hint));
-    return recipe.bad("train.batch",
-                      fmt::format("train.batch = {} leaves {} of the {} images for the last batch of an epoch: {}{}", batch,
-                                  training_samples % batch, training_samples, why, hint));
+    if (batch < minimum) return recipe.bad(key, fmt::format("{} = {}: {}{}", key, batch, why, hint));
+    return recipe.bad(key, fmt::format("{} = {} leaves {} of the {} images for the last batch of an epoch: {}{}", key, batch,
+                                       training_samples % batch, training_samples, why, hint));
 }
 
 base::Result<ops::DeviceKind> choose_device(const std::string& wish) {

@@ -122,6 +122,7 @@ RunState decode(const Json& json) {
     RunState state;
     state.step = read<std::uint64_t>(json, "step");
     state.steps_per_epoch = read<std::uint64_t>(json, "steps_per_epoch");
+    if (json.contains("micro_batch")) state.micro_batch = read<std::int32_t>(json, "micro_batch");
     state.complete = read<bool>(json, "complete");
     for (const Json& member : list(json, "members")) state.members.push_back(decode_member(member));
     state.epoch_sums = StepSums(static_cast<int>(state.members.size()));
@@ -163,6 +164,7 @@ std::string encode_state(const RunState& state) {
     json["precision"] = state.figures.precision;
     json["step"] = state.step;
     json["steps_per_epoch"] = state.steps_per_epoch;
+    json["micro_batch"] = state.micro_batch;
     json["epoch"] = state.members.front().epoch;
     json["position"] = state.members.front().position;
     json["complete"] = state.complete;

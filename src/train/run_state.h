@@ -42,6 +42,7 @@ struct RunFigures {
 struct RunState {
     std::uint64_t step = 0;  ///< optimizer steps done
     std::uint64_t steps_per_epoch = 0;
+    std::int32_t micro_batch = 0;  ///< rows that went through the model at once; 0: not known
     std::vector<ops::MemberState> members;
     StepSums epoch_sums{1};   ///< of the epoch that is open
     std::string recipe;       ///< every key, TOML

@@ -43,7 +43,7 @@ base::Result<std::shared_ptr<const data::ImageSet>> load_data(const base::Recipe
 
 }  // namespace
 
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt) {
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
@@ -51,6 +51,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     setup.data = identify(*set);
     MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(set->split.training.size())));
     setup.settings = std::move(settings);
+    if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
+        setup.settings.micro_batch = micro_batch;
     const auto features = static_cast<std::int32_t>(set->train.rows * set->train.columns);
     MILLRACE_LET(model, models::make(recipe, {features, static_cast<std::int32_t>(set->classes)}));
 

@@ -23,9 +23,10 @@ struct Setup {
 };
 
 /// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
-/// needs.
+/// needs. `micro_batch` is taken where the recipe leaves it open (0: chosen by what fits).
 using SourceAdapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {});
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {},
+                           std::int32_t micro_batch = 0);
 
 /// Where the images come from and how many there are: "garments: 54,000 to train on, 6,000 to select by, 10,000 to test"
 std::string data_text(const DataIdentity& data);

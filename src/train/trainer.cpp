@@ -100,7 +100,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         if (!found.ok()) return base::Error{fmt::format("cannot resume {}", request.out.string())}.because(found.error());
         standing = std::move(found).value();
     }
-    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source));
+    // The same split as before, whatever is free now: other micro-batches round differently.
+    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",

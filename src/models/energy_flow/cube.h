@@ -24,6 +24,9 @@ public:
     /// e real [K,1,B,S] -> surface stat [K,1,B,S]. In training programs the way back is registered with the builder.
     tape::Value forward(tape::Builder& builder, const tape::Value& e);
 
+    /// Of the forward calls to come.
+    void set_recompute(Recompute recompute) { config_.recompute = recompute; }
+
     /// Of the last forward call: i32 [K,1,1,ops::kFlowCounters].
     [[nodiscard]] const tensor::View& counters() const { return counters_; }
     /// Of the last forward call: the flow tables before each step and after the last, stat [K,1,N,8]; in evaluation programs the

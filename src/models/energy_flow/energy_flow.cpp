@@ -1,5 +1,7 @@
 #include "models/energy_flow/energy_flow.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -36,6 +38,13 @@ base::Status EnergyFlow::declare(tape::Store& store) {
     mapper_ = nn::Dense(store, {"mapper"}, {}, options);
     cube_ = Cube(store, config_);
     return base::ok();
+}
+
+std::string EnergyFlow::spare_memory() {
+    if (config_.recompute == Recompute::step) return {};
+    config_.recompute = config_.recompute == Recompute::none ? Recompute::gates : Recompute::step;
+    cube_.set_recompute(config_.recompute);
+    return fmt::format("model.recompute = \"{}\"", name_of(config_.recompute));
 }
 
 void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {

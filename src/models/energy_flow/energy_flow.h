@@ -25,6 +25,8 @@ public:
     void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] bool single_member_only() const override { return true; }
 
+    std::string spare_memory() override;
+
     [[nodiscard]] const EnergyFlowConfig& config() const { return config_; }
     [[nodiscard]] const Cube& cube() const { return cube_; }
     /// Of the last build: what the mapper laid on the middle plane, [K,1,rows,S].

@@ -155,6 +155,14 @@ public:
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cuda; }
     [[nodiscard]] std::string description() const override { return description_; }
     base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override;
+    [[nodiscard]] std::optional<MemoryState> memory() const override {
+        MemoryState state;
+        if (cudaMemGetInfo(&state.free, &state.total) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return std::nullopt;
+        }
+        return state;
+    }
     base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override;
 
     void upload(std::byte* device, const void* host, std::size_t bytes) override {

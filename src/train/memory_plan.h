@@ -1,0 +1,47 @@
+#pragma once
+// What a run will take of its device's memory, known before anything is allocated, and whether that fits.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+#include "tape/store.h"
+
+namespace millrace::train {
+
+/// Bytes by purpose. Activations: the arena of the largest program, everything kept for the way back included.
+struct MemoryNeeds {
+    std::int64_t data = 0, parameters = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
+
+    [[nodiscard]] std::int64_t total() const { return data + parameters + gradients + optimizer + activations + other; }
+    /// "data 3.1 MiB, parameters 7.7 MiB, gradients 7.7 MiB, optimizer 15.3 MiB, activations 160.3 MiB, total 194.0 MiB"
+    [[nodiscard]] std::string text() const;
+};
+
+/// Of a store with everything declared and an arena of `activations` bytes.
+MemoryNeeds needs_of(const tape::Store& store, std::int64_t activations);
+
+struct MemoryLimit {
+    std::int64_t bytes = 0;
+    std::string owner;  ///< "train.memory allows", "the GPU has", "the machine has": what comes before the number
+};
+
+/// `given` bytes when positive. Else what the device has free less a reserve for what no plan knows of (a GPU: kernels and
+/// captured launches, at least 512 MiB; the machine: a twentieth). Absent where nobody can tell.
+std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& backend);
+
+/// One way of running that was tried: its settings as a recipe writes them, and what it needs.
+struct MemoryTrial {
+    std::string settings;
+    std::int64_t bytes = 0;
+};
+
+/// Refuses a plan: what it needs, what there is, and the settings that would fit; `trials` may hold some that do not.
+base::Error refuse_plan(const MemoryNeeds& needs, const MemoryLimit& limit, const std::vector<MemoryTrial>& trials);
+
+/// The divisors of a positive number, largest first.
+std::vector<std::int32_t> divisors(std::int32_t number);
+
+}  // namespace millrace::train

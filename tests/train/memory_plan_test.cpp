@@ -1,0 +1,258 @@
+#include "train/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "data/resident_pairs.h"
+#include "models/energy_flow/energy_flow.h"
+#include "train/engine.h"
+#include "train/tiny_run.h"
+
+namespace millrace::train {
+namespace {
+
+using models::EnergyFlowConfig;
+using models::Recompute;
+
+/// The CPU's backend, counting what it is asked for.
+class CountingBackend final : public ops::Backend {
+public:
+    explicit CountingBackend(std::int64_t& bytes) : bytes_(bytes) {
+        auto made = ops::make_backend(ops::DeviceKind::cpu, {});
+        EXPECT_TRUE(made.ok());
+        inner_ = std::move(made).value();
+    }
+    [[nodiscard]] ops::DeviceKind kind() const override { return inner_->kind(); }
+    [[nodiscard]] std::string description() const override { return inner_->description(); }
+    base::Result<std::unique_ptr<ops::Memory>> allocate(std::size_t bytes) override {
+        bytes_ += static_cast<std::int64_t>(bytes);
+        return inner_->allocate(bytes);
+    }
+    base::Result<std::unique_ptr<ops::Memory>> allocate_shared(std::size_t bytes) override {
+        bytes_ += static_cast<std::int64_t>(bytes);
+        return inner_->allocate_shared(bytes);
+    }
+    void upload(std::byte* device, const void* host, std::size_t bytes) override { inner_->upload(device, host, bytes); }
+    void download(void* host, const std::byte* device, std::size_t bytes) override { inner_->download(host, device, bytes); }
+    void synchronize() override { inner_->synchronize(); }
+    base::Status check() override { return inner_->check(); }
+    base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records) override {
+        return inner_->prepare(records);
+    }
+
+private:
+    std::unique_ptr<ops::Backend> inner_;
+    std::int64_t& bytes_;
+};
+
+EnergyFlowConfig small_flow() {
+    EnergyFlowConfig c;
+    c.width = 7;
+    c.height = 5;
+    c.depth = 9;
+    c.hidden = 26;
+    c.embedding = 11;
+    c.noise = 0;
+    return c;
+}
+
+std::shared_ptr<const data::PairSet> pairs(std::uint32_t count, std::int32_t width) {
+    auto set = std::make_shared<data::PairSet>();
+    set->name = "waves";
+    set->count = count;
+    set->dimensions = static_cast<std::uint32_t>(width);
+    for (std::vector<float>* rows : {&set->inputs, &set->targets})
+        for (std::size_t i = 0; i < std::size_t{count} * set->dimensions; ++i)
+            rows->push_back(std::sin(1.3f * static_cast<float>(i) + (rows == &set->inputs ? 0.1f : 0.7f)));
+    for (std::uint32_t i = 0; i < count; ++i) (i < 5 ? set->split.validation : set->split.training).push_back(i);
+    return set;
+}
+
+struct Made {
+    base::Result<std::unique_ptr<Engine>> engine = base::Error{"not made"};
+    std::int64_t allocated = 0;
+};
+
+constexpr std::uint32_t kPairs = 5 + 31;  // two batches of 12 and a last step of 7
+
+/// An engine on the CPU with batches of 12.
+std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, std::int32_t micro_batch = 0,
+                           std::int32_t eval_batch = 3) {
+    RunSettings settings;
+    settings.model = "energy_flow";
+    settings.batch = 12;
+    settings.micro_batch = micro_batch;
+    settings.memory_limit = limit;
+    settings.eval_batch = eval_batch;
+    settings.seeds = {42};
+    settings.optimizer.kind = ops::OptimizerKind::sgd;
+    settings.optimizer.lr = {0.1};
+    EngineOptions options;
+    options.ring_capacity = 64;
+    const auto set = pairs(kPairs, config.embedding);
+    std::vector<float> goals(std::size_t{kPairs} * static_cast<std::size_t>(config.cells()));
+    for (std::size_t i = 0; i < goals.size(); ++i) goals[i] = 0.3f * std::cos(0.9f * static_cast<float>(i));
+    auto made = std::make_unique<Made>();
+    made->engine =
+        Engine::create(std::make_unique<CountingBackend>(made->allocated), std::make_unique<models::EnergyFlow>(config),
+                       std::make_unique<data::PairSource>(set, std::move(goals), config.cells()), settings, options);
+    return made;
+}
+
+std::int64_t needs(const EnergyFlowConfig& config, std::int32_t micro_batch, std::int32_t eval_batch = 3) {
+    const auto made = make(config, 0, micro_batch, eval_batch);
+    EXPECT_TRUE(made->engine.ok()) << made->engine.error().text();
+    return (*made->engine)->memory_needs().total();
+}
+
+/// The parameters after an epoch.
+std::vector<float> trained(Engine& engine) {
+    for (std::int32_t i = 0; i < engine.epoch().count(); ++i) engine.launch_step(static_cast<std::uint64_t>(i));
+    engine.backend().synchronize();
+    std::vector<float> values;
+    for (std::size_t id = 0; id < engine.store().parameters().size(); ++id) {
+        const auto part = engine.store().read_parameter(static_cast<tape::ParameterId>(id), 0, 0);
+        values.insert(values.end(), part.begin(), part.end());
+    }
+    return values;
+}
+
+TEST(MemoryPlan, PredictsWhatIsAllocated) {
+    for (const Recompute recompute : {Recompute::none, Recompute::gates, Recompute::step}) {
+        EnergyFlowConfig config = small_flow();
+        config.recompute = recompute;
+        const auto made = make(config, 0);
+        ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
+        Engine& engine = **made->engine;
+        EXPECT_GT(made->allocated, 0);
+        EXPECT_NEAR(static_cast<double>(engine.memory_needs().total()), static_cast<double>(made->allocated),
+                    0.05 * static_cast<double>(made->allocated))
+            << name_of(recompute);
+        EXPECT_EQ(engine.memory_used(), made->allocated);
+        EXPECT_EQ(engine.micro_batch(), 12);
+        EXPECT_NE(engine.memory_text().find("total"), std::string::npos) << engine.memory_text();
+        EXPECT_EQ(engine.memory_text().find("micro-batch"), std::string::npos) << engine.memory_text();
+    }
+}
+
+TEST(MemoryPlan, TakesTheLargestMicroBatchThatFits) {
+    const EnergyFlowConfig config = small_flow();
+    std::int64_t before = needs(config, 12);
+    for (const std::int32_t rows : {6, 4, 3, 2, 1}) {
+        const std::int64_t bytes = needs(config, rows);
+        EXPECT_LT(bytes, before);
+        const auto made = make(config, before - 1);
+        ASSERT_TRUE(made->engine.ok()) << made->engine.error().text();
+        EXPECT_EQ((*made->engine)->micro_batch(), rows);
+        EXPECT_EQ((*made->engine)->epoch().step, (StepRows{rows, 12 / rows, 0}));
+        EXPECT_NE((*made->engine)->memory_text().find("micro-batches of " + std::to_string(rows)), std::string::npos);
+        before = bytes;
+    }
+}
+
+TEST(MemoryPlan, MicroBatchesTrainAsAWholeBatchDoes) {
+    const EnergyFlowConfig config = small_flow();
+    const auto whole = make(config, 0);
+    ASSERT_TRUE(whole->engine.ok()) << whole->engine.error().text();
+    const std::vector<float> wanted = trained(**whole->engine);
+    for (const std::int32_t rows : {6, 4, 1}) {
+        const auto split = make(config, 0, rows);
+        ASSERT_TRUE(split->engine.ok()) << split->engine.error().text();
+        EXPECT_EQ((*split->engine)->epoch().count(), (*whole->engine)->epoch().count());
+        const std::vector<float> found = trained(**split->engine);
+        ASSERT_EQ(found.size(), wanted.size());
+        double difference = 0, norm = 0;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            difference += std::pow(static_cast<double>(found[i]) - static_cast<double>(wanted[i]), 2);
+            norm += std::pow(static_cast<double>(wanted[i]), 2);
+        }
+        EXPECT_LT(std::sqrt(difference / norm), 1e-6) << rows;
+    }
+}
+
+TEST(MemoryPlan, RefusesWithTheSettingsThatFitAndAllocatesNothing) {
+    EnergyFlowConfig config = small_flow();
+    config.recompute = Recompute::gates;
+    const std::int64_t gates = needs(config, 12);
+    config.recompute = Recompute::none;
+    const auto refused = make(config, gates, 12);
+    ASSERT_FALSE(refused->engine.ok());
+    const base::Error& error = refused->engine.error();
+    EXPECT_EQ(error.exit_status, 2);
+    EXPECT_EQ(refused->allocated, 0);
+    for (const char* part : {"does not fit", "activations", "train.memory allows", "train.micro_batch = 6",
+                             "model.recompute = \"gates\" and train.micro_batch = 12"})
+        EXPECT_NE(error.text().find(part), std::string::npos) << part << " in: " << error.text();
+
+    const auto hopeless = make(config, 1000);
+    ASSERT_FALSE(hopeless->engine.ok());
+    EXPECT_EQ(hopeless->allocated, 0);
+    EXPECT_EQ(hopeless->engine.error().exit_status, 2);
+}
+
+TEST(MemoryPlan, EvaluatesFewerRowsAtOnceWhenMoreDoNotFit) {
+    EnergyFlowConfig config = small_flow();
+    config.steps = 2;
+    const std::int64_t all = needs(config, 1, 5);
+    ASSERT_LT(needs(config, 1, 3), all) << "evaluation decides";
+    const auto whole = make(config, 0, 1, 5), parts = make(config, all - 1, 1, 5);
+    ASSERT_TRUE(whole->engine.ok() && parts->engine.ok());
+    EXPECT_EQ((*whole->engine)->eval_batch(), 5);
+    EXPECT_EQ((*parts->engine)->eval_batch(), 3);
+    const auto wanted = (*whole->engine)->evaluate(data::Part::validation);
+    const auto found = (*parts->engine)->evaluate(data::Part::validation);
+    ASSERT_TRUE(wanted.ok() && found.ok());
+    EXPECT_NEAR((*found)[0].loss, (*wanted)[0].loss, 1e-6);
+}
+
+TEST(MemoryPlan, NamesTheLeastWhenNothingFits) {
+    MemoryNeeds needs;
+    needs.activations = 3 << 20;
+    const MemoryLimit limit{1 << 20, "the GPU has"};
+    EXPECT_EQ(
+        refuse_plan(needs, limit, {{"train.micro_batch = 2", 5 << 19}, {"train.micro_batch = 1", 2 << 20}}).text(),
+        "the plan does not fit: it needs 3.0 MiB (data 0 B, parameters 0 B, activations 3.0 MiB, total 3.0 MiB), the GPU has "
+        "1.0 MiB; even train.micro_batch = 1 needs 2.0 MiB, so the model must be smaller");
+}
+
+TEST(MemoryPlan, LimitIsTheMachinesUnlessGiven) {
+    std::int64_t ignored = 0;
+    const CountingBackend backend(ignored);
+    const auto given = memory_limit(123, backend), machine = memory_limit(0, backend);
+    ASSERT_TRUE(given && machine);
+    EXPECT_EQ(given->bytes, 123);
+    EXPECT_GT(machine->bytes, 1 << 20);
+}
+
+class MemoryOfARun : public TinyRun {};
+
+TEST_F(MemoryOfARun, RefusedPlanLeavesNoTrace) {
+    const auto refused = run("a", {"train.memory=64KiB"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 2);
+    EXPECT_NE(refused.error().text().find("train.memory allows 64.0 KiB"), std::string::npos) << refused.error().text();
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+}
+
+TEST_F(MemoryOfARun, PlanAndUseAreInTheEvents) {
+    ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
+    const std::string events = bytes("a/events.jsonl");
+    EXPECT_NE(events.find("\"planned_bytes\":"), std::string::npos) << events;
+    EXPECT_NE(events.find("\"used_bytes\":"), std::string::npos) << events;
+}
+
+TEST_F(MemoryOfARun, MicroBatchesLeaveEnoughRowsToNormalizeOver) {
+    const auto refused = run("a", {"train.micro_batch=1"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("train.micro_batch = 1"), std::string::npos) << refused.error().text();
+}
+
+TEST_F(MemoryOfARun, MicroBatchMustDivideTheBatch) {
+    const auto refused = run("a", {"train.micro_batch=5"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("does not divide train.batch = 64"), std::string::npos) << refused.error().text();
+}
+
+}  // namespace
+}  // namespace millrace::train
