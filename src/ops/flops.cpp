@@ -6,6 +6,11 @@ namespace {
 /// Every element of `out` is a sum of `depth` products.
 std::int64_t product(const tensor::View& out, std::int32_t depth) { return 2 * out.count() * depth; }
 
+/// Every place against every place of its sentence: what is masked is not known before a run, and counts.
+std::int64_t attention_product(const tensor::View& values, const tensor::View& lengths) {
+    return lengths.rows == 0 ? 0 : product(values, values.rows / lengths.rows);
+}
+
 }  // namespace
 
 std::int64_t flops_of(const Record& record) {
@@ -16,6 +21,10 @@ std::int64_t flops_of(const Record& record) {
         case OpId::linear_wgrad: return product(slot(linear_wgrad::dw), slot(linear_wgrad::dz).rows);
         case OpId::gru_forward:
             return product(slot(gru_forward::out), 3 * (slot(gru_forward::w_ih).cols + slot(gru_forward::w_hh).cols));
+        case OpId::attention_forward:
+            return 2 * attention_product(slot(attention_forward::out), slot(attention_forward::lengths));
+        case OpId::attention_backward:  // scores again, and the gradients of weights, values, queries and keys
+            return 5 * attention_product(slot(attention_backward::dout), slot(attention_backward::lengths));
         default: return 0;
     }
 }

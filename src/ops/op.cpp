@@ -65,6 +65,17 @@ constexpr SlotInfo kFlowSpawnStateBackward[] = {{"moved", false}, {"dh", true}};
 constexpr SlotInfo kFlowCount[] = {{"flow", false}, {"moved", false}, {"counters", false}, {"next", true}};
 constexpr SlotInfo kFlowLay[] = {{"flow", false}, {"state", true}, {"surface", true}};
 constexpr SlotInfo kFlowLayBackward[] = {{"flow", false}, {"dsurface", false}, {"dflow", true}};
+constexpr SlotInfo kTokenEmbed[] = {{"table", false},   {"place", false}, {"before", false}, {"ids", false},
+                                    {"lengths", false}, {"state", true},  {"y", true}};
+constexpr SlotInfo kTokenEmbedBackward[] = {{"dy", false},    {"ids", false},   {"lengths", false},
+                                            {"dtable", true}, {"dplace", true}, {"dbefore", true}};
+constexpr SlotInfo kAttentionForward[] = {{"qkv", false}, {"lengths", false}, {"level", true}, {"out", true}};
+constexpr SlotInfo kAttentionBackward[] = {{"dout", false}, {"qkv", false}, {"lengths", false}, {"level", false}, {"dqkv", true}};
+constexpr SlotInfo kMaskedMean[] = {{"x", false}, {"lengths", false}, {"y", true}};
+constexpr SlotInfo kMaskedMeanBackward[] = {{"dy", false}, {"lengths", false}, {"dx", true}};
+constexpr SlotInfo kTokenCrossEntropy[] = {{"logits", false}, {"ids", false},    {"lengths", false},
+                                           {"state", true},   {"dlogits", true}, {"tally", true}};
+constexpr SlotInfo kTokenChoose[] = {{"logits", false}, {"ids", true}, {"lengths", true}};
 
 constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"step_begin", kStepBegin},
@@ -106,6 +117,14 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"flow_count", kFlowCount},
     {"flow_lay", kFlowLay},
     {"flow_lay_backward", kFlowLayBackward},
+    {"token_embed", kTokenEmbed},
+    {"token_embed_backward", kTokenEmbedBackward},
+    {"attention_forward", kAttentionForward},
+    {"attention_backward", kAttentionBackward},
+    {"masked_mean", kMaskedMean},
+    {"masked_mean_backward", kMaskedMeanBackward},
+    {"token_cross_entropy", kTokenCrossEntropy},
+    {"token_choose", kTokenChoose},
 }};
 static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
 static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);

@@ -21,6 +21,7 @@
 
 #include "ops/flow_op.h"
 #include "ops/member_state.h"
+#include "ops/text_op.h"
 #include "tensor/view.h"
 
 namespace millrace::ops {
@@ -39,6 +40,8 @@ enum class OpId : std::uint8_t {
     column_sum, gru_forward, gru_backward,
     flow_begin, flow_begin_backward, flow_neuron_forward, flow_neuron_backward, flow_move, flow_move_backward,
     flow_spawn, flow_spawn_state, flow_spawn_backward, flow_spawn_state_backward, flow_count, flow_lay, flow_lay_backward,
+    token_embed, token_embed_backward, attention_forward, attention_backward, masked_mean, masked_mean_backward,
+    token_cross_entropy, token_choose,
     count_
 };
 constexpr int kOpCount = static_cast<int>(OpId::count_);
@@ -100,7 +103,7 @@ namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots
 
 /// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
 /// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
-/// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free).
+/// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free); or table and out both i32.
 struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
 namespace gather_rows { enum Slot { table, subset, state, out, slots }; }
 
@@ -195,7 +198,8 @@ namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams,
                             GatherRowsParams, DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams,
                             EmbeddingParams, LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams,
-                            GruParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams>;
+                            GruParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams,
+                            TokenParams, AttentionParams, TokenLossParams, TokenChooseParams>;
 
 constexpr int kMaxSlots = 12;
 

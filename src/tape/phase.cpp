@@ -24,10 +24,15 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::flow_spawn:
         case OpId::flow_spawn_state:
         case OpId::flow_count:
-        case OpId::flow_lay: return Phase::forward;
+        case OpId::flow_lay:
+        case OpId::token_embed:
+        case OpId::attention_forward:
+        case OpId::masked_mean:
+        case OpId::token_choose: return Phase::forward;
         case OpId::cross_entropy:
         case OpId::mse:
-        case OpId::cosine_diversity: return Phase::loss;
+        case OpId::cosine_diversity:
+        case OpId::token_cross_entropy: return Phase::loss;
         case OpId::dense_backward:
         case OpId::linear_dgrad:
         case OpId::linear_wgrad:
@@ -41,7 +46,10 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::flow_move_backward:
         case OpId::flow_spawn_backward:
         case OpId::flow_spawn_state_backward:
-        case OpId::flow_lay_backward: return Phase::backward;
+        case OpId::flow_lay_backward:
+        case OpId::token_embed_backward:
+        case OpId::attention_backward:
+        case OpId::masked_mean_backward: return Phase::backward;
         case OpId::micro_end:
         case OpId::grad_norm:
         case OpId::optimizer:

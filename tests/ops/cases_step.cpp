@@ -66,10 +66,12 @@ OpCase rows(const Rows& g) {
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = 0;
-    if (g.element == Element::stat) c.bf16_tolerance = 0;
+    if (g.element != Element::real) c.bf16_tolerance = 0;
     std::vector<double> subset;
     for (int i = 0; i < g.samples; ++i) subset.push_back((i * 7 + 3) % g.count);
-    c.slot(at::table, Element::stat, 1, 1, g.count, g.cols, uniform(-1, 1), g.layout);
+    const bool whole = g.element == Element::i32;
+    c.slot(at::table, whole ? Element::i32 : Element::stat, 1, 1, g.count, g.cols,
+           whole ? integers(-16777300, 2147483000) : uniform(-1, 1), g.layout);
     c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
     c.state(at::state);
     return c.slot(at::out, g.element, g.k, 1, g.rows, g.cols, poison(), g.layout);
@@ -170,6 +172,7 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(rows({.note = "one", .count = 1, .samples = 1, .rows = 1, .cols = 1}));
     cases.push_back(rows({.note = "no_rows", .k = 2, .rows = 0}));
     cases.push_back(rows({.note = "stat", .k = 2, .rows = 6, .cols = 67, .element = Element::stat}));
+    cases.push_back(rows({.note = "whole_numbers", .k = 2, .rows = 6, .cols = 67, .element = Element::i32}));
     cases.push_back(rows({.note = "threads", .k = 2, .count = 301, .samples = 211, .rows = 203, .cols = 257}));
 }
 

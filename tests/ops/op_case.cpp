@@ -133,6 +133,8 @@ const std::vector<OpCase>& op_cases() {
         add_gru_cases(list);
         add_flow_cases(list);
         add_flow_end_cases(list);
+        add_text_cases(list);
+        add_attention_cases(list);
         return list;
     }();
     return cases;

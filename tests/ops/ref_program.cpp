@@ -38,6 +38,15 @@ RefProgram::Id RefProgram::indices(int k, int rows, std::vector<std::int32_t> va
     return static_cast<Id>(tensors_.size()) - 1;
 }
 
+RefProgram::Id RefProgram::integer_matrix(Id of, int rows, int cols) {
+    tensor::Operand part = tensors_[static_cast<std::size_t>(of)].operand;
+    part.rows = rows;
+    part.cols = cols;
+    part.stride_row = cols;
+    tensors_.emplace_back().operand = part;
+    return static_cast<Id>(tensors_.size()) - 1;
+}
+
 RefProgram::Id RefProgram::window(Id of, int row, int rows, int col, int cols) {
     tensor::Operand part = tensors_[static_cast<std::size_t>(of)].operand;
     part.data = part.at<double>(0, 0, row) + col;

@@ -23,6 +23,8 @@ public:
     /// The same with uniform numbers in [low, high).
     Id random(int k, int g, int rows, int cols, double low, double high);
     Id indices(int k, int rows, std::vector<std::int32_t> values);
+    /// Indices of one member as a matrix of their own, in the same memory.
+    Id integer_matrix(Id of, int rows, int cols);
     /// Rows and columns of a tensor as an operand of its own, in the same memory.
     Id window(Id of, int row, int rows, int col, int cols);
     Id states(std::vector<MemberState> states);
@@ -32,6 +34,7 @@ public:
     void run();
 
     std::vector<double>& values(Id id) { return tensors_[static_cast<std::size_t>(id)].reals; }
+    std::vector<std::int32_t>& integers(Id id) { return tensors_[static_cast<std::size_t>(id)].integers; }
     MemberState& state(Id id, int member = 0) {
         return tensors_[static_cast<std::size_t>(id)].blocks[static_cast<std::size_t>(member)];
     }

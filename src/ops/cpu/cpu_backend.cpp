@@ -51,6 +51,14 @@ constexpr std::array<Factory, kOpCount> kFactories = {
     make_flow_count,
     make_flow_lay,
     make_flow_lay_backward,
+    make_token_embed,
+    make_token_embed_backward,
+    make_attention_forward,
+    make_attention_backward,
+    make_masked_mean,
+    make_masked_mean_backward,
+    make_token_cross_entropy,
+    make_token_choose,
 };
 
 class HostMemory final : public Memory {

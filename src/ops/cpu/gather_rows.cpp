@@ -15,8 +15,9 @@ KernelResult make_gather_rows(Context& context, const Bound& bound) {
     const auto p = bound.params<GatherRowsParams>();
     const tensor::Operand& result = bound[out];
     Checker check(bound);
-    check.require(out, DType::f32, result.k, 1, result.rows, result.cols).state(state, result.k);
-    check.require(table, DType::f32, 1, 1, bound[table].rows, result.cols);
+    const DType type = result.dtype == DType::i32 ? DType::i32 : DType::f32;
+    check.require(out, type, result.k, 1, result.rows, result.cols).state(state, result.k);
+    check.require(table, type, 1, 1, bound[table].rows, result.cols);
     check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, p]() noexcept {
@@ -31,8 +32,11 @@ KernelResult make_gather_rows(Context& context, const Bound& bound) {
                 const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
                 if (q >= p.samples) break;
                 const std::uint32_t place = p.shuffle ? base::shuffled_index(order, q) : q;
-                const float* from = b[table].at<float>(0, 0, *b[subset].at<std::int32_t>(0, 0, place));
-                std::copy_n(from, to.cols, b[out].at<float>(member, 0, row));
+                const std::int32_t sample = *b[subset].at<std::int32_t>(0, 0, place);
+                if (to.dtype == DType::i32)
+                    std::copy_n(b[table].at<std::int32_t>(0, 0, sample), to.cols, to.at<std::int32_t>(member, 0, row));
+                else
+                    std::copy_n(b[table].at<float>(0, 0, sample), to.cols, to.at<float>(member, 0, row));
             }
         });
     });

@@ -92,5 +92,13 @@ KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound
 KernelResult make_flow_count(Context& context, const Bound& bound);
 KernelResult make_flow_lay(Context& context, const Bound& bound);
 KernelResult make_flow_lay_backward(Context& context, const Bound& bound);
+KernelResult make_token_embed(Context& context, const Bound& bound);
+KernelResult make_token_embed_backward(Context& context, const Bound& bound);
+KernelResult make_attention_forward(Context& context, const Bound& bound);
+KernelResult make_attention_backward(Context& context, const Bound& bound);
+KernelResult make_masked_mean(Context& context, const Bound& bound);
+KernelResult make_masked_mean_backward(Context& context, const Bound& bound);
+KernelResult make_token_cross_entropy(Context& context, const Bound& bound);
+KernelResult make_token_choose(Context& context, const Bound& bound);
 
 }  // namespace millrace::ops::cpu

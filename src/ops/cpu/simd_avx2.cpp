@@ -16,6 +16,8 @@ constexpr int kTileRows = 6, kTileVectors = 2;
 
 #include "ops/cpu/flow_loops.inl"
 
+#include "ops/cpu/text_loops.inl"
+
 #include "ops/cpu/simd_table.inl"
 
 const SimdKernels& simd_avx2() {

@@ -81,6 +81,24 @@ using NeuronWeights = NeuronTensors<const float*>;
 using NeuronGradients = NeuronTensors<float*>;
 constexpr int kNeuronTile = 32;  ///< rows that pass the neuron together
 
+/// One head of attention over one sentence (ops/text_op.h): pointers to its columns at place 0.
+struct AttentionHead {
+    std::int32_t width, places, filled, prefix;
+    bool causal;
+    float scale;  ///< 1 / sqrt(width)
+    const float *q, *k, *v;
+    std::int64_t stride;  ///< of q, k, v
+    float* level;         ///< written forward, read backward
+    std::int64_t level_stride;
+    float* out;
+    std::int64_t out_stride;
+    const float* dout;
+    std::int64_t dout_stride;
+    float *dq, *dk, *dv;
+    std::int64_t gradient_stride;
+    float* scratch;  ///< attention_floats()
+};
+
 struct SimdKernels {
     const char* name;  ///< "NEON", "AVX2", ...
     int mr, nr;        ///< tile of the products: rows of A, columns of B
@@ -112,11 +130,28 @@ struct SimdKernels {
     void (*neuron_forward)(const NeuronWeights& w, const float* flow, float* out);
     void (*neuron_backward)(const NeuronWeights& w, const float* flow, const float* dout, const NeuronGradients& d, float* dflow);
 
+    /// Number of the largest element, the lowest on ties; a NaN is never the largest.
+    int (*largest)(int n, const float* x);
+    /// Sum of e^(x - top), each kept in `out` unless that is null; out may be x.
+    float (*exp_sum)(int n, const float* x, float top, float* out);
+    void (*attention_forward)(const AttentionHead& head);
+    void (*attention_backward)(const AttentionHead& head);
+
     void (*adam)(std::int64_t n, const AdamStep& step, float* p, float* g, float* m, float* v, bool zero);
     void (*sgd)(std::int64_t n, const SgdStep& step, float* p, float* g, float* m, bool zero);
     double (*sum_of_squares)(std::int64_t n, const float* x);
     void (*pixels)(std::int64_t n, const std::uint8_t* in, float scale, float shift, float* out);
 };
+
+/// Floats of scratch of one attention head, forward or backward.
+inline std::size_t attention_floats(const SimdKernels& simd, int places, int width) {
+    const auto up = [](int size, int unit) { return static_cast<std::size_t>((size + unit - 1) / unit * unit); };
+    const auto n = static_cast<std::size_t>(places), d = static_cast<std::size_t>(width),
+               rows = static_cast<std::size_t>(simd.mr);
+    const std::size_t columns = up(places, simd.nr), across = up(width, simd.nr);
+    constexpr std::size_t kRounding = 16 * 16;  // every part begins at a cache line
+    return 2 * columns * d + 3 * n * across + 2 * up(places, simd.mr) * columns + rows * (across + n) + kRounding;
+}
 
 /// The best table this processor can run.
 const SimdKernels& simd_kernels();

@@ -15,6 +15,8 @@ constexpr int kTileRows = 4, kTileVectors = 4;
 
 #include "ops/cpu/flow_loops.inl"
 
+#include "ops/cpu/text_loops.inl"
+
 #include "ops/cpu/simd_table.inl"
 
 #if defined(__aarch64__)

@@ -116,6 +116,14 @@ KernelResult make_flow_spawn_state_backward(Context&, const Bound&);
 KernelResult make_flow_count(Context&, const Bound&);
 KernelResult make_flow_lay(Context&, const Bound&);
 KernelResult make_flow_lay_backward(Context&, const Bound&);
+KernelResult make_token_embed(Context&, const Bound&);
+KernelResult make_token_embed_backward(Context&, const Bound&);
+KernelResult make_attention_forward(Context&, const Bound&);
+KernelResult make_attention_backward(Context&, const Bound&);
+KernelResult make_masked_mean(Context&, const Bound&);
+KernelResult make_masked_mean_backward(Context&, const Bound&);
+KernelResult make_token_cross_entropy(Context&, const Bound&);
+KernelResult make_token_choose(Context&, const Bound&);
 /// grad_norm, optimizer and metrics_push as two launches.
 bool fuses_update(const Bound& norm, const Bound& update);
 KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update, const Bound& push);

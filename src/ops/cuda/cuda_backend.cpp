@@ -139,6 +139,14 @@ constexpr std::array<Factory, kOpCount> kFactories = [] {
     set(OpId::flow_count, make_flow_count);
     set(OpId::flow_lay, make_flow_lay);
     set(OpId::flow_lay_backward, make_flow_lay_backward);
+    set(OpId::token_embed, make_token_embed);
+    set(OpId::token_embed_backward, make_token_embed_backward);
+    set(OpId::attention_forward, make_attention_forward);
+    set(OpId::attention_backward, make_attention_backward);
+    set(OpId::masked_mean, make_masked_mean);
+    set(OpId::masked_mean_backward, make_masked_mean_backward);
+    set(OpId::token_cross_entropy, make_token_cross_entropy);
+    set(OpId::token_choose, make_token_choose);
     return f;
 }();
 

@@ -150,8 +150,8 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
     }
 }
 
-template <class T>
-__global__ void gather_rows_kernel(const float* table, std::int64_t stride, const std::int32_t* subset, States states, Mat<T> out,
+template <class From, class T>
+__global__ void gather_rows_kernel(const From* table, std::int64_t stride, const std::int32_t* subset, States states, Mat<T> out,
                                    int cols, GatherRowsParams p) {
     begin_kernel();
     const int b = blockIdx.x, k = blockIdx.y;
@@ -162,9 +162,13 @@ __global__ void gather_rows_kernel(const float* table, std::int64_t stride, cons
         chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
     }
     __syncthreads();
-    const float* from = table + chosen * stride;
+    const From* from = table + chosen * stride;
     T* to = out.row(k, 0, b);
-    for (int i = threadIdx.x; i < cols; i += blockDim.x) store(to + i, from[i]);
+    for (int i = threadIdx.x; i < cols; i += blockDim.x)
+        if constexpr (std::is_same_v<From, T>)
+            to[i] = from[i];
+        else
+            store(to + i, from[i]);
 }
 
 }  // namespace
@@ -264,14 +268,15 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
     const Operand& out = b[gather_rows::out];
     const auto& p = b.params<GatherRowsParams>();
     if (out.count() == 0) return make_kernel([] {});
-    auto make = [&]<class T>(T) {
+    auto make = [&]<class From, class T>(From, T) {
         return make_kernel([stream = c.stream, table, subset, s, out, p] {
-            launch(gather_rows_kernel<T>, dim3(static_cast<unsigned>(out.rows), static_cast<unsigned>(out.k)), dim3(128), 0,
-                   stream, static_cast<const float*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
+            launch(gather_rows_kernel<From, T>, dim3(static_cast<unsigned>(out.rows), static_cast<unsigned>(out.k)), dim3(128), 0,
+                   stream, static_cast<const From*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
                    states(s), mat<T>(out), out.cols, p);
         });
     };
-    return out.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+    if (out.dtype == DType::i32) return make(std::int32_t{}, std::int32_t{});
+    return out.dtype == DType::bf16 ? make(float{}, bf16{}) : make(float{}, float{});
 }
 
 }  // namespace millrace::ops::cuda

@@ -84,7 +84,10 @@ void run_gather_rows(const Bound& bound) {
         for (int b = 0; b < out.rows; ++b) {
             const auto index = sample_of(params, state_of(bound[at::state], m), bound[at::subset], b);
             if (!index) break;
-            std::copy_n(table.at<double>(0, 0, *index), out.cols, out.at<double>(m, 0, b));
+            if (out.dtype == tensor::DType::i32)
+                std::copy_n(table.at<std::int32_t>(0, 0, *index), out.cols, out.at<std::int32_t>(m, 0, b));
+            else
+                std::copy_n(table.at<double>(0, 0, *index), out.cols, out.at<double>(m, 0, b));
         }
 }
 

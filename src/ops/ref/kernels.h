@@ -46,6 +46,14 @@ void run_flow_spawn_state_backward(const Bound& bound);
 void run_flow_count(const Bound& bound);
 void run_flow_lay(const Bound& bound);
 void run_flow_lay_backward(const Bound& bound);
+void run_token_embed(const Bound& bound);
+void run_token_embed_backward(const Bound& bound);
+void run_attention_forward(const Bound& bound);
+void run_attention_backward(const Bound& bound);
+void run_masked_mean(const Bound& bound);
+void run_masked_mean_backward(const Bound& bound);
+void run_token_cross_entropy(const Bound& bound);
+void run_token_choose(const Bound& bound);
 
 /// Calls body(member, group) for every matrix of an operand.
 template <class Body>

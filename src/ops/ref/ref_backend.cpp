@@ -53,6 +53,14 @@ constexpr std::array<Run, kOpCount> kTable = {
     run_flow_count,
     run_flow_lay,
     run_flow_lay_backward,
+    run_token_embed,
+    run_token_embed_backward,
+    run_attention_forward,
+    run_attention_backward,
+    run_masked_mean,
+    run_masked_mean_backward,
+    run_token_cross_entropy,
+    run_token_choose,
 };
 
 class RefKernel : public Kernel {

@@ -1,0 +1,63 @@
+#pragma once
+// Sentences as rows of tokens: embedding with places, mean over places, loss of tokens, greedy choice. Shapes and masks as in
+// ops/text_op.h: B sentences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
+
+#include <string>
+
+#include "tape/builder.h"
+
+namespace millrace::nn {
+
+/// The sentences of a batch, in device memory.
+struct Sentences {
+    tensor::View ids;      ///< i32 [K,1,B,T]; a view of one member serves all with k = K and stride_k = 0
+    tensor::View lengths;  ///< i32 [K,1,B,1]
+    std::int32_t prefix = 0;
+
+    [[nodiscard]] std::int32_t count() const { return lengths.rows; }
+    [[nodiscard]] std::int32_t tokens() const { return ids.cols; }
+    [[nodiscard]] std::int32_t places() const { return prefix + ids.cols; }
+    [[nodiscard]] std::int32_t rows() const { return count() * places(); }  ///< of a value over places
+};
+
+class TokenEmbedding {
+public:
+    TokenEmbedding() = default;
+    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [places, cols], N(0, 0.02^2) unless told
+    /// otherwise. `places` is N of the sentences it will see.
+    TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t places, std::int32_t cols,
+                   tape::Init init = tape::Init::normal(0.02));
+    /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sentence; absent when P = 0. An id outside the
+    /// vocabulary drops the step (state.nonfinite).
+    tape::Value forward(tape::Builder& builder, const Sentences& sentences, const tape::Value& prefix = {}) const;
+
+private:
+    void backward(tape::Builder& builder, const Sentences& sentences, const tape::Value& prefix, const tape::Value& y) const;
+
+    std::string name_;
+    std::int32_t places_ = 0, cols_ = 0;
+    tape::ParameterId tokens_ = tape::kNoParameter, place_ = tape::kNoParameter;
+};
+
+/// Mean over the filled places of each sentence: x [K,1,B*N,C] -> [K,1,B,C]; zeros for a sentence without any.
+tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sentences& sentences, const std::string& name);
+
+struct TokenLossOptions {
+    double weight = 1;     ///< of this term in the step's objective
+    bool as_loss = false;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
+    tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sentences
+    bool keep_tally = false;  ///< add to the tally instead of starting it afresh
+};
+
+/// weight * mean over the batch's tokens of the cross-entropy of logits [K,1,B*N,V], where place `first` + t tells token t. With
+/// a decoder behind its prefix that is first = P - 1: every place tells the token after it. The only consumer of the logits'
+/// gradient.
+void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
+                         const TokenLossOptions& options = {});
+
+/// Appends to every sentence that has room and does not end with the token `end` the likeliest next token, told at place
+/// `first` + length. Evaluation only; ids and lengths of `sentences` are written.
+void token_choose(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
+                  std::int32_t end);
+
+}  // namespace millrace::nn

@@ -1,0 +1,74 @@
+#include "nn/transformer.h"
+
+#include <cmath>
+
+#include "nn/pointwise.h"
+
+namespace millrace::nn {
+namespace {
+
+DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation = ops::Activation::none, float dropout = 0) {
+    DenseOptions options;
+    options.in = in;
+    options.out = out;
+    options.activation = activation;
+    options.dropout = dropout;
+    options.weight_init = tape::Init::uniform(1 / std::sqrt(static_cast<double>(in)));
+    return options;
+}
+
+}  // namespace
+
+TransformerLayer::TransformerLayer(tape::Store& store, const std::string& name, const TransformerOptions& options)
+    : name_(name), options_(options) {
+    const std::int32_t width = options.width;
+    MILLRACE_ASSERT(options.heads > 0 && width > 0 && width % options.heads == 0, name);
+    norm1_ = LayerNorm(store, name + ".norm1", width);
+    in_ = Dense(store, {name + ".self_attn.in_proj"}, {}, linear(width, 3 * width));
+    out_ = Dense(store, {name + ".self_attn.out_proj"}, {}, linear(width, width, ops::Activation::none, options.dropout));
+    norm2_ = LayerNorm(store, name + ".norm2", width);
+    widen_ = Dense(store, {name + ".linear1"}, {}, linear(width, options.inner, ops::Activation::gelu));
+    narrow_ = Dense(store, {name + ".linear2"}, {}, linear(options.inner, width, ops::Activation::none, options.dropout));
+}
+
+tape::Value TransformerLayer::forward(tape::Builder& builder, const tape::Value& x, const Sentences& sentences) const {
+    MILLRACE_ASSERT(x.view.rows == sentences.rows() && x.view.cols == options_.width, name_);
+    const tape::Value seen = attend(builder, in_.forward(builder, norm1_.forward(builder, x)), sentences);
+    const tape::Value h = add(builder, out_.forward(builder, seen), x, name_ + ".self_attn");
+    const tape::Value more = narrow_.forward(builder, widen_.forward(builder, norm2_.forward(builder, h)));
+    return add(builder, more, h, name_);
+}
+
+tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& qkv, const Sentences& sentences) const {
+    namespace fore = ops::attention_forward;
+    const std::string label = name_ + ".self_attn";
+    const ops::AttentionParams params{options_.heads, sentences.prefix, options_.causal};
+    const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
+    const tensor::View level =
+        builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
+    ops::Record record{ops::OpId::attention_forward, params, {}, 0, label};
+    record.slots[fore::qkv] = qkv.view;
+    record.slots[fore::lengths] = sentences.lengths;
+    record.slots[fore::level] = level;
+    record.slots[fore::out] = out.view;
+    builder.append(std::move(record));
+    if (!builder.training()) return out;
+
+    builder.on_backward([&builder, params, qkv, sentences, level, out, label] {
+        namespace back = ops::attention_backward;
+        const tensor::View dout = builder.gradient(out);
+        if (!dout.present()) return;
+        ops::Record rule{ops::OpId::attention_backward, params, {}, 0, label};
+        rule.slots[back::dout] = dout;
+        rule.slots[back::qkv] = qkv.view;
+        rule.slots[back::lengths] = sentences.lengths;
+        rule.slots[back::level] = level;
+        const tape::Builder::Target target = builder.gradient_target(qkv);
+        MILLRACE_ASSERT(!target.accumulate, label);
+        rule.slots[back::dqkv] = target.view;
+        builder.append(std::move(rule));
+    });
+    return out;
+}
+
+}  // namespace millrace::nn

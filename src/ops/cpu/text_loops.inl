@@ -1,0 +1,198 @@
+// Loops of the text bridge: softmax of a row, one head of attention over one sentence, on the tiles of the products. Included by
+// simd_*.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl and elementary.inl.
+
+namespace {
+
+constexpr int kSoftmaxLanes = 16;  ///< chains of a sum, the same for all vector widths
+
+int largest_at(int n, const float* x) {
+    float lane[kSoftmaxLanes];
+    for (int j = 0; j < kSoftmaxLanes; ++j) lane[j] = -__builtin_inff();
+    int i = 0;
+    for (; i + kSoftmaxLanes <= n; i += kSoftmaxLanes) {
+        for (int j = 0; j < kSoftmaxLanes; ++j) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    }
+    float top = -__builtin_inff();
+    for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+    for (int j = 0; j < kSoftmaxLanes; ++j) top = lane[j] > top ? lane[j] : top;
+    for (int at = 0; at < n; ++at) {
+        if (x[at] == top) return at;
+    }
+    return 0;
+}
+
+/// Adds e^(x - top); kept in out unless that is null.
+template <bool Keep>
+inline float exp_sum_of(int n, const float* x, float top, float* out) {
+    constexpr int kPiece = 64 * kSoftmaxLanes;  // long rows go in pieces
+    float sum = 0;
+    for (int begin = 0; begin < n; begin += kPiece) {
+        const int end = n - begin < kPiece ? n : begin + kPiece;
+        float lane[kSoftmaxLanes] = {};
+        int i = begin;
+        for (; i + kSoftmaxLanes <= end; i += kSoftmaxLanes) {
+            for (int j = 0; j < kSoftmaxLanes; ++j) {
+                const float e = exp_of(x[i + j] - top);
+                if constexpr (Keep) out[i + j] = e;
+                lane[j] += e;
+            }
+        }
+        for (int j = 0; i < end; ++i, ++j) {
+            const float e = exp_of(x[i] - top);
+            if constexpr (Keep) out[i] = e;
+            lane[j] += e;
+        }
+        float part = 0;
+        for (int j = 0; j < kSoftmaxLanes; ++j) part += lane[j];
+        sum += part;
+    }
+    return sum;
+}
+
+float exp_sum(int n, const float* x, float top, float* out) {
+    return out == nullptr ? exp_sum_of<false>(n, x, top, out) : exp_sum_of<true>(n, x, top, out);
+}
+
+inline int at_most(int a, int b) { return a < b ? a : b; }
+inline int up_to(int size, int unit) { return (size + unit - 1) / unit * unit; }
+
+/// in [rows, cols] as panels of kTileColumns rows each, transposed: the right side of a product with in^T.
+inline void pack_right_transposed(int rows, int cols, const float* in, std::ptrdiff_t ld, float* panels) {
+    for (int r = 0; r < rows; r += kTileColumns)
+        pack_transposed(cols, in + r * ld, ld, at_most(kTileColumns, rows - r), kTileColumns,
+                        panels + static_cast<std::ptrdiff_t>(r) * cols);
+}
+
+/// in [rows, cols] as panels of kTileColumns columns each: the right side of a product with in.
+inline void pack_right(int rows, int cols, const float* in, std::ptrdiff_t ld, float* panels) {
+    for (int c = 0; c < cols; c += kTileColumns)
+        pack_rows(rows, in + c, ld, at_most(kTileColumns, cols - c), kTileColumns,
+                  panels + static_cast<std::ptrdiff_t>(c) * rows);
+}
+
+/// c [rows <= kTileRows, cols rounded up] = a [rows, depth] times packed panels.
+inline void few_rows(int rows, int depth, int cols, const float* a, std::ptrdiff_t lda, const float* panels, float* c, int ldc) {
+    for (int col = 0; col < cols; col += kTileColumns)
+        tile_rows(depth, a, lda, rows, panels + static_cast<std::ptrdiff_t>(col) * depth, c + col, ldc, false);
+}
+
+inline int seen_by(const AttentionHead& h, int i) {
+    const int reach = i + 1 > h.prefix ? i + 1 : h.prefix;
+    return h.causal ? at_most(reach, h.filled) : h.filled;
+}
+
+inline void put_rows(int rows, int width, const float* from, int ld, float* to, std::int64_t stride) {
+    for (int i = 0; i < rows; ++i) {
+        for (int d = 0; d < width; ++d) to[i * stride + d] = from[i * ld + d];
+    }
+}
+
+inline void put_zeros(int begin, int end, int width, float* to, std::int64_t stride) {
+    for (int i = begin; i < end; ++i) {
+        for (int d = 0; d < width; ++d) to[i * stride + d] = 0;
+    }
+}
+
+/// Hands out a worker's scratch in whole cache lines.
+struct Cut {
+    float* next;
+    float* take(std::ptrdiff_t floats) {
+        float* begin = next;
+        next += (floats + 15) / 16 * 16;
+        return begin;
+    }
+};
+
+void attention_forward_head(const AttentionHead& head) {
+    const AttentionHead h = head;
+    const int n = h.filled, columns = up_to(n, kTileColumns), width = up_to(h.width, kTileColumns);
+    Cut cut{h.scratch};
+    float *keys = cut.take(static_cast<std::ptrdiff_t>(columns) * h.width),
+          *values = cut.take(static_cast<std::ptrdiff_t>(n) * width);
+    float *scores = cut.take(static_cast<std::ptrdiff_t>(kTileRows) * columns), *sums = cut.take(kTileRows * width);
+    pack_right_transposed(n, h.width, h.k, h.stride, keys);
+    pack_right(n, h.width, h.v, h.stride, values);
+    for (int i = 0; i < n; i += kTileRows) {
+        const int rows = at_most(kTileRows, n - i);
+        few_rows(rows, h.width, n, h.q + i * h.stride, h.stride, keys, scores, columns);
+        for (int r = 0; r < rows; ++r) {
+            float* row = scores + static_cast<std::ptrdiff_t>(r) * columns;
+            const int seen = seen_by(h, i + r);
+            for (int j = 0; j < seen; ++j) row[j] *= h.scale;
+            const float top = row[largest_at(seen, row)];
+            const float sum = exp_sum_of<true>(seen, row, top, row);
+            h.level[(i + r) * h.level_stride] = top + __builtin_logf(sum);
+            const float share = 1.0f / sum;
+            for (int j = 0; j < seen; ++j) row[j] *= share;
+            for (int j = seen; j < n; ++j) row[j] = 0;
+        }
+        few_rows(rows, n, h.width, scores, columns, values, sums, width);
+        put_rows(rows, h.width, sums, width, h.out + i * h.out_stride, h.out_stride);
+    }
+    put_zeros(n, h.places, h.width, h.out, h.out_stride);
+    put_zeros(n, h.places, 1, h.level, h.level_stride);
+}
+
+/// One row of weights from its scores and of the scores' gradients from those of the weights, both in place.
+inline void weights_back(int seen, int n, float scale, float level, float* __restrict weight, float* __restrict gradient) {
+    for (int j = 0; j < seen; ++j) weight[j] = exp_of(weight[j] * scale - level);
+    float lane[kSoftmaxLanes] = {};
+    int j = 0;
+    for (; j + kSoftmaxLanes <= seen; j += kSoftmaxLanes) {
+        for (int l = 0; l < kSoftmaxLanes; ++l) lane[l] += weight[j + l] * gradient[j + l];
+    }
+    for (int l = 0; j < seen; ++j, ++l) lane[l] += weight[j] * gradient[j];
+    float mean = 0;
+    for (int l = 0; l < kSoftmaxLanes; ++l) mean += lane[l];
+    for (j = 0; j < seen; ++j) gradient[j] = weight[j] * (gradient[j] - mean) * scale;
+    for (j = seen; j < n; ++j) weight[j] = gradient[j] = 0;
+}
+
+/// to [n, width] = left^T right over the n places; right in panels.
+inline void transposed_product(const AttentionHead& h, const float* left, int ld, const float* right, float* panel, float* sums,
+                               float* to) {
+    const int n = h.filled, width = up_to(h.width, kTileColumns);
+    for (int j = 0; j < n; j += kTileRows) {
+        const int rows = at_most(kTileRows, n - j);
+        pack_rows(n, left + j, ld, rows, kTileRows, panel);
+        for (int col = 0; col < h.width; col += kTileColumns)
+            tile_panels(n, panel, right + static_cast<std::ptrdiff_t>(col) * n, sums + col, width, false);
+        put_rows(rows, h.width, sums, width, to + j * h.gradient_stride, h.gradient_stride);
+    }
+}
+
+void attention_backward_head(const AttentionHead& head) {
+    const AttentionHead h = head;
+    const int n = h.filled, columns = up_to(n, kTileColumns), width = up_to(h.width, kTileColumns);
+    const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(columns) * h.width, along = static_cast<std::ptrdiff_t>(n) * width;
+    Cut cut{h.scratch};
+    float *keys_across = cut.take(across), *values_across = cut.take(across);
+    float *keys = cut.take(along), *queries = cut.take(along), *up = cut.take(along);
+    const std::ptrdiff_t square = static_cast<std::ptrdiff_t>(up_to(n, kTileRows)) * columns;
+    float *weights = cut.take(square), *gradients = cut.take(square);
+    float *sums = cut.take(kTileRows * width), *panel = cut.take(static_cast<std::ptrdiff_t>(n) * kTileRows);
+    pack_right_transposed(n, h.width, h.k, h.stride, keys_across);
+    pack_right_transposed(n, h.width, h.v, h.stride, values_across);
+    pack_right(n, h.width, h.k, h.stride, keys);
+    pack_right(n, h.width, h.q, h.stride, queries);
+    pack_right(n, h.width, h.dout, h.dout_stride, up);
+    for (int i = 0; i < n; i += kTileRows) {
+        const int rows = at_most(kTileRows, n - i);
+        float *weight = weights + static_cast<std::ptrdiff_t>(i) * columns,
+              *gradient = gradients + static_cast<std::ptrdiff_t>(i) * columns;
+        few_rows(rows, h.width, n, h.q + i * h.stride, h.stride, keys_across, weight, columns);
+        few_rows(rows, h.width, n, h.dout + i * h.dout_stride, h.dout_stride, values_across, gradient, columns);
+        for (int r = 0; r < rows; ++r)
+            weights_back(seen_by(h, i + r), n, h.scale, h.level[(i + r) * h.level_stride],
+                         weight + static_cast<std::ptrdiff_t>(r) * columns, gradient + static_cast<std::ptrdiff_t>(r) * columns);
+        few_rows(rows, n, h.width, gradient, columns, keys, sums, width);
+        put_rows(rows, h.width, sums, width, h.dq + i * h.gradient_stride, h.gradient_stride);
+    }
+    transposed_product(h, gradients, columns, queries, panel, sums, h.dk);
+    transposed_product(h, weights, columns, up, panel, sums, h.dv);
+    put_zeros(n, h.places, h.width, h.dq, h.gradient_stride);
+    put_zeros(n, h.places, h.width, h.dk, h.gradient_stride);
+    put_zeros(n, h.places, h.width, h.dv, h.gradient_stride);
+}
+
+}  // namespace

@@ -1,0 +1,63 @@
+#pragma once
+// How many places of a sentence are filled (ops/text_op.h), and the largest logit of a row.
+
+#include <string>
+
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+/// Tokens of one sentence, at most `most`.
+__device__ inline int tokens_of(const Mat<const std::int32_t>& lengths, int k, int sentence, int most) {
+    return min(max(*lengths.row(k, 0, sentence), 0), most);
+}
+
+/// Places of one sentence in a value over the places of all of them.
+inline int places_of(const tensor::Operand& value, const tensor::Operand& lengths) {
+    return lengths.rows == 0 ? 0 : value.rows / lengths.rows;
+}
+
+/// `value` has whole sentences, and `least` places or more in each.
+inline base::Status check_places(const tensor::Operand& value, const tensor::Operand& lengths, int least) {
+    const int places = places_of(value, lengths);
+    if (places * lengths.rows != value.rows || (places < least && lengths.rows > 0))
+        return base::Error{std::to_string(value.rows) + " rows are not " + std::to_string(lengths.rows) + " sentences of " +
+                           std::to_string(least) + " or more places"};
+    return base::ok();
+}
+
+/// Largest of a row's logits and its number (lowest on ties; a NaN is never the largest; 0 when there is nothing else), by all
+/// threads of a block of up to 1024. Every thread gets both. Synchronises the block.
+template <class T>
+__device__ void block_largest(const T* logits, int count, float& most, int& best) {
+    __shared__ float values[32];
+    __shared__ int numbers[32];
+    most = -INFINITY;
+    best = count;
+    for (int c = threadIdx.x; c < count; c += blockDim.x)
+        if (const float v = load(logits + c); v > most || (best == count && v == v)) {
+            most = v;
+            best = c;
+        }
+    const auto join = [&](float other, int at) {
+        if (other > most || (other == most && at < best)) {
+            most = other;
+            best = at;
+        }
+    };
+    for (int d = 16; d > 0; d /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, d);
+        const int at = __shfl_xor_sync(0xffffffffu, best, d);
+        join(other, at);
+    }
+    if (threadIdx.x % 32 == 0) {
+        values[threadIdx.x / 32] = most;
+        numbers[threadIdx.x / 32] = best;
+    }
+    __syncthreads();
+    for (int w = 0; w < static_cast<int>(blockDim.x) / 32; ++w) join(values[w], numbers[w]);
+    if (best == count) best = 0;
+    __syncthreads();
+}
+
+}  // namespace millrace::ops::cuda

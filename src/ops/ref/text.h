@@ -1,0 +1,20 @@
+#pragma once
+// How many places of a sentence are filled (ops/text_op.h).
+
+#include <algorithm>
+
+#include "ops/op.h"
+
+namespace millrace::ops::ref {
+
+/// Tokens of sentence `b`, at most `most`.
+inline int tokens_of(const tensor::Operand& lengths, int member, int b, int most) {
+    return std::clamp(*lengths.at<std::int32_t>(member, 0, b), 0, most);
+}
+
+/// Places of one sentence in a value over places of all of them.
+inline int places_of(const tensor::Operand& value, const tensor::Operand& lengths) {
+    return lengths.rows == 0 ? 0 : value.rows / lengths.rows;
+}
+
+}  // namespace millrace::ops::ref

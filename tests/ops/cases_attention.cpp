@@ -1,0 +1,85 @@
+// Attention within sentences: lengths, prefixes, causal or not.
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "op_case.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+struct Sentences {
+    int k, sentences, places, heads, width;
+    int prefix = 0;
+    bool causal = false;
+    [[nodiscard]] int rows() const { return sentences * places; }
+    [[nodiscard]] int cols() const { return heads * width; }
+    [[nodiscard]] AttentionParams params() const { return {heads, prefix, causal}; }
+    [[nodiscard]] std::string text() const {
+        return fmt::format("K{}_B{}_N{}_h{}x{}_P{}{}", k, sentences, places, heads, width, prefix, causal ? "_causal" : "");
+    }
+    /// Tokens of the sentences: all, none, half, one, too many, fewer than none, all but one.
+    [[nodiscard]] Values lengths() const {
+        const int tokens = places - prefix;
+        return given({tokens * 1.0, 0, tokens / 2 * 1.0, 1, tokens + 5.0, -3, tokens - 1.0});
+    }
+};
+
+OpCase forward(const Sentences& s, const std::string& note, Values qkv, Layout layout = kDense) {
+    namespace at = attention_forward;
+    OpCase c;
+    c.name = fmt::format("attention_forward/{}/{}", note, s.text());
+    c.op = OpId::attention_forward;
+    c.params = s.params();
+    c.members = s.k;
+    c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), std::move(qkv), layout);
+    c.slot(at::lengths, Element::i32, s.k, 1, s.sentences, 1, s.lengths());
+    c.slot(at::level, Element::stat, s.k, 1, s.rows(), s.heads, poison());
+    return c.slot(at::out, Element::real, s.k, 1, s.rows(), s.cols(), poison(), layout);
+}
+
+/// The level stands for whatever the weights were divided by: any number gives a gradient that can be compared.
+OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDense) {
+    namespace at = attention_backward;
+    OpCase c;
+    c.name = fmt::format("attention_backward/{}/{}", note, s.text());
+    c.op = OpId::attention_backward;
+    c.params = s.params();
+    c.members = s.k;
+    c.slot(at::dout, Element::real, s.k, 1, s.rows(), s.cols(), uniform(-1, 1), layout);
+    c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), uniform(-1, 1), layout);
+    c.slot(at::lengths, Element::i32, s.k, 1, s.sentences, 1, s.lengths());
+    c.slot(at::level, Element::stat, s.k, 1, s.rows(), s.heads, uniform(1, 3));
+    return c.slot(at::dqkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), poison(), layout);
+}
+
+}  // namespace
+
+void add_attention_cases(std::vector<OpCase>& cases) {
+    const Sentences shapes[] = {{1, 1, 1, 1, 1},
+                                {2, 3, 7, 2, 5},
+                                {2, 7, 5, 3, 4, 2, true},
+                                {1, 7, 13, 1, 32, 0, true},
+                                {1, 2, 132, 2, 32, 4, true},
+                                {1, 3, 67, 4, 32},
+                                {1, 4, 33, 2, 33, 1},
+                                {3, 2, 3, 8, 2, 3, true},
+                                {1, 0, 5, 2, 4},
+                                {1, 3, 0, 2, 4},
+                                {1, 2, 17, 1, 67, 16, true},
+                                {1, 2, 48, 2, 64, 5, false}};
+    for (const Sentences& s : shapes) {
+        cases.push_back(forward(s, "plain", uniform(-1, 1)));
+        cases.push_back(backward(s, "plain"));
+    }
+    const Sentences small{2, 4, 9, 2, 8, 2, true};
+    cases.push_back(forward(small, "windows", uniform(-1, 1), kWindow));
+    cases.push_back(backward(small, "windows", kWindow));
+    // Scores up to some hundreds: nothing may overflow.
+    cases.push_back(forward(small, "large", uniform(-24, 24)));
+    OpCase c = forward({1, 2, 6, 1, 4}, "nan", uniform(-1, 1).with(6 * 12 + 3, std::numeric_limits<double>::quiet_NaN()));
+    cases.push_back(c);  // the second sentence has no token: its NaN is not looked at
+}
+
+}  // namespace millrace::ops::cases

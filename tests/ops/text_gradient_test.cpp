@@ -1,0 +1,152 @@
+// The gradients of the text operators against central differences of the reference, masks and prefixes included.
+
+#include <gtest/gtest.h>
+
+#include "ref_program.h"
+
+namespace millrace::ops::cases {
+namespace {
+
+constexpr double kTolerance = 1e-6;
+
+/// sum of y * dy.
+std::function<double()> functional(RefProgram& p, RefProgram::Id y, RefProgram::Id dy) {
+    return [&p, y, dy] {
+        double sum = 0;
+        for (std::size_t i = 0; i < p.values(y).size(); ++i) sum += p.values(y)[i] * p.values(dy)[i];
+        return sum;
+    };
+}
+
+TEST(AttentionGradient, EqualsCentralDifferences) {
+    namespace f = attention_forward;
+    namespace b = attention_backward;
+    for (const AttentionParams& params :
+         {AttentionParams{2, 0, false}, AttentionParams{3, 0, true}, AttentionParams{1, 2, true}, AttentionParams{2, 2, false}}) {
+        const int width = 6, places = 5, sentences = 4, rows = sentences * places;
+        RefProgram p;
+        const auto qkv = p.random(1, 1, rows, 3 * width, -1, 1), out = p.tensor(1, 1, rows, width);
+        const auto level = p.tensor(1, 1, rows, params.heads),
+                   lengths = p.indices(1, sentences, {places - params.prefix, 0, 2, 1});
+        const auto dout = p.random(1, 1, rows, width, -1, 1), dqkv = p.tensor(1, 1, rows, 3 * width);
+        p.add(OpId::attention_forward, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::level, level}, {f::out, out}});
+        p.add(OpId::attention_backward, params,
+              {{b::dout, dout}, {b::qkv, qkv}, {b::lengths, lengths}, {b::level, level}, {b::dqkv, dqkv}});
+        EXPECT_LT(p.gradient_error(qkv, dqkv, functional(p, out, dout)), kTolerance)
+            << params.heads << " heads, prefix " << params.prefix << (params.causal ? ", causal" : "");
+    }
+}
+
+TEST(Attention, OfOneSeenPlaceIsItsValueAndLaterPlacesLeaveNoTrace) {
+    namespace f = attention_forward;
+    RefProgram p;
+    const AttentionParams params{1, 0, true};
+    const auto qkv = p.random(1, 1, 3, 6, -1, 1), out = p.tensor(1, 1, 3, 2), level = p.tensor(1, 1, 3, 1);
+    p.add(OpId::attention_forward, params, {{f::qkv, qkv}, {f::lengths, p.indices(1, 1, {3})}, {f::level, level}, {f::out, out}});
+    p.run();
+    const std::vector<double> before = p.values(out);
+    EXPECT_DOUBLE_EQ(before[0], p.values(qkv)[4]);
+    EXPECT_DOUBLE_EQ(before[1], p.values(qkv)[5]);
+    for (std::size_t c = 0; c < 6; ++c) p.values(qkv)[2 * 6 + c] += 1;
+    p.run();
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(p.values(out)[i], before[i]);
+    EXPECT_NE(p.values(out)[4], before[4]);
+}
+
+TEST(TokenEmbedGradient, EqualsCentralDifferences) {
+    namespace f = token_embed;
+    namespace b = token_embed_backward;
+    RefProgram p;
+    const int sentences = 3, tokens = 4, prefix = 2, places = prefix + tokens, width = 3, vocabulary = 5;
+    const auto table = p.random(1, 1, vocabulary, width, -1, 1), place = p.random(1, 1, places, width, -1, 1);
+    const auto before = p.random(1, 1, sentences, prefix * width, -1, 1), y = p.tensor(1, 1, sentences * places, width);
+    // Twelve ids as rows of four: the second sentence is empty, the third has one outside the vocabulary.
+    const auto ids = p.indices(1, sentences * tokens, {0, 3, 3, 1, 9, 9, 9, 9, 3, 7, 2, 9});
+    const auto sentence_ids = p.integer_matrix(ids, sentences, tokens);
+    const auto lengths = p.indices(1, sentences, {4, 0, 3}), state = p.states(std::vector<MemberState>(1));
+    const auto dy = p.random(1, 1, sentences * places, width, -1, 1), dtable = p.tensor(1, 1, vocabulary, width);
+    const auto dplace = p.tensor(1, 1, places, width), dbefore = p.tensor(1, 1, sentences, prefix * width);
+    p.add(OpId::token_embed, TokenParams{prefix},
+          {{f::table, table},
+           {f::place, place},
+           {f::before, before},
+           {f::ids, sentence_ids},
+           {f::lengths, lengths},
+           {f::state, state},
+           {f::y, y}});
+    p.add(OpId::token_embed_backward, TokenParams{prefix},
+          {{b::dy, dy},
+           {b::ids, sentence_ids},
+           {b::lengths, lengths},
+           {b::dtable, dtable},
+           {b::dplace, dplace},
+           {b::dbefore, dbefore}});
+    const auto objective = functional(p, y, dy);
+    EXPECT_LT(p.gradient_error(table, dtable, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(place, dplace, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(before, dbefore, objective), kTolerance);
+    p.run();
+    EXPECT_EQ(p.state(state).nonfinite, 1u);
+}
+
+TEST(MaskedMeanGradient, EqualsCentralDifferences) {
+    namespace f = masked_mean;
+    namespace b = masked_mean_backward;
+    for (const int prefix : {0, 1}) {
+        RefProgram p;
+        const auto x = p.random(1, 1, 12, 3, -1, 1), y = p.tensor(1, 1, 3, 3), dy = p.random(1, 1, 3, 3, -1, 1);
+        const auto dx = p.tensor(1, 1, 12, 3), lengths = p.indices(1, 3, {4 - prefix, 0, 2});
+        p.add(OpId::masked_mean, TokenParams{prefix}, {{f::x, x}, {f::lengths, lengths}, {f::y, y}});
+        p.add(OpId::masked_mean_backward, TokenParams{prefix}, {{b::dy, dy}, {b::lengths, lengths}, {b::dx, dx}});
+        EXPECT_LT(p.gradient_error(x, dx, functional(p, y, dy)), kTolerance) << "prefix " << prefix;
+        p.run();
+        for (int c = 0; prefix == 0 && c < 3; ++c)
+            EXPECT_EQ(p.values(y)[3 + static_cast<std::size_t>(c)], 0) << "an empty sentence";
+    }
+}
+
+TEST(TokenCrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
+    namespace at = token_cross_entropy;
+    for (const bool as_loss : {false, true})
+        for (const int first : {0, 2}) {
+            const int sentences = 3, tokens = 3, places = tokens + 2, vocabulary = 4;
+            const double scale = 0.4;
+            RefProgram p;
+            const auto logits = p.random(1, 1, sentences * places, vocabulary, -2, 2),
+                       dlogits = p.tensor(1, 1, sentences * places, vocabulary);
+            const auto ids = p.integer_matrix(p.indices(1, sentences * tokens, {0, 3, 1, 2, 2, 9, 1, 9, 9}), sentences, tokens);
+            const auto lengths = p.indices(1, sentences, {3, 2, 0}), state = p.states(std::vector<MemberState>(1));
+            const auto tally = p.tensor(1, 1, 1, kTallyColumns);
+            p.add(OpId::token_cross_entropy, TokenLossParams{scale, first, as_loss},
+                  {{at::logits, logits},
+                   {at::ids, ids},
+                   {at::lengths, lengths},
+                   {at::state, state},
+                   {at::dlogits, dlogits},
+                   {at::tally, tally}});
+            const auto objective = [&] { return as_loss ? scale * p.state(state).loss / sentences : p.state(state).penalty; };
+            EXPECT_LT(p.gradient_error(logits, dlogits, objective), kTolerance) << "first " << first;
+            p.run();
+            EXPECT_EQ(p.values(tally)[tally::tokens], 5);
+            EXPECT_EQ(p.state(state).nonfinite, 0u) << "ids behind a length do not matter";
+            EXPECT_EQ(p.state(state).rows, as_loss ? 3u : 0u);
+        }
+}
+
+TEST(TokenChoose, GrowsSentencesUntilTheyEndOrAreFull) {
+    namespace at = token_choose;
+    RefProgram p;
+    // Two places for each of three sentences; token 1 ends one.
+    const auto logits = p.tensor(1, 1, 6, 3, {0, 5, 0, 0, 0, 4, 7, 0, 0, 2, 3, 3, 0, 0, 9, 1, 0, 0});
+    const auto ids = p.indices(1, 6, {-1, -1, 2, -1, 1, -1}), lengths = p.indices(1, 3, {0, 1, 1});
+    p.add(OpId::token_choose, TokenChooseParams{0, 1},
+          {{at::logits, logits}, {at::ids, p.integer_matrix(ids, 3, 2)}, {at::lengths, lengths}});
+    p.run();
+    EXPECT_EQ(p.integers(ids), (std::vector<std::int32_t>{1, -1, 2, 1, 1, -1}));
+    EXPECT_EQ(p.integers(lengths), (std::vector<std::int32_t>{1, 2, 1}));
+    p.run();  // the first has ended, the second is full
+    EXPECT_EQ(p.integers(ids), (std::vector<std::int32_t>{1, -1, 2, 1, 1, -1}));
+}
+
+}  // namespace
+}  // namespace millrace::ops::cases
