@@ -52,7 +52,8 @@ TEST(Flops, ProductsCountTwoPerTerm) {
     EXPECT_EQ(ops::flops_of(forward), 2 * 2 * 3 * 5 * 7 * 11);
     ops::Record dgrad = record_of(ops::OpId::linear_dgrad);
     dgrad.slots[ops::linear_dgrad::dz] = matrix(2, 3, 5, 11);
-    dgrad.slots[ops::linear_dgrad::dx] = matrix(2, 3, 5, 7);
+    dgrad.slots[ops::linear_dgrad::w] = matrix(2, 3, 11, 7);
+    dgrad.slots[ops::linear_dgrad::dx] = matrix(2, 3, 5, 8);  // the eighth column is no work
     EXPECT_EQ(ops::flops_of(dgrad), 2 * 2 * 3 * 5 * 7 * 11);
     ops::Record wgrad = record_of(ops::OpId::linear_wgrad);
     wgrad.slots[ops::linear_wgrad::dz] = matrix(2, 3, 5, 11);
