@@ -17,7 +17,7 @@ using tensor::View;
 namespace {
 
 /// Neighbouring records a backend may fuse into one launch (tape/planner.h).
-constexpr int kFusionSlack = 2;
+constexpr int kFusionSlack = 4;
 
 void touch(std::vector<Buffer>& buffers, const View& view, int record) {
     if (view.buffer < kLocalBase) return;

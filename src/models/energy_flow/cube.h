@@ -58,7 +58,7 @@ private:
     void begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const;
     [[nodiscard]] std::int32_t chunk_steps(const tape::Builder& builder, const Pass& pass) const;
     void step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
-    void head_backward(tape::Builder& builder, Pass& pass, std::size_t index, std::int32_t t) const;
+    void heads_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;
     void cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const;
     void weight_gradients(tape::Builder& builder, Pass& pass) const;
 

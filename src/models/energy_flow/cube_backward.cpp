@@ -127,7 +127,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
     move.slots[ops::flow_move_backward::dbefore] = before;
     builder.append(std::move(move));
     if (!pass.keeps_inputs()) append_neuron(builder, pass, t, pass.of_chunk(pass.chunk.x, t));
-    for (std::size_t i = 0; i < heads_.size(); ++i) head_backward(builder, pass, i, t);
+    heads_backward(builder, pass, t);
     for (std::size_t layer = cells_.size(); layer-- > 0;) cell_backward(builder, pass, layer, t);
 
     ops::Record neuron{OpId::flow_neuron_backward, neuron_, {}, 1u << ops::flow_neuron_backward::dflow, name + " neuron"};
@@ -144,29 +144,36 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
     pass.dtable = before;
 }
 
-void Cube::head_backward(tape::Builder& builder, Pass& pass, std::size_t index, std::int32_t t) const {
+void Cube::heads_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
     tape::Store& store = builder.store();
-    const Head& head = heads_[index];
-    const std::string name = fmt::format("step {} head {}", t, index);
-    const View dz = pass.of_chunk(pass.chunk.dz[index], t);
-    View saved;
-    if (pass.keeps_inputs()) {
-        saved = pass.of_step(pass.heads[index].saved, t);
-    } else {
-        saved = builder.buffer(1, pass.rows, head.width, builder.real(), Role::activation, name + " before gelu");
-        append_head(builder, pass, index, t, saved, pass.of_chunk(pass.chunk.y[index], t));
+    const auto name = [t](std::size_t index) { return fmt::format("step {} head {}", t, index); };
+    std::array<View, 2> saved;
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        if (pass.keeps_inputs()) {
+            saved[i] = pass.of_step(pass.heads[i].saved, t);
+        } else {
+            saved[i] = builder.buffer(1, pass.rows, heads_[i].width, builder.real(), Role::activation, name(i) + " before gelu");
+            append_head(builder, pass, i, t, saved[i], pass.of_chunk(pass.chunk.y[i], t));
+        }
     }
-    append_dgrad(builder, pass.of_chunk(pass.chunk.du, t).columns(head.first, head.outputs), store.weight(head.out_weight), dz,
-                 false, name);
-    namespace at = ops::dense_backward;
-    ops::DenseParams gelu;
-    gelu.activation = ops::Activation::gelu;
-    ops::Record back{OpId::dense_backward, gelu, {}, 0, name};
-    back.slots[at::dy] = dz;
-    back.slots[at::saved] = saved;
-    back.slots[at::dz] = dz;
-    builder.append(std::move(back));
-    append_dgrad(builder, dz, store.weight(head.in_weight), pass.dh.back(), true, name);
+    // The heads' element-wise parts side by side, so that a backend can take them together.
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        namespace at = ops::dense_backward;
+        const Head& head = heads_[i];
+        const View dz = pass.of_chunk(pass.chunk.dz[i], t);
+        append_dgrad(builder, pass.of_chunk(pass.chunk.du, t).columns(head.first, head.outputs), store.weight(head.out_weight),
+                     dz, false, name(i));
+        ops::DenseParams gelu;
+        gelu.activation = ops::Activation::gelu;
+        ops::Record back{OpId::dense_backward, gelu, {}, 0, name(i)};
+        back.slots[at::dy] = dz;
+        back.slots[at::saved] = saved[i];
+        back.slots[at::dz] = dz;
+        builder.append(std::move(back));
+    }
+    for (std::size_t i = 0; i < heads_.size(); ++i)
+        append_dgrad(builder, pass.of_chunk(pass.chunk.dz[i], t), store.weight(heads_[i].in_weight), pass.dh.back(), true,
+                     name(i));
 }
 
 void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const {

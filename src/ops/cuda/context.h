@@ -152,6 +152,13 @@ KernelResult share_padded_copy(Context&, const tensor::Operand& in, int cols, te
 /// After a record that writes to what was copied the next kernel makes a new copy.
 void forget_stale_copies(Context&, const Bound& written);
 
+/// How many of the first records are heads over very many rows: pairs of dense_forward with an activation and one with at most
+/// four outputs (back: of the latter's linear_dgrad and the former's dense_backward). At most two pairs become one kernel.
+std::size_t count_heads(const Context&, std::span<const Bound> records);
+std::size_t count_heads_back(const Context&, std::span<const Bound> records);
+KernelResult make_heads_forward(Context&, std::span<const Bound> heads);
+KernelResult make_heads_backward(Context&, std::span<const Bound> heads);
+
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.
 base::Status raise_shared_memory(const Context&, const void* kernel);

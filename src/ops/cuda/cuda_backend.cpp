@@ -288,6 +288,10 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
             return base::Error{
                 fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
                             o.g, kMostBlocks)};
+    if (const std::size_t count = count_heads(context_, records.subspan(at)); count > 0)
+        return covering(make_heads_forward(context_, records.subspan(at, count)), count);
+    if (const std::size_t count = count_heads_back(context_, records.subspan(at)); count > 0)
+        return covering(make_heads_backward(context_, records.subspan(at, count)), count);
     if (op == OpId::dense_forward && fuses_dense_forward(context_, record))
         return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
