@@ -14,7 +14,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-SEED = 20  # the collective's cases get seeds SEED, SEED + 1, ... in their order; the energy flow cases state their own
+SEED = 20  # the collective's cases get seeds SEED, SEED + 1, ... in their order; the energy flow and sentence cases state their own
 CHECK_LIMIT = 1e-5  # another PyTorch or BLAS may round the last bits of float64 differently; nothing near this
 
 
@@ -23,11 +23,14 @@ def everything():
     import cases
     import flow_cases
     import ops
+    import text_cases
     yield ("ops.safetensors", *ops.golden(SEED))
     for number, name in enumerate(cases.CASES, 1):
         yield (f"{name}.safetensors", *cases.golden(name, SEED + number))
     for name in flow_cases.CASES:
         yield (f"{name}.safetensors", *flow_cases.golden(name))
+    for name in text_cases.CASES:
+        yield (f"{name}.safetensors", *text_cases.golden(name))
 
 
 def difference(path, tensors, metadata):

@@ -21,7 +21,7 @@ FILES = sorted(glob.glob(os.path.join(HERE, "*.safetensors")))
 
 class Files(unittest.TestCase):
     def test_data_is_aligned_packed_and_finite(self):
-        self.assertEqual(len(FILES), 20)
+        self.assertEqual(len(FILES), 22)
         for path in FILES:
             with open(path, "rb") as source:
                 content = source.read()
