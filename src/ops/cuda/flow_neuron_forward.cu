@@ -1,6 +1,5 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/flow_neuron.cuh"
-#include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -19,36 +18,42 @@ struct ForwardArgs {
 
 /// V: how many columns a store takes.
 template <class T, int V>
-__global__ void __launch_bounds__(kFlowThreads) neuron_forward_kernel(const __grid_constant__ ForwardArgs<T> a) {
-    __shared__ __align__(16) float w[kCount];
+__global__ void __launch_bounds__(kThreads) neuron_forward_kernel(const __grid_constant__ ForwardArgs<T> a) {
+    __shared__ __align__(16) float w[kCount], values[kHidden * kPitch];
+    __shared__ Exchange exchange[2];
     begin_kernel();
-    const int row = flow_row(), k = blockIdx.z;
+    const int row = static_cast<int>(blockIdx.x) * kTileRows + lane_of(), part = part_of(), k = blockIdx.z;
     const bool live = row < a.rows && a.flows.alive(k, row);
-    if (__syncthreads_or(live)) stage_parameters(w, a.params.row(k, 0, 0), a.p);
+    const bool some = __syncthreads_or(live) != 0;
+    float flow[kIn] = {}, features[kOwnFeatures] = {};
+    if (live) {
+        const float* from = a.flows.table.row(k, 0, row);
+#pragma unroll
+        for (int i = 0; i < kIn; ++i) flow[i] = from[i];  // x, y, z, energy
+    }
+    if (some) {
+        stage_parameters(w, a.params.row(k, 0, 0), a.p);
+        float in[kIn];
+        Layer first, second;
+        read_in(w, flow, in);
+        forward(w, in, values, exchange, first, second);  // its last meeting has all behind their reading of `values`
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) values[(part * kOwn + j) * kPitch + lane_of()] = second.value[j];
+        __syncthreads();
+        affine(w + kW6 + part * kOwnFeatures * kHidden, w + kB6 + part * kOwnFeatures, values + lane_of(), features);
+    }
     if (row >= a.rows) return;
     T* out = a.out.row(k, 0, row);
-    if (!live) {
-        const float zeros[V] = {};
-        for (int c = 0; c < a.cols; c += V) store_run<V>(out + c, zeros);
-        return;
-    }
-    const float* flow = a.flows.table.row(k, 0, row);
-    const float energy = flow[flow::energy];
-    Pass pass;
-    forward(w, flow[flow::x], flow[flow::y], flow[flow::z], energy, pass);
-    float hidden[kHidden];
 #pragma unroll
-    for (int i = 0; i < kHidden; ++i) hidden[i] = behind_norm(pass.second[i], w[kG4 + i], w[kS4 + i]);
-#pragma unroll 1
-    for (int c = 0; c < kFeatures; c += V) {
-        float features[V];
+    for (int c = 0; c < kOwnFeatures; c += V) {
+        float run[V];
 #pragma unroll
-        for (int i = 0; i < V; ++i) features[i] = affine(w + kW6 + (c + i) * kHidden, w[kB6 + c + i], hidden);
-        store_run<V>(out + c, features);
+        for (int i = 0; i < V; ++i) run[i] = live ? features[c + i] : 0.0f;
+        store_run<V>(out + part * kOwnFeatures + c, run);
     }
-    for (int c = kFeatures; c < a.cols; c += V) {
+    for (int c = kFeatures + part * V; c < a.cols; c += kParts * V) {
         float rest[V] = {};
-        if (c == kFeatures) rest[0] = energy;
+        if (c == kFeatures) rest[0] = flow[flow::energy];
         store_run<V>(out + c, rest);
     }
 }
@@ -71,8 +76,8 @@ KernelResult make_flow_neuron_forward(Context& c, const Bound& b) {
         a.cols = out.cols;
         a.p = b.params<NeuronParams>();
         const auto kernel = whole_runs(out) && out.cols % 8 == 0 ? neuron_forward_kernel<T, 8> : neuron_forward_kernel<T, 1>;
-        return make_kernel(
-            [stream = c.stream, kernel, grid = flow_grid(table), a] { launch(kernel, grid, dim3(kFlowThreads), 0, stream, a); });
+        const dim3 grid(blocks_for(out.rows, kTileRows), 1, static_cast<unsigned>(out.k));
+        return make_kernel([stream = c.stream, kernel, grid, a] { launch(kernel, grid, dim3(kThreads), 0, stream, a); });
     });
 }
 
