@@ -90,6 +90,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
         builder.append(std::move(zero));
     }
     pass->gates.resize(static_cast<std::size_t>(config_.layers));
+    pass->scratch = builder.buffer(1, pass->rows, 6 * hidden, builder.stat(), Role::scratch, "products");
     for (std::size_t i = 0; pass->keeps_inputs() && i < heads_.size(); ++i) {
         pass->heads[i].y = real(pass->steps, heads_[i].width, fmt::format("head {}", i));
         pass->heads[i].saved = real(pass->steps, heads_[i].width, fmt::format("head {} before gelu", i));
@@ -146,7 +147,7 @@ void Cube::append_cell(tape::Builder& builder, const Pass& pass, std::size_t lay
     gru.slots[at::w_hh] = store.weight(cell.w_hh);
     gru.slots[at::b_ih] = store.parameter(cell.b_ih);
     gru.slots[at::b_hh] = store.parameter(cell.b_hh);
-    gru.slots[at::scratch] = builder.buffer(1, pass.rows, 6 * config_.hidden, builder.stat(), Role::scratch, name + " products");
+    gru.slots[at::scratch] = pass.scratch;
     gru.slots[at::gates] = gates;
     gru.slots[at::out] = out;
     builder.append(std::move(gru));

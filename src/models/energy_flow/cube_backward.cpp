@@ -51,6 +51,12 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
         lay.slots[ops::flow_lay_backward::dsurface] = builder.gradient(pass->surface);
         lay.slots[ops::flow_lay_backward::dflow] = pass->dtable;
         builder.append(std::move(lay));
+        if (!pass->keeps_gates()) {
+            pass->scratch = builder.buffer(1, pass->rows, 6 * config_.hidden, builder.stat(), Role::scratch, "products");
+            pass->gates_again =
+                builder.buffer(1, pass->rows, 4 * config_.hidden, builder.real(), Role::activation, "gates again");
+            pass->state_again = builder.buffer(1, pass->rows, config_.hidden, builder.real(), Role::scratch, "state again");
+        }
         const std::int32_t most = chunk_steps(builder, *pass);
         for (std::int32_t end = pass->steps; end > 0; end -= pass->chunk.count) {
             const std::int32_t first = std::max(0, end - most);
@@ -187,10 +193,9 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
     if (pass.keeps_gates()) {
         gates = pass.gates[layer][static_cast<std::size_t>(t)];
     } else {
-        gates = builder.buffer(1, pass.rows, 4 * hidden, builder.real(), Role::activation, name + " gates");
-        const View again = builder.buffer(1, pass.rows, hidden, builder.real(), Role::scratch, name + " state again");
+        gates = pass.gates_again;
         append_cell(builder, pass, layer, t, layer == 0 ? pass.of_chunk(pass.chunk.x, t) : pass.state_before(layer - 1, t + 1),
-                    gates, again);
+                    gates, pass.state_again);
     }
     ops::Record gru{OpId::gru_backward, ops::GruParams{}, {}, 0, name};
     gru.slots[at::dout] = pass.dh[layer];

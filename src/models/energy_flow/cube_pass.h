@@ -32,11 +32,14 @@ struct Cube::Pass {
         tensor::View saved, y;  ///< real [K,1,T*N,width]; absent unless keeps_inputs()
     };
     std::array<HeadBuffers, 2> heads;
+    tensor::View scratch;  ///< stat [K,1,N,6H], of every GRU layer in turn: one on the way there, another on the way back
 
     // On the way back.
     tensor::View dtable;           ///< gradient of the table after the step under way
     std::vector<tensor::View> dh;  ///< per layer, stat [K,1,N,H]
     tensor::View dx;               ///< real [K,1,N,72]
+    tensor::View gates_again;      ///< real [K,1,N,4H], of every GRU layer in turn; absent when keeps_gates()
+    tensor::View state_again;      ///< real [K,1,N,H], written beside it and not read
     /// Consecutive steps whose weight gradients are one product per matrix.
     struct Chunk {
         std::int32_t first = 0, count = 0;
