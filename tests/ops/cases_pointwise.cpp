@@ -73,6 +73,11 @@ void add_moves(std::vector<OpCase>& cases) {
     cases.push_back(fill_case("real", kSmall, Element::real, -1.5, kWindow));
     cases.push_back(fill_case("stat", kSmall, Element::stat, 0, kConcat));
     cases.push_back(fill_case("i32", kSmall, Element::i32, -7, kDense));
+    for (const Shape& whole : {Shape{2, 1, 9, 16}, Shape{1, 1, 37, 1024}}) {  // runs of 16 bytes without a gap
+        cases.push_back(fill_case("real", whole, Element::real, -1.5, kDense));
+        cases.push_back(fill_case("stat", whole, Element::stat, 0.375, kDense));
+        cases.push_back(fill_case("i32", whole, Element::i32, -7, kDense));
+    }
     cases.push_back(fill_case("real_one", {1, 1, 1, 1}, Element::real, 0.25, kDense));
     cases.push_back(fill_case("real_empty", {1, 1, 0, 4}, Element::real, 1, kDense));
 

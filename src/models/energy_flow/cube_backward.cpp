@@ -243,11 +243,15 @@ void Cube::weight_gradients(tape::Builder& builder, Pass& pass) const {
         const std::string name = fmt::format("head {}", i);
         const View dz = pass.chunk.dz[i], du = pass.chunk.du.columns(head.first, head.outputs);
         const auto in_weight = builder.parameter_gradient(head.in_weight), in_bias = builder.parameter_gradient(head.in_bias);
-        const auto out_weight = builder.parameter_gradient(head.out_weight), out_bias = builder.parameter_gradient(head.out_bias);
+        const auto out_weight = builder.parameter_gradient(head.out_weight);
         append_wgrad(builder, dz, pass.chunk_of(pass.h.back(), 1), in_weight.view, in_weight.accumulate, name);
         append_column_sum(builder, dz, in_bias.view, in_bias.accumulate, name);
         append_wgrad(builder, du, pass.chunk.y[i], out_weight.view, out_weight.accumulate, name);
-        append_column_sum(builder, du, out_bias.view, out_bias.accumulate, name);
+    }
+    for (std::size_t i = 0; i < heads_.size(); ++i) {
+        const auto out_bias = builder.parameter_gradient(heads_[i].out_bias);
+        append_column_sum(builder, pass.chunk.du.columns(heads_[i].first, heads_[i].outputs), out_bias.view, out_bias.accumulate,
+                          fmt::format("head {}", i));
     }
 }
 

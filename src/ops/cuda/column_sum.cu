@@ -42,22 +42,35 @@ __global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups,
     }
 }
 
-__global__ void column_final_kernel(const float* partial, Mat<float> out, int groups, int first, int chunks, int cols,
-                                    bool accumulate) {
+/// Where sums go: `cols` of them, from column `from` of what was read on.
+struct Target {
+    Mat<float> out;
+    int from, cols;
+    bool accumulate;
+};
+constexpr int kMostTargets = 4;
+struct Targets {
+    Target all[kMostTargets];
+};
+
+/// blockIdx.y: target.
+__global__ void column_final_kernel(const float* partial, const __grid_constant__ Targets targets, int groups, int first,
+                                    int chunks, int cols) {
     __shared__ double shared[kFinalLanes][32];
     begin_kernel();
+    const Target& target = targets.all[blockIdx.y];
     const int matrix = first + static_cast<int>(blockIdx.z), col = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
-    const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * cols;
+    const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * cols + target.from;
     double sum = 0;
-    for (int chunk = static_cast<int>(threadIdx.y); col < cols && chunk < chunks; chunk += kFinalLanes)
+    for (int chunk = static_cast<int>(threadIdx.y); col < target.cols && chunk < chunks; chunk += kFinalLanes)
         sum += from[static_cast<std::int64_t>(chunk) * cols + col];
     shared[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
-    if (threadIdx.y != 0 || col >= cols) return;
+    if (threadIdx.y != 0 || col >= target.cols) return;
     double total = 0;
     for (int y = 0; y < kFinalLanes; ++y) total += shared[y][threadIdx.x];
-    float* at = out.row(matrix / groups, matrix % groups, 0) + col;
-    *at = static_cast<float>(accumulate ? *at + total : total);
+    float* at = target.out.row(matrix / groups, matrix % groups, 0) + col;
+    *at = static_cast<float>(target.accumulate ? *at + total : total);
 }
 
 struct Plan {
@@ -76,24 +89,97 @@ Plan plan_for(const Operand& in, int run, std::size_t workspace) {
 }
 
 template <class T, int V>
-KernelResult make_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {
+KernelResult make_sum(Context& c, const Operand& in, const Targets& targets, int count) {
     const Plan p = plan_for(in, V, c.workspace_bytes);
     const std::size_t bytes = static_cast<std::size_t>(p.chunks) * static_cast<std::size_t>(in.cols) * sizeof(float);
     const int at_once = static_cast<int>(std::min<std::size_t>(c.workspace_bytes / bytes, 65535));
     if (at_once == 0) return base::Error{"column_sum over " + std::to_string(in.cols) + " columns: more than its scratch holds"};
-    return make_kernel([stream = c.stream, partial = static_cast<float*>(c.workspace), p, in, out, accumulate, at_once] {
+    int widest = 0;
+    for (int t = 0; t < count; ++t) widest = std::max(widest, targets.all[t].cols);
+    return make_kernel([stream = c.stream, partial = static_cast<float*>(c.workspace), p, in, targets, count, widest, at_once] {
         for (int first = 0; first < in.k * in.g; first += at_once) {
             const auto depth = static_cast<unsigned>(std::min(at_once, in.k * in.g - first));
             launch(column_chunk_kernel<T, V>, dim3(blocks_for(in.cols, p.lanes * V), static_cast<unsigned>(p.chunks), depth),
                    dim3(static_cast<unsigned>(p.lanes), static_cast<unsigned>(p.height)), 0, stream, mat<const T>(in), partial,
                    in.g, first, in.rows, in.cols, p.chunk_rows);
-            launch(column_final_kernel, dim3(blocks_for(in.cols, 32), 1, depth), dim3(32, kFinalLanes), 0, stream, partial,
-                   mat<float>(out), in.g, first, p.chunks, in.cols, accumulate);
+            launch(column_final_kernel, dim3(blocks_for(widest, 32), static_cast<unsigned>(count), depth), dim3(32, kFinalLanes),
+                   0, stream, partial, targets, in.g, first, p.chunks, in.cols);
         }
     });
 }
 
+KernelResult make_sums(Context& c, const Operand& in, const Targets& targets, int count) {
+    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
+        constexpr int kRun = 16 / sizeof(T);
+        if (whole_runs(in) && in.cols % kRun == 0) return make_sum<T, kRun>(c, in, targets, count);
+        return make_sum<T, 1>(c, in, targets, count);
+    });
+}
+
+/// Columns [begin, end) of the matrix rows in which the window `at` lies, counted from the window `origin`; false when the two
+/// are not windows of one matrix.
+bool window_of(const Operand& origin, const Operand& at, std::int64_t& begin, std::int64_t& end) {
+    if (origin.dtype != at.dtype || origin.k != at.k || origin.g != 1 || at.g != 1 || origin.rows != at.rows ||
+        origin.stride_row != at.stride_row || (origin.k > 1 && origin.stride_k != at.stride_k))
+        return false;
+    const std::int64_t bytes = static_cast<const std::byte*>(at.data) - static_cast<const std::byte*>(origin.data);
+    const auto size = static_cast<std::int64_t>(tensor::size_of(at.dtype));
+    if (bytes % size != 0) return false;
+    begin = bytes / size;
+    end = begin + at.cols;
+    return true;
+}
+
+bool meet(const Operand& a, const Operand& b) {
+    const auto *left = static_cast<const float*>(a.data), *right = static_cast<const float*>(b.data);
+    return left < right + b.cols && right < left + a.cols;
+}
+
+/// The columns that the first `count` records read, from those of records[0] on.
+struct Span {
+    std::int64_t begin = 0, end = 0, read = 0;
+};
+
 }  // namespace
+
+std::size_t count_column_sums(const Context& c, std::span<const Bound> records) {
+    std::size_t count = 0;
+    Span span;
+    // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.
+    while (!c.deterministic && count < records.size() && count < kMostTargets && records[count].record->op == OpId::column_sum) {
+        std::int64_t begin = 0, end = 0;
+        const Operand& in = records[count][column_sum::in];
+        if (in.count() == 0 || !window_of(records[0][column_sum::in], in, begin, end)) break;
+        if (std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
+                        [&](const Bound& earlier) { return meet(earlier[column_sum::out], records[count][column_sum::out]); }))
+            break;
+        const std::int64_t low = std::min(span.begin, begin), high = std::max(span.end, end);
+        if (high - low > in.stride_row || high - low > span.read + in.cols) break;  // another row's, or columns nobody asked for
+        span = {low, high, span.read + in.cols};
+        ++count;
+    }
+    return count > 1 ? count : 0;
+}
+
+KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
+    Operand all = records[0][column_sum::in];
+    Targets targets{};
+    std::int64_t low = 0, high = 0, begin = 0, end = 0;
+    for (const Bound& b : records) {
+        (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
+        low = std::min(low, begin);
+        high = std::max(high, end);
+    }
+    all.data = static_cast<std::byte*>(all.data) + low * static_cast<std::int64_t>(tensor::size_of(all.dtype));
+    all.cols = static_cast<std::int32_t>(high - low);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        const Bound& b = records[i];
+        (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
+        targets.all[i] = {mat<float>(b[column_sum::out]), static_cast<int>(begin - low), b[column_sum::in].cols,
+                          b.accumulates(column_sum::out)};
+    }
+    return make_sums(c, all, targets, static_cast<int>(records.size()));
+}
 
 KernelResult make_column_sum(Context& c, const Bound& b) {
     return make_column_sum(c, b[column_sum::in], b[column_sum::out], b.accumulates(column_sum::out));
@@ -101,11 +187,9 @@ KernelResult make_column_sum(Context& c, const Bound& b) {
 
 KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});
-    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
-        constexpr int kRun = 16 / sizeof(T);
-        if (whole_runs(in) && in.cols % kRun == 0) return make_sum<T, kRun>(c, in, out, accumulate);
-        return make_sum<T, 1>(c, in, out, accumulate);
-    });
+    Targets targets{};
+    targets.all[0] = {mat<float>(out), 0, out.cols, accumulate};
+    return make_sums(c, in, targets, 1);
 }
 
 }  // namespace millrace::ops::cuda

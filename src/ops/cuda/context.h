@@ -78,6 +78,9 @@ KernelResult make_step_begin(Context&, const Bound&);
 KernelResult make_micro_end(Context&, const Bound&);
 KernelResult make_metrics_push(Context&, const Bound&);
 KernelResult make_fill(Context&, const Bound&);
+/// How many of the first records are fills that one kernel takes in whole runs.
+std::size_t count_fills(std::span<const Bound> records);
+KernelResult make_fills(Context&, std::span<const Bound> fills);
 /// Zeros, as fill does.
 KernelResult make_zeros(Context&, const tensor::Operand& out);
 KernelResult make_copy(Context&, const Bound&);
@@ -101,6 +104,9 @@ KernelResult make_grad_norm(Context&, const Bound&);
 KernelResult make_optimizer(Context&, const Bound&);
 KernelResult make_column_sum(Context&, const Bound&);
 KernelResult make_column_sum(Context&, const tensor::Operand& in, const tensor::Operand& out, bool accumulate);
+/// How many of the first records sum columns of one matrix (0 unless several): they read it once.
+std::size_t count_column_sums(const Context&, std::span<const Bound> records);
+KernelResult make_column_sums(Context&, std::span<const Bound> sums);
 KernelResult make_gru_forward(Context&, const Bound&);
 KernelResult make_gru_backward(Context&, const Bound&);
 KernelResult make_flow_begin(Context&, const Bound&);
