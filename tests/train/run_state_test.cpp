@@ -12,6 +12,7 @@ RunState some_state() {
     RunState state;
     state.step = 1234567;
     state.steps_per_epoch = 1688;
+    state.micro_batch = 16;
     state.members.resize(2);
     state.members[1].seed = 0xfedcba9876543210u;
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
@@ -43,6 +44,7 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->data, before.data);
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
+    EXPECT_EQ(after->micro_batch, 16);
 }
 
 TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
