@@ -120,10 +120,7 @@ base::Status profile(const std::string& device, const std::string& name, const s
     tape::Store store(*backend, options);
     models::EnergyFlow model(shape.config);
     auto set = random_pairs(shape.config.embedding);
-    const std::int32_t cells = shape.config.cells();
-    std::vector<float> goals(std::size_t{set->count} * static_cast<std::size_t>(cells));
-    for (std::size_t i = 0; i < goals.size(); ++i) goals[i] = 0.3f * base::random_normal(7, 0, 0, 3, i);
-    data::PairSource source(set, std::move(goals), cells);
+    data::PairSource source(set);
     MILLRACE_TRY(source.declare(store));
     MILLRACE_TRY(model.declare(store));
     MILLRACE_TRY(store.allocate());

@@ -22,9 +22,9 @@ int run_models(bool as_json) {
         say(fmt::format("{}\n", json.dump(1)));
         return 0;
     }
-    say(fmt::format("{:<18} {:<10} {:>12}\n", "model", "preset", "parameters"));
+    say(fmt::format("{:<18} {:<13} {:>12}\n", "model", "preset", "parameters"));
     for (const models::Listing& entry : *listed)
-        say(fmt::format("{:<18} {:<10} {:>12}\n", entry.model, entry.preset,
+        say(fmt::format("{:<18} {:<13} {:>12}\n", entry.model, entry.preset,
                         train::grouped(static_cast<std::uint64_t>(entry.parameters))));
     return 0;
 }
@@ -35,7 +35,7 @@ void add_models(CLI::App& app, Context& context) {
     auto as_json = std::make_shared<bool>(false);
     CLI::App* command = app.add_subcommand("models", "list models, presets and parameter counts");
     command->add_flag("--json", *as_json, "print a list of {\"model\", \"preset\", \"parameters\"}");
-    command->footer("Counts are for images of 28 x 28 pixels and 10 classes.");
+    command->footer("Counts are for images of 28 x 28 pixels and 10 classes, and for sentence vectors of 768 entries.");
     command->callback([as_json, &context] { context.exit_status = run_models(*as_json); });
 }
 

@@ -21,6 +21,16 @@ struct TrainArguments {
     bool resume = false, quiet = false, json = false, keys = false;
 };
 
+void add_scores(nlohmann::ordered_json& json, const train::RunResult& result, const train::MemberResult& member) {
+    if (result.classifies)
+        json["validation_accuracy"] = member.validation_accuracy;
+    else
+        json["validation_loss"] = member.validation_loss;
+    if (result.classifies && result.tested) json["test_accuracy"] = member.test_accuracy;
+    if (result.tested) json["test_loss"] = member.test_loss;
+    for (const models::Figure& figure : member.more.figures) json[figure.name] = figure.value;
+}
+
 std::string result_json(const train::RunResult& result) {
     nlohmann::ordered_json json{{"run", result.run},
                                 {"signal", result.signal},
@@ -35,17 +45,16 @@ std::string result_json(const train::RunResult& result) {
         const std::size_t member = train::best_member(result);
         const train::MemberResult& best = result.members[member];
         json["member"] = member;
-        json["validation_accuracy"] = best.validation_accuracy;
-        json["test_accuracy"] = best.test_accuracy;
-        json["test_loss"] = best.test_loss;
+        add_scores(json, result, best);
         json["best_epoch"] = best.best_epoch;
     }
     json["members"] = nlohmann::ordered_json::array();
-    for (const train::MemberResult& member : result.members)
-        json["members"].push_back({{"validation_accuracy", member.validation_accuracy},
-                                   {"validation_loss", member.validation_loss},
-                                   {"test_accuracy", member.test_accuracy},
-                                   {"test_loss", member.test_loss}});
+    for (const train::MemberResult& member : result.members) {
+        nlohmann::ordered_json scores;
+        add_scores(scores, result, member);
+        scores["validation_loss"] = member.validation_loss;
+        json["members"].push_back(std::move(scores));
+    }
     return json.dump(1);
 }
 

@@ -18,22 +18,14 @@ void write_vectors(tape::Store& store, const tensor::View& table, const std::vec
 
 }  // namespace
 
-PairSource::PairSource(std::shared_ptr<const PairSet> set, std::vector<float> goals, std::int32_t width)
-    : PairSource(std::move(set)) {
-    MILLRACE_ASSERT(goals.size() == std::size_t{set_->count} * static_cast<std::size_t>(width), "one goal per pair");
-    goals_ = std::move(goals);
-    goal_width_ = width;
-}
-
 tensor::View PairSource::gather(tape::Builder& builder, Part part, const tensor::View& x) {
     gather_inputs(builder, part, x);
-    const tensor::View goals = builder.buffer(1, x.rows, goal_width_, builder.stat(), tape::Role::activation, "goals");
+    const tensor::View goals = builder.buffer(1, x.rows, dimensions(), builder.stat(), tape::Role::activation, "goals");
     gather_targets(builder, part, goals);
     return goals;
 }
 
-PairSource::PairSource(std::shared_ptr<const PairSet> set)
-    : set_(std::move(set)), goal_width_(static_cast<std::int32_t>(set_->dimensions)) {
+PairSource::PairSource(std::shared_ptr<const PairSet> set) : set_(std::move(set)) {
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
 }
@@ -54,7 +46,7 @@ base::Status PairSource::declare(tape::Store& store) {
     const auto count = static_cast<std::int32_t>(set_->count);
     const tensor::DType type = tape::stat_of(store.options().precision);
     inputs_ = store.add_data("input vectors", type, count, dimensions());
-    targets_ = store.add_data("target vectors", type, count, goal_width_);
+    targets_ = store.add_data("target vectors", type, count, dimensions());
     for (Part part : {Part::train, Part::validation})
         subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1);
     return base::ok();
@@ -62,7 +54,7 @@ base::Status PairSource::declare(tape::Store& store) {
 
 base::Status PairSource::upload(tape::Store& store) {
     write_vectors(store, inputs_, set_->inputs);
-    write_vectors(store, targets_, goals_.empty() ? set_->targets : goals_);
+    write_vectors(store, targets_, set_->targets);
     for (std::size_t part = 0; part < kParts; ++part)
         if (!order_[part].empty()) store.write(subset_[part], order_[part].data(), order_[part].size() * sizeof(std::int32_t));
     return store.backend().check();

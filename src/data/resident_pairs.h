@@ -12,12 +12,10 @@ namespace millrace::data {
 class PairSource final : public BatchSource {
 public:
     explicit PairSource(std::shared_ptr<const PairSet> set);
-    /// With goals [count, width] in the place of the target vectors: those vectors as seen by somebody else, a surface for one.
-    PairSource(std::shared_ptr<const PairSet> set, std::vector<float> goals, std::int32_t width);
 
     [[nodiscard]] std::int32_t samples(Part part) const override;  ///< pairs have no test part: 0
     [[nodiscard]] std::int32_t features() const override { return dimensions(); }
-    [[nodiscard]] std::int32_t classes() const override { return goal_width_; }  ///< width of a goal
+    [[nodiscard]] std::int32_t classes() const override { return dimensions(); }  ///< width of a goal
     [[nodiscard]] std::int32_t dimensions() const { return static_cast<std::int32_t>(set_->dimensions); }
     [[nodiscard]] const PairSet& set() const { return *set_; }
     /// Which pair of the set stands at `position` of a pass over `part` that is not shuffled.
@@ -39,8 +37,6 @@ private:
 
     static constexpr int kParts = 2;  ///< train, validation
     std::shared_ptr<const PairSet> set_;
-    std::vector<float> goals_;  ///< empty: the target vectors
-    std::int32_t goal_width_ = 0;
     tensor::View inputs_, targets_;                        ///< stat [1,1,count,dimensions]
     std::array<std::vector<std::int32_t>, kParts> order_;  ///< positions in the set
     std::array<tensor::View, kParts> subset_;              ///< the same on the device, i32 [1,1,samples,1]

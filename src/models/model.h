@@ -2,10 +2,13 @@
 // A model family: declares its parameters once and writes the records of a micro-batch into any number of programs.
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "data/batch_source.h"
+#include "models/scoring.h"
 #include "tape/builder.h"
 
 namespace millrace::models {
@@ -15,12 +18,24 @@ public:
     virtual ~Model() = default;
     /// Declares all parameters, before Store::allocate(). Called once per store; the model then belongs to that store.
     virtual base::Status declare(tape::Store& store) = 0;
-    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits().
+    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits() and,
+    /// in evaluation programs of a model with scoring(), watched().
     virtual void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
     /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.
     [[nodiscard]] virtual std::int32_t minimum_rows() const { return 1; }
+    /// Refuses a batch of so many rows that no program could be built for it.
+    [[nodiscard]] virtual base::Status check_rows(std::int32_t rows) const {
+        (void)rows;
+        return base::ok();
+    }
+    /// Whether outputs are classes, so that an accuracy means something.
+    [[nodiscard]] virtual bool classifies() const { return true; }
+    /// For one pass over held-out data; null when loss and accuracy say it all.
+    [[nodiscard]] virtual std::unique_ptr<Scoring> scoring() const { return nullptr; }
+    /// One line about its make, for people; empty when the name says it all. After declare().
+    [[nodiscard]] virtual std::string description() const { return {}; }
 
     /// Changes to the next way of building that needs less memory and more time, and says how a recipe writes it
     /// ("model.recompute = \"gates\""); empty when there is none.
@@ -28,9 +43,12 @@ public:
 
     /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
     [[nodiscard]] const tape::Value& logits() const { return logits_; }
+    /// Of the last build: what the host reads after each run of an evaluation program, kept by Builder::keep.
+    [[nodiscard]] const std::vector<tensor::View>& watched() const { return watched_; }
 
 protected:
     tape::Value logits_;
+    std::vector<tensor::View> watched_;
 };
 
 }  // namespace millrace::models

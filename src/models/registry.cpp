@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 #include "models/baselines/recipe.h"
 #include "models/collective/recipe.h"
+#include "models/energy_flow/recipe.h"
 
 namespace millrace::models {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 std::vector<Family> all_families() {
     std::vector<Family> all{collective_family()};
     for (Family& family : baseline_families()) all.push_back(std::move(family));
+    all.push_back(energy_flow_family());
     return all;
 }
 
@@ -24,7 +26,14 @@ base::Error unknown(const char* key, const std::string& given, const std::vector
                                    fmt::join(known, ", "))};
 }
 
-base::Result<const Family*> find(const std::string& name) {
+}  // namespace
+
+const std::vector<Family>& families() {
+    static const std::vector<Family> all = all_families();
+    return all;
+}
+
+base::Result<const Family*> find_family(const std::string& name) {
     std::vector<std::string> known;
     for (const Family& family : families()) {
         if (family.name == name) return &family;
@@ -33,15 +42,8 @@ base::Result<const Family*> find(const std::string& name) {
     return unknown("model.name", name, known);
 }
 
-}  // namespace
-
-const std::vector<Family>& families() {
-    static const std::vector<Family> all = all_families();
-    return all;
-}
-
 base::Result<base::Schema> schema(const std::string& name, const std::string& preset) {
-    MILLRACE_LET(family, find(name));
+    MILLRACE_LET(family, find_family(name));
     if (std::find(family->presets.begin(), family->presets.end(), preset) == family->presets.end())
         return unknown("model.preset", preset, family->presets);
     base::Schema keys = family->schema(preset);
@@ -53,7 +55,7 @@ base::Result<base::Schema> schema(const std::string& name, const std::string& pr
 }
 
 base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const DataShape& shape) {
-    MILLRACE_LET(family, find(recipe.text("model.name")));
+    MILLRACE_LET(family, find_family(recipe.text("model.name")));
     return family->make(recipe, shape);
 }
 
@@ -65,7 +67,7 @@ base::Result<std::vector<Listing>> list() {
             base::Schema below;
             below.add("model", keys);
             MILLRACE_LET(recipe, base::Recipe::parse("", "defaults", below));
-            MILLRACE_LET(model, make(recipe, {}));
+            MILLRACE_LET(model, make(recipe, family.usual));
             MILLRACE_LET(parameters, count_parameters(std::move(model)));
             listed.push_back({family.name, preset, parameters});
         }

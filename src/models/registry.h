@@ -15,7 +15,10 @@
 
 namespace millrace::models {
 
-/// What the data says about the model's ends.
+/// What a family is trained on.
+enum class DataKind : std::uint8_t { images, pairs };
+
+/// What the data says about the model's ends: pixels and classes of images; of pairs, the width of a vector, twice.
 struct DataShape {
     std::int32_t features = 784, classes = 10;
 };
@@ -25,9 +28,18 @@ struct Family {
     std::vector<std::string> presets;
     base::Schema (*schema)(const std::string& preset);  ///< the family's own keys, defaults by preset
     base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const DataShape& shape);
+    void (*set_general_defaults)(const std::string& preset,
+                                 base::Schema& keys) = nullptr;  ///< of keys outside [model]; null: none
+    DataKind data = DataKind::images;
+    DataShape usual = {};  ///< what parameters are counted for
+    /// What the best weights may be best at, the usual choice first: "validation_loss" or a figure of the scoring, of which more
+    /// is better.
+    std::vector<std::string> measures = {"validation_accuracy", "validation_loss"};
 };
 
 const std::vector<Family>& families();
+/// An unknown name is refused with the nearest.
+base::Result<const Family*> find_family(const std::string& name);
 
 /// `name` and `preset` as keys of their own, and the family's keys with the preset's defaults. An unknown name is refused with
 /// the nearest.
@@ -40,7 +52,7 @@ struct Listing {
     std::string model, preset;
     std::int64_t parameters = 0;
 };
-/// Every family with every preset, for images of 784 pixels and 10 classes.
+/// Every family with every preset, for its usual shape of the data.
 base::Result<std::vector<Listing>> list();
 
 /// Trainable parameters of a model nobody has declared yet; the model cannot be used afterwards.

@@ -38,6 +38,7 @@ struct Buffer {
     std::int64_t elements = 0;
     std::int64_t row_width = 0;  ///< elements of one row: the column space that gradient bookkeeping works in
 
+    bool kept = false;          ///< nobody else gets its memory until the program's end
     int first = -1, last = -1;  ///< records that touch it first and last; -1: untouched
     std::int64_t offset = -1;   ///< bytes into the activation arena, set by the planner
 

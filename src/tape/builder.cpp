@@ -41,6 +41,11 @@ View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, 
     return v;
 }
 
+void Builder::keep(const View& view) {
+    if (view.buffer < kLocalBase) return;
+    buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].kept = true;
+}
+
 void Builder::append_weight_gradient(ops::Record record) {
     if (options_.defer_weight_gradients)
         deferred_.push_back(std::move(record));

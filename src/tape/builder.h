@@ -58,6 +58,9 @@ public:
     /// A number that stays the same for this operator in every program built in the same order: part of its random key.
     std::uint32_t next_op_number() { return op_number_++; }
 
+    /// The content stays until the program's end, for a host that reads it then. What lies in the store does so anyway.
+    void keep(const tensor::View& view);
+
     void append(ops::Record record) { records_.push_back(std::move(record)); }
     /// Called in reverse order of registration by backward().
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }

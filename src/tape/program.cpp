@@ -130,6 +130,8 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     for (std::size_t r = 0; r < records_.size(); ++r)
         for (const View& v : records_[r].slots) touch(buffers_, v, static_cast<int>(r));
     keep_through_repeats(buffers_, sections_);
+    for (Buffer& b : buffers_)
+        if (b.kept && b.first >= 0) b.last = static_cast<int>(records_.size()) - 1;
     plan_ = plan_memory(buffers_, kFusionSlack);
     arena_.reserve(plan_.bytes);
 }

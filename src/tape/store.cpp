@@ -217,7 +217,7 @@ View Store::parameter(ParameterId id) const {
 
 View Store::weight(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
-    return options_.precision == Precision::bf16 ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
+    return options_.precision == Precision::bf16 && !p.running ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
 }
 
 View Store::gradient(ParameterId id) const {

@@ -72,7 +72,7 @@ public:
 
     // Views, valid from the declaration on (strides are final after seal()).
     [[nodiscard]] tensor::View parameter(ParameterId id) const;  ///< stat, for norms, biases and the optimizer
-    [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products
+    [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products; frozen ones as parameter()
     [[nodiscard]] tensor::View gradient(ParameterId id) const;   ///< stat
     /// Parameters `first` to `last`, declared one after the other, as one row [K,1,1,P] of stat; parameter i begins at
     /// parameters()[i].offset - parameters()[first].offset.

@@ -54,9 +54,15 @@ std::string fitted(const std::string& line) {
     return line.substr(0, size.ws_col - 1u);
 }
 
+/// What a model without classes is judged by.
+std::string surface_text(const Score& score) {
+    return fmt::format("loss {}{}{}", loss_text(score.loss), score.more.summary.empty() ? "" : " ", score.more.summary);
+}
+
 /// One member as it is, several as the best and the mean.
-std::string score_text(const char* name, const std::vector<Score>& scores) {
+std::string score_text(const char* name, const std::vector<Score>& scores, bool classifies) {
     if (scores.empty()) return {};
+    if (!classifies) return fmt::format("  {} {}", name, surface_text(scores.front()));
     if (scores.size() == 1)
         return fmt::format("  {} loss {} accuracy {} %", name, loss_text(scores[0].loss),
                            number(100 * scores[0].accuracy, "{:.2f}"));
@@ -154,11 +160,14 @@ std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint
 
 std::string epoch_text(const EpochReport& report, Detail detail) {
     std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
-    text += score_text("train", report.training) + score_text("validation", report.validation);
+    text +=
+        score_text("train", report.training, report.classifies) + score_text("validation", report.validation, report.classifies);
     if (report.best) text += "  new best";
     text += "  " + seconds_text(report.seconds);
+    if (detail == Detail::pace) text += fmt::format("  {} samples/s", per_second(report.samples_per_second));
+    for (const Score& score : report.validation)
+        for (const std::string& note : score.more.notes) text += "\n    " + note;
     if (detail == Detail::losses) return text;
-    text += fmt::format("  {} samples/s", per_second(report.samples_per_second));
     for (const std::string& line : {machine_text(report.pace), pace_text(report.pace)})
         if (!line.empty()) text += "\n    " + line;
     return text;
@@ -168,6 +177,7 @@ std::string start_text(const StartReport& report) {
     std::string text = fmt::format("{} {}: {} parameters{}\n", report.model, report.preset,
                                    grouped(static_cast<std::uint64_t>(report.parameters)),
                                    report.members > 1 ? fmt::format(", {} members", report.members) : "");
+    if (!report.make.empty()) text += fmt::format("model   {}\n", report.make);
     text += fmt::format("data    {}\n", report.data);
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);
@@ -181,15 +191,32 @@ std::string start_text(const StartReport& report) {
     return text + whole;
 }
 
+namespace {
+
+/// The best weights of a model without classes, on the test part or else on what they were selected by.
+std::string best_text(const RunResult& result, const MemberResult& best) {
+    if (result.held == 0) return "no data was set aside, so nothing was scored\n";
+    std::string text = fmt::format("best weights (epoch {}) on {} samples {}: {}\n", best.best_epoch, result.held,
+                                   result.tested ? "of the test part" : "set aside",
+                                   surface_text({result.tested ? best.test_loss : best.validation_loss, 0, best.more}));
+    for (const std::string& note : best.more.notes) text += note + "\n";
+    return text;
+}
+
+}  // namespace
+
 std::string finish_text(const RunResult& result) {
     if (result.signal != 0)
         return fmt::format("stopped by a signal after step {}; saved. --resume --out {} continues", result.step, result.run);
     const MemberResult& best = result.members.at(best_member(result));
     std::string text = result.was_complete ? "nothing left to train: these are the scores of the weights it has\n" : "";
-    if (std::isfinite(best.validation_accuracy))
+    if (!result.classifies)
+        text += best_text(result, best);
+    else if (std::isfinite(best.validation_accuracy))
         text += fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch);
-    text += fmt::format("test accuracy {:.2f} %, loss {}\n", 100 * best.test_accuracy, loss_text(best.test_loss));
-    if (result.members.size() > 1) {
+    if (result.classifies && result.tested)
+        text += fmt::format("test accuracy {:.2f} %, loss {}\n", 100 * best.test_accuracy, loss_text(best.test_loss));
+    if (result.members.size() > 1 && result.classifies && result.tested) {
         double mean = 0;
         for (const MemberResult& member : result.members)
             mean += member.test_accuracy / static_cast<double>(result.members.size());

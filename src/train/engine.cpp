@@ -141,8 +141,14 @@ void Engine::add_evaluation_programs() {
                                                    build_evaluation(*store_, *model_, *source_, part, rows), *arena_);
         };
         pass.batches = samples / batch;
-        if (pass.batches > 0) pass.whole = build("batch", batch);
-        if (samples % batch > 0) pass.tail = build("tail", samples % batch);
+        if (pass.batches > 0) {
+            pass.whole = build("batch", batch);
+            pass.whole_watched = model_->watched();
+        }
+        if (samples % batch > 0) {
+            pass.tail = build("tail", samples % batch);
+            pass.tail_watched = model_->watched();
+        }
     }
 }
 
@@ -218,6 +224,20 @@ base::Result<std::vector<tape::KernelTime>> Engine::operator_step(std::uint64_t 
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
+void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>& watched,
+                         const std::vector<std::unique_ptr<models::Scoring>>& scoring) {
+    program.launch();
+    for (std::size_t k = 0; k < scoring.size(); ++k) {
+        std::vector<std::vector<double>> tensors;
+        for (tensor::View view : watched) {
+            view.offset += static_cast<std::int64_t>(k) * view.stride_k;
+            view.k = 1;
+            tensors.push_back(program.read(view));
+        }
+        scoring[k]->add(tensors);
+    }
+}
+
 base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     const Pass& pass = passes_[static_cast<std::size_t>(part)];
     if (!pass.whole && !pass.tail) return std::vector<Score>{};
@@ -228,16 +248,21 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
         state.loss = state.penalty = 0;
     }
     store_->write_states(states);
-    for (std::int64_t i = 0; i < pass.batches; ++i) pass.whole->launch();
-    if (pass.tail) pass.tail->launch();
+    std::vector<std::unique_ptr<models::Scoring>> scoring;
+    for (int k = 0; k < members(); ++k)
+        if (auto made = model_->scoring()) scoring.push_back(std::move(made));
+    for (std::int64_t i = 0; i < pass.batches; ++i) score_batch(*pass.whole, pass.whole_watched, scoring);
+    if (pass.tail) score_batch(*pass.tail, pass.tail_watched, scoring);
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
     std::vector<Score> scores;
-    for (const ops::MemberState& state : states) {
+    for (std::size_t k = 0; k < states.size(); ++k) {
+        const ops::MemberState& state = states[k];
         MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),
                         "an evaluation pass sees every row once");
-        scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows});
+        scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows, {}});
+        if (!scoring.empty()) scores.back().more = scoring[k]->finish();
     }
     return scores;
 }

@@ -52,14 +52,15 @@ public:
     /// What the device's maker promises at this precision, per second; absent when nobody does.
     [[nodiscard]] std::optional<double> peak_flops() const;
 
-    /// Loss and accuracy of every member on `part`. Waits for the device; the members' state is as before afterwards.
-    /// Empty when the part has no samples.
+    /// Loss and accuracy of every member on `part`, and what the model's family measures besides. Waits for the device; the
+    /// members' state is as before afterwards. Empty when the part has no samples.
     base::Result<std::vector<Score>> evaluate(data::Part part);
 
     [[nodiscard]] const EpochSteps& epoch() const { return epoch_; }
     [[nodiscard]] tape::Store& store() { return *store_; }
     [[nodiscard]] ops::Backend& backend() { return *backend_; }
     [[nodiscard]] const data::BatchSource& source() const { return *source_; }
+    [[nodiscard]] const models::Model& model() const { return *model_; }
     [[nodiscard]] int members() const { return store_->members(); }
     [[nodiscard]] bool captured() const { return step_ && step_->captured(); }
     /// What was planned, and in how many micro-batches a batch runs when that is not one.
@@ -78,7 +79,8 @@ public:
 private:
     struct Pass {
         std::unique_ptr<tape::Program> whole, tail;
-        std::int64_t batches = 0;  ///< of `whole`
+        std::vector<tensor::View> whole_watched, tail_watched;  ///< Model::watched() of each
+        std::int64_t batches = 0;                               ///< of `whole`
     };
     Engine() = default;
     /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
@@ -93,6 +95,9 @@ private:
     base::Status add_phase_programs(bool capture);
     void note_used(const std::optional<ops::MemoryState>& before);
     void start_afresh(const RunSettings& settings);
+    /// Runs one batch of an evaluation pass and lets every member's scoring see what it left.
+    void score_batch(tape::Program& program, const std::vector<tensor::View>& watched,
+                     const std::vector<std::unique_ptr<models::Scoring>>& scoring);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
 

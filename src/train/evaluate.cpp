@@ -12,7 +12,7 @@
 
 namespace millrace::train {
 
-base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device,
+base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional<data::Part> wanted, const std::string& device,
                                           const std::string& data_path) {
     MILLRACE_TRY(record::read_manifest(run));
     MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
@@ -25,26 +25,36 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part pa
     MILLRACE_TRY(load_weights(setup.engine->store(), checkpoint, false));
 
     EvaluateReport report;
+    const data::BatchSource& source = setup.engine->source();
+    const bool testable = source.samples(data::Part::test) > 0;
+    const data::Part part = wanted.value_or(testable ? data::Part::test : data::Part::validation);
+    if (part == data::Part::test && !testable)
+        return base::Error{fmt::format("{} has no test part: the {} set aside to select by are all there is; --split validation "
+                                       "scores them",
+                                       setup.data.name, setup.unit),
+                           run.string()};
     const auto begin = std::chrono::steady_clock::now();
     MILLRACE_LET(members, setup.engine->evaluate(part));
     report.members = std::move(members);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     MILLRACE_TRY(setup.engine->backend().check());
     if (report.members.empty())
-        return base::Error{fmt::format("the run set no images aside for {} (data.validation = 0)", data::name_of(part)),
+        return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
     std::vector<Score> chosen_by;
     for (std::size_t k = 0; k < state.best.losses.size(); ++k)
-        chosen_by.push_back({state.best.losses[k], state.best.accuracies[k]});
-    report.best = best_member(chosen_by.empty() ? report.members : chosen_by, setup.settings.checkpoint.best_by_loss);
+        chosen_by.push_back({state.best.losses[k], state.best.accuracies[k], {}});
+    report.best = best_member(chosen_by.empty() ? report.members : chosen_by, setup.settings.checkpoint.best_metric);
     report.run = run.string();
     report.model = setup.settings.model;
     report.preset = setup.settings.preset;
     report.device = setup.device;
     report.data = setup.data.name;
+    report.unit = setup.unit;
+    report.classifies = setup.engine->model().classifies();
     report.part = part;
     report.step = state.step;
-    report.samples = setup.engine->source().samples(part);
+    report.samples = source.samples(part);
     report.parameters = setup.engine->store().trainable_count();
     return report;
 }

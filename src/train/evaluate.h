@@ -1,6 +1,7 @@
 #pragma once
 // Scores the best weights of a run.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,9 @@ namespace millrace::train {
 
 struct EvaluateReport {
     std::string run, model, preset, device, data;
+    std::string unit;  ///< what a sample is: "images"
     data::Part part = data::Part::test;
+    bool classifies = true;
     std::uint64_t step = 0;  ///< the weights are those after this step
     std::int64_t samples = 0, parameters = 0;
     std::vector<Score> members;
@@ -21,8 +24,9 @@ struct EvaluateReport {
     double seconds = 0;    ///< of the evaluation itself
 };
 
-/// Loads `run`/checkpoints/best with the recipe stored in it. `device` and `data_path` replace what the recipe says unless empty.
-base::Result<EvaluateReport> evaluate_run(const record::Path& run, data::Part part, const std::string& device = {},
+/// Loads `run`/checkpoints/best with the recipe stored in it. `part` absent: test, or validation where the data has no test part.
+/// `device` and `data_path` replace what the recipe says unless empty.
+base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional<data::Part> part, const std::string& device = {},
                                           const std::string& data_path = {});
 
 }  // namespace millrace::train

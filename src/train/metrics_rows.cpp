@@ -14,11 +14,11 @@ constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 /// More than thousandths are noise in times and speeds.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-void add_sums(Row& row, const std::string& prefix, const MemberSums& sums) {
+void add_sums(Row& row, const std::string& prefix, const MemberSums& sums, bool classifies) {
     row.emplace_back(prefix + "loss", sums.mean_loss());
     row.emplace_back(prefix + "loss_min", sums.steps > 0 ? sums.loss_min : kNothing);
     row.emplace_back(prefix + "loss_max", sums.steps > 0 ? sums.loss_max : kNothing);
-    row.emplace_back(prefix + "accuracy", sums.accuracy());
+    if (classifies) row.emplace_back(prefix + "accuracy", sums.accuracy());
     row.emplace_back(prefix + "penalty", sums.mean_penalty());
     row.emplace_back(prefix + "grad_norm", sums.mean_grad_norm());
     row.emplace_back(prefix + "grad_norm_max", sums.steps > 0 ? sums.grad_norm_max : kNothing);
@@ -87,15 +87,29 @@ double mean_of(const std::vector<Score>& scores, double Score::*field) {
     return sum / static_cast<double>(scores.size());
 }
 
-void add_scores(Row& row, const std::string& name, const std::vector<Score>& scores) {
+/// Means over the members of each figure, then their own.
+void add_figures(Row& row, const std::vector<Score>& scores) {
+    const std::vector<models::Figure>& first = scores.front().more.figures;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        double sum = 0;
+        for (const Score& score : scores) sum += score.more.figures[i].value;
+        row.emplace_back(first[i].name, sum / static_cast<double>(scores.size()));
+    }
+    if (scores.size() == 1) return;
+    for (std::size_t k = 0; k < scores.size(); ++k)
+        for (const models::Figure& figure : scores[k].more.figures)
+            row.emplace_back(member_prefix(k) + figure.name, figure.value);
+}
+
+void add_scores(Row& row, const std::string& name, const std::vector<Score>& scores, bool classifies) {
     if (scores.empty()) return;
     row.emplace_back(name + "_loss", mean_of(scores, &Score::loss));
-    row.emplace_back(name + "_accuracy", mean_of(scores, &Score::accuracy));
-    if (scores.size() == 1) return;
-    for (std::size_t k = 0; k < scores.size(); ++k) {
+    if (classifies) row.emplace_back(name + "_accuracy", mean_of(scores, &Score::accuracy));
+    for (std::size_t k = 0; k < scores.size() && scores.size() > 1; ++k) {
         row.emplace_back(member_prefix(k) + name + "_loss", scores[k].loss);
-        row.emplace_back(member_prefix(k) + name + "_accuracy", scores[k].accuracy);
+        if (classifies) row.emplace_back(member_prefix(k) + name + "_accuracy", scores[k].accuracy);
     }
+    add_figures(row, scores);
 }
 
 }  // namespace
@@ -103,19 +117,19 @@ void add_scores(Row& row, const std::string& name, const std::vector<Score>& sco
 Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when) {
     Row row = row_of("interval", report.step, report.epoch, when);
     row.emplace_back("steps", static_cast<std::int64_t>(sums.steps()));
-    add_sums(row, "", merged(sums));
+    add_sums(row, "", merged(sums), report.classifies);
     row.emplace_back("samples_per_second", rounded(report.recent_samples));
     row.emplace_back("steps_per_second", rounded(report.recent_steps));
     add_pace(row, report.pace);
     if (sums.members.size() > 1)
-        for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k]);
+        for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k], report.classifies);
     return row;
 }
 
 Row epoch_row(const EpochReport& report, RowTime when) {
     Row row = row_of("epoch", report.step, report.epoch, when);
-    add_scores(row, "train", report.training);
-    add_scores(row, "validation", report.validation);
+    add_scores(row, "train", report.training, report.classifies);
+    add_scores(row, "validation", report.validation, report.classifies);
     row.emplace_back("epoch_seconds", rounded(report.seconds));
     row.emplace_back("samples_per_second", rounded(report.samples_per_second));
     row.emplace_back("dropped", static_cast<std::int64_t>(report.dropped));

@@ -99,6 +99,7 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     report.epoch = static_cast<std::uint32_t>((report.step - 1) / plan_.steps_per_epoch) + 1;
     report.epochs = plan_.epochs;
     report.loss = interval_.mean_loss();
+    report.classifies = plan_.classifies;
     const SpeedMeter::Speed recent = speed_.recent(now), average = speed_.average(now);
     report.recent_samples = recent.samples;
     report.recent_steps = recent.steps;

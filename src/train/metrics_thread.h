@@ -25,6 +25,7 @@ struct MetricsPlan {
     std::chrono::nanoseconds interval = std::chrono::seconds{1};
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
+    bool classifies = true;
     bool on_gpu = false;
     double flops_per_sample = 0;         ///< 0: not known
     std::optional<double> peak_flops{};  ///< of the device, per second

@@ -10,10 +10,17 @@
 namespace millrace::train {
 namespace {
 
-void add_data_keys(base::Schema& schema) {
-    schema.text("data.path", "data/garments", "folder with the four IDX files");
-    schema.real("data.validation", 0.1, "share of the training images set aside to select the best weights").at_least(0).below(1);
-    schema.integer("data.split_seed", 42, "decides which images are set aside").at_least(0);
+void add_data_keys(base::Schema& schema, models::DataKind kind) {
+    const bool pairs = kind == models::DataKind::pairs;
+    schema.text("data.path", pairs ? "data/pairs" : "data/garments",
+                pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
+    schema
+        .real("data.validation", 0.1,
+              fmt::format("share of the {} set aside to select the best weights", pairs ? "pairs" : "training images"))
+        .at_least(0)
+        .below(1);
+    schema.integer("data.split_seed", 42, fmt::format("decides which {} are set aside", pairs ? "pairs" : "images")).at_least(0);
+    if (pairs) return;
     schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
     schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
     schema.real("data.shift", 0.1, "augmentation: largest move as a share of the side").between(0, 1);
@@ -22,7 +29,7 @@ void add_data_keys(base::Schema& schema) {
 }
 
 void add_train_keys(base::Schema& schema) {
-    schema.integer("train.epochs", 5, "passes over the training images").between(1, 1000000);
+    schema.integer("train.epochs", 5, "passes over the training data").between(1, 1000000);
     schema.integer("train.steps", 0, "stop after this many steps in all; 0: after train.epochs").between(0, 4294967295.0);
     schema.integer("train.batch", 32, "rows of one batch").between(1, 1 << 20);
     schema.integer("train.accumulate", 1, "batches of one step").between(1, 1 << 16);
@@ -68,7 +75,7 @@ void add_telemetry_keys(base::Schema& schema) {
     schema.integer("telemetry.components_every", 1000, "steps between two such measurements").between(1, 1000000000);
 }
 
-void add_run_keys(base::Schema& schema) {
+void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures) {
     schema.integer("seed", 42, "key of all random numbers; member k of several takes seed + k unless a list is given")
         .at_least(0)
         .per_member();
@@ -83,8 +90,7 @@ void add_run_keys(base::Schema& schema) {
     schema.integer("checkpoint.keep", 3, "newest checkpoints kept, last among them; best stays in any case").between(1, 1000000);
     schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
     schema.boolean("checkpoint.compress", false, "compress the optimizer's state with zstd");
-    schema.choice("checkpoint.best_metric", "validation_accuracy", {"validation_accuracy", "validation_loss"},
-                  "what the best weights are best at");
+    schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
 }
 
 constexpr std::array<std::string_view, 14> kFreeKeys{"train.epochs",
@@ -104,19 +110,21 @@ constexpr std::array<std::string_view, 14> kFreeKeys{"train.epochs",
 
 }  // namespace
 
-base::Schema general_schema() {
+base::Schema general_schema(const models::Family& family) {
     base::Schema schema;
-    add_data_keys(schema);
+    add_data_keys(schema, family.data);
     add_train_keys(schema);
     add_optim_keys(schema);
     add_telemetry_keys(schema);
-    add_run_keys(schema);
+    add_run_keys(schema, family.measures);
     return schema;
 }
 
 base::Result<base::Schema> schema_for(std::string_view model, std::string_view preset) {
     MILLRACE_LET(keys, models::schema(std::string(model), std::string(preset)));
-    base::Schema schema = general_schema();
+    MILLRACE_LET(family, models::find_family(std::string(model)));
+    base::Schema schema = general_schema(*family);
+    if (family->set_general_defaults != nullptr) family->set_general_defaults(std::string(preset), schema);
     schema.add("model", keys);
     return schema;
 }

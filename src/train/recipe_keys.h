@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "base/recipe.h"
+#include "models/registry.h"
 
 namespace millrace::train {
 
-/// All keys but those of the model itself (`model.*` beyond name and preset come from the model registry).
-base::Schema general_schema();
+/// All keys of a family's recipe but those of the model itself (`model.*` beyond name and preset come from the model registry).
+base::Schema general_schema(const models::Family& family);
 
 /// The schema of a recipe whose model is `model` in `preset`.
 base::Result<base::Schema> schema_for(std::string_view model, std::string_view preset);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/scoring.h"
 #include "train/loader_waits.h"
 #include "train/machine_report.h"
 
@@ -14,6 +15,7 @@ namespace millrace::train {
 struct StartReport {
     std::string run;  ///< directory
     std::string model, preset;
+    std::string make;  ///< one line about it, or empty
     std::int64_t parameters = 0;
     int members = 1;
     std::string device;  ///< "cpu: 2 threads, NEON"
@@ -42,12 +44,17 @@ struct IntervalReport {
     double recent_samples = 0, average_samples = 0, recent_steps = 0;  ///< per second
     double seconds_left = 0;
     PaceReport pace = {};
+    bool classifies = true;
 };
 
-/// Loss and accuracy of one member on one split.
+/// Loss and accuracy of one member on one split, and what else its family measures. A model that does not classify has an
+/// accuracy of 0, which nobody is shown.
 struct Score {
     double loss = 0, accuracy = 0;
+    models::Scored more = {};
 };
+/// How good a score is by `metric` ("validation_loss", "validation_accuracy" or a figure's name): more is better.
+double merit(const Score& score, const std::string& metric);
 
 struct EpochReport {
     std::uint32_t epoch = 0, epochs = 0;
@@ -56,13 +63,15 @@ struct EpochReport {
     double seconds = 0, samples_per_second = 0;
     std::uint64_t dropped = 0;
     bool best = false;  ///< the best weights so far
-    PaceReport pace;    ///< of training alone, evaluation left out
+    bool classifies = true;
+    PaceReport pace;  ///< of training alone, evaluation left out
 };
 
 struct MemberResult {
     double validation_accuracy = 0, validation_loss = 0;  ///< of the best epoch; NaN without validation data
     std::uint32_t best_epoch = 0;
-    double test_accuracy = 0, test_loss = 0;
+    double test_accuracy = 0, test_loss = 0;  ///< when the data has a test part
+    models::Scored more = {};                 ///< of the best weights, on the test part or else on what was set aside
 };
 
 struct RunResult {
@@ -71,15 +80,17 @@ struct RunResult {
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
-    bool best_by_loss = false;  ///< checkpoint.best_metric is validation_loss
+    bool classifies = true;
+    bool tested = true;                               ///< the data has a test part
+    std::int64_t held = 0;                            ///< samples of the part that the members' scores are of
+    std::string best_metric = "validation_accuracy";  ///< checkpoint.best_metric
     std::int64_t parameters = 0;
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, since this start
     bool was_complete = false;                                         ///< a resumed run that had nothing left to do
 };
 
-/// Index of the member with the highest accuracy, or the lowest loss when `by_loss`, the first of equals; what is not a number
-/// never wins.
-std::size_t best_member(const std::vector<Score>& scores, bool by_loss);
+/// Index of the member with the highest merit, the first of equals; what is not a number never wins.
+std::size_t best_member(const std::vector<Score>& scores, const std::string& metric);
 /// The same by the run's own measure on what was set aside to select by (on the test set when nothing was).
 std::size_t best_member(const RunResult& result);
 

@@ -86,11 +86,12 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     start.run = directory_.path().string();
     start.model = setup_.settings.model;
     start.preset = setup_.settings.preset;
+    start.make = engine_.model().description();
     start.parameters = engine_.store().trainable_count();
     start.members = engine_.members();
     start.device = setup_.device;
     start.precision = setup_.precision;
-    start.data = data_text(setup_.data);
+    start.data = data_text(setup_.data, setup_.unit);
     start.memory = engine_.memory_text();
     start.steps_per_epoch = steps_per_epoch_;
     start.total_steps = total_steps();
@@ -107,7 +108,8 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     RunResult result;
     result.run = start.run;
     result.parameters = start.parameters;
-    result.best_by_loss = setup_.settings.checkpoint.best_by_loss;
+    result.best_metric = setup_.settings.checkpoint.best_metric;
+    result.classifies = engine_.model().classifies();
     result.was_complete = state_.step >= total_steps();
     metrics_.emplace(reader_, directory_.metrics(), observer_, telemetry_, clock_, metrics_plan(), state_.epoch_sums);
     begin_epoch();
@@ -140,6 +142,7 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
 
 MetricsPlan Run::metrics_plan() const {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps(), setup_.settings.epochs};
+    plan.classifies = engine_.model().classifies();
     plan.on_gpu = engine_.backend().kind() == ops::DeviceKind::cuda;
     const EpochSteps& epoch = engine_.epoch();
     const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
@@ -253,7 +256,7 @@ base::Status Run::end_epoch(bool whole) {
     report.epoch = static_cast<std::uint32_t>((state_.step - 1) / steps_per_epoch_) + 1;
     report.epochs = setup_.settings.epochs;
     report.step = state_.step;
-    for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy()});
+    for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy(), {}});
     report.seconds = totals.seconds - epoch_seconds_;
     report.samples_per_second = report.seconds > 0 ? (totals.samples - epoch_samples_) / report.seconds : 0;
     epoch_seconds_ = totals.seconds;
@@ -266,6 +269,7 @@ base::Status Run::end_epoch(bool whole) {
     MILLRACE_LET(validation, engine_.evaluate(data::Part::validation));
     report.validation = std::move(validation);
     report.dropped = sums.dropped();
+    report.classifies = engine_.model().classifies();
     report.best = note_best(report);
     MILLRACE_TRY(metrics_->append(record::RowKind::kEpoch, epoch_row(report, row_time())));
     const bool due = report.epoch % setup_.settings.checkpoint.every_epochs == 0 || state_.step >= total_steps();
@@ -309,7 +313,7 @@ void Run::warn(const PaceReport& pace, std::uint32_t epoch) {
 bool Run::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
-        const double value = setup_.settings.checkpoint.best_by_loss ? -score.loss : score.accuracy;
+        const double value = merit(score, setup_.settings.checkpoint.best_metric);
         if (std::isfinite(score.loss) && value > now.value) now.value = value;
         now.losses.push_back(score.loss);
         now.accuracies.push_back(score.accuracy);
@@ -318,6 +322,7 @@ bool Run::note_best(const EpochReport& report) {
     if (!std::isfinite(now.value)) return false;
     if (state_.best.any && !report.validation.empty() && !(now.value > state_.best.value)) return false;
     state_.best = std::move(now);
+    best_scores_ = report.validation;
     return true;
 }
 
@@ -379,14 +384,33 @@ base::Status Run::test(RunResult& result) {
             directory_.path().string(), 1};
     MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
     MILLRACE_TRY(load_weights(engine_.store(), best, false));
-    MILLRACE_LET(scores, engine_.evaluate(data::Part::test));
-    const double nothing = std::numeric_limits<double>::quiet_NaN();
-    for (std::size_t k = 0; k < scores.size(); ++k) {
-        const bool validated = k < state_.best.accuracies.size();
-        result.members.push_back({validated ? state_.best.accuracies[k] : nothing, validated ? state_.best.losses[k] : nothing,
-                                  state_.best.epoch, scores[k].accuracy, scores[k].loss});
+    // Without a test part the scores are those on what was set aside to select by.
+    result.tested = engine_.source().samples(data::Part::test) > 0;
+    const data::Part part = result.tested ? data::Part::test : data::Part::validation;
+    result.held = engine_.source().samples(part);
+    std::vector<Score> scores = best_scores_;
+    if (result.tested || scores.empty()) {
+        MILLRACE_LET(now, engine_.evaluate(part));
+        scores = std::move(now);
     }
-    if (!result.was_complete) MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
+    const double nothing = std::numeric_limits<double>::quiet_NaN();
+    for (std::size_t k = 0; k < static_cast<std::size_t>(engine_.members()); ++k) {
+        const bool validated = k < state_.best.accuracies.size();
+        MemberResult member{validated ? state_.best.accuracies[k] : nothing,
+                            validated ? state_.best.losses[k] : nothing,
+                            state_.best.epoch,
+                            nothing,
+                            nothing,
+                            {}};
+        if (result.tested) {
+            member.test_accuracy = scores[k].accuracy;
+            member.test_loss = scores[k].loss;
+        }
+        if (k < scores.size()) member.more = scores[k].more;
+        result.members.push_back(std::move(member));
+    }
+    if (result.tested && !result.was_complete)
+        MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
     return base::ok();
 }
 

@@ -67,6 +67,7 @@ private:
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
     std::optional<double> gpu_utilization_, sm_active_;  ///< of the newest epoch with enough looks at the machine
+    std::vector<Score> best_scores_;  ///< of the best weights on what was set aside, when this start found them
     WarningGate gate_;
     std::uint32_t spikes_noted_ = 0;  ///< of this epoch
     bool looked_early_ = false;       ///< in this epoch

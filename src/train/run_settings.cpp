@@ -120,7 +120,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.checkpoint.keep = static_cast<std::uint32_t>(recipe.integer("checkpoint.keep"));
     settings.checkpoint.keep_bytes = recipe.bytes("checkpoint.keep_bytes");
     settings.checkpoint.compress = recipe.boolean("checkpoint.compress");
-    settings.checkpoint.best_by_loss = recipe.text("checkpoint.best_metric") == "validation_loss";
+    settings.checkpoint.best_metric = recipe.text("checkpoint.best_metric");
     settings.telemetry = read_telemetry(recipe);
     if (settings.telemetry.interval.count() > 0 && settings.telemetry.interval < kShortestLooks)
         return recipe.bad(

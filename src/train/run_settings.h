@@ -19,7 +19,7 @@ struct CheckpointSettings {
     std::uint32_t keep = 3;
     std::uint64_t keep_bytes = 0;  ///< 0: no limit
     bool compress = false;
-    bool best_by_loss = false;
+    std::string best_metric = "validation_accuracy";
 };
 
 /// Where measurements go beside the run directory, and how often the machine is looked at.

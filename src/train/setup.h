@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/recipe.h"
-#include "data/image_set.h"
 #include "train/engine.h"
 #include "train/run_settings.h"
 #include "train/run_state.h"
@@ -16,6 +15,7 @@ namespace millrace::train {
 struct Setup {
     RunSettings settings;
     DataIdentity data;
+    std::string unit;       ///< what a sample is: "images"
     std::string device;     ///< "cpu: 2 threads"
     std::string precision;  ///< "f32"
     int threads = 1;        ///< of the CPU backend, or of the host
@@ -28,7 +28,7 @@ using SourceAdapter = std::function<std::unique_ptr<data::BatchSource>(std::uniq
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {},
                            std::int32_t micro_batch = 0);
 
-/// Where the images come from and how many there are: "garments: 54,000 to train on, 6,000 to select by, 10,000 to test"
-std::string data_text(const DataIdentity& data);
+/// Where the samples come from and how many there are: "garments: 54,000 images to train on, 6,000 to select by, 10,000 to test"
+std::string data_text(const DataIdentity& data, const std::string& unit);
 
 }  // namespace millrace::train

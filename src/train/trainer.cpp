@@ -106,7 +106,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",
                               fmt::format("the run was trained on other data ({}; here: {}); resume with the same files",
-                                          data_text(standing.state.data), data_text(setup.data)));
+                                          data_text(standing.state.data, setup.unit), data_text(setup.data, setup.unit)));
         MILLRACE_TRY(restore(*setup.engine, setup.settings, standing.state, *standing.checkpoint));
         standing.checkpoint.reset();
     } else {

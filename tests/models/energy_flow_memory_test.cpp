@@ -64,12 +64,13 @@ Outcome gradients_of(const EnergyFlowConfig& config) {
         rig.store->write_parameter(static_cast<tape::ParameterId>(id), 0, 0, some_vectors(static_cast<std::size_t>(p.count())));
     }
     flows.source.feed(*rig.store, some_vectors(static_cast<std::size_t>(kBatch * config.embedding)),
-                      some_vectors(static_cast<std::size_t>(kBatch * config.cells())));
+                      some_vectors(static_cast<std::size_t>(kBatch * config.embedding)));
     step.run();
     outcome.arena = step.plan().bytes;
     outcome.loss = rig.store->read_states()[0].loss;
     for (const double count : flows.kept(flows.source.counters)) outcome.counters.push_back(static_cast<std::int32_t>(count));
     for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
+        if (rig.store->parameters()[id].running) continue;
         const auto part = rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0, tape::Store::Arena::gradient);
         outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());
     }

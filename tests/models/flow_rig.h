@@ -1,5 +1,5 @@
 #pragma once
-// An energy flow model in tests, with vectors and goals written by hand.
+// An energy flow model in tests, with vectors and answers written by hand.
 
 #include <cmath>
 #include <memory>
@@ -15,7 +15,7 @@ namespace millrace::testing {
 using models::EnergyFlow;
 using models::EnergyFlowConfig;
 
-/// Vectors and goals that the test writes before a program runs, and places in the store where a program may keep what the test
+/// Vectors and answers that the test writes before a program runs, and places in the store where a program may keep what the test
 /// reads afterwards: its own memory is used again.
 class FedVectors final : public data::BatchSource {
 public:
@@ -23,11 +23,11 @@ public:
         : rows_(rows), width_(width), cells_(cells), flows_(flows) {}
     [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
     [[nodiscard]] std::int32_t features() const override { return width_; }
-    [[nodiscard]] std::int32_t classes() const override { return cells_; }
+    [[nodiscard]] std::int32_t classes() const override { return width_; }
     base::Status declare(tape::Store& store) override {
         x_ = store.add_data("vectors", tensor::DType::f32, rows_, width_);
         const tensor::DType stat = tape::stat_of(store.options().precision);
-        goals_ = store.add_data("goals", stat, rows_, cells_);
+        goals_ = store.add_data("answers", stat, rows_, width_);
         surface = store.add_data("kept surface", stat, rows_, cells_);
         energies = store.add_data("kept energies", stat, rows_, cells_);
         table = store.add_data("kept table", stat, flows_, ops::kFlowColumns);

@@ -165,7 +165,7 @@ TEST(Console, TheRunsMeasureChoosesTheMember) {
     RunResult result;
     result.members = {{0.9, 0.5, 1, 0, 0}, {0.8, 0.4, 1, 0, 0}, {0.95, NAN, 1, 0, 0}};
     EXPECT_EQ(best_member(result), 2u);
-    result.best_by_loss = true;
+    result.best_metric = "validation_loss";
     EXPECT_EQ(best_member(result), 1u);
     result.members.front().validation_loss = NAN;
     EXPECT_EQ(best_member(result), 1u);

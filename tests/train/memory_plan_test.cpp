@@ -91,12 +91,10 @@ std::unique_ptr<Made> make(const EnergyFlowConfig& config, std::int64_t limit, s
     EngineOptions options;
     options.ring_capacity = 64;
     const auto set = pairs(kPairs, config.embedding);
-    std::vector<float> goals(std::size_t{kPairs} * static_cast<std::size_t>(config.cells()));
-    for (std::size_t i = 0; i < goals.size(); ++i) goals[i] = 0.3f * std::cos(0.9f * static_cast<float>(i));
     auto made = std::make_unique<Made>();
     made->engine =
         Engine::create(std::make_unique<CountingBackend>(made->allocated), std::make_unique<models::EnergyFlow>(config),
-                       std::make_unique<data::PairSource>(set, std::move(goals), config.cells()), settings, options);
+                       std::make_unique<data::PairSource>(set), settings, options);
     return made;
 }
 

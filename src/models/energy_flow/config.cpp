@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace millrace::models {
 
@@ -35,6 +37,24 @@ base::Status validate(const EnergyFlowConfig& c) {
         return base::Error{fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)};
     if (c.gradient_budget < 0)
         return base::Error{fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)};
+    return base::ok();
+}
+
+base::Status check_capacity(const EnergyFlowConfig& c, std::int32_t samples) {
+    const double needed = static_cast<double>(samples) * c.cells(), capacity = std::floor(needed * (1 + c.headroom));
+    if (capacity < needed)
+        return base::Error{
+            fmt::format("model.headroom = {} gives {:.0f} rows to the {:.0f} flows of {} samples on {} x {} cells; "
+                        "model.headroom = 0 would be the least",
+                        c.headroom, capacity, needed, samples, c.width, c.height)};
+    // Weight gradients go over the rows of all steps at once; each has up to four states.
+    const double widest = capacity * (c.step_count() + 1) * 4 * std::max(c.hidden, 2);
+    if (constexpr double kMost = 1e12;
+        widest > kMost || capacity * (c.step_count() + 1) > std::numeric_limits<std::int32_t>::max())
+        return base::Error{
+            fmt::format("{} samples on {} x {} cells are {:.0f} flows of {} steps, more than a program can hold; a "
+                        "smaller batch would be right",
+                        samples, c.width, c.height, capacity, c.step_count())};
     return base::ok();
 }
 

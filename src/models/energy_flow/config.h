@@ -12,6 +12,7 @@ namespace millrace::models {
 /// `step`: states, flow tables and moves alone. The rest is computed again when the way back comes to the step.
 enum class Recompute : std::uint8_t { none, gates, step };
 const char* name_of(Recompute recompute);
+enum class MapperKind : std::uint8_t { compact, deep };
 
 struct EnergyFlowConfig {
     std::int32_t width = 20, height = 20, depth = 10;
@@ -23,6 +24,7 @@ struct EnergyFlowConfig {
     std::int32_t max_spawn = 1;  ///< children of one stride
     double arrive = 0.6;         ///< share of the steps that an undisturbed flow needs
     double noise = 0.1;          ///< of a move in training, in cells
+    MapperKind mapper = MapperKind::compact;
     double surface_scale = 0.3;  ///< root mean square of a target's cells
     bool early_stop = false;
     std::int32_t min_steps = 0;  ///< before a stop; 0: the share `arrive` of the steps
@@ -45,5 +47,7 @@ struct EnergyFlowConfig {
 
 /// Refuses shapes that cannot be built; the message names the recipe key.
 base::Status validate(const EnergyFlowConfig& config);
+/// Refuses a batch whose flows do not all have a row, or have more rows than a program can count.
+base::Status check_capacity(const EnergyFlowConfig& config, std::int32_t samples);
 
 }  // namespace millrace::models

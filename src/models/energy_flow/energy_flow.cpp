@@ -5,24 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/orthonormal.h"
+#include "models/energy_flow/surface_scoring.h"
 #include "nn/losses.h"
 
 namespace millrace::models {
 namespace {
 
-constexpr std::uint32_t kMapStream = 0x6d617073;  // of the random numbers behind the isometry
-
 double map_scale(const EnergyFlowConfig& config) { return config.surface_scale * std::sqrt(static_cast<double>(config.cells())); }
 
 }  // namespace
-
-std::vector<float> target_map(const EnergyFlowConfig& config, std::uint64_t seed) {
-    std::vector<float> map = base::random_orthonormal(config.cells(), config.embedding, seed, kMapStream);
-    const auto scale = static_cast<float>(map_scale(config));
-    for (float& value : map) value *= scale;
-    return map;
-}
 
 double cosine_ceiling(const EnergyFlowConfig& config) {
     return std::sqrt(static_cast<double>(std::min(config.cells(), config.embedding)) / config.embedding);
@@ -30,13 +21,9 @@ double cosine_ceiling(const EnergyFlowConfig& config) {
 
 base::Status EnergyFlow::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
-    nn::DenseOptions options;
-    options.in = config_.embedding;
-    options.out = config_.cells();
-    options.activation = ops::Activation::tanh;
-    options.weight_init = tape::Init::normal(0.02);
-    mapper_ = nn::Dense(store, {"mapper"}, {}, options);
+    mapper_ = Mapper(store, config_);
     cube_ = Cube(store, config_);
+    target_map_ = store.add_frozen("target_map", config_.cells(), config_.embedding, tape::Init::orthonormal(map_scale(config_)));
     return base::ok();
 }
 
@@ -49,11 +36,61 @@ std::string EnergyFlow::spare_memory() {
 
 void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     const tape::Value x = builder.activation(rows, config_.embedding, "vectors", false);
-    const tensor::View goals = source.gather(builder, part, x.view);
+    const tensor::View targets = source.gather(builder, part, x.view);
+    // In stat, whatever the precision: goals are what the model is measured against.
+    const tensor::View goals = builder.buffer(1, rows, config_.cells(), builder.stat(), tape::Role::activation, "goals");
+    ops::Record map{ops::OpId::dense_forward, ops::DenseParams{}, {}, 0, "goals"};
+    map.slots[ops::dense_forward::x] = targets;
+    map.slots[ops::dense_forward::w] = builder.store().parameter(target_map_);
+    map.slots[ops::dense_forward::y] = goals;
+    builder.append(std::move(map));
     energies_ = mapper_.forward(builder, x);
     logits_ = cube_.forward(builder, energies_);
     nn::mse(builder, logits_, goals);
-    if (builder.training()) builder.backward();
+    watched_.clear();
+    if (builder.training())
+        builder.backward();
+    else
+        watch(builder, targets, goals);
+}
+
+/// What SurfaceScoring takes. The transpose of the map leads back to the teacher's space.
+void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals) {
+    const std::int32_t rows = goals.rows;
+    const auto stat = [&](std::int32_t cols, const char* name) {
+        return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
+    };
+    const auto read_back = [&](const tensor::View& surface, const char* name) {
+        const tensor::View vectors = stat(config_.embedding, name);
+        ops::Record record{ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, name};
+        record.slots[ops::linear_dgrad::dz] = surface;
+        record.slots[ops::linear_dgrad::w] = builder.store().parameter(target_map_);
+        record.slots[ops::linear_dgrad::dx] = vectors;
+        builder.append(std::move(record));
+        return vectors;
+    };
+    const tensor::View energies = stat(config_.cells(), "mapper's surface");
+    ops::Record copy{ops::OpId::copy, ops::CopyParams{}, {}, 0, "mapper's surface"};
+    copy.slots[ops::copy::in] = energies_.view;
+    copy.slots[ops::copy::out] = energies;
+    builder.append(std::move(copy));
+    watched_.resize(SurfaceScoring::tensors);
+    watched_[SurfaceScoring::found] = read_back(logits_.view, "vectors read back");
+    watched_[SurfaceScoring::mapper_found] = read_back(energies, "mapper's vectors read back");
+    watched_[SurfaceScoring::targets] = targets;
+    watched_[SurfaceScoring::surface] = logits_.view;
+    watched_[SurfaceScoring::energies] = energies;
+    watched_[SurfaceScoring::goals] = goals;
+    watched_[SurfaceScoring::counters] = cube_.counters();
+    for (const tensor::View& view : watched_) builder.keep(view);
+}
+
+std::unique_ptr<Scoring> EnergyFlow::scoring() const { return std::make_unique<SurfaceScoring>(config_); }
+
+std::string EnergyFlow::description() const {
+    return fmt::format("cube of {} x {} x {}, {} steps, state {} x {}; {} mapper of {} parameters", config_.width, config_.height,
+                       config_.depth, config_.step_count(), config_.layers, config_.hidden,
+                       config_.mapper == MapperKind::deep ? "deep" : "compact", mapper_.parameters());
 }
 
 }  // namespace millrace::models

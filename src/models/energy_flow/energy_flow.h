@@ -3,14 +3,10 @@
 // the surface is compared with the answer's vector, mapped there by a frozen isometry.
 
 #include "models/energy_flow/cube.h"
+#include "models/energy_flow/mapper.h"
 #include "models/model.h"
-#include "nn/dense.h"
 
 namespace millrace::models {
-
-/// The frozen map from the teacher's space to the surface, [S, E] row-major: an isometry (an orthogonal projection when S < E)
-/// times surface_scale * sqrt(S). Depends on the sizes and the seed alone.
-std::vector<float> target_map(const EnergyFlowConfig& config, std::uint64_t seed);
 
 /// The largest cosine a surface can reach: sqrt(min(S, E) / E) of a vector in general position.
 double cosine_ceiling(const EnergyFlowConfig& config);
@@ -20,10 +16,16 @@ public:
     /// `config` must be valid.
     explicit EnergyFlow(const EnergyFlowConfig& config) : config_(config) {}
 
+    /// Beside what is trained: `target_map` [S, E], frozen and saved with the weights, an isometry (an orthogonal projection when
+    /// S < E) times surface_scale * sqrt(S).
     base::Status declare(tape::Store& store) override;
-    /// The source gives vectors [rows, E] and, as what they are compared with, surfaces stat [K,1,rows,S].
+    /// The source gives vectors [rows, E] and, as what they are compared with, the answers' vectors stat [K,1,rows,E].
     void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] bool single_member_only() const override { return true; }
+    [[nodiscard]] bool classifies() const override { return false; }
+    [[nodiscard]] std::unique_ptr<Scoring> scoring() const override;
+    [[nodiscard]] std::string description() const override;
+    [[nodiscard]] base::Status check_rows(std::int32_t rows) const override { return check_capacity(config_, rows); }
 
     std::string spare_memory() override;
 
@@ -31,11 +33,15 @@ public:
     [[nodiscard]] const Cube& cube() const { return cube_; }
     /// Of the last build: what the mapper laid on the middle plane, [K,1,rows,S].
     [[nodiscard]] const tape::Value& energies() const { return energies_; }
+    [[nodiscard]] tape::ParameterId target_map() const { return target_map_; }
 
 private:
+    void watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals);
+
     EnergyFlowConfig config_;
-    nn::Dense mapper_;
+    Mapper mapper_;
     Cube cube_;
+    tape::ParameterId target_map_ = tape::kNoParameter;
     tape::Value energies_;
 };
 

@@ -1,0 +1,111 @@
+#include "models/energy_flow/recipe.h"
+
+#include <fmt/format.h>
+
+#include "models/energy_flow/energy_flow.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr std::int32_t kTeacherWidth = 768;
+
+struct Profile {
+    const char* name;
+    std::int32_t width, height, depth, hidden, layers;
+    std::int32_t batch;
+};
+constexpr Profile kProfiles[] = {{"debug", 20, 20, 10, 256, 2, 8},
+                                 {"experiment", 50, 50, 20, 512, 2, 16},
+                                 {"experiment_v2", 28, 28, 40, 512, 3, 16},
+                                 {"large", 80, 80, 60, 1024, 3, 64},
+                                 {"wide", 100, 100, 50, 1024, 3, 32}};
+constexpr std::int64_t kEvaluationBatch = 50;  // a sample has thousands of flows
+
+const Profile& profile_of(const std::string& preset) {
+    for (const Profile& profile : kProfiles)
+        if (preset == profile.name) return profile;
+    MILLRACE_ASSERT(false, "no such preset: " + preset);
+    return kProfiles[0];
+}
+
+base::Schema schema_of(const std::string& preset) {
+    const Profile& p = profile_of(preset);
+    base::Schema keys;
+    keys.integer("width", p.width, "cells of the cube along x").between(2, 4096);
+    keys.integer("height", p.height, "cells of the cube along y").between(2, 4096);
+    keys.integer("depth", p.depth, "cells of the cube along z; half of them are the steps unless model.steps says otherwise")
+        .between(2, 4096);
+    keys.integer("hidden", p.hidden, "width of the carrier's state, even").between(2, 16384);
+    keys.integer("layers", p.layers, "layers of the carrier").between(1, 16);
+    keys.integer("steps", 0, "steps of a flow; 0: half the depth").between(0, 2048);
+    keys.real("headroom", 0, "spare rows for spawned flows, as a share of the cells; 0: nothing spawns").between(0, 16);
+    keys.real("spawn_length", 0.5, "a longer stride (the cube's edge is 2) leaves children behind").above(0);
+    keys.integer("max_spawn", 1, "most children of one stride").between(0, 16);
+    keys.real("arrive", 0.6, "share of the steps that an undisturbed flow needs").above(0).between(0, 1);
+    keys.real("noise", 0.1, "deviation of a move in training, in cells").at_least(0);
+    keys.real("surface_scale", 0.3, "root mean square of a target's cells").above(0);
+    keys.boolean("early_stop", false, "end a pass when enough flows have arrived, or no more do");
+    keys.integer("min_steps", 0, "early stop: steps before the first look; 0: the share model.arrive of them").between(0, 2048);
+    keys.real("stop_at", 0.95, "early stop: share of the flows that have arrived").above(0).between(0, 1);
+    keys.integer("patience", 3, "early stop: steps without another arrival").between(1, 2048);
+    keys.choice("mapper", "compact", {"compact", "deep"},
+                "how vectors become energies: one linear layer, or three with norms between them");
+    keys.choice(
+        "recompute", "none", {"none", "gates", "step"},
+        "what is computed again on the way back instead of being kept: nothing, the carrier's gates, all but states and flows");
+    keys.bytes("gradient_budget", "0B",
+               "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "
+               "model.recompute");
+    return keys;
+}
+
+void set_general_defaults(const std::string& preset, base::Schema& keys) {
+    const Profile& p = profile_of(preset);
+    keys.at("train.batch").initial = std::int64_t{p.batch};
+    keys.at("eval.batch").initial = kEvaluationBatch;
+}
+
+base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const DataShape& data) {
+    EnergyFlowConfig config;
+    const auto whole = [&](const char* key) { return static_cast<std::int32_t>(recipe.integer(std::string("model.") + key)); };
+    config.width = whole("width");
+    config.height = whole("height");
+    config.depth = whole("depth");
+    config.hidden = whole("hidden");
+    config.layers = whole("layers");
+    config.embedding = data.features;
+    config.steps = whole("steps");
+    config.headroom = recipe.real("model.headroom");
+    config.spawn_length = recipe.real("model.spawn_length");
+    config.max_spawn = whole("max_spawn");
+    config.arrive = recipe.real("model.arrive");
+    config.noise = recipe.real("model.noise");
+    config.surface_scale = recipe.real("model.surface_scale");
+    config.early_stop = recipe.boolean("model.early_stop");
+    config.min_steps = whole("min_steps");
+    config.stop_at = recipe.real("model.stop_at");
+    config.patience = whole("patience");
+    config.mapper = recipe.text("model.mapper") == "deep" ? MapperKind::deep : MapperKind::compact;
+    const std::string& recompute = recipe.text("model.recompute");
+    config.recompute = recompute == "step" ? Recompute::step : recompute == "gates" ? Recompute::gates : Recompute::none;
+    config.gradient_budget = static_cast<std::int64_t>(recipe.bytes("model.gradient_budget"));
+    MILLRACE_TRY(validate(config));
+    return std::unique_ptr<Model>(std::make_unique<EnergyFlow>(config));
+}
+
+}  // namespace
+
+Family energy_flow_family() {
+    Family family;
+    family.name = "energy_flow";
+    for (const Profile& profile : kProfiles) family.presets.emplace_back(profile.name);
+    family.schema = schema_of;
+    family.make = make_energy_flow;
+    family.set_general_defaults = set_general_defaults;
+    family.data = DataKind::pairs;
+    family.usual = {kTeacherWidth, kTeacherWidth};
+    family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
+    return family;
+}
+
+}  // namespace millrace::models
