@@ -17,7 +17,7 @@ build: setup ## build build/millrace, tests and benchmarks
 	@cmake --preset release -Wno-dev
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build ## train the collective model on built-in data and print the accuracy reached
+demo: build ## train energy flow on built-in pairs of sentences and print how many answers it finds
 	@tools/demo
 
 test: build ## build and run all tests; GPU tests run when there is a GPU
