@@ -114,6 +114,9 @@ KernelResult make_flow_begin_backward(Context&, const Bound&);
 KernelResult make_flow_neuron_forward(Context&, const Bound&);
 KernelResult make_flow_neuron_backward(Context&, const Bound&);
 KernelResult make_flow_move(Context&, const Bound&);
+/// flow_move and the flow_count behind it as one launch, where nothing is spawned between them.
+bool counts_moves(const Bound& move, const Bound& count);
+KernelResult make_counted_move(Context&, const Bound& move, const Bound& count);
 KernelResult make_flow_move_backward(Context&, const Bound&);
 KernelResult make_flow_spawn(Context&, const Bound&);
 KernelResult make_flow_spawn_state(Context&, const Bound&);

@@ -296,6 +296,8 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
         return covering(make_fills(context_, records.subspan(at, count)), count);
     if (const std::size_t count = count_column_sums(context_, records.subspan(at)); count > 0)
         return covering(make_column_sums(context_, records.subspan(at, count)), count);
+    if (at + 1 < records.size() && counts_moves(record, records[at + 1]))
+        return covering(make_counted_move(context_, record, records[at + 1]), 2);
     if (op == OpId::dense_forward && fuses_dense_forward(context_, record))
         return covering(make_fused_dense_forward(context_, record, early), 1);
     if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&

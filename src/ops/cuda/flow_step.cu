@@ -64,12 +64,8 @@ struct MoveArgs {
 };
 
 template <class T>
-__global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a) {
-    begin_kernel();
-    const int row = flow_row(), k = blockIdx.z;
-    if (row >= a.rows) return;
+__device__ void move_row(const MoveArgs<T>& a, int k, int row, float (&next)[kFlowColumns], float (&moved)[kMovedColumns]) {
     const float* old = a.before.table.row(k, 0, row);
-    float next[kFlowColumns], moved[kMovedColumns] = {};
 #pragma unroll
     for (int c = 0; c < kFlowColumns; ++c) next[c] = old[c];
     next[flow::parent] = -1;
@@ -148,44 +144,19 @@ __global__ void flow_move_backward_kernel(Mat<const float> dafter, Mat<const flo
 }
 
 enum Counted { kUp, kDown, kReflected, kLive, kCounted };
-constexpr int kCountThreads = 256;
 
-/// What one block's rows add, to partial [K, blocks, kCounted].
-__global__ void flow_count_kernel(Mat<const float> table, Mat<const float> moved, Mat<const std::int32_t> counters,
-                                  std::int32_t* partial, int rows, int first_member) {
-    __shared__ std::int32_t shared[32];
-    begin_kernel();
-    const int row = flow_row(), k = first_member + static_cast<int>(blockIdx.z);
-    std::int32_t counts[kCounted] = {};
-    if (row < rows) {
-        const auto bits = static_cast<std::int32_t>(moved.row(k, 0, row)[moved::bits]);
-        counts[kReflected] = ((bits & kMirroredX) != 0 ? 1 : 0) + ((bits & kMirroredY) != 0 ? 1 : 0);
-        counts[kLive] = (bits & kAlive) != 0 ? 1 : 0;
-        const float* flow = table.row(k, 0, row);
-        if (row < counters.row(k, 0, 0)[flow_counter::used] && flow[flow::active] == 0)
-            counts[flow[flow::z] < 0 ? kDown : kUp] = 1;
-    }
-    for (int i = 0; i < kCounted; ++i) {
-        const std::int32_t sum = block_sum(counts[i], shared);
-        if (threadIdx.x == 0) partial[(static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * kCounted + i] = sum;
-    }
-}
+/// What counts the rows of a step. `tally` [K, kCounted + 1] holds sums of whole numbers and how many blocks have brought theirs;
+/// the last one finds the member's counters and leaves zeros for the next run.
+struct CountArgs {
+    Mat<const std::int32_t> counters;
+    Mat<std::int32_t> next;
+    std::int32_t* tally;
+    FlowCountParams p;
+};
 
-__global__ void flow_rule_kernel(const std::int32_t* partial, Mat<const std::int32_t> counters, Mat<std::int32_t> next,
-                                 int blocks, int first_member, FlowCountParams p) {
-    __shared__ std::int32_t shared[32];
-    begin_kernel();
-    const std::int32_t* from = partial + static_cast<std::int64_t>(blockIdx.x) * blocks * kCounted;
-    std::int32_t sums[kCounted];
-    for (int i = 0; i < kCounted; ++i) {
-        std::int32_t sum = 0;
-        for (int b = static_cast<int>(threadIdx.x); b < blocks; b += kCountThreads) sum += from[b * kCounted + i];
-        sums[i] = block_sum(sum, shared);
-    }
-    if (threadIdx.x != 0) return;
-    const int k = first_member + static_cast<int>(blockIdx.x);
-    std::int32_t* c = next.row(k, 0, 0);
-    for (int i = 0; i < kFlowCounters; ++i) c[i] = counters.row(k, 0, 0)[i];
+__device__ void apply_rule(const std::int32_t (&sums)[kCounted], const std::int32_t* counters, std::int32_t* c,
+                           const FlowCountParams& p) {
+    for (int i = 0; i < kFlowCounters; ++i) c[i] = counters[i];
     if (c[flow_counter::stopped] != 0) return;
     const std::int32_t done = sums[kUp] + sums[kDown];
     c[flow_counter::steps] = p.t + 1;
@@ -202,6 +173,74 @@ __global__ void flow_rule_kernel(const std::int32_t* partial, Mat<const std::int
     if (p.early_stop && p.t + 1 >= p.min_steps &&
         (done >= p.stop_at * c[flow_counter::used] || c[flow_counter::waited] >= p.patience))
         c[flow_counter::stopped] = 1;
+}
+
+/// All threads of the block, each with its row after the step; `valid`: it has one.
+__device__ void count_rows(const CountArgs& a, int k, int row, bool valid, const float* flow, std::int32_t bits) {
+    __shared__ unsigned long long shared[32];
+    constexpr int kField = 16;  // a block's sums are at most twice its threads: four fit one number
+    unsigned long long counts = 0;
+    const auto count = [&counts](Counted what, bool yes) { counts += yes ? 1ull << kField * what : 0ull; };
+    if (valid) {
+        count(kReflected, (bits & kMirroredX) != 0);
+        count(kReflected, (bits & kMirroredY) != 0);
+        count(kLive, (bits & kAlive) != 0);
+        const bool arrived = row < a.counters.row(k, 0, 0)[flow_counter::used] && flow[flow::active] == 0;
+        count(kDown, arrived && flow[flow::z] < 0);
+        count(kUp, arrived && !(flow[flow::z] < 0));
+    }
+    counts = block_sum(counts, shared);
+    if (threadIdx.x != 0) return;
+    std::int32_t* tally = a.tally + static_cast<std::int64_t>(k) * (kCounted + 1);
+    for (int i = 0; i < kCounted; ++i) atomicAdd(tally + i, static_cast<std::int32_t>(counts >> kField * i & 0xffff));
+    __threadfence();
+    if (atomicAdd(tally + kCounted, 1) != static_cast<int>(gridDim.x) - 1) return;
+    __threadfence();
+    std::int32_t sums[kCounted];
+    for (int i = 0; i < kCounted; ++i) sums[i] = atomicExch(tally + i, 0);
+    atomicExch(tally + kCounted, 0);
+    apply_rule(sums, a.counters.row(k, 0, 0), a.next.row(k, 0, 0), a.p);
+}
+
+__global__ void flow_count_kernel(Mat<const float> table, Mat<const float> moved, const __grid_constant__ CountArgs a, int rows) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    const bool valid = row < rows;
+    const auto bits = valid ? static_cast<std::int32_t>(moved.row(k, 0, row)[moved::bits]) : 0;
+    count_rows(a, k, row, valid, valid ? table.row(k, 0, row) : nullptr, bits);
+}
+
+/// Moving, and counting when somebody asks for it.
+template <class T, bool Counting>
+__global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a, const __grid_constant__ CountArgs counting) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    float next[kFlowColumns] = {}, moved[kMovedColumns] = {};
+    if (row < a.rows) move_row(a, k, row, next, moved);
+    if constexpr (Counting) count_rows(counting, k, row, row < a.rows, next, static_cast<std::int32_t>(moved[moved::bits]));
+}
+
+base::Result<CountArgs> count_args(Context& c, const Bound& b, std::shared_ptr<DeviceTable>& held) {
+    const Operand& counters = b[flow_count::counters];
+    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(counters.k) * (kCounted + 1) * sizeof(std::int32_t));
+    if (!memory.ok()) return memory.error();
+    held = std::make_shared<DeviceTable>(std::move(*memory));
+    return CountArgs{mat<const std::int32_t>(counters), mat<std::int32_t>(b[flow_count::next]),
+                     static_cast<std::int32_t*>(held->data()), b.params<FlowCountParams>()};
+}
+
+template <class T>
+MoveArgs<T> move_args(const Bound& b) {
+    namespace at = flow_move;
+    MoveArgs<T> a{};
+    a.before = flows(b[at::before], b[at::counters]);
+    a.u = mat<const T>(b[at::u]);
+    a.state = states(b[at::state]);
+    a.moved = mat<float>(b[at::moved]);
+    a.after = mat<float>(b[at::after]);
+    a.rows = b[at::before].rows;
+    a.p = b.params<FlowMoveParams>();
+    return a;
 }
 
 }  // namespace
@@ -231,21 +270,31 @@ KernelResult make_flow_begin_backward(Context& c, const Bound& b) {
 }
 
 KernelResult make_flow_move(Context& c, const Bound& b) {
-    namespace at = flow_move;
-    const Operand &before = b[at::before], &u = b[at::u];
+    const Operand& before = b[flow_move::before];
     if (before.count() == 0) return make_kernel([] {});
-    return by_real(u.dtype, [&]<class T>(T) -> KernelResult {
-        MoveArgs<T> a{};
-        a.before = flows(before, b[at::counters]);
-        a.u = mat<const T>(u);
-        a.state = states(b[at::state]);
-        a.moved = mat<float>(b[at::moved]);
-        a.after = mat<float>(b[at::after]);
-        a.rows = before.rows;
-        a.p = b.params<FlowMoveParams>();
-        return make_kernel([stream = c.stream, grid = flow_grid(before), a] {
-            launch(flow_move_kernel<T>, grid, dim3(kFlowThreads), 0, stream, a);
+    return by_real(b[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, grid = flow_grid(before), a = move_args<T>(b)] {
+            launch(flow_move_kernel<T, false>, grid, dim3(kFlowThreads), 0, stream, a, CountArgs{});
         });
+    });
+}
+
+bool counts_moves(const Bound& move, const Bound& count) {
+    if (move.record->op != OpId::flow_move || count.record->op != OpId::flow_count) return false;
+    return move[flow_move::before].count() > 0 && move[flow_move::after].data == count[flow_count::flow].data &&
+           move[flow_move::moved].data == count[flow_count::moved].data &&
+           move[flow_move::counters].data == count[flow_count::counters].data &&
+           move[flow_move::before].rows == count[flow_count::flow].rows;
+}
+
+KernelResult make_counted_move(Context& c, const Bound& move, const Bound& count) {
+    std::shared_ptr<DeviceTable> held;
+    auto counting = count_args(c, count, held);
+    if (!counting.ok()) return counting.error();
+    return by_real(move[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, grid = flow_grid(move[flow_move::before]), a = move_args<T>(move),
+                            counting = *counting,
+                            held] { launch(flow_move_kernel<T, true>, grid, dim3(kFlowThreads), 0, stream, a, counting); });
     });
 }
 
@@ -262,21 +311,16 @@ KernelResult make_flow_move_backward(Context& c, const Bound& b) {
 }
 
 KernelResult make_flow_count(Context& c, const Bound& b) {
-    const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved], &counters = b[flow_count::counters],
-                  &next = b[flow_count::next];
+    const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved];
     if (table.k == 0) return make_kernel([] {});
-    const unsigned blocks = std::max(blocks_for(table.rows, kCountThreads), 1u);
-    const int at_once = static_cast<int>(c.workspace_bytes / (blocks * kCounted * sizeof(std::int32_t)));
-    if (at_once == 0) return base::Error{"flow_count over " + std::to_string(table.rows) + " rows: more than its scratch holds"};
-    return make_kernel([stream = c.stream, partial = static_cast<std::int32_t*>(c.workspace), table, moved, counters, next,
-                        blocks, at_once, p = b.params<FlowCountParams>()] {
-        for (int first = 0; first < table.k; first += at_once) {
-            const auto members = static_cast<unsigned>(std::min(at_once, table.k - first));
-            launch(flow_count_kernel, dim3(blocks, 1, members), dim3(kCountThreads), 0, stream, mat<const float>(table),
-                   mat<const float>(moved), mat<const std::int32_t>(counters), partial, table.rows, first);
-            launch(flow_rule_kernel, dim3(members), dim3(kCountThreads), 0, stream, partial, mat<const std::int32_t>(counters),
-                   mat<std::int32_t>(next), static_cast<int>(blocks), first, p);
-        }
+    std::shared_ptr<DeviceTable> held;
+    auto counting = count_args(c, b, held);
+    if (!counting.ok()) return counting.error();
+    dim3 grid = flow_grid(table);
+    grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows
+    return make_kernel([stream = c.stream, grid, table, moved, counting = *counting, held] {
+        launch(flow_count_kernel, grid, dim3(kFlowThreads), 0, stream, mat<const float>(table), mat<const float>(moved), counting,
+               table.rows);
     });
 }
 
