@@ -171,6 +171,31 @@ TEST(Console, TheRunsMeasureChoosesTheMember) {
     EXPECT_EQ(best_member(result), 1u);
 }
 
+TEST(Console, ModelsWithoutClassesShowWhatTheirFamilyMeasures) {
+    models::Scored scored{{{"validation_cosine", 0.5}}, "cosine 0.500 (ceiling 0.722)", {"mapper alone: loss 0.0400"}};
+    EpochReport report;
+    report.epoch = report.epochs = 1;
+    report.classifies = false;
+    report.training = {{0.0625, 0}};
+    report.validation = {{0.03125, 0, scored}};
+    const std::string epoch = epoch_text(report, Detail::losses);
+    EXPECT_EQ(epoch.find("accuracy"), std::string::npos) << epoch;
+    EXPECT_NE(epoch.find("train loss 0.0625  validation loss 0.0312 cosine 0.500 (ceiling 0.722)"), std::string::npos) << epoch;
+    EXPECT_TRUE(epoch.ends_with("\n    mapper alone: loss 0.0400")) << epoch;
+
+    RunResult result;
+    result.run = "runs/x";
+    result.classifies = result.tested = false;
+    result.held = 500;
+    result.best_metric = "validation_loss";
+    result.members = {{0, 0.03125, 2, NAN, NAN, scored}};
+    EXPECT_EQ(finish_text(result),
+              "best weights (epoch 2) on 500 samples set aside: loss 0.0312 cosine 0.500 (ceiling 0.722)\nmapper alone: loss "
+              "0.0400\nrun runs/x");
+    result.held = 0;
+    EXPECT_NE(finish_text(result).find("nothing was scored"), std::string::npos);
+}
+
 TEST(Console, PlainLinesKeepTheirDistance) {
     MemoryFile memory;
     base::FakeClock clock;

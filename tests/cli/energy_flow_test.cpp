@@ -1,0 +1,80 @@
+// The energy flow model from the command line.
+
+#include <nlohmann/json.hpp>
+
+#include "cli/folder.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+class EnergyFlowCommands : public InFolder {
+protected:
+    void SetUp() override {
+        InFolder::SetUp();
+        const Said made = call({"data", "make", "pairs", "--out", path("pairs"), "--count", "61", "--dimensions", "16"});
+        ASSERT_EQ(made.status, 0) << made.err;
+        write(
+            "flow.toml",
+            "device = \"cpu\"\n[model]\nname = \"energy_flow\"\nwidth = 4\nheight = 3\ndepth = 6\nhidden = 6\n[data]\npath = \"" +
+                path("pairs") + "\"\n[train]\nepochs = 2\nbatch = 8\n");
+    }
+    Said flow(const std::string& name, const std::vector<std::string>& more = {}) const {
+        std::vector<std::string> words{"train", path("flow.toml"), "--out", path(name)};
+        words.insert(words.end(), more.begin(), more.end());
+        return call(words);
+    }
+};
+
+TEST_F(EnergyFlowCommands, TrainEvalAndTheirJsonAgree) {
+    const Said trained = flow("run", {"--json"});
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    EXPECT_NE(trained.err.find("ceiling"), std::string::npos) << trained.err;
+    EXPECT_NE(trained.err.find("mapper alone: loss"), std::string::npos) << trained.err;
+    EXPECT_EQ(trained.err.find("accuracy"), std::string::npos) << trained.err;
+    const Said evaluated = call({"eval", path("run"), "--json"});
+    ASSERT_EQ(evaluated.status, 0) << evaluated.err;
+    const Json before = Json::parse(trained.out), after = Json::parse(evaluated.out);
+    EXPECT_EQ(after.at("split"), "validation");
+    EXPECT_EQ(after.at("samples"), 6);
+    EXPECT_EQ(after.at("loss"), before.at("validation_loss"));
+    for (const char* key : {"validation_cosine", "cosine_ceiling", "retrieval_at_1", "mapper_loss", "mapper_cosine",
+                            "mapper_retrieval_at_1", "flow_steps_used", "flows_created", "flows_projected", "cell_coverage"}) {
+        EXPECT_EQ(after.at(key), before.at(key)) << key;
+        EXPECT_EQ(after.at("members")[0].at(key), before.at("members")[0].at(key)) << key;
+    }
+    EXPECT_FALSE(after.contains("accuracy"));
+    EXPECT_FALSE(before.contains("test_loss"));
+    const Said plain = call({"eval", path("run")});
+    EXPECT_NE(plain.out.find("6 validation pairs of pairs"), std::string::npos) << plain.out;
+    EXPECT_NE(plain.out.find("flows: 72 created"), std::string::npos) << plain.out;
+}
+
+TEST_F(EnergyFlowCommands, ModelsListsTheProfiles) {
+    const Said said = call({"models", "--json"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    std::vector<std::string> presets;
+    for (const Json& entry : Json::parse(said.out))
+        if (entry.at("model") == "energy_flow") presets.push_back(entry.at("preset"));
+    EXPECT_EQ(presets, (std::vector<std::string>{"debug", "experiment", "experiment_v2", "large", "wide"}));
+}
+
+TEST_F(EnergyFlowCommands, WrongDataAndSettingsAreRefused) {
+    expect_refusal(flow("a", {"--set", "data.path=" + path("data")}), {"data.path", "holds images"});
+    expect_refusal(train("b", {"--set", "data.path=" + path("pairs")}), {"data.path", "trained on images"});
+    expect_refusal(flow("c", {"--set", "model.headroom=-1"}), {"model.headroom"});
+    expect_refusal(flow("d", {"--set", "model.width=4096", "--set", "model.height=4096", "--set", "train.batch=54"}),
+                   {"train.batch", "more than a program can hold"});
+    for (const char* name : {"a", "b", "c", "d"}) EXPECT_FALSE(std::filesystem::exists(folder_ / name)) << name;
+}
+
+TEST_F(EnergyFlowCommands, EvaluationRefusesATestPartAndVectorsOfAnotherWidth) {
+    ASSERT_EQ(flow("run", {"--quiet", "--set", "train.steps=1"}).status, 0);
+    expect_refusal(call({"eval", path("run"), "--split", "test"}), {"no test part", "--split validation"});
+    ASSERT_EQ(call({"data", "make", "pairs", "--out", path("narrow"), "--count", "61", "--dimensions", "12"}).status, 0);
+    expect_refusal(call({"eval", path("run"), "--data", path("narrow")}), {"mapper.weight"});
+}
+
+}  // namespace
+}  // namespace millrace::cli
