@@ -97,7 +97,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.eval_batch = static_cast<std::int32_t>(recipe.integer("eval.batch"));
     if (settings.batch > training_samples)
         return recipe.bad("train.batch",
-                          fmt::format("train.batch = {} exceeds the {} images to train on", settings.batch, training_samples));
+                          fmt::format("train.batch = {} exceeds the {} samples to train on", settings.batch, training_samples));
     settings.micro_batch = static_cast<std::int32_t>(recipe.integer("train.micro_batch"));
     if (settings.micro_batch > 0 && settings.batch % settings.micro_batch != 0)
         return recipe.bad("train.micro_batch",
@@ -139,7 +139,7 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
         return rows >= minimum && rows <= training_samples && (tail == 0 || tail >= minimum);
     };
     if (fits(batch)) return base::ok();
-    std::string hint = "; there are too few images";
+    std::string hint = "; there are too few samples";
     for (std::int32_t away = 1; away < training_samples; ++away) {
         const std::int32_t near = batch > away && fits(batch - away) ? batch - away : batch + away;
         if (!fits(near)) continue;
@@ -149,7 +149,7 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
     const std::string why =
         fmt::format("{} normalizes over the rows of a batch and needs {} of them", recipe.text("model.name"), minimum);
     if (batch < minimum) return recipe.bad(key, fmt::format("{} = {}: {}{}", key, batch, why, hint));
-    return recipe.bad(key, fmt::format("{} = {} leaves {} of the {} images for the last batch of an epoch: {}{}", key, batch,
+    return recipe.bad(key, fmt::format("{} = {} leaves {} of the {} samples for the last batch of an epoch: {}{}", key, batch,
                                        training_samples % batch, training_samples, why, hint));
 }
 

@@ -264,6 +264,24 @@ TEST(Program, ReadsAndWritesWindowsOfEveryMember) {
     EXPECT_EQ(rig.program->read(x.view.columns(1, 2).split_columns(2)), (std::vector<double>{1, 3, 2, 4, 5, 7, 6, 8}));
 }
 
+TEST(Program, KeptBuffersOutliveTheirLastRecord) {
+    for (const bool keep : {false, true}) {
+        TapeRig rig(kCpuPlace);
+        rig.allocate();
+        Builder builder(*rig.store, {});
+        std::vector<Value> values;
+        for (int i = 0; i < 9; ++i) {
+            values.push_back(builder.activation(3, 5, "x", false));
+            builder.append({ops::OpId::fill, ops::FillParams{static_cast<double>(i)}, {values.back().view}, 0, "fill"});
+        }
+        if (keep) builder.keep(values.front().view);
+        builder.keep(rig.store->parameter_arena());  // stays anyway
+        rig.prepare(std::move(builder));
+        rig.program->run();
+        EXPECT_EQ(rig.program->read(values.front().view) == std::vector<double>(15, 0.0), keep);
+    }
+}
+
 TEST(Program, ErrorsNameTheProgram) {
     TapeRig rig(kCpuPlace);
     const tensor::View narrow = rig.store->add_data("narrow", tensor::DType::f32, 2, 3);
