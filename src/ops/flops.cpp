@@ -25,6 +25,12 @@ std::int64_t flops_of(const Record& record) {
             return 2 * attention_product(slot(attention_forward::out), slot(attention_forward::lengths));
         case OpId::attention_backward:  // scores again, and the gradients of weights, values, queries and keys
             return 5 * attention_product(slot(attention_backward::dout), slot(attention_backward::lengths));
+        case OpId::gru_backward: {
+            std::int64_t sum = 0;
+            for (int a = gru_backward::a0; a <= gru_backward::a3 && slot(a).present(); a += 2)
+                sum += product(slot(gru_backward::dh), slot(a).cols);
+            return sum;
+        }
         default: return 0;
     }
 }

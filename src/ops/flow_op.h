@@ -56,11 +56,14 @@ namespace flow_neuron_backward { enum Slot { flow, params, counters, dout, dpara
 /// out = (1 - z) n + z h; rows that are not alive: out = h. Slots: x real [K,1,N,C], C >= In (further columns hold finite numbers that do not matter); h real [K,1,N,H];
 /// flow; counters; w_ih real [K,1,3H,In], w_hh real [K,1,3H,H] (rows r, z, n); b_ih, b_hh stat [K,1,1,3H]; scratch stat [K,1,N,6H];
 /// gates real [K,1,N,4H] (training): r, z, n, hn, undefined in rows that are not alive; out real [K,1,N,H], not the memory of h.
-/// gru_backward. From dout stat [K,1,N,H] to what the products need: dgates real [K,1,N,4H] = d r_pre, d z_pre, d n_pre, d hn, zeros in
-/// rows that are not alive; dh (+) stat [K,1,N,H] = z * dout, dout where not alive. dh may be the memory of dout when it is overwritten.
+/// gru_backward. dh stat [K,1,N,H], in place: on entry the gradient of the state after the step, as far as it is known (params.begins:
+/// nothing is, its content does not matter); the pairs that are there add a_i w_i, a_i real [K,1,N,C_i], w_i real [K,1,C_i,H]. With that sum d:
+/// dgates real [K,1,N,4H] = d r_pre, d z_pre, d n_pre, d hn and dh = z * d; rows that are not alive: dgates 0, dh = d. Pairs fill up from 0.
 struct GruParams {};
+struct GruBackwardParams { bool begins = false; };
 namespace gru_forward { enum Slot { x, h, flow, counters, w_ih, w_hh, b_ih, b_hh, scratch, gates, out, slots }; }
-namespace gru_backward { enum Slot { dout, gates, h, flow, counters, dgates, dh, slots }; }
+namespace gru_backward { enum Slot { dh, gates, h, flow, counters, a0, w0, a1, w1, a2, w2, a3, w3, dgates, slots }; }
+constexpr int kGruPairs = 4;
 
 /// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
 struct ColumnSumParams {};

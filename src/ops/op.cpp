@@ -48,8 +48,9 @@ constexpr SlotInfo kColumnSum[] = {{"in", false}, {"out", true}};
 constexpr SlotInfo kGruForward[] = {{"x", false},      {"h", false},    {"flow", false}, {"counters", false},
                                     {"w_ih", false},   {"w_hh", false}, {"b_ih", false}, {"b_hh", false},
                                     {"scratch", true}, {"gates", true}, {"out", true}};
-constexpr SlotInfo kGruBackward[] = {{"dout", false},     {"gates", false}, {"h", false}, {"flow", false},
-                                     {"counters", false}, {"dgates", true}, {"dh", true}};
+constexpr SlotInfo kGruBackward[] = {{"dh", true},  {"gates", false}, {"h", false},  {"flow", false}, {"counters", false},
+                                     {"a0", false}, {"w0", false},    {"a1", false}, {"w1", false},   {"a2", false},
+                                     {"w2", false}, {"a3", false},    {"w3", false}, {"dgates", true}};
 constexpr SlotInfo kFlowBegin[] = {{"e", false}, {"flow", true}, {"counters", true}};
 constexpr SlotInfo kFlowBeginBackward[] = {{"dflow", false}, {"de", true}};
 constexpr SlotInfo kFlowNeuronForward[] = {{"flow", false}, {"params", false}, {"counters", false}, {"out", true}};
@@ -128,6 +129,7 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
 }};
 static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
 static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);
+static_assert(std::size(kGruBackward) == gru_backward::slots && std::size(kGruBackward) <= kMaxSlots);
 static_assert(std::size(kGatherRows) == gather_rows::slots && std::size(kDenseForward) <= kMaxSlots);
 
 const OpInfo& info(OpId op) { return kOps[static_cast<std::size_t>(op)]; }

@@ -198,10 +198,10 @@ namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; }
 using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, FillParams, CopyParams, GatherImagesParams,
                             GatherRowsParams, DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams,
                             EmbeddingParams, LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams,
-                            GruParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams, FlowCountParams,
-                            TokenParams, AttentionParams, TokenLossParams, TokenChooseParams>;
+                            GruParams, GruBackwardParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams,
+                            FlowCountParams, TokenParams, AttentionParams, TokenLossParams, TokenChooseParams>;
 
-constexpr int kMaxSlots = 12;
+constexpr int kMaxSlots = 16;
 
 /// One line of the step program: plain data.
 struct Record {

@@ -25,9 +25,11 @@ struct Cell {
                            stopped >= 0 ? "_stopped" : "");
     }
 };
-const Cell kCells[] = {{1, 1, 1, 1, 1, 1},        {2, 7, 5, 8, 3, 0.7},       {2, 7, 5, 8, 3, 1},    {3, 37, 13, 13, 31, 0.6, 1},
-                       {1, 131, 65, 72, 64, 0.8}, {1, 300, 65, 72, 16, 0.05}, {1, 16, 8, 8, 8, 0},   {1, 5, 300, 304, 67, 1},
-                       {1, 0, 5, 8, 3, 1},        {2, 64, 32, 32, 32, 1},     {1, 40, 129, 136, 136}};
+const Cell kCells[] = {{1, 1, 1, 1, 1, 1},          {2, 7, 5, 8, 3, 0.7},      {2, 7, 5, 8, 3, 1},
+                       {3, 37, 13, 13, 31, 0.6, 1}, {1, 131, 65, 72, 64, 0.8}, {1, 300, 65, 72, 16, 0.05},
+                       {1, 16, 8, 8, 8, 0},         {1, 5, 300, 304, 67, 1},   {1, 0, 5, 8, 3, 1},
+                       {2, 64, 32, 32, 32, 1},      {1, 40, 129, 136, 136},    {1, 300, 65, 72, 128, 0.8},
+                       {1, 517, 192, 192, 192, 1},  {1, 129, 40, 40, 64, 0.5}};
 
 OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     namespace at = gru_forward;
@@ -55,16 +57,16 @@ OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     return c.slot(at::out, Element::real, k, 1, n, h, poison(), layout);
 }
 
-OpCase gru_back(const Cell& cell, bool adding, bool in_place, Layout layout) {
+/// What flows into dh, by the columns of each pair.
+using Pairs = std::vector<int>;
+
+OpCase gru_back(const Cell& cell, const Pairs& pairs, bool begins, Layout layout) {
     namespace at = gru_backward;
     OpCase c;
-    c.name = fmt::format("gru_backward/{}{}/{}",
-                         adding     ? "adding"
-                         : in_place ? "in_place"
-                                    : "written",
+    c.name = fmt::format("gru_backward/{}{}{}/{}", begins ? "begins_" : "", fmt::join(pairs, "+"),
                          layout.right > 0 ? "_padded" : "", cell.text());
     c.op = OpId::gru_backward;
-    c.params = GruParams{};
+    c.params = GruBackwardParams{begins};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
     std::vector<double> gates;  // what rows that are not alive hold is anybody's guess
@@ -74,15 +76,17 @@ OpCase gru_back(const Cell& cell, bool adding, bool in_place, Layout layout) {
                 const double value = std::floor(number(31, gates.size(), -120, 120)) / 128;
                 gates.push_back(is_alive(cell.spec(), m, row) ? value : std::numeric_limits<double>::quiet_NaN());
             }
-    c.slot(at::dout, Element::stat, k, 1, n, h, uniform(-1, 1), layout);
+    c.slot(at::dh, Element::stat, k, 1, n, h, begins ? poison() : uniform(-1, 1), layout);
     c.slot(at::gates, Element::real, k, 1, n, 4 * h, given(gates), layout);
     c.slot(at::h, Element::real, k, 1, n, h, uniform(-1, 1), layout);
     c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, given(flow_values(cell.spec(), 1)));
     c.slot(at::counters, Element::i32, k, 1, 1, kFlowCounters, given(counter_values(cell.spec())));
-    c.slot(at::dgates, Element::real, k, 1, n, 4 * h, poison(), layout);
-    c.slot(at::dh, Element::stat, k, 1, n, h, adding ? uniform(-1, 1) : poison(), layout);
-    if (in_place) c.slots[at::dh].same_memory_as = at::dout;
-    return adding ? c.accumulates(at::dh) : c;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+        const double spread = 1 / std::sqrt(pairs[i]);
+        c.slot(at::a0 + 2 * static_cast<int>(i), Element::real, k, 1, n, pairs[i], uniform(-1, 1), layout);
+        c.slot(at::w0 + 2 * static_cast<int>(i), Element::real, k, 1, pairs[i], h, uniform(-spread, spread));
+    }
+    return c.slot(at::dgates, Element::real, k, 1, n, 4 * h, poison(), layout);
 }
 
 OpCase sum(int k, int g, int rows, int cols, Element element, bool adding, Layout layout = kDense) {
@@ -163,16 +167,18 @@ void add_neuron(std::vector<OpCase>& cases, const FlowSpec& spec, int cols, int 
 void add_gru_cases(std::vector<OpCase>& cases) {
     for (const Cell& cell : kCells) {
         cases.push_back(gru(cell, true, kDense, ""));
-        cases.push_back(gru_back(cell, false, false, kDense));
-        cases.push_back(gru_back(cell, true, false, kDense));
+        const int h = cell.hidden;
+        cases.push_back(gru_back(cell, {}, false, kDense));
+        cases.push_back(gru_back(cell, {3 * h}, true, kDense));
+        cases.push_back(gru_back(cell, {24, 8, 2 * h, h}, false, kDense));
     }
     const Cell stopped{3, 21, 11, 16, 24, 0.8, 1}, all{2, 33, 16, 24, 40, 1};
     for (const Cell& cell : {stopped, all}) {
         cases.push_back(gru(cell, false, kDense, ""));
         cases.push_back(gru(cell, true, kPadded, "_padded"));
-        cases.push_back(gru_back(cell, false, true, kDense));
-        cases.push_back(gru_back(cell, false, false, kPadded));
-        cases.push_back(gru_back(cell, false, true, kPadded));
+        cases.push_back(gru_back(cell, {}, true, kDense));
+        cases.push_back(gru_back(cell, {}, false, kPadded));
+        cases.push_back(gru_back(cell, {5, 17}, false, kPadded));
     }
     for (const Element element : {Element::real, Element::stat}) {
         for (const bool adding : {false, true}) {

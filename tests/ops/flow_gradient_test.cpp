@@ -55,7 +55,15 @@ TEST(GruGradient, EqualsCentralDifferences) {
     const auto w_ih = p.random(K, 1, 3 * H, In, -1, 1), w_hh = p.random(K, 1, 3 * H, H, -1, 1);
     const auto b_ih = p.random(K, 1, 1, 3 * H, -1, 1), b_hh = p.random(K, 1, 1, 3 * H, -1, 1);
     const auto scratch = p.tensor(K, 1, N, 6 * H), gates = p.tensor(K, 1, N, 4 * H), out = p.tensor(K, 1, N, H);
-    const auto dout = p.random(K, 1, N, H, -1, 1), dgates = p.tensor(K, 1, N, 4 * H), dh = p.tensor(K, 1, N, H);
+    constexpr int C0 = 5, C1 = 2;  // dout reaches the operator as what dh holds and two products
+    const auto known = p.random(K, 1, N, H, -1, 1), dout = p.tensor(K, 1, N, H), dh = p.tensor(K, 1, N, H);
+    const auto a0 = p.random(K, 1, N, C0, -1, 1), v0 = p.random(K, 1, C0, H, -1, 1);
+    const auto a1 = p.random(K, 1, N, C1, -1, 1), v1 = p.random(K, 1, C1, H, -1, 1);
+    const auto dgates = p.tensor(K, 1, N, 4 * H);
+    for (const auto sum : {dout, dh}) p.add(OpId::copy, CopyParams{}, {{copy::in, known}, {copy::out, sum}});
+    for (const auto& [a, w] : {std::pair(a0, v0), std::pair(a1, v1)})
+        p.add(OpId::linear_dgrad, LinearGradParams{}, {{linear_dgrad::dz, a}, {linear_dgrad::w, w}, {linear_dgrad::dx, dout}},
+              1u << linear_dgrad::dx);
     const auto dx = p.tensor(K, 1, N, C, std::vector<double>(K * N * C, 0.0));
     const auto dw_ih = p.tensor(K, 1, 3 * H, In), dw_hh = p.tensor(K, 1, 3 * H, H);
     const auto db_ih = p.tensor(K, 1, 1, 3 * H), db_hh = p.tensor(K, 1, 1, 3 * H);
@@ -71,14 +79,17 @@ TEST(GruGradient, EqualsCentralDifferences) {
            {f::scratch, scratch},
            {f::gates, gates},
            {f::out, out}});
-    p.add(OpId::gru_backward, GruParams{},
-          {{b::dout, dout},
+    p.add(OpId::gru_backward, GruBackwardParams{},
+          {{b::dh, dh},
            {b::gates, gates},
            {b::h, h},
            {b::flow, table.flow},
            {b::counters, table.counters},
-           {b::dgates, dgates},
-           {b::dh, dh}});
+           {b::a0, a0},
+           {b::w0, v0},
+           {b::a1, a1},
+           {b::w1, v1},
+           {b::dgates, dgates}});
     const auto input_side = p.window(dgates, 0, N, 0, 3 * H);
     const auto products = [&](RefProgram::Id dz, RefProgram::Id w, RefProgram::Id in, RefProgram::Id din, RefProgram::Id dw,
                               RefProgram::Id db, bool adding) {

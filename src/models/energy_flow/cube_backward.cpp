@@ -38,12 +38,10 @@ void append_column_sum(tape::Builder& builder, const View& in, const View& out, 
 
 void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const {
     builder.on_backward([this, &builder, pass] {
+        pass->waiting.resize(cells_.size());
         for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
             pass->dh.push_back(builder.buffer(1, pass->rows, config_.hidden, builder.stat(), Role::saved,
                                               fmt::format("state gradient {}", layer)));
-            ops::Record zero{OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
-            zero.slots[ops::fill::out] = pass->dh.back();
-            builder.append(std::move(zero));
         }
         pass->dtable = builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
         ops::Record lay{OpId::flow_lay_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
@@ -116,6 +114,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
         spawn.slots[ops::flow_spawn_backward::dbefore] = before;
         builder.append(std::move(spawn));
         for (const View& dh : pass.dh) {
+            if (t + 1 == pass.steps) break;  // nothing has reached the states yet
             ops::Record state{OpId::flow_spawn_state_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
             state.slots[ops::flow_spawn_state_backward::moved] = pass.moved[step];
             state.slots[ops::flow_spawn_state_backward::dh] = dh;
@@ -178,8 +177,7 @@ void Cube::heads_backward(tape::Builder& builder, Pass& pass, std::int32_t t) co
         builder.append(std::move(back));
     }
     for (std::size_t i = 0; i < heads_.size(); ++i)
-        append_dgrad(builder, pass.of_chunk(pass.chunk.dz[i], t), store.weight(heads_[i].in_weight), pass.dh.back(), true,
-                     name(i));
+        pass.reach_dh.emplace_back(pass.of_chunk(pass.chunk.dz[i], t), store.weight(heads_[i].in_weight));
 }
 
 void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, std::int32_t t) const {
@@ -197,22 +195,35 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
         append_cell(builder, pass, layer, t, layer == 0 ? pass.of_chunk(pass.chunk.x, t) : pass.state_before(layer - 1, t + 1),
                     gates, pass.state_again);
     }
-    ops::Record gru{OpId::gru_backward, ops::GruParams{}, {}, 0, name};
-    gru.slots[at::dout] = pass.dh[layer];
+    ops::Record gru{OpId::gru_backward, ops::GruBackwardParams{t + 1 == pass.steps}, {}, 0, name};
+    gru.slots[at::dh] = pass.dh[layer];
     gru.slots[at::gates] = gates;
     gru.slots[at::h] = pass.state_before(layer, t);
     gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
     gru.slots[at::counters] = pass.counters[static_cast<std::size_t>(t)];
     gru.slots[at::dgates] = dgates;
-    gru.slots[at::dh] = pass.dh[layer];
+    Pass::Pairs& waiting = pass.waiting[layer];  // from the step after this one
+    waiting.insert(waiting.begin(), pass.reach_dh.begin(), pass.reach_dh.end());
+    MILLRACE_ASSERT(waiting.size() <= ops::kGruPairs, "more reaches a state than one operator takes");
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+        gru.slots[static_cast<std::size_t>(at::a0) + 2 * i] = waiting[i].first;
+        gru.slots[static_cast<std::size_t>(at::w0) + 2 * i] = waiting[i].second;
+    }
     builder.append(std::move(gru));
+    waiting.clear();
     if (t > 0) {  // the state before the first step is zero for everybody
-        append_dgrad(builder, dgates.columns(0, 2 * hidden), rows_of(w_hh, 0, 2 * hidden), pass.dh[layer], true, name);
-        append_dgrad(builder, dgates.columns(3 * hidden, hidden), rows_of(w_hh, 2 * hidden, hidden), pass.dh[layer], true, name);
+        waiting.emplace_back(dgates.columns(0, 2 * hidden), rows_of(w_hh, 0, 2 * hidden));
+        waiting.emplace_back(dgates.columns(3 * hidden, hidden), rows_of(w_hh, 2 * hidden, hidden));
+        // Spawning reads the states' gradients first, and the next chunk takes the memory of this one's.
+        if (config_.spawns() || t == pass.chunk.first) {
+            for (const auto& [dz, w] : waiting) append_dgrad(builder, dz, w, pass.dh[layer], true, name);
+            waiting.clear();
+        }
     }
     const View gates_in = dgates.columns(0, 3 * hidden);
+    pass.reach_dh.clear();
     if (layer > 0) {
-        append_dgrad(builder, gates_in, store.weight(cell.w_ih), pass.dh[layer - 1], true, name);
+        pass.reach_dh.emplace_back(gates_in, store.weight(cell.w_ih));
         return;
     }
     pass.dx =

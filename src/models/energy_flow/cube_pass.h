@@ -40,6 +40,9 @@ struct Cube::Pass {
     tensor::View dx;               ///< real [K,1,N,72]
     tensor::View gates_again;      ///< real [K,1,N,4H], of every GRU layer in turn; absent when keeps_gates()
     tensor::View state_again;      ///< real [K,1,N,H], written beside it and not read
+    using Pairs = std::vector<std::pair<tensor::View, tensor::View>>;
+    Pairs reach_dh;  ///< products that belong to the gradient of the next cell's state: from the heads or the layer above
+    std::vector<Pairs> waiting;  ///< per layer: the same from the step after
     /// Consecutive steps whose weight gradients are one product per matrix.
     struct Chunk {
         std::int32_t first = 0, count = 0;

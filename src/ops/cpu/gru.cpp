@@ -122,18 +122,17 @@ private:
     std::size_t products_at_ = 0;
 };
 
-/// One row of gru_backward, alive.
-void row_backward(int width, const float* dout, const float* gates, const float* __restrict h, float* __restrict dgates,
-                  float* dh, bool add) {
+/// One row of gru_backward, alive; dh in place.
+void row_backward(int width, const float* gates, const float* __restrict h, float* __restrict dgates, float* __restrict dh) {
     const float *r = gates, *z = gates + width, *n = gates + 2 * width, *hn = gates + 3 * width;
     float *dr = dgates, *dz = dgates + width, *dn = dgates + 2 * width, *dhn = dgates + 3 * width;
     for (int j = 0; j < width; ++j) {
-        const float d = dout[j], before_tanh = d * (1.0f - z[j]) * (1.0f - n[j] * n[j]);
+        const float d = dh[j], before_tanh = d * (1.0f - z[j]) * (1.0f - n[j] * n[j]);
         dr[j] = before_tanh * hn[j] * r[j] * (1.0f - r[j]);
         dz[j] = d * (h[j] - n[j]) * z[j] * (1.0f - z[j]);
         dn[j] = before_tanh;
         dhn[j] = before_tanh * r[j];
-        dh[j] = add ? dh[j] + d * z[j] : d * z[j];
+        dh[j] = d * z[j];
     }
 }
 
@@ -160,23 +159,30 @@ KernelResult make_gru_backward(Context& context, const Bound& bound) {
     const Operand& state = bound[at::h];
     const int k = state.k, n = state.rows, hidden = state.cols;
     Checker check(bound);
-    check.require(at::h, DType::f32, k, 1, n, hidden).like(at::dout, at::h).like(at::dh, at::h);
+    check.require(at::h, DType::f32, k, 1, n, hidden).like(at::dh, at::h);
     check.require(at::gates, DType::f32, k, 1, n, 4 * hidden).like(at::dgates, at::gates);
     require_counters(require_table(check, at::flow, k, n), at::counters, k);
+    bool empty = bound.params<GruBackwardParams>().begins;  // dh holds nothing yet
+    std::vector<std::unique_ptr<Kernel>> products;
+    for (int a = at::a0, w = at::w0; a <= at::a3 && bound[a].present(); a += 2, w += 2) {
+        check.require(a, DType::f32, k, 1, n, bound[a].cols).require(w, DType::f32, k, 1, bound[a].cols, hidden);
+        MILLRACE_TRY(check.status());
+        MILLRACE_LET(product, make_grad_product(context, bound[a], bound[w], bound[at::dh], false, !empty));
+        products.push_back(std::move(product));
+        empty = false;
+    }
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, b = bound, k, n, hidden, add = bound.accumulates(at::dh)]() noexcept {
+    return make_kernel([&context, b = bound, k, n, hidden, empty, products = std::move(products)]() noexcept {
+        for (const auto& product : products) product->run();
         for_each_piece(context, k, n, 5 * hidden, [&](int m, int begin, int end) {
             const bool stopped = has_stopped(b[at::counters], m);
             for (int row = begin; row < end; ++row) {
-                const float* gradient = b[at::dout].at<float>(m, 0, row);
-                float *back = b[at::dgates].at<float>(m, 0, row), *target = b[at::dh].at<float>(m, 0, row);
-                if (!stopped && b[at::flow].at<float>(m, 0, row)[flow::active] != 0) {
-                    row_backward(hidden, gradient, b[at::gates].at<float>(m, 0, row), b[at::h].at<float>(m, 0, row), back, target,
-                                 add);
-                    continue;
-                }
-                std::fill_n(back, 4 * hidden, 0.0f);
-                for (int j = 0; j < hidden; ++j) target[j] = add ? target[j] + gradient[j] : gradient[j];
+                float *back = b[at::dgates].at<float>(m, 0, row), *gradient = b[at::dh].at<float>(m, 0, row);
+                if (empty) std::fill_n(gradient, hidden, 0.0f);
+                if (!stopped && b[at::flow].at<float>(m, 0, row)[flow::active] != 0)
+                    row_backward(hidden, b[at::gates].at<float>(m, 0, row), b[at::h].at<float>(m, 0, row), back, gradient);
+                else
+                    std::fill_n(back, 4 * hidden, 0.0f);
             }
         });
     });

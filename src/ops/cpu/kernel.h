@@ -52,6 +52,10 @@ private:
     std::string problem_;
 };
 
+/// c (+) = a b, or a^T b: the products of the gradients.
+KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                               bool transposed, bool accumulate);
+
 // One factory per operator.
 KernelResult make_step_begin(Context& context, const Bound& bound);
 KernelResult make_micro_end(Context& context, const Bound& bound);

@@ -13,14 +13,14 @@ tensor::Operand first_columns(tensor::Operand operand, int cols) {
     return operand;
 }
 
-KernelResult make_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
-                          bool transposed, bool accumulate) {
+}  // namespace
+
+KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                               bool transposed, bool accumulate) {
     if (auto library = make_library_product(context, a, transposed, b, false, c, accumulate))
         return make_kernel([product = std::move(library)]() noexcept { product->run(); });
     return make_kernel([product = GradProduct(context, a, b, c, transposed, accumulate)]() noexcept { product.run(); });
 }
-
-}  // namespace
 
 KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
     using namespace linear_dgrad;
@@ -33,8 +33,8 @@ KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
     MILLRACE_TRY(check.status());
     const tensor::Operand out = first_columns(bound[dx], weight.cols);
     if (bound[dx].cols == weight.cols || bound.accumulates(dx))
-        return make_product(context, bound[dz], weight, out, false, bound.accumulates(dx));
-    MILLRACE_LET(product, make_product(context, bound[dz], weight, out, false, false));
+        return make_grad_product(context, bound[dz], weight, out, false, bound.accumulates(dx));
+    MILLRACE_LET(product, make_grad_product(context, bound[dz], weight, out, false, false));
     return make_kernel([wide = bound[dx], from = weight.cols, product = std::move(product)]() noexcept {
         product->run();
         for (int k = 0; k < wide.k; ++k)
@@ -52,7 +52,7 @@ KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
     check.require(x, DType::f32, out.k, out.g, bound[dz].rows, bound[x].cols);
     check.that(bound[x].cols >= out.cols, "x has fewer columns than dw");
     MILLRACE_TRY(check.status());
-    return make_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
+    return make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
 }
 
 }  // namespace millrace::ops::cpu

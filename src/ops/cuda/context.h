@@ -18,6 +18,7 @@ struct PaddedCopy {
     tensor::Operand in, out;
     std::shared_ptr<Kernel> copy;
 };
+class PackedWeights;
 
 struct Context {
     cudaStream_t stream = nullptr;
@@ -30,6 +31,7 @@ struct Context {
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
+    std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
 

@@ -326,7 +326,10 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
 base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records) {
     std::vector<KernelPtr> kernels;
     context_.padded.clear();  // another section's, which may not run as often
+    context_.packed.clear();
     for (std::size_t at = 0; at < records.size();) {
+        const OpId op = records[at].record->op;
+        if (op == OpId::grad_norm || op == OpId::optimizer) context_.packed.clear();  // weights change here
         auto made = prepare_one(records, at);
         if (!made.ok()) {
             const Record& r = *records[at].record;
@@ -341,6 +344,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
         at += count;
     }
     context_.padded.clear();
+    context_.packed.clear();
     return kernels;
 }
 

@@ -3,6 +3,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/flow_device.cuh"
+#include "ops/cuda/gru_tile.h"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
@@ -83,13 +84,12 @@ __global__ void gru_gate_kernel(const __grid_constant__ GateArgs<T> a) {
 
 template <class T>
 struct GateBackwardArgs {
-    Mat<const float> dout;
+    Mat<float> dh;
     Mat<const T> gates, h;
     Flows flows;
     Mat<T> dgates;
-    Mat<float> dh;  ///< may be the memory of dout
     int rows, width;
-    bool accumulate;
+    bool empty;  ///< dh holds nothing yet
 };
 
 template <class T, int V>
@@ -102,8 +102,8 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
     T* back = a.dgates.row(k, 0, row);
     float* target = a.dh.row(k, 0, row);
     for (int j = static_cast<int>(threadIdx.x) * V; j < width; j += 32 * V) {
-        float d[V], dr[V] = {}, dz[V] = {}, dn[V] = {}, dhn[V] = {}, kept[V];
-        load_run<V>(a.dout.row(k, 0, row) + j, d);
+        float d[V] = {}, dr[V] = {}, dz[V] = {}, dn[V] = {}, dhn[V] = {}, kept[V];
+        if (!a.empty) load_run<V>(target + j, d);
 #pragma unroll
         for (int i = 0; i < V; ++i) kept[i] = d[i];
         if (live) {
@@ -126,12 +126,6 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
         store_run<V>(back + width + j, dz);
         store_run<V>(back + 2 * width + j, dn);
         store_run<V>(back + 3 * width + j, dhn);
-        if (a.accumulate) {
-            float there[V];
-            load_run<V>(target + j, there);
-#pragma unroll
-            for (int i = 0; i < V; ++i) kept[i] += there[i];
-        }
         store_run<V>(target + j, kept);
     }
 }
@@ -189,9 +183,16 @@ KernelResult make_forward(Context& c, const Bound& b) {
 template <class T>
 KernelResult make_backward(Context& c, const Bound& b) {
     namespace at = gru_backward;
-    const Operand &h = b[at::h], &dout = b[at::dout], &dh = b[at::dh];
+    const Operand &h = b[at::h], &dh = b[at::dh];
     GateBackwardArgs<T> a{};
-    a.dout = mat<const float>(dout);
+    a.empty = b.params<GruBackwardParams>().begins;
+    std::vector<std::shared_ptr<Kernel>> before;
+    for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) {
+        auto product = make_product(c, Product::dgrad, b[i], b[i + 1], dh, !a.empty);
+        if (!product.ok()) return product.error();
+        before.push_back(std::move(*product));
+        a.empty = false;
+    }
     a.gates = mat<const T>(b[at::gates]);
     a.h = mat<const T>(h);
     a.flows = flows(b[at::flow], b[at::counters]);
@@ -199,11 +200,13 @@ KernelResult make_backward(Context& c, const Bound& b) {
     a.dh = mat<float>(dh);
     a.rows = h.rows;
     a.width = h.cols;
-    a.accumulate = b.accumulates(at::dh);
-    const bool whole = h.cols % 8 == 0 && whole_runs(h) && whole_runs(dout) && whole_runs(dh) && whole_runs(b[at::gates]) &&
-                       whole_runs(b[at::dgates]);
+    const bool whole =
+        h.cols % 8 == 0 && whole_runs(h) && whole_runs(dh) && whole_runs(b[at::gates]) && whole_runs(b[at::dgates]);
     const auto kernel = whole ? gru_backward_kernel<T, 8> : gru_backward_kernel<T, 1>;
-    return make_kernel([stream = c.stream, kernel, grid = row_grid(h), a] { launch(kernel, grid, kBlock, 0, stream, a); });
+    return make_kernel([stream = c.stream, before = std::move(before), kernel, grid = row_grid(h), a] {
+        for (const auto& step : before) step->run();
+        launch(kernel, grid, kBlock, 0, stream, a);
+    });
 }
 
 }  // namespace
@@ -211,12 +214,14 @@ KernelResult make_backward(Context& c, const Bound& b) {
 KernelResult make_gru_forward(Context& c, const Bound& b) {
     const Operand& h = b[gru_forward::h];
     if (h.count() == 0) return make_kernel([] {});
+    if (tiles_gru_forward(c, b)) return make_tiled_gru_forward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_forward<T>(c, b); });
 }
 
 KernelResult make_gru_backward(Context& c, const Bound& b) {
     const Operand& h = b[gru_backward::h];
     if (h.count() == 0) return make_kernel([] {});
+    if (tiles_gru_backward(c, b)) return make_tiled_gru_backward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_backward<T>(c, b); });
 }
 

@@ -19,19 +19,21 @@ __device__ inline void load_run(const float* from, float (&v)[V]) {
     }
 }
 
+/// Eight bf16 as float.
+__device__ inline void spread(const uint4& eight, float* v) {
+    const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {  // bf16 is the upper half of a float
+        v[2 * w] = __uint_as_float(words[w] << 16);
+        v[2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
+    }
+}
+
 template <int V>
 __device__ inline void load_run(const bf16* from, float (&v)[V]) {
     if constexpr (V % 8 == 0) {
 #pragma unroll
-        for (int i = 0; i < V; i += 8) {
-            const uint4 eight = *reinterpret_cast<const uint4*>(from + i);
-            const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {  // bf16 is the upper half of a float
-                v[i + 2 * w] = __uint_as_float(words[w] << 16);
-                v[i + 2 * w + 1] = __uint_as_float(words[w] & 0xffff0000u);
-            }
-        }
+        for (int i = 0; i < V; i += 8) spread(*reinterpret_cast<const uint4*>(from + i), v + i);
     } else {
 #pragma unroll
         for (int i = 0; i < V; ++i) v[i] = __bfloat162float(from[i]);

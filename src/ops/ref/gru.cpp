@@ -52,29 +52,31 @@ void run_gru_forward(const Bound& bound) {
 
 void run_gru_backward(const Bound& bound) {
     namespace at = gru_backward;
-    const auto &dout = bound[at::dout], &h = bound[at::h], &dh = bound[at::dh];
+    const auto &h = bound[at::h], &dh = bound[at::dh];
     const int width = h.cols;
-    const bool add = bound.accumulates(at::dh);
+    const bool begins = bound.params<GruBackwardParams>().begins;
     for (int m = 0; m < h.k; ++m)
         for (int row = 0; row < h.rows; ++row) {
-            const double *gradient = dout.at<double>(m, 0, row), *old = h.at<double>(m, 0, row);
-            const double* saved = bound[at::gates].at<double>(m, 0, row);
-            double *back = bound[at::dgates].at<double>(m, 0, row), *target = dh.at<double>(m, 0, row);
+            const double *old = h.at<double>(m, 0, row), *saved = bound[at::gates].at<double>(m, 0, row);
+            double *back = bound[at::dgates].at<double>(m, 0, row), *gradient = dh.at<double>(m, 0, row);
             const bool live = alive(bound[at::flow], bound[at::counters], m, row);
             for (int j = 0; j < width; ++j) {
-                const double d = gradient[j];
-                if (!live) {
-                    for (int gate = 0; gate < 4; ++gate) back[gate * width + j] = 0;
-                    store(target[j], d, add);
-                    continue;
+                double d = begins ? 0 : gradient[j];
+                for (int pair = 0; pair < kGruPairs; ++pair) {
+                    const auto &a = bound[at::a0 + 2 * pair], &w = bound[at::w0 + 2 * pair];
+                    if (!a.present()) break;
+                    for (int i = 0; i < a.cols; ++i) d += a.at<double>(m, 0, row)[i] * w.at<double>(m, 0, i)[j];
                 }
+                gradient[j] = d;
+                for (int gate = 0; gate < 4; ++gate) back[gate * width + j] = 0;
+                if (!live) continue;
                 const double r = saved[j], z = saved[width + j], n = saved[2 * width + j], hn = saved[3 * width + j];
                 const double dn = d * (1 - z) * (1 - n * n);
                 back[j] = dn * hn * r * (1 - r);
                 back[width + j] = d * (old[j] - n) * z * (1 - z);
                 back[2 * width + j] = dn;
                 back[3 * width + j] = dn * r;
-                store(target[j], d * z, add);
+                gradient[j] = d * z;
             }
         }
 }
