@@ -46,8 +46,7 @@ base::Result<train::MemoryNeeds> needs_of(const models::EnergyFlowConfig& config
     set->count = kPairs;
     set->dimensions = static_cast<std::uint32_t>(config.embedding);
     for (std::uint32_t i = 0; i < kPairs; ++i) set->split.training.push_back(i);
-    std::vector<float> goals(std::size_t{kPairs} * static_cast<std::size_t>(config.cells()));
-    data::PairSource source(set, std::move(goals), config.cells());
+    data::PairSource source(set);
     MILLRACE_TRY(source.declare(store));
     MILLRACE_TRY(model.declare(store));
     MILLRACE_TRY(store.seal());

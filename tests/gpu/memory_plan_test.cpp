@@ -47,12 +47,9 @@ protected:
         settings.optimizer.lr = {1e-3};
         EngineOptions options;
         options.precision = tape::Precision::bf16;
-        std::vector<float> goals(std::size_t{kPairs} * static_cast<std::size_t>(config.cells()));
-        for (std::size_t i = 0; i < goals.size(); ++i) goals[i] = 0.3f * std::cos(0.9f * static_cast<float>(i));
         MILLRACE_LET(backend, ops::make_backend(ops::DeviceKind::cuda, {}));
         return Engine::create(std::move(backend), std::make_unique<models::EnergyFlow>(config),
-                              std::make_unique<data::PairSource>(pairs(config.embedding), std::move(goals), config.cells()),
-                              settings, options);
+                              std::make_unique<data::PairSource>(pairs(config.embedding)), settings, options);
     }
 
     static double loss_after_an_epoch(Engine& engine) {

@@ -52,10 +52,11 @@ void run_step(const EnergyFlowConfig& config, ops::DeviceKind device, tape::Prec
     }
     rig.store->refresh_copies();
     flows.source.feed(*rig.store, some_vectors(static_cast<std::size_t>(config.embedding)),
-                      some_vectors(static_cast<std::size_t>(config.cells())));
+                      some_vectors(static_cast<std::size_t>(config.embedding)));
     step.run();
     outcome.loss = rig.store->read_states()[0].loss;
     for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
+        if (rig.store->parameters()[id].running) continue;  // frozen: there is no gradient
         outcome.names.push_back(rig.store->parameters()[id].names[0]);
         outcome.gradients.push_back(
             rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0, tape::Store::Arena::gradient));
