@@ -18,9 +18,12 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
     builder.append(std::move(record));
 }
 
-void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted) {
+namespace {
+
+void append_mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const ops::LossParams& params,
+                const std::string& name) {
     namespace slot = ops::mse;
-    ops::Record record{ops::OpId::mse, ops::LossParams{builder.share()}, {}, 0, "mse"};
+    ops::Record record{ops::OpId::mse, params, {}, 0, name};
     record.slots[slot::prediction] = prediction.view;
     record.slots[slot::target] = wanted;
     record.slots[slot::state] = builder.store().state();
@@ -30,6 +33,17 @@ void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::Vi
         record.slots[slot::dprediction] = target.view;
     }
     builder.append(std::move(record));
+}
+
+}  // namespace
+
+void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted) {
+    append_mse(builder, prediction, wanted, {builder.share(), true}, "mse");
+}
+
+void mse_penalty(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, double weight,
+                 const std::string& name) {
+    append_mse(builder, prediction, wanted, {weight * builder.share(), false}, name);
 }
 
 void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::int32_t groups, double weight,

@@ -2,6 +2,8 @@
 // Losses: they add to the member's state (loss, rows, correct, penalty) and, in training, start the gradient of their input,
 // weighted by the micro-batch's share of the step (Builder::share()).
 
+#include <string>
+
 #include "tape/builder.h"
 
 namespace millrace::nn {
@@ -11,6 +13,10 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
 
 /// Mean squared error of prediction [K,1,B,C] against target real [K,1,B,C].
 void mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target);
+/// The same, times `weight`, as a term beside the loss: its share of the objective joins state.penalty. No gradient reaches the
+/// target.
+void mse_penalty(tape::Builder& builder, const tape::Value& prediction, const tensor::View& target, double weight,
+                 const std::string& name);
 
 /// weight * mean over pairs of the `groups` groups in outputs [K,1,B,groups*C] of |batch mean of their cosine / temperature|.
 /// Training only: evaluation scores the prediction alone.

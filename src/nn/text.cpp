@@ -77,7 +77,7 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
                        ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss},
                        {},
                        0,
-                       "token_cross_entropy"};
+                       options.name};
     record.slots[slot::logits] = logits.view;
     record.slots[slot::ids] = sentences.ids;
     record.slots[slot::lengths] = sentences.lengths;
@@ -92,10 +92,10 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
-                  std::int32_t end) {
+                  std::int32_t end, const std::string& name) {
     namespace slot = ops::token_choose;
     MILLRACE_ASSERT(!builder.training() && logits.view.rows == sentences.rows(), "token_choose");
-    ops::Record record{ops::OpId::token_choose, ops::TokenChooseParams{first, end}, {}, 0, "token_choose"};
+    ops::Record record{ops::OpId::token_choose, ops::TokenChooseParams{first, end}, {}, 0, name};
     record.slots[slot::logits] = logits.view;
     record.slots[slot::ids] = sentences.ids;
     record.slots[slot::lengths] = sentences.lengths;

@@ -47,6 +47,7 @@ struct TokenLossOptions {
     bool as_loss = false;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
     tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sentences
     bool keep_tally = false;  ///< add to the tally instead of starting it afresh
+    std::string name = "token_cross_entropy";
 };
 
 /// weight * mean over the batch's tokens of the cross-entropy of logits [K,1,B*N,V], where place `first` + t tells token t. With
@@ -58,6 +59,6 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
 /// Appends to every sentence that has room and does not end with the token `end` the likeliest next token, told at place
 /// `first` + length. Evaluation only; ids and lengths of `sentences` are written.
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
-                  std::int32_t end);
+                  std::int32_t end, const std::string& name = "token_choose");
 
 }  // namespace millrace::nn

@@ -165,11 +165,12 @@ namespace embedding_backward { enum Slot { dy, index, dtable, slots }; }
 /// state.rows += B, state.correct += rows whose largest logit (lowest index on ties) is the label. dlogits (optional, real)
 /// = (softmax - onehot) * scale / B, where `scale` is the micro-batch's share of the step's rows (1 without accumulation).
 /// A non-finite loss sets state.nonfinite. logits real [K,1,B,C], labels i32 [K,1,B,1]; a label outside [0, C) sets nonfinite, loss 0, gradient 0.
-struct LossParams { double scale = 1; };
+struct LossParams { double scale = 1; bool as_loss = true; };
 namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; }
 
 /// mse. Mean over rows and cols of (p - t)^2: state.loss += sum over rows of the row's mean over cols, state.rows += B;
-/// dprediction (optional) = 2 (p - t) * scale / (B C). The three are of one type, real or stat.
+/// dprediction (optional) = 2 (p - t) * scale / (B C). The three are of one type, real or stat. as_loss false: state.penalty += scale * mean instead of
+/// loss and rows. (cross_entropy is always a loss.)
 namespace mse { enum Slot { prediction, target, state, dprediction, slots }; }
 
 /// cosine_diversity. o real [K,G,B,C]: for each unordered pair of groups i < j: c_ij = mean over b of <o_ib, o_jb> / (max(|o_ib|, 1e-12)

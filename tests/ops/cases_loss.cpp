@@ -96,6 +96,11 @@ void add_loss_cases(std::vector<OpCase>& cases) {
     for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}})
         cases.push_back(square(s, "plain"));
     cases.push_back(square({2, 7, 13}, "scaled", 0.4));
+    for (const Shape& s : {Shape{2, 7, 13}, Shape{1, 0, 4}}) {
+        OpCase beside = square(s, "penalty");
+        beside.params = LossParams{0.4, false};
+        cases.push_back(beside);
+    }
     OpCase stat = square({2, 7, 13}, "stat");
     for (const int slot : {mse::prediction, mse::target, mse::dprediction})
         stat.slots[static_cast<std::size_t>(slot)].element = Element::stat;

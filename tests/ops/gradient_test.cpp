@@ -179,6 +179,19 @@ TEST(MseGradient, EqualsCentralDifferencesOfTheScaledMean) {
     }
 }
 
+TEST(MseGradient, EqualsCentralDifferencesOfThePenalty) {
+    namespace at = mse;
+    RefProgram p;
+    const auto prediction = p.random(2, 1, 4, 3, -2, 2), target = p.random(2, 1, 4, 3, -2, 2), gradient = p.tensor(2, 1, 4, 3);
+    const auto state = p.states(std::vector<MemberState>(2));
+    p.add(OpId::mse, LossParams{0.4, false},
+          {{at::prediction, prediction}, {at::target, target}, {at::state, state}, {at::dprediction, gradient}});
+    const auto objective = [&] { return p.state(state, 0).penalty + p.state(state, 1).penalty; };
+    EXPECT_LT(p.gradient_error(prediction, gradient, objective), kTolerance);
+    EXPECT_EQ(p.state(state, 0).rows, 0u);
+    EXPECT_EQ(p.state(state, 0).loss, 0);
+}
+
 TEST(CosineDiversityGradient, EqualsCentralDifferences) {
     namespace at = cosine_diversity;
     for (const int groups : {2, 3, 5}) {

@@ -70,8 +70,8 @@ KernelResult make_mse(Context& context, const Bound& bound) {
         .allow_like(dprediction, prediction);
     check.state(state, in.k).that(in.g == 1 && in.cols > 0, "takes one group of at least one column");
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {
-        const auto factor = static_cast<float>(2 * scale / (static_cast<double>(in.rows) * in.cols));
+    return make_kernel([&context, b = bound, in, params = bound.params<LossParams>()]() noexcept {
+        const auto factor = static_cast<float>(2 * params.scale / (static_cast<double>(in.rows) * in.cols));
         context.pool.for_each_if(in.k > 1 && in.count() >= kParallelElements, in.k, [&](int member, int) {
             double total = 0;
             for (int row = 0; row < in.rows; ++row) {
@@ -84,6 +84,10 @@ KernelResult make_mse(Context& context, const Bound& bound) {
                 for (int c = 0; c < in.cols; ++c) gradient[c] = (p[c] - t[c]) * factor;
             }
             MemberState& s = state_of(b[state], member);
+            if (!params.as_loss) {
+                s.penalty += in.rows > 0 ? params.scale * total / in.rows : 0;
+                return;
+            }
             s.loss += total;
             s.rows += static_cast<std::uint32_t>(in.rows);
         });

@@ -76,10 +76,11 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
 
 template <class T>
 __global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States state, Mat<T> dprediction, int rows, int cols,
-                           float scale) {
+                           LossParams params) {
     __shared__ double sums[32];
     begin_kernel();
     const int k = blockIdx.x;
+    const auto scale = static_cast<float>(params.scale / fmax(1.0 * rows * cols, 1.0));
     double sum = 0;
     for (std::int64_t i = threadIdx.x; i < std::int64_t{rows} * cols; i += blockDim.x) {
         const std::int64_t r = i / cols, c = i % cols;
@@ -90,8 +91,12 @@ __global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States 
     sum = block_sum(sum, sums);
     if (threadIdx.x != 0) return;
     MemberState& m = state[k];
-    m.loss += cols > 0 ? sum / cols : 0;
-    m.rows += rows;
+    if (params.as_loss) {
+        m.loss += cols > 0 ? sum / cols : 0;
+        m.rows += rows;
+    } else {
+        m.penalty += rows > 0 && cols > 0 ? params.scale * (sum / cols) / rows : 0;
+    }
     if (!isfinite(sum)) m.nonfinite = 1;
 }
 
@@ -181,10 +186,9 @@ KernelResult make_mse(Context& c, const Bound& b) {
     using namespace mse;
     const Operand &q = b[prediction], &t = b[target], &s = b[state], &d = b[dprediction];
     return by_real(q.dtype, [&]<class T>(T) -> KernelResult {
-        const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max<double>(1.0 * q.rows * q.cols, 1));
-        return make_kernel([stream = c.stream, q, t, s, d, scale] {
+        return make_kernel([stream = c.stream, q, t, s, d, params = b.params<LossParams>()] {
             launch(mse_kernel<T>, dim3(static_cast<unsigned>(q.k)), dim3(512), 0, stream, mat<const T>(q), mat<const T>(t),
-                   states(s), mat<T>(d), q.rows, q.cols, scale);
+                   states(s), mat<T>(d), q.rows, q.cols, params);
         });
     });
 }

@@ -55,7 +55,8 @@ void run_cross_entropy(const Bound& bound) {
 void run_mse(const Bound& bound) {
     namespace at = mse;
     const auto &prediction = bound[at::prediction], &target = bound[at::target], &gradient = bound[at::dprediction];
-    const double share = bound.params<LossParams>().scale / prediction.rows / prediction.cols;
+    const auto& params = bound.params<LossParams>();
+    const double share = params.scale / prediction.rows / prediction.cols;
     for (int m = 0; m < prediction.k; ++m) {
         MemberState& state = state_of(bound[at::state], m);
         double loss = 0;
@@ -67,6 +68,10 @@ void run_mse(const Bound& bound) {
                 if (gradient.present()) gradient.at<double>(m, 0, b)[c] = 2 * difference * share;
             }
             loss += squares / prediction.cols;
+        }
+        if (!params.as_loss) {
+            state.penalty += prediction.rows > 0 ? params.scale * loss / prediction.rows : 0;
+            continue;
         }
         state.loss += loss;
         state.rows += static_cast<std::uint32_t>(prediction.rows);
