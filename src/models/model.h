@@ -18,8 +18,8 @@ public:
     virtual ~Model() = default;
     /// Declares all parameters, before Store::allocate(). Called once per store; the model then belongs to that store.
     virtual base::Status declare(tape::Store& store) = 0;
-    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits() and,
-    /// in evaluation programs of a model with scoring(), watched().
+    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits() and
+    /// watched(): in evaluation programs what scoring() takes.
     virtual void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
@@ -43,7 +43,7 @@ public:
 
     /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
     [[nodiscard]] const tape::Value& logits() const { return logits_; }
-    /// Of the last build: what the host reads after each run of an evaluation program, kept by Builder::keep.
+    /// Of the last build: what the host may read after a run of the program, kept by Builder::keep.
     [[nodiscard]] const std::vector<tensor::View>& watched() const { return watched_; }
 
 protected:

@@ -65,6 +65,7 @@ struct MemoryState {
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
+    bool fuse = true;            ///< false: CUDA runs every record by itself, to see what joining them is worth
 };
 
 class Backend {

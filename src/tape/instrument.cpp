@@ -49,6 +49,40 @@ base::Result<PhaseTimes> PhaseProgram::times() {
     return times;
 }
 
+base::Result<std::unique_ptr<LaunchPair>> LaunchPair::create(Program& program, ops::Backend& backend, bool capture) {
+    std::unique_ptr<LaunchPair> made(new LaunchPair(program));
+    MILLRACE_LET(timeline, backend.make_timeline(4));
+    made->timeline_ = std::move(timeline);
+    if (!capture || !backend.can_capture()) return made;
+    // Two replays: the marks of one would be overwritten by its second launch.
+    for (std::size_t which = 0; which < 2; ++which) {
+        MILLRACE_LET(replay, backend.capture([&] { made->enqueue(which); }));
+        made->replays_[which] = std::move(replay);
+    }
+    return made;
+}
+
+void LaunchPair::enqueue(std::size_t which) noexcept {
+    timeline_->mark(2 * which);
+    program_.for_each_launch([](ops::Kernel& kernel) { kernel.run(); });
+    timeline_->mark(2 * which + 1);
+}
+
+void LaunchPair::launch() noexcept {
+    for (std::size_t which = 0; which < 2; ++which) {
+        if (replays_[which])
+            replays_[which]->launch();
+        else
+            enqueue(which);
+    }
+}
+
+base::Result<LaunchPair::Gap> LaunchPair::gap() {
+    MILLRACE_LET(period, timeline_->milliseconds(0, 2));
+    MILLRACE_LET(idle, timeline_->milliseconds(1, 2));
+    return Gap{idle, period};
+}
+
 base::Result<std::vector<KernelTime>> time_one_pass(Program& program, ops::Backend& backend) {
     std::vector<KernelTime> times;
     program.for_each_launch([&](ops::Kernel& kernel) { times.push_back({program.text_of(kernel), 0}); });

@@ -40,6 +40,30 @@ private:
     std::unique_ptr<ops::Replay> replay_;
 };
 
+/// Two launches of a program, one behind the other, with a mark where each begins and ends on the device.
+class LaunchPair {
+public:
+    /// `program` is prepared, has run once and outlives this.
+    static base::Result<std::unique_ptr<LaunchPair>> create(Program& program, ops::Backend& backend, bool capture);
+
+    /// Both; among other launches they see the queue that those see.
+    void launch() noexcept;
+    struct Gap {
+        double idle = 0;    ///< milliseconds from the end of the first to the beginning of the second
+        double period = 0;  ///< from beginning to beginning
+    };
+    /// Of the newest launch(); waits for it.
+    base::Result<Gap> gap();
+
+private:
+    explicit LaunchPair(Program& program) : program_(program) {}
+    void enqueue(std::size_t which) noexcept;
+
+    Program& program_;
+    std::unique_ptr<ops::Timeline> timeline_;  ///< begin and end of the first, begin and end of the second
+    std::array<std::unique_ptr<ops::Replay>, 2> replays_;
+};
+
 /// Runs `program` once, uncaptured, with a mark after every kernel: what each took, in order.
 base::Result<std::vector<KernelTime>> time_one_pass(Program& program, ops::Backend& backend);
 

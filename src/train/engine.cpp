@@ -127,7 +127,10 @@ void Engine::add_training_programs(const RunSettings& settings) {
         return std::make_unique<tape::Program>(name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows),
                                                *arena_);
     };
-    if (epoch_.regular > 0) step_ = build("step", epoch_.step);
+    if (epoch_.regular > 0) {
+        step_ = build("step", epoch_.step);
+        step_watched_ = model_->watched();
+    }
     if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last);
 }
 
@@ -220,6 +223,20 @@ base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
 
 base::Result<std::vector<tape::KernelTime>> Engine::operator_step(std::uint64_t index) {
     return tape::time_one_pass(program_of(index), *backend_);
+}
+
+base::Result<std::unique_ptr<tape::LaunchPair>> Engine::launch_pair() {
+    MILLRACE_ASSERT(step_ != nullptr, "an epoch has no regular step");
+    return tape::LaunchPair::create(*step_, *backend_, captured());
+}
+
+std::vector<std::vector<double>> Engine::watched_of_step() const {
+    std::vector<std::vector<double>> tensors;
+    for (tensor::View view : step_watched_) {
+        view.k = 1;
+        tensors.push_back(step_->read(view));
+    }
+    return tensors;
 }
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }

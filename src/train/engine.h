@@ -47,6 +47,10 @@ public:
     base::Result<tape::PhaseTimes> component_step(std::uint64_t index);
     /// The same, uncaptured, every kernel timed on the device; waits for it.
     base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index);
+    /// The regular step launched twice with marks, to see what lies between two launches.
+    base::Result<std::unique_ptr<tape::LaunchPair>> launch_pair();
+    /// Model::watched() of the newest regular step, of the first member; waits for the device.
+    [[nodiscard]] std::vector<std::vector<double>> watched_of_step() const;
     /// Floating-point operations of the matrix products of a step, all members.
     [[nodiscard]] std::int64_t flops(std::uint64_t index) const { return program_of(index).flops(); }
     /// What the device's maker promises at this precision, per second; absent when nobody does.
@@ -111,6 +115,7 @@ private:
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     std::unique_ptr<tape::Program> step_, last_step_;
+    std::vector<tensor::View> step_watched_;
     std::unique_ptr<tape::PhaseProgram> step_phases_, last_step_phases_;
     std::array<Pass, data::kPartCount> passes_;
 };

@@ -124,6 +124,19 @@ TEST_P(InstrumentedProgram, OnePassTimesEveryLaunch) {
     EXPECT_EQ(rig.program->read(view_), std::vector<double>(15, 8.0));
 }
 
+TEST_P(InstrumentedProgram, PairOfLaunchesRunsTheProgramAndKnowsTheGap) {
+    TapeRig rig(GetParam());
+    build(rig);
+    auto pair = LaunchPair::create(*rig.program, *rig.backend, true);
+    ASSERT_TRUE(pair.ok()) << pair.error().text();
+    (*pair)->launch();
+    EXPECT_EQ(rig.program->read(view_), std::vector<double>(15, 8.0));
+    const auto gap = (*pair)->gap();
+    ASSERT_TRUE(gap.ok()) << gap.error().text();
+    EXPECT_GE(gap->idle, 0);
+    EXPECT_GT(gap->period, gap->idle);  // the first launch lies between
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, InstrumentedProgram, ::testing::Values(kRefPlace, kCpuPlace),
                          [](const auto& each) { return std::string(each.param.name); });
 

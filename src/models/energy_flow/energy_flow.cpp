@@ -48,10 +48,13 @@ void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::
     logits_ = cube_.forward(builder, energies_);
     nn::mse(builder, logits_, goals);
     watched_.clear();
-    if (builder.training())
+    if (builder.training()) {
         builder.backward();
-    else
+        watched_ = {cube_.counters()};
+        builder.keep(cube_.counters());
+    } else {
         watch(builder, targets, goals);
+    }
 }
 
 /// What SurfaceScoring takes. The transpose of the map leads back to the teacher's space.

@@ -19,7 +19,8 @@ public:
     /// Beside what is trained: `target_map` [S, E], frozen and saved with the weights, an isometry (an orthogonal projection when
     /// S < E) times surface_scale * sqrt(S).
     base::Status declare(tape::Store& store) override;
-    /// The source gives vectors [rows, E] and, as what they are compared with, the answers' vectors stat [K,1,rows,E].
+    /// The source gives vectors [rows, E] and, as what they are compared with, the answers' vectors stat [K,1,rows,E]. watched()
+    /// of a training program: the counters of its flows.
     void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] bool single_member_only() const override { return true; }
     [[nodiscard]] bool classifies() const override { return false; }

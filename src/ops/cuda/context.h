@@ -30,6 +30,7 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
+    bool fuse = true;                                       ///< BackendOptions::fuse
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check

@@ -233,6 +233,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
+    context_.fuse = options.fuse;
     context_.fused_rows = dependent_launches() ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
         return cuda_error(code, "creating a stream");
@@ -288,6 +289,9 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
             return base::Error{
                 fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
                             o.g, kMostBlocks)};
+    const Factory make = kFactories[static_cast<std::size_t>(op)];
+    if (make == nullptr) return base::Error{fmt::format("operator {} has no cuda backend", name_of(op))};
+    if (!context_.fuse) return covering(make(context_, record), 1);
     if (const std::size_t count = count_heads(context_, records.subspan(at)); count > 0)
         return covering(make_heads_forward(context_, records.subspan(at, count)), count);
     if (const std::size_t count = count_heads_back(context_, records.subspan(at)); count > 0)
@@ -318,8 +322,6 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
     if (op == OpId::grad_norm && at + 2 < records.size() && records[at + 1].record->op == OpId::optimizer &&
         records[at + 2].record->op == OpId::metrics_push && fuses_update(record, records[at + 1]))
         return covering(make_fused_update(context_, record, records[at + 1], records[at + 2]), 3);
-    const Factory make = kFactories[static_cast<std::size_t>(op)];
-    if (make == nullptr) return base::Error{fmt::format("operator {} has no cuda backend", name_of(op))};
     return covering(make(context_, record), 1);
 }
 

@@ -214,14 +214,14 @@ KernelResult make_backward(Context& c, const Bound& b) {
 KernelResult make_gru_forward(Context& c, const Bound& b) {
     const Operand& h = b[gru_forward::h];
     if (h.count() == 0) return make_kernel([] {});
-    if (tiles_gru_forward(c, b)) return make_tiled_gru_forward(c, b);
+    if (c.fuse && tiles_gru_forward(c, b)) return make_tiled_gru_forward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_forward<T>(c, b); });
 }
 
 KernelResult make_gru_backward(Context& c, const Bound& b) {
     const Operand& h = b[gru_backward::h];
     if (h.count() == 0) return make_kernel([] {});
-    if (tiles_gru_backward(c, b)) return make_tiled_gru_backward(c, b);
+    if (c.fuse && tiles_gru_backward(c, b)) return make_tiled_gru_backward(c, b);
     return by_real(h.dtype, [&]<class T>(T) { return make_backward<T>(c, b); });
 }
 
