@@ -1,114 +1,79 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/log.h"
-#include "base/version.h"
 #include "cli/commands.h"
-#include "train/bench.h"
-#include "train/peers.h"
+#include "train/bench_rows.h"
+#include "train/product_ceiling.h"
 #include "train/run_settings.h"
 
 namespace millrace::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct BenchArguments {
     std::vector<std::string> names;
     std::string device = "auto";
-    double seconds = 2;
-    int threads = 0;
-    bool json = false, no_peers = false, list = false;
+    bool json = false, no_peers = false, list = false, no_fusion = false, no_ceiling = false;
+    train::BenchOptions options;
 };
 
-struct BenchRow {
-    train::BenchWorkload workload;
-    std::string device, precision;
-    train::Timing ours;
-    train::PeerTimes peers;
+/// The rows of one run. What they share is measured once: the peers of a workload, the ceiling of a precision.
+class Bench {
+public:
+    Bench(train::BenchOptions options, bool with_peers, bool with_ceiling)
+        : options_(std::move(options)), with_peers_(with_peers), with_ceiling_(with_ceiling) {}
 
-    [[nodiscard]] const train::PeerTime* fastest() const {
-        const train::PeerTime* best = nullptr;
-        for (const train::PeerTime& peer : peers.peers)
-            if (peer.error.empty() && (best == nullptr || peer.ms < best->ms)) best = &peer;
-        return best;
+    /// Ours, the peers, ours again: both see the same machine, and a machine that changes shows as spread.
+    base::Result<train::BenchRow> measure(const train::BenchWorkload& workload) {
+        train::BenchRow row;
+        row.workload = workload;
+        row.settings = options_.settings;
+        train::BenchOptions half = options_;
+        half.seconds = with_peers_ ? options_.seconds / 2 : options_.seconds;
+        MILLRACE_LET(times, train::time_workload(workload, half));
+        row.ours = std::move(times);
+        if (with_peers_) {
+            row.peers = peers_of(workload, row.ours.precision);
+            MILLRACE_LET(after, train::time_workload(workload, half));
+            row.ours.add(after);
+        } else {
+            row.peers.reason = options_.settings.empty() ? "--no-peers" : "--set changes our side alone";
+        }
+        if (with_ceiling_) {
+            MILLRACE_LET(ceiling, ceiling_of(row.ours.precision));
+            row.ceiling = ceiling;
+        }
+        return row;
     }
+
+private:
+    const train::PeerTimes& peers_of(const train::BenchWorkload& workload, const std::string& precision) {
+        const std::string key =
+            fmt::format("{} {} {} {} {}", workload.model, workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
+                        workload.batch, workload.members, precision);
+        const auto known = peers_.find(key);
+        return known != peers_.end() ? known->second
+                                     : peers_.emplace(key, train::time_peers(workload, options_, precision)).first->second;
+    }
+
+    base::Result<double> ceiling_of(const std::string& precision) {
+        if (const auto known = ceilings_.find(precision); known != ceilings_.end()) return known->second;
+        MILLRACE_LET(backend, ops::make_backend(options_.device, {false, options_.threads}));
+        MILLRACE_LET(rate, train::product_ceiling(*backend, precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32,
+                                                  train::ceiling_size(options_.device)));
+        return ceilings_.emplace(precision, rate).first->second;
+    }
+
+    train::BenchOptions options_;
+    bool with_peers_, with_ceiling_;
+    std::map<std::string, train::PeerTimes> peers_;
+    std::map<std::string, double> ceilings_;
 };
 
-/// Ours, the peers, ours again: both see the same machine, and a machine that changes shows as spread.
-base::Result<BenchRow> measure(const train::BenchWorkload& workload, const train::BenchOptions& options, bool with_peers) {
-    BenchRow row;
-    row.workload = workload;
-    train::BenchOptions half = options;
-    half.seconds = with_peers ? options.seconds / 2 : options.seconds;
-    MILLRACE_LET(times, train::time_workload(workload, half));
-    row.device = times.device;
-    row.precision = times.precision;
-    if (with_peers) {
-        row.peers = train::time_peers(workload, options, times.precision);
-        MILLRACE_LET(after, train::time_workload(workload, half));
-        times.windows.insert(times.windows.end(), after.windows.begin(), after.windows.end());
-    } else {
-        row.peers.reason = "--no-peers";
-    }
-    row.ours = train::timing_of(times.windows);
-    return row;
-}
-
-Json json_of(const BenchRow& row) {
-    Json json{{"name", row.workload.name},
-              {"device", row.device.substr(0, row.device.find(':'))},
-              {"ours_ms", row.ours.median},
-              {"peers", Json::object()}};
-    for (const train::PeerTime& peer : row.peers.peers)
-        if (peer.error.empty()) json["peers"][peer.name] = peer.ms;
-    json["spread"] = (row.ours.high - row.ours.low) / row.ours.median;
-    json["ours_low_ms"] = row.ours.low;
-    json["ours_high_ms"] = row.ours.high;
-    json["windows"] = row.ours.windows;
-    json["precision"] = row.precision;
-    json["machine"] = row.device;
-    if (const train::PeerTime* best = row.fastest()) {
-        json["fastest_peer"] = best->name;
-        json["ratio"] = best->ms / row.ours.median;
-    }
-    Json errors = Json::object();
-    for (const train::PeerTime& peer : row.peers.peers)
-        if (!peer.error.empty()) errors[peer.name] = peer.error;
-    if (!errors.empty()) json["peer_errors"] = errors;
-    if (!row.peers.reason.empty()) json["no_peer"] = row.peers.reason;
-    json["versions"] = {{"millrace", base::version()}, {"peers", row.peers.versions}};
-    return json;
-}
-
-void print_row(const BenchRow& row) {
-    say(fmt::format("{:<30} {:>5} {:>10.4f} {:>6.1f} %", row.workload.name, row.precision, row.ours.median,
-                    100 * (row.ours.high - row.ours.low) / row.ours.median));
-    const train::PeerTime* best = row.fastest();
-    if (best == nullptr) {
-        say(fmt::format("  no peer: {}\n", !row.peers.reason.empty() ? row.peers.reason : row.peers.peers.front().error));
-        return;
-    }
-    say(fmt::format(" {:>8.2f}x ", best->ms / row.ours.median));
-    for (const train::PeerTime& peer : row.peers.peers) {
-        if (peer.error.empty())
-            say(fmt::format(" {} {:.4f}", peer.name, peer.ms));
-        else
-            say(fmt::format(" {} failed ({})", peer.name, peer.error));
-    }
-    say("\n");
-}
-
-void print_header(const BenchRow& first) {
-    say(fmt::format("{}{}\n", first.device, first.peers.versions.empty() ? "" : "; peers: " + first.peers.versions));
-    say(fmt::format("{:<30} {:>5} {:>10} {:>8} {:>9}  {}\n", "workload", "", "ours ms", "spread", "ratio", "peers ms"));
-}
-
-int run_bench(const BenchArguments& given) {
+int run_bench(BenchArguments given) {
     const auto device = train::choose_device(given.device);
     if (!device.ok()) return report(device.error());
     const auto workloads = train::select_workloads(train::bench_workloads(*device), given.names);
@@ -117,22 +82,20 @@ int run_bench(const BenchArguments& given) {
         for (const train::BenchWorkload& workload : *workloads) say(fmt::format("{}\n", workload.name));
         return 0;
     }
-    Json all = Json::array();
+    given.options.device = *device;
+    given.options.fuse = !given.no_fusion;
+    Bench bench(given.options, !given.no_peers && given.options.settings.empty(), !given.no_ceiling);
+    std::vector<train::BenchRow> rows;
     for (const train::BenchWorkload& workload : *workloads) {
-        const auto row = measure(workload, {*device, given.threads, given.seconds}, !given.no_peers);
+        auto row = bench.measure(workload);
         if (!row.ok()) return report(row.error());
-        if (given.json) {
-            all.push_back(json_of(*row));
-            continue;
-        }
-        if (&workload == &workloads->front()) print_header(*row);
-        print_row(*row);
+        rows.push_back(std::move(row).value());
+        if (given.json) continue;
+        if (rows.size() == 1) say(train::bench_header(rows.front()));
+        say(train::bench_line(rows.back()));
         std::fflush(stdout);
     }
-    if (given.json)
-        say(fmt::format("{}\n", all.dump(1)));
-    else
-        say("milliseconds per training step, median; spread: quartiles over the median; ratio: to the fastest peer\n");
+    say(given.json ? train::bench_json(rows) : train::bench_legend());
     return 0;
 }
 
@@ -147,15 +110,25 @@ void add_bench(CLI::App& app, Context& context) {
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
         ->capture_default_str();
     command->add_flag("--no-peers", given->no_peers, "time Millrace alone");
-    command->add_option("--seconds", given->seconds, "least time measured per row and side")
+    command->add_option("--peers", given->options.peer_modes, "modes of the peers, such as eager,graph; default: by workload");
+    command->add_option("--seconds", given->options.seconds, "least time measured per row and side")
         ->check(CLI::Range(0.01, 3600.0))
-        ->capture_default_str();
-    command->add_option("--threads", given->threads, "CPU threads of both sides; 0: one per core")
+        ->default_val(2.0);
+    command->add_option("--threads", given->options.threads, "CPU threads of both sides; 0: one per core")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
+    command->add_option("--set", given->options.settings, "change a key of the workloads' recipe; no peers then")
+        ->allow_extra_args(false);
+    command->add_option("--precision", given->options.precision, "auto, f32 or bf16")
+        ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+        ->capture_default_str();
+    command->add_flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
+    command->add_flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
+    command->add_flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
     command->add_flag("--list", given->list, "name the workloads and stop");
     command->footer(
-        "Example:\n  millrace bench collective-debug-b32 --device cpu\n\n"
+        "Example:\n  millrace bench collective-debug-b32 --device cpu\n"
+        "  millrace bench energy_flow-debug --set model.early_stop=true --set model.arrive=0.4\n\n"
         "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.");
     command->callback([given, &context] { context.exit_status = run_bench(*given); });
 }

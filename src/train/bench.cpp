@@ -4,85 +4,152 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 
 #include "base/nearest.h"
-#include "base/philox.h"
-#include "data/resident_images.h"
+#include "models/energy_flow/energy_flow.h"
 #include "models/registry.h"
+#include "train/bench_data.h"
 #include "train/engine.h"
+#include "train/gpu_activity.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
 namespace {
 
-constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
-static_assert(kSide * kSide % 4 == 0);
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kLeastWindows = 7;
 constexpr double kWindowMs = 100;
-constexpr std::uint64_t kWarmUp = 20;
+constexpr std::uint64_t kWarmUp = 20;  ///< steps
+constexpr double kWarmUpSeconds = 1;   ///< enough of them where a step takes long
+constexpr int kGaps = 9, kLaunchesBeforeGap = 3;
 
-/// Random images, as many as whole batches take, so that every step has the same size.
-std::shared_ptr<const data::ImageSet> random_images(std::int32_t batch) {
-    auto set = std::make_shared<data::ImageSet>();
-    const auto fill = [](data::LabeledImages& images, std::uint32_t count, std::uint64_t seed) {
-        images.count = count;
-        images.rows = images.columns = kSide;
-        images.pixels.resize(std::size_t{count} * kSide * kSide);
-        images.labels.resize(count);
-        for (std::size_t i = 0; i < images.pixels.size(); i += 4) {  // an image has a multiple of four pixels
-            const std::uint32_t bits = base::random_bits(seed, 0, 0, 0, i);
-            std::memcpy(images.pixels.data() + i, &bits, sizeof bits);
-        }
-        for (std::size_t i = 0; i < images.labels.size(); ++i)
-            images.labels[i] = static_cast<std::uint8_t>(base::random_bits(seed, 1, 0, 0, i) % kClasses);
-    };
-    const auto rows = static_cast<std::uint32_t>(batch);
-    fill(set->train, kImages / rows * rows, 1);
-    fill(set->test, kClasses, 2);
-    set->name = "random";
-    set->classes = kClasses;
-    set->pixels = {0.286, 0.353};
-    for (std::uint32_t i = 0; i < set->train.count; ++i) set->split.training.push_back(i);
-    return set;
+double milliseconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+/// The recipe of a row: what its workload says, less what the command line says otherwise, and that.
+std::vector<std::string> settings_of(const BenchWorkload& workload, const BenchOptions& options) {
+    std::vector<std::string> settings{"model.name=" + workload.model, "model.preset=" + workload.preset,
+                                      fmt::format("train.batch={}", workload.batch), fmt::format("members={}", workload.members)};
+    settings.insert(settings.end(), workload.settings.begin(), workload.settings.end());
+    const auto key = [](const std::string& setting) { return setting.substr(0, setting.find('=')); };
+    std::erase_if(settings, [&](const std::string& setting) {
+        return std::any_of(options.settings.begin(), options.settings.end(),
+                           [&](const std::string& given) { return key(given) == key(setting); });
+    });
+    settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+    return settings;
 }
 
 base::Result<std::unique_ptr<Engine>> build(const BenchWorkload& workload, const BenchOptions& options, OurTimes& times) {
-    base::RecipeOverrides overrides;
-    overrides.flags = {"model.name=" + workload.model, "model.preset=" + workload.preset,
-                       fmt::format("train.batch={}", workload.batch), fmt::format("members={}", workload.members)};
-    MILLRACE_LET(recipe, parse_recipe("", "bench", overrides));
-    MILLRACE_LET(precision, choose_precision(workload.f32 ? "f32" : "auto", options.device));
-    const auto set = random_images(workload.batch);
-    MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(set->train.count)));
-    MILLRACE_LET(model, models::make(recipe, {kSide * kSide, kClasses}));
-    MILLRACE_LET(backend, ops::make_backend(options.device, {false, options.threads}));
+    MILLRACE_LET(recipe, parse_recipe("", "bench", {settings_of(workload, options), {}}));
+    MILLRACE_LET(precision, choose_precision(workload.f32 ? "f32" : options.precision, options.device));
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    BenchData data = random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
+    MILLRACE_LET(settings, read_settings(recipe, data.source->samples(data::Part::train)));
+    settings.telemetry.components = options.parts;
+    MILLRACE_LET(model, models::make(recipe, data.shape));
+    MILLRACE_LET(backend, ops::make_backend(options.device, {false, options.threads, options.fuse}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
     times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
+    times.batch = settings.batch * settings.members;
     EngineOptions engine_options;
     engine_options.precision = precision;
-    return Engine::create(std::move(backend), std::move(model), std::make_unique<data::ResidentImages>(set), settings,
-                          engine_options);
+    return Engine::create(std::move(backend), std::move(model), std::move(data.source), settings, engine_options);
+}
+
+bool skips_arrived(const BenchWorkload& workload, const BenchOptions& options) {
+    const std::vector<std::string> settings = settings_of(workload, options);
+    return std::find(settings.begin(), settings.end(), "model.skip_arrived=true") != settings.end();
+}
+
+/// Of the newest step; nothing for models without flows.
+std::optional<FlowWork> flow_work(const Engine& engine) {
+    const auto* model = dynamic_cast<const models::EnergyFlow*>(&engine.model());
+    if (model == nullptr) return std::nullopt;
+    const std::vector<double> counters = engine.watched_of_step().front();
+    const auto counter = [&](ops::flow_counter::Column column) { return counters[static_cast<std::size_t>(column)]; };
+    const double all = static_cast<double>(model->config().rows(engine.micro_batch())) * model->config().step_count();
+    const double steps = counter(ops::flow_counter::steps);
+    return FlowWork{counter(ops::flow_counter::flow_steps), all, steps, steps == model->config().step_count()};
+}
+
+class StepTimer {
+public:
+    explicit StepTimer(Engine& engine) : engine_(engine), steps_(static_cast<std::uint64_t>(engine.epoch().count())) {}
+
+    void launch() { engine_.launch_step(step_++ % steps_); }
+    /// Mean milliseconds of `count` steps.
+    double window(std::uint64_t count) {
+        const auto begin = Clock::now();
+        for (std::uint64_t i = 0; i < count; ++i) launch();
+        engine_.backend().synchronize();
+        return milliseconds_since(begin) / static_cast<double>(count);
+    }
+    /// Warms up; how many steps make a window.
+    std::uint64_t steps_per_window() {
+        const auto begin = Clock::now();
+        double last = window(1);
+        for (std::uint64_t i = 1; i < kWarmUp && milliseconds_since(begin) < 1e3 * kWarmUpSeconds; ++i) last = window(1);
+        if (last < kWindowMs / 5) last = window(5);  // without the wait after each
+        return static_cast<std::uint64_t>(std::clamp(kWindowMs / last, 1.0, 5000.0));
+    }
+
+private:
+    Engine& engine_;
+    std::uint64_t steps_, step_ = 0;
+};
+
+/// Median share of a step in which the device has finished one launch and not begun the next, with the queue filled as in
+/// training.
+base::Result<double> idle_share(Engine& engine, StepTimer& timer) {
+    MILLRACE_LET(pair, engine.launch_pair());
+    pair->launch();
+    engine.backend().synchronize();
+    std::vector<double> shares;
+    for (int i = 0; i < kGaps; ++i) {
+        for (int before = 0; before < kLaunchesBeforeGap; ++before) timer.launch();
+        pair->launch();
+        timer.launch();
+        engine.backend().synchronize();
+        MILLRACE_LET(gap, pair->gap());
+        shares.push_back(gap.period > 0 ? gap.idle / gap.period : 0);
+    }
+    return timing_of(shares).median;
+}
+
+void measure_windows(Engine& engine, StepTimer& timer, double seconds, OurTimes& times) {
+    GpuActivityMeter meter(engine.backend().kind() == ops::DeviceKind::cuda ? sense::open_machine(sense::machine_options())
+                                                                            : nullptr);
+    const std::uint64_t count = timer.steps_per_window();
+    const std::optional<ops::MemoryState> before = engine.backend().memory();
+    FlowWork sum;
+    meter.begin();
+    const auto begin = Clock::now();
+    while (times.windows.size() < kLeastWindows || milliseconds_since(begin) < 1e3 * seconds) {
+        times.windows.push_back(timer.window(count));
+        const std::optional<FlowWork> work = flow_work(engine);
+        if (!work) continue;
+        sum.flow_steps += work->flow_steps;
+        sum.all += work->all;
+        sum.steps_used += work->steps_used;
+        sum.all_computed = sum.all_computed && work->all_computed;
+        times.flow = sum;
+    }
+    const GpuActivity activity = meter.since_begin();
+    times.sm_active = activity.sm;
+    times.tensor_active = activity.tensor;
+    if (times.flow) {
+        const auto windows = static_cast<double>(times.windows.size());
+        times.flow = FlowWork{sum.flow_steps / windows, sum.all / windows, sum.steps_used / windows, sum.all_computed};
+    }
+    if (const auto after = engine.backend().memory(); before && after)
+        times.memory_growth = static_cast<std::int64_t>(before->free) - static_cast<std::int64_t>(after->free);
 }
 
 }  // namespace
-
-std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device) {
-    std::vector<BenchWorkload> all{{"collective-debug-b32", "collective", "debug", 32, 1, false},
-                                   {"collective-debug-b128", "collective", "debug", 128, 1, false},
-                                   {"collective-phase1-b256", "collective", "phase1", 256, 1, false},
-                                   {"collective-debug-b32-k16", "collective", "debug", 32, 16, false}};
-    if (device != ops::DeviceKind::cuda) return all;
-    const std::size_t count = all.size();
-    for (std::size_t i = 0; i < count; ++i) {
-        BenchWorkload full = all[i];
-        full.name += "-f32";
-        full.f32 = true;
-        all.push_back(full);
-    }
-    return all;
-}
 
 base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkload> all, const std::vector<std::string>& names) {
     std::vector<std::string> known;
@@ -95,10 +162,9 @@ base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkl
                                            nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
                                            fmt::join(known, ", "))};
         }
-    if (!names.empty())
-        std::erase_if(all, [&](const BenchWorkload& workload) {
-            return std::find(names.begin(), names.end(), workload.name) == names.end();
-        });
+    std::erase_if(all, [&](const BenchWorkload& workload) {
+        return names.empty() ? workload.on_request : std::find(names.begin(), names.end(), workload.name) == names.end();
+    });
     return all;
 }
 
@@ -109,26 +175,36 @@ Timing timing_of(std::vector<double> times) {
     return {quarter(2), quarter(1), quarter(3), times.size()};
 }
 
+void OurTimes::add(const OurTimes& later) {
+    windows.insert(windows.end(), later.windows.begin(), later.windows.end());
+    const auto mean = [](std::optional<double>& mine, const std::optional<double>& other) {
+        mine = mine && other ? std::optional((*mine + *other) / 2) : mine ? mine : other;
+    };
+    if (idle && later.idle) idle = std::max(*idle, *later.idle);
+    mean(sm_active, later.sm_active);
+    mean(tensor_active, later.tensor_active);
+    if (memory_growth && later.memory_growth) *memory_growth = std::max(*memory_growth, *later.memory_growth);
+}
+
 base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchOptions& options) {
     OurTimes times;
     MILLRACE_LET(engine, build(workload, options, times));
-    const auto steps_per_epoch = static_cast<std::uint64_t>(engine->epoch().count());
-    std::uint64_t step = 0;
-    const auto window = [&](std::uint64_t count) {
-        const auto begin = std::chrono::steady_clock::now();
-        for (std::uint64_t i = 0; i < count; ++i) engine->launch_step(step++ % steps_per_epoch);
-        engine->backend().synchronize();
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() /
-               static_cast<double>(count);
-    };
-    window(kWarmUp);
-    const auto count = static_cast<std::uint64_t>(std::clamp(kWindowMs / window(5), 1.0, 5000.0));
-    const auto begin = std::chrono::steady_clock::now();
-    while (times.windows.size() < kLeastWindows ||
-           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < options.seconds)
-        times.windows.push_back(window(count));
-    MILLRACE_TRY(engine->backend().check());
+    times.flops = static_cast<double>(engine->flops(0));
+    times.memory = engine->memory_used();
     times.replayed = engine->captured();
+    StepTimer timer(*engine);
+    measure_windows(*engine, timer, options.seconds, times);
+    if (times.flow && skips_arrived(workload, options)) times.flow->all_computed = false;
+    MILLRACE_TRY(engine->backend().check());
+    if (times.replayed) {
+        MILLRACE_LET(idle, idle_share(*engine, timer));
+        times.idle = idle;
+    }
+    if (options.parts) {
+        MILLRACE_LET(parts, engine->component_step(0));
+        times.parts = parts;
+    }
+    MILLRACE_TRY(engine->backend().check());
     return times;
 }
 

@@ -2,12 +2,13 @@
 // Times the training step as a user runs it: resident data, gathered, forward, backward, update, metrics; nothing is read back.
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "ops/backend.h"
+#include "tape/instrument.h"
 
 namespace millrace::train {
 
@@ -16,19 +17,30 @@ struct BenchWorkload {
     std::string model, preset;
     std::int32_t batch = 32;
     int members = 1;
-    bool f32 = false;  ///< a row of its own for full precision where the device prefers another
+    bool f32 = false;                        ///< a row of its own for full precision where the device prefers another
+    std::vector<std::string> settings = {};  ///< further keys of the recipe: "model.steps=10"
+    std::string peer_preset = {};            ///< what the peers call the preset; empty: the same
+    std::string peer_modes = {};             ///< "eager,graph"; empty: all that the peers know
+    double bar = 0;                          ///< ratio to the fastest peer that has to be reached; 0: none
+    bool on_request = false;                 ///< only when named
 };
 
 /// All workloads of a device; f32 rows exist on cuda alone, where bf16 is the normal case.
 std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device);
 
-/// Those named, in the order of the list; all when `names` is empty. An unknown name is an error with the nearest.
+/// Those named, in the order of the list; when `names` is empty all but those on request. An unknown name is an error with the
+/// nearest.
 base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkload> all, const std::vector<std::string>& names);
 
 struct BenchOptions {
     ops::DeviceKind device = ops::DeviceKind::cpu;
-    int threads = 0;     ///< 0: one per core
-    double seconds = 1;  ///< least time measured
+    int threads = 0;                         ///< 0: one per core
+    double seconds = 1;                      ///< least time measured
+    std::string precision = "auto";          ///< of rows that do not say f32 themselves: auto, f32 or bf16
+    std::vector<std::string> settings = {};  ///< keys of the recipe over those of the workload
+    std::string peer_modes = {};             ///< in the place of the workload's; empty: those
+    bool fuse = true;                        ///< ops::BackendOptions::fuse
+    bool parts = false;                      ///< also the times of a step's parts
 };
 
 /// Median and quartiles in milliseconds per step.
@@ -39,10 +51,31 @@ struct Timing {
 /// Nearest-rank quartiles of `times`, which must not be empty.
 Timing timing_of(std::vector<double> times);
 
+/// What flows had to do in a step, as the device counted it; means over the windows.
+struct FlowWork {
+    double flow_steps = 0;  ///< of flows under way
+    double all = 0;         ///< rows of the flow table times planned steps
+    double steps_used = 0;
+    bool all_computed = true;  ///< false: rows or steps were left out
+
+    [[nodiscard]] double share() const { return all > 0 ? flow_steps / all : 0; }
+};
+
 struct OurTimes {
     std::vector<double> windows;  ///< mean milliseconds per step of each window
     std::string device, precision;
-    bool replayed = false;  ///< the step is one launch
+    bool replayed = false;         ///< the step is one launch
+    std::int32_t batch = 0;        ///< samples of a step, all members
+    double flops = 0;              ///< of the matrix products of a step, all rows
+    std::optional<FlowWork> flow;  ///< energy flow alone
+    std::optional<double> idle;    ///< share of a step in which the device waits for the next launch; replayed steps alone
+    std::optional<double> sm_active, tensor_active;  ///< % by GPM during the windows
+    std::int64_t memory = 0;                         ///< bytes that setting up took
+    std::optional<std::int64_t> memory_growth;       ///< of the device's used memory during the windows
+    std::optional<tape::PhaseTimes> parts;
+
+    /// The same row measured again, later in the run.
+    void add(const OurTimes& later);
 };
 
 /// At least seven windows of about a tenth of a second after a warm-up; the host waits for the device at window ends only.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "places.h"
 #include "train/peers.h"
 
@@ -21,9 +23,74 @@ TEST(Bench, UnknownWorkloadNamesTheNearest) {
     const auto refused = select_workloads(all, {"collective-debug-b33"});
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("did you mean collective-debug-b32"), std::string::npos) << refused.error().text();
-    EXPECT_EQ(select_workloads(all, {})->size(), all.size());
     EXPECT_EQ(select_workloads(all, {"collective-phase1-b256"})->front().batch, 256);
-    EXPECT_EQ(bench_workloads(ops::DeviceKind::cuda).size(), 2 * all.size());
+}
+
+TEST(Bench, WorkloadsOnRequestRunWhenNamedAlone) {
+    const auto all = bench_workloads(ops::DeviceKind::cpu);
+    const auto tiny = select_workloads(all, {"energy_flow-tiny"});
+    ASSERT_TRUE(tiny.ok());
+    ASSERT_EQ(tiny->size(), 1u);
+    EXPECT_TRUE(tiny->front().on_request);
+    const auto usual = select_workloads(all, {});
+    for (const BenchWorkload& workload : *usual) EXPECT_FALSE(workload.on_request) << workload.name;
+    EXPECT_LT(usual->size(), all.size());
+}
+
+TEST(Bench, EnergyFlowHasItsBarsAndNothingSkippedInTheRowsThatHaveOne) {
+    const std::map<std::string, double> bars{{"energy_flow-debug", 2},
+                                             {"energy_flow-experiment", 1.5},
+                                             {"energy_flow-experiment_v2", 1.5},
+                                             {"energy_flow-large-b4", 1.2}};
+    std::size_t found = 0;
+    for (const BenchWorkload& workload : bench_workloads(ops::DeviceKind::cuda)) {
+        if (workload.model != "energy_flow" || !(workload.bar > 0)) continue;
+        ASSERT_TRUE(bars.contains(workload.name)) << workload.name;
+        EXPECT_EQ(workload.bar, bars.at(workload.name));
+        EXPECT_EQ(workload.peer_modes, "compile+graph");
+        for (const std::string& setting : workload.settings) {
+            EXPECT_NE(setting, "model.early_stop=true");
+            EXPECT_NE(setting, "model.skip_arrived=true");
+        }
+        ++found;
+    }
+    EXPECT_EQ(found, bars.size());
+    EXPECT_EQ(select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-debug"})->front().bar, 1.3);
+}
+
+TEST(Bench, FlowStepsAreCountedOnTheDevice) {
+    BenchOptions options;
+    options.seconds = 0.01;
+    options.parts = true;
+    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
+    const auto times = time_workload(tiny, options);
+    ASSERT_TRUE(times.ok()) << times.error().text();
+    EXPECT_GT(times->flops, 0);
+    ASSERT_TRUE(times->flow);
+    EXPECT_EQ(times->flow->all, 2 * 20 * 4);  // samples, cells, steps
+    EXPECT_EQ(times->flow->steps_used, 4);
+    EXPECT_TRUE(times->flow->all_computed);
+    // A new model's flows take two strides of 1 / 1.9; learning has moved some of them a little.
+    EXPECT_NEAR(times->flow->share(), 0.5, 0.1);
+    EXPECT_FALSE(times->idle);  // a CPU replays nothing
+    ASSERT_TRUE(times->parts);
+    EXPECT_GT(times->parts->of(tape::Phase::backward), 0);
+}
+
+TEST(Bench, SettingsOfTheCommandLineBeatThoseOfTheWorkload) {
+    BenchOptions options;
+    options.seconds = 0.01;
+    options.settings = {"model.early_stop=true", "model.arrive=0.5", "train.batch=3"};
+    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
+    const auto times = time_workload(tiny, options);
+    ASSERT_TRUE(times.ok()) << times.error().text();
+    EXPECT_EQ(times->batch, 3);
+    ASSERT_TRUE(times->flow);
+    EXPECT_EQ(times->flow->all, 3 * 20 * 4);
+    EXPECT_LT(times->flow->steps_used, 4);
+    EXPECT_FALSE(times->flow->all_computed);
+    options.settings = {"model.arive=0.5"};
+    EXPECT_FALSE(time_workload(tiny, options).ok());
 }
 
 TEST(Bench, StepIsTimedInSevenWindows) {

@@ -1,0 +1,78 @@
+#include "train/bench_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/philox.h"
+#include "data/resident_images.h"
+#include "data/resident_pairs.h"
+
+namespace millrace::train {
+namespace {
+
+constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
+constexpr std::uint32_t kPairs = 5021, kVector = 768;
+static_assert(kSide * kSide % 4 == 0);
+
+std::uint32_t whole_batches(std::uint32_t samples, std::int32_t batch) {
+    const auto rows = static_cast<std::uint32_t>(std::max(1, batch));
+    return std::max(samples / rows * rows, rows);
+}
+
+data::Split all_for_training(std::uint32_t count) {
+    data::Split split;
+    for (std::uint32_t i = 0; i < count; ++i) split.training.push_back(i);
+    return split;
+}
+
+void fill(data::LabeledImages& images, std::uint32_t count, std::uint64_t seed) {
+    images.count = count;
+    images.rows = images.columns = kSide;
+    images.pixels.resize(std::size_t{count} * kSide * kSide);
+    images.labels.resize(count);
+    for (std::size_t i = 0; i < images.pixels.size(); i += 4) {  // an image has a multiple of four pixels
+        const std::uint32_t bits = base::random_bits(seed, 0, 0, 0, i);
+        std::memcpy(images.pixels.data() + i, &bits, sizeof bits);
+    }
+    for (std::size_t i = 0; i < images.labels.size(); ++i)
+        images.labels[i] = static_cast<std::uint8_t>(base::random_bits(seed, 1, 0, 0, i) % kClasses);
+}
+
+std::shared_ptr<const data::ImageSet> random_images(std::int32_t batch) {
+    auto set = std::make_shared<data::ImageSet>();
+    fill(set->train, whole_batches(kImages, batch), 1);
+    fill(set->test, kClasses, 2);
+    set->name = "random";
+    set->classes = kClasses;
+    set->pixels = {0.286, 0.353};
+    set->split = all_for_training(set->train.count);
+    return set;
+}
+
+std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
+    auto set = std::make_shared<data::PairSet>();
+    set->name = "random";
+    set->count = whole_batches(kPairs, batch);
+    set->dimensions = kVector;
+    for (std::vector<float>* rows : {&set->inputs, &set->targets}) {
+        const std::uint32_t stream = rows == &set->inputs ? 1 : 2;
+        rows->resize(std::size_t{set->count} * kVector);
+        for (std::size_t i = 0; i < rows->size(); ++i)
+            (*rows)[i] = base::random_normal(7, 0, 0, stream, i) / std::sqrt(static_cast<float>(kVector));
+    }
+    set->split = all_for_training(set->count);
+    return set;
+}
+
+}  // namespace
+
+BenchData random_data(models::DataKind kind, std::int32_t batch) {
+    if (kind == models::DataKind::pairs)
+        return {std::make_unique<data::PairSource>(random_pairs(batch)),
+                {static_cast<std::int32_t>(kVector), static_cast<std::int32_t>(kVector)}};
+    return {std::make_unique<data::ResidentImages>(random_images(batch)),
+            {static_cast<std::int32_t>(kSide * kSide), static_cast<std::int32_t>(kClasses)}};
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,21 @@
+#pragma once
+// Data for benchmarks: random, resident, of the sizes that the peers have.
+
+#include <cstdint>
+#include <memory>
+
+#include "data/batch_source.h"
+#include "models/registry.h"
+
+namespace millrace::train {
+
+struct BenchData {
+    std::unique_ptr<data::BatchSource> source;
+    models::DataShape shape;
+};
+
+/// 54,000 images or 5,021 pairs of unit vectors, less what a last batch would lack, so that every step has the same size; a batch
+/// larger than that is given its samples. All of them are for training.
+BenchData random_data(models::DataKind kind, std::int32_t batch);
+
+}  // namespace millrace::train

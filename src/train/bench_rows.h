@@ -1,0 +1,37 @@
+#pragma once
+// What a benchmark prints: one row per workload, as a table for people and as JSON.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/bench.h"
+#include "train/peers.h"
+
+namespace millrace::train {
+
+struct BenchRow {
+    BenchWorkload workload;
+    std::vector<std::string> settings;  ///< of the command line, over the workload's
+    OurTimes ours;
+    PeerTimes peers;
+    std::optional<double> ceiling;  ///< FLOP per second of a large product in the same run (product_ceiling.h)
+
+    [[nodiscard]] Timing timing() const { return timing_of(ours.windows); }
+    [[nodiscard]] const PeerTime* fastest() const;
+    /// The fastest peer's time over ours.
+    [[nodiscard]] std::optional<double> ratio() const;
+    /// FLOP per second when every row of every step was computed; absent when some were not.
+    [[nodiscard]] std::optional<double> rate() const;
+    /// FLOP per second of the flow-steps that the device counted.
+    [[nodiscard]] std::optional<double> counted_rate() const;
+};
+
+/// A list of {"name", "device", "ours_ms", "peers": {name: ms}, "spread", ...}, one element per row.
+std::string bench_json(const std::vector<BenchRow>& rows);
+
+std::string bench_header(const BenchRow& first);  ///< machine, ceiling, titles of the columns
+std::string bench_line(const BenchRow& row);
+std::string bench_legend();
+
+}  // namespace millrace::train

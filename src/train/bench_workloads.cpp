@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include "models/registry.h"
+#include "train/bench.h"
+
+namespace millrace::train {
+namespace {
+
+struct FlowRow {
+    const char *name, *preset, *peer_preset;
+    std::int32_t batch;
+    double bar;  ///< on a GPU
+    std::vector<std::string> settings;
+};
+
+/// Whether a build knows the key that lets arrived flows cost nothing.
+bool can_skip_arrived() {
+    const auto keys = models::schema("energy_flow", "debug");
+    return keys.ok() && keys->find("skip_arrived") != nullptr;
+}
+
+/// A row with nothing skipped, which is what the peers do, and one with arrived flows left out.
+void add_flow_rows(std::vector<BenchWorkload>& all, const FlowRow& row, double bar, bool on_request) {
+    BenchWorkload workload{row.name, "energy_flow", row.preset, row.batch, 1, false};
+    workload.settings = {"optim.name=adamw", "optim.lr=1e-3", "optim.weight_decay=1e-5", "optim.clip_norm=1.0",
+                         "model.early_stop=false"};
+    workload.settings.insert(workload.settings.end(), row.settings.begin(), row.settings.end());
+    workload.peer_preset = row.peer_preset;
+    workload.on_request = on_request;
+    if (!can_skip_arrived()) {
+        workload.bar = bar;
+        all.push_back(workload);
+        return;
+    }
+    for (const bool skip : {false, true}) {
+        BenchWorkload& added = all.emplace_back(workload);
+        added.settings.push_back(skip ? "model.skip_arrived=true" : "model.skip_arrived=false");
+        added.bar = skip ? 0 : bar;
+        if (skip) added.name += "-skip";
+    }
+}
+
+void add_energy_flow(std::vector<BenchWorkload>& all, bool gpu) {
+    const std::size_t first = all.size();
+    const FlowRow debug{"energy_flow-debug", "debug", "debug", 8, 2, {}};
+    add_flow_rows(all, debug, gpu ? debug.bar : 1.3, false);
+    if (gpu)
+        for (const FlowRow& row : {FlowRow{"energy_flow-experiment", "experiment", "experiment", 16, 1.5, {}},
+                                   FlowRow{"energy_flow-experiment_v2", "experiment_v2", "experiment-v2", 16, 1.5, {}},
+                                   FlowRow{"energy_flow-large-b4", "large", "large-b4", 4, 1.2, {"model.steps=10"}}})
+            add_flow_rows(all, row, row.bar, false);
+    const FlowRow tiny{"energy_flow-tiny",
+                       "debug",
+                       "tiny",
+                       2,
+                       0,
+                       {"model.width=5", "model.height=4", "model.depth=8", "model.hidden=16", "model.layers=2"}};
+    add_flow_rows(all, tiny, 0, true);
+    // A mode of PyTorch takes up to a minute to compile; the others are slower and run when asked for.
+    if (gpu)
+        for (std::size_t i = first; i < all.size(); ++i) all[i].peer_modes = "compile+graph";
+}
+
+}  // namespace
+
+std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device) {
+    std::vector<BenchWorkload> all{{"collective-debug-b32", "collective", "debug", 32, 1, false},
+                                   {"collective-debug-b128", "collective", "debug", 128, 1, false},
+                                   {"collective-phase1-b256", "collective", "phase1", 256, 1, false},
+                                   {"collective-debug-b32-k16", "collective", "debug", 32, 16, false}};
+    const bool gpu = device == ops::DeviceKind::cuda;
+    for (std::size_t i = 0, count = all.size(); gpu && i < count; ++i) {
+        BenchWorkload full = all[i];
+        full.name += "-f32";
+        full.f32 = true;
+        all.push_back(full);
+    }
+    add_energy_flow(all, gpu);
+    return all;
+}
+
+}  // namespace millrace::train
