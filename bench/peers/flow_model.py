@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 PRESETS = {
+    "tiny": dict(width=5, height=4, depth=8, batch=2, hidden=16, layers=2),  # to try out what measures
     "debug": dict(width=20, height=20, depth=10, batch=8, hidden=256, layers=2),
     "experiment": dict(width=50, height=50, depth=20, batch=16, hidden=512, layers=2),
     "experiment-v2": dict(width=28, height=28, depth=40, batch=16, hidden=512, layers=3),

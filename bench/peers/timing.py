@@ -12,6 +12,7 @@ import time
 import torch
 
 LEAST_WINDOWS = 7
+WARMUP_SECONDS = 2
 
 
 def window(step, count, device):
@@ -32,7 +33,11 @@ def window(step, count, device):
 
 def measure(step, device, seconds, warmup=10):
     """Median and quartiles in milliseconds over at least seven windows of about a tenth of a second (20 steps at most)."""
-    window(step, warmup, device)
+    begin = time.perf_counter()
+    for _ in range(warmup):
+        window(step, 1, device)
+        if time.perf_counter() - begin > WARMUP_SECONDS:
+            break
     count = max(1, min(20, int(100 / window(step, 2, device))))
     times, begin = [], time.perf_counter()
     while len(times) < LEAST_WINDOWS or time.perf_counter() - begin < seconds:
