@@ -28,10 +28,48 @@ def cells_of(row, names):
     return cells
 
 
+def share(value, form="{:.0f} %"):
+    return form.format(value) if value is not None else "-"
+
+
+def rate(work, key, of_ceiling):
+    """TFLOP/s, with the share of a large product's."""
+    if work.get(key) is None:
+        return "-"
+    text = f"{work[key]:.0f}" if work[key] >= 10 else f"{work[key]:.3f}"
+    return text + (f" ({100 * work[of_ceiling]:.0f} %)" if work.get(of_ceiling) is not None else "")
+
+
+MORE = ("bar", "TFLOP/s", "counted", "idle", "SM", "tensor")
+
+
+def more_cells(row):
+    """The texts in the columns of MORE."""
+    if "error" in row:
+        return [""] * len(MORE)
+    work, idle = row.get("work", {}), row.get("idle")
+    return [f"{row['bar']:g}x" if row.get("bar") else "-", rate(work, "tflops", "of_gemm"), rate(work, "counted_tflops", "counted_of_gemm"),
+            share(None if idle is None else 100 * idle, "{:.2f} %"), share(row.get("sm_active")), share(row.get("tensor_active"))]
+
+
 def lines_of(rows):
+    """Header and lines; of the columns of MORE those in which some row has something."""
     names = peer_names(rows)
-    header = ["workload", "", "ours ms", "spread"] + names + ["to fastest", "to " + BESIDE]
-    return [header] + [cells_of(row, names) for row in rows]
+    more = [more_cells(row) for row in rows]
+    shown = [column for column in range(len(MORE)) if any(cells[column] not in ("", "-") for cells in more)]
+    lines = [["workload", "", "ours ms", "spread"] + names + ["to fastest", "to " + BESIDE] + [MORE[column] for column in shown]]
+    return lines + [cells_of(row, names) + [cells[column] for column in shown] for row, cells in zip(rows, more)]
+
+
+def legend(rows):
+    text = "milliseconds per training step, median; spread: quartiles over the median; ratios: the peer's time over ours"
+    ceilings = {row["precision"]: row["gemm_tflops"] for row in rows if row.get("gemm_tflops")}
+    if ceilings:
+        text += "\nTFLOP/s of the products of all rows, counted: of the flow-steps the device counted (share of a large product: "
+        text += ", ".join(f"{precision} {tflops:.4g}" for precision, tflops in ceilings.items()) + ")"
+    if any("idle" in row for row in rows):
+        text += "\nidle: share of a step between two launches; SM, tensor: % active by the chip's counters"
+    return text
 
 
 def text_table(rows):
@@ -73,7 +111,7 @@ def markdown(result):
         lines += [f"| {t['name']} | {t['passed']} | {len(t['failed'])} | {len(t['skipped'])} | {t['gpu']} | {t['seconds']:.1f} |" for t in tests]
     if result.get("bench"):
         lines += ["", "## Milliseconds per training step", "", markdown_table(result["bench"]), "",
-                  "Median; spread: quartiles over the median; ratios: the peer's time over ours.", ""]
+                  ". ".join(line[0].upper() + line[1:] for line in legend(result["bench"]).splitlines()) + ".", ""]
         lines += [f"- {note}" for note in notes(result["bench"])]
     if result.get("problems"):
         lines += ["", "## Problems", ""] + [f"- {problem}" for problem in result["problems"]]

@@ -166,6 +166,49 @@ class Report(unittest.TestCase):
     def test_an_empty_table_is_a_header(self):
         self.assertEqual(len(report.text_table([]).splitlines()), 1)
 
+    def test_rates_idle_and_bars_have_columns_where_a_row_has_them(self):
+        flow = {"name": "flow", "ours_ms": 10.0, "spread": 0.01, "precision": "bf16", "peers": {"compile+graph": 16.0}, "bar": 1.5, "idle": 0.0125,
+                "sm_active": 97.4, "gemm_tflops": 800.0,
+                "work": {"tflops": 500.0, "of_gemm": 0.625, "counted_tflops": 3.0, "counted_of_gemm": 0.00375}}
+        lines = report.lines_of([flow, self.rows[0], self.rows[3]])
+        self.assertEqual(lines[0][-5:], ["bar", "TFLOP/s", "counted", "idle", "SM"])  # nobody measured tensor cores
+        self.assertEqual(lines[1][-5:], ["1.5x", "500 (62 %)", "3.000 (0 %)", "1.25 %", "97 %"])
+        self.assertEqual(lines[2][-5:], ["-"] * 5)
+        self.assertEqual(lines[3][-5:], [""] * 5)
+        self.assertIn("bf16 800", report.legend([flow]))
+        self.assertNotIn("idle", report.legend(self.rows[:3]))
+        self.assertEqual(len({line.count("|") for line in report.markdown_table([flow]).splitlines()}), 1)
+
+
+class Rows(unittest.TestCase):
+    listed = ["collective-debug-b128", "collective-debug-b32", "energy_flow-debug", "energy_flow-debug-skip", "energy_flow-experiment"]
+
+    def groups(self, rows="", quick=False):
+        return check.wanted_rows(self.listed, types.SimpleNamespace(rows=rows, quick=quick))
+
+    def test_rows_with_a_bar_come_first_and_skipping_goes_with_its_row(self):
+        self.assertEqual(self.groups(), [["collective-debug-b32"], ["energy_flow-debug", "energy_flow-debug-skip"], ["energy_flow-experiment"],
+                                         ["collective-debug-b128"]])
+
+    def test_patterns_choose(self):
+        self.assertEqual(self.groups("energy_flow-e*"), [["energy_flow-experiment"]])
+        self.assertEqual(self.groups("energy_flow-debug-skip,collective-debug-b128"), [["collective-debug-b128"], ["energy_flow-debug-skip"]])
+        self.assertEqual(self.groups(quick=True), [["collective-debug-b32"]])
+
+    def test_a_pattern_without_a_row_is_refused(self):
+        with self.assertRaisesRegex(check.Missing, "energy-flow"):
+            self.groups("energy-flow*")
+
+    def test_a_program_that_prints_other_rows_is_an_error_for_each(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "millrace"
+            program.write_text("#!/bin/sh\necho '[{\"name\": \"a\"}]'\n")
+            program.chmod(0o755)
+            options = types.SimpleNamespace(quick=True, no_peers=True, peers="")
+            self.assertEqual(check.bench_rows(pathlib.Path(folder), ["a"], "cpu", options), [{"name": "a"}])
+            self.assertEqual([row["error"] for row in check.bench_rows(pathlib.Path(folder), ["a", "b"], "cpu", options)],
+                             ["its output lacks rows"] * 2)
+
 
 class WholeScript(unittest.TestCase):
     def run_script(self, *given):
