@@ -42,6 +42,9 @@ class FakeBench:
         return dict(ours_ms=ms, samples_per_second=1000 * batch / ms, memory_growth_bytes=0, spread=0.01, memory_bytes=2**30,
                     work=dict(steps_used=steps, flow_steps=6, flow_steps_all=10), parts_ms=dict(forward=ms / 3, data=0.001))
 
+    def knows(self, setting):
+        return False
+
     def peer(self, what, *arguments, mode="eager"):
         return dict(ms=10.0 if "--clear-cache" not in arguments else 12.0, low=9.9, high=10.1)
 
@@ -55,6 +58,7 @@ class Claims(unittest.TestCase):
         self.assertAlmostEqual(early["lines"][0]["effect"], 4.5 / 2.1)
         self.assertEqual(early["lines"][0]["note"], "in proportion it would be 2.50x")
         self.assertEqual(early["lines"][1]["effect"], 1.0)
+        self.assertIn("bar", early["lines"][1]["note"])
 
     def test_what_cannot_be_measured_is_said_and_what_was_before_stays(self):
         early = claims.take("steps", FakeBench())

@@ -103,6 +103,29 @@ TEST(Bench, StepIsTimedInSevenWindows) {
     EXPECT_EQ(times->precision, "f32");
 }
 
+TEST(Bench, StepsOnCudaKnowTheGapBetweenLaunchesFusedAndNot) {
+    if (const base::Status usable = ops::cuda_available(); !usable.ok()) GTEST_SKIP() << usable.error().message;
+    BenchOptions options;
+    options.device = ops::DeviceKind::cuda;
+    options.seconds = 0.01;
+    options.settings = {"model.hidden=64", "train.batch=120"};  // rows enough for the joined kernels
+    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cuda), {"energy_flow-tiny"})->front();
+    double flow_steps = 0;
+    for (const bool fuse : {true, false}) {
+        options.fuse = fuse;
+        const auto times = time_workload(tiny, options);
+        ASSERT_TRUE(times.ok()) << times.error().text();
+        EXPECT_TRUE(times->replayed);
+        EXPECT_EQ(times->precision, "bf16");
+        ASSERT_TRUE(times->idle);
+        EXPECT_GE(*times->idle, 0);
+        EXPECT_LT(*times->idle, 1);
+        ASSERT_TRUE(times->flow);
+        if (!fuse) EXPECT_NEAR(times->flow->flow_steps, flow_steps, 0.1 * flow_steps);
+        flow_steps = times->flow->flow_steps;
+    }
+}
+
 TEST(Peers, RowsAreReadAndNoiseIsNot) {
     PeerTimes times;
     EXPECT_FALSE(read_peer_row("UserWarning: something", times));

@@ -17,5 +17,14 @@ TEST(ProductCeiling, IsARateThatGrowsWithTheMatrix) {
     EXPECT_GT(*large, 2 * *small);  // 128 FLOP do not pay for a launch
 }
 
+TEST(ProductCeiling, OnCudaTensorCoresBeatFullPrecision) {
+    auto backend = ops::make_backend(ops::DeviceKind::cuda, {});
+    if (!backend.ok()) GTEST_SKIP() << backend.error().message;
+    const auto half = product_ceiling(**backend, tape::Precision::bf16, 2048, 5);
+    const auto full = product_ceiling(**backend, tape::Precision::f32, 2048, 5);
+    ASSERT_TRUE(half.ok() && full.ok());
+    EXPECT_GT(*half, *full);
+}
+
 }  // namespace
 }  // namespace millrace::train
