@@ -25,12 +25,12 @@ struct Context {
     cublasLtHandle_t lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
+    bool fuse = true;  ///< BackendOptions::fuse
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
-    bool fuse = true;                                       ///< BackendOptions::fuse
     std::vector<PaddedCopy> padded;                         ///< of the section being prepared
     std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
