@@ -1,23 +1,31 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/commands.h"
+#include "record/file.h"
+#include "report/flows_svg.h"
+#include "report/surface_svg.h"
 #include "train/console.h"
 #include "train/evaluate.h"
 
 namespace millrace::cli {
 namespace {
 
+constexpr std::int64_t kUsualFlows = 48;
+
 struct EvalArguments {
-    std::string run, device, data, split;
+    std::string run, device, data, split, plot;
+    std::optional<std::int64_t> plot_sample, plot_flows;
     bool json = false;
 };
 
-void print_json(const train::EvaluateReport& report) {
+void print_json(const train::EvaluateReport& report, const std::vector<std::string>& plots) {
     nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},
                                 {"preset", report.preset},   {"parameters", report.parameters},
                                 {"device", report.device},   {"split", data::name_of(report.part)},
@@ -32,6 +40,7 @@ void print_json(const train::EvaluateReport& report) {
     add(json, report.members[report.best]);
     json["members"] = nlohmann::ordered_json::array();
     for (const train::Score& score : report.members) add(json["members"].emplace_back(), score);
+    if (!plots.empty()) json["plots"] = plots;
     say(fmt::format("{}\n", json.dump(1)));
 }
 
@@ -50,15 +59,63 @@ void print_text(const train::EvaluateReport& report) {
     if (report.members.size() > 1) say(fmt::format("training chose member {}\n", report.best));
 }
 
+/// Whether `folder` is one, or can become one.
+base::Status check_plots(const EvalArguments& given) {
+    if (given.plot.empty() && (given.plot_sample || given.plot_flows))
+        return base::Error{"says what --plot draws, and there is no --plot",
+                           given.plot_sample ? "--plot-sample" : "--plot-flows"};
+    for (const auto& [option, value] :
+         {std::pair{"--plot-sample", given.plot_sample}, std::pair{"--plot-flows", given.plot_flows}})
+        if (value && *value < 0) return base::Error{fmt::format("{} is below 0", *value), option};
+    std::error_code failed;
+    if (!given.plot.empty() && std::filesystem::exists(given.plot, failed) && !std::filesystem::is_directory(given.plot, failed))
+        return base::Error{"is a file, and the pictures need a folder", given.plot};
+    return base::ok();
+}
+
+/// Draws both before it writes either.
+base::Result<std::vector<std::string>> write_plots(const record::FlowTrace& trace, const EvalArguments& given) {
+    const auto cells = static_cast<std::int64_t>(trace.width) * trace.height;
+    if (given.plot_flows.value_or(0) > cells)
+        return base::Error{fmt::format("{} is more than the {} flows that start in a cube of {} x {}", *given.plot_flows, cells,
+                                       trace.width, trace.height),
+                           "--plot-flows"};
+    const auto flows = static_cast<std::int32_t>(given.plot_flows.value_or(std::min(kUsualFlows, cells)));
+    const std::pair<const char*, std::string> pictures[] = {{"surface", report::surface_svg(trace)},
+                                                            {"flows", report::flows_svg(trace, flows)}};
+    const std::filesystem::path folder = given.plot;
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) return record::system_error("cannot make the folder", folder, failed.value());
+    std::vector<std::string> written;
+    for (const auto& [name, svg] : pictures) {
+        const std::filesystem::path file = folder / fmt::format("sample-{}-{}.svg", trace.sample, name);
+        MILLRACE_TRY(record::write_atomically(file, svg));
+        written.push_back(file.string());
+    }
+    return written;
+}
+
 int run_eval(const EvalArguments& given) {
+    if (const base::Status fine = check_plots(given); !fine.ok()) return report(fine.error());
     std::optional<data::Part> part;
     if (!given.split.empty()) part = given.split == "validation" ? data::Part::validation : data::Part::test;
-    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data);
+    std::optional<std::int64_t> sample;
+    if (!given.plot.empty()) sample = given.plot_sample.value_or(0);
+    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data, sample);
     if (!evaluated.ok()) return report(evaluated.error());
+    std::vector<std::string> plots;
+    if (evaluated->trace) {
+        auto written = write_plots(*evaluated->trace, given);
+        if (!written.ok()) return report(written.error());
+        plots = std::move(written).value();
+    }
     if (given.json)
-        print_json(*evaluated);
+        print_json(*evaluated, plots);
     else
         print_text(*evaluated);
+    if (!given.json)
+        for (const std::string& file : plots) say(fmt::format("wrote {}\n", file));
     return 0;
 }
 
@@ -72,8 +129,15 @@ void add_eval(CLI::App& app, Context& context) {
     command->add_option("--split", given->split, "test or validation; test where the data has such a part unless given")
         ->check(CLI::IsMember({"test", "validation"}));
     command->add_option("--data", given->data, "folder of the data set when it has moved")->type_name("DIR");
+    command->add_option("--plot", given->plot, "draw a sample's surface and the paths of its flows as SVG (energy_flow)")
+        ->type_name("DIR");
+    command->add_option("--plot-sample", given->plot_sample, "which sample of the split, from 0; 0 unless given")->type_name("N");
+    command
+        ->add_option("--plot-flows", given->plot_flows, "how many flows to draw; 48, or all where there are fewer, unless given")
+        ->type_name("N");
     command->add_flag("--json", given->json, "print JSON");
-    command->footer("Example:\n  millrace eval runs/demo --split validation");
+    command->footer(
+        "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7");
     command->callback([given, &context] { context.exit_status = run_eval(*given); });
 }
 

@@ -2,6 +2,8 @@
 // Where the rows of a step come from. A source keeps or streams the samples of a data set; a program asks it for one micro-batch.
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "tape/builder.h"
@@ -20,6 +22,12 @@ public:
     [[nodiscard]] virtual std::int32_t samples(Part part) const = 0;
     [[nodiscard]] virtual std::int32_t features() const = 0;  ///< width of one sample
     [[nodiscard]] virtual std::int32_t classes() const = 0;   ///< labels are in [0, classes)
+
+    /// Question and answer behind the sample at `position` of a pass over `part` that is not shuffled; empty where data has none.
+    [[nodiscard]] virtual std::pair<std::string, std::string> texts_at(Part part, std::int32_t position) const {
+        (void)part, (void)position;
+        return {};
+    }
 
     /// Declares the source's buffers, before Store::allocate(), and fills them, after it.
     virtual base::Status declare(tape::Store& store) = 0;

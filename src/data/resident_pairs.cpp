@@ -39,6 +39,11 @@ std::uint32_t PairSource::pair_at(Part part, std::int32_t position) const {
     return static_cast<std::uint32_t>(order_[index_of(part)][static_cast<std::size_t>(position)]);
 }
 
+std::pair<std::string, std::string> PairSource::texts_at(Part part, std::int32_t position) const {
+    const TextPair& texts = set_->texts[pair_at(part, position)];
+    return {texts.input, texts.target};
+}
+
 base::Status PairSource::declare(tape::Store& store) {
     if (set_->count == 0) return base::Error{"the set has no pairs"};
     if (samples(Part::train) == 0)

@@ -20,6 +20,7 @@ public:
     [[nodiscard]] const PairSet& set() const { return *set_; }
     /// Which pair of the set stands at `position` of a pass over `part` that is not shuffled.
     [[nodiscard]] std::uint32_t pair_at(Part part, std::int32_t position) const;
+    [[nodiscard]] std::pair<std::string, std::string> texts_at(Part part, std::int32_t position) const override;
 
     /// Declares the source's buffers, before Store::allocate(), and fills them, after it. Refuses a set without training pairs.
     base::Status declare(tape::Store& store) override;

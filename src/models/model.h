@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "data/batch_source.h"
 #include "models/scoring.h"
+#include "record/flow_trace.h"
 #include "tape/builder.h"
 
 namespace millrace::models {
@@ -36,6 +37,18 @@ public:
     [[nodiscard]] virtual std::unique_ptr<Scoring> scoring() const { return nullptr; }
     /// One line about its make, for people; empty when the name says it all. After declare().
     [[nodiscard]] virtual std::string description() const { return {}; }
+
+    /// As build() of one sample for evaluation, with everything kept that its flows did; watched() then gives what trace_of()
+    /// takes. False, and nothing is built: the model has no flows.
+    virtual bool build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
+        (void)builder, (void)source, (void)part;
+        return false;
+    }
+    /// What Model::watched() views held after one run of such a program.
+    [[nodiscard]] virtual record::FlowTrace trace_of(const std::vector<std::vector<double>>& tensors) const {
+        (void)tensors;
+        return {};
+    }
 
     /// Changes to the next way of building that needs less memory and more time, and says how a recipe writes it
     /// ("model.recompute = \"gates\""); empty when there is none.

@@ -91,12 +91,7 @@ Panel cpu_panel(const WatchRecord& record) {
     return panel;
 }
 
-std::string shortened(const std::string& text) {
-    if (text.size() <= kLongestSubject) return text;
-    std::size_t end = kLongestSubject;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-    return text.substr(0, end) + "...";
-}
+std::string shortened(const std::string& text) { return report::shortened(text, kLongestSubject); }
 
 std::string header(const WatchRecord& record, const std::string& subject) {
     const sense::MachineFacts& facts = record.facts();

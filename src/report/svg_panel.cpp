@@ -186,6 +186,13 @@ std::string xml_text(std::string_view text) {
     return out;
 }
 
+std::string shortened(const std::string& text, std::size_t most) {
+    if (text.size() <= most) return text;
+    std::size_t end = most;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    return text.substr(0, end) + "...";
+}
+
 double axis_step(double high) {
     if (!(high > 0) || !std::isfinite(high)) return 1;
     const double least = high / 5, power = std::pow(10, std::floor(std::log10(least)));

@@ -284,6 +284,32 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     return scores;
 }
 
+base::Result<record::FlowTrace> Engine::trace(Part part, std::int32_t position) {
+    MILLRACE_ASSERT(position >= 0 && position < source_->samples(part), "no such sample");
+    std::optional<tape::Builder> builder = build_trace(*store_, *model_, *source_, part);
+    if (!builder) return base::Error{"the model has no flows to follow"};
+    const std::vector<tensor::View> watched = model_->watched();
+    tape::Arena arena(*backend_);
+    tape::Program program("trace", *store_, std::move(*builder), arena);
+    MILLRACE_TRY(arena.allocate());
+    MILLRACE_TRY(program.prepare());
+    const std::vector<ops::MemberState> before = store_->read_states();
+    std::vector<ops::MemberState> states = before;
+    for (ops::MemberState& state : states) state.eval_position = static_cast<std::uint32_t>(position);
+    store_->write_states(states);
+    program.run();
+    std::vector<std::vector<double>> tensors;
+    for (const tensor::View& view : watched) tensors.push_back(program.read(view));
+    MILLRACE_TRY(backend_->check());
+    store_->write_states(before);
+    record::FlowTrace trace = model_->trace_of(tensors);
+    std::tie(trace.input_text, trace.target_text) = source_->texts_at(part, position);
+    trace.sample = position;
+    trace.samples = source_->samples(part);
+    trace.part = data::name_of(part);
+    return trace;
+}
+
 void Engine::note_used(const std::optional<ops::MemoryState>& before) {
     const std::optional<ops::MemoryState> after = backend_->memory();
     used_ = before && after ? static_cast<std::int64_t>(before->free) - static_cast<std::int64_t>(after->free)

@@ -60,6 +60,10 @@ public:
     /// members' state is as before afterwards. Empty when the part has no samples.
     base::Result<std::vector<Score>> evaluate(data::Part part);
 
+    /// Sample number `position` of `part`, from 0, on its way through a model of flows. Refuses models without. Plans and
+    /// allocates a program for it, waits for the device; the members' state is as before afterwards.
+    base::Result<record::FlowTrace> trace(data::Part part, std::int32_t position);
+
     [[nodiscard]] const EpochSteps& epoch() const { return epoch_; }
     [[nodiscard]] tape::Store& store() { return *store_; }
     [[nodiscard]] ops::Backend& backend() { return *backend_; }

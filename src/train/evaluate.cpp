@@ -11,9 +11,31 @@
 #include "train/weights.h"
 
 namespace millrace::train {
+namespace {
+
+base::Result<record::FlowTrace> trace_of(Setup& setup, data::Part part, std::int64_t sample, const record::Path& run) {
+    const std::int32_t samples = setup.engine->source().samples(part);
+    if (setup.engine->model().classifies())
+        return base::Error{fmt::format("there is nothing to plot of {}: pictures are drawn of the flows of energy_flow, and a "
+                                       "classifier has none",
+                                       setup.settings.model),
+                           run.string()};
+    if (samples == 0)
+        return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
+                           run.string(), 4};
+    if (sample < 0 || sample >= samples)
+        return base::Error{fmt::format("there is no sample {}: the {} {} have numbers from 0 to {}", sample, data::name_of(part),
+                                       setup.unit, samples - 1),
+                           run.string()};
+    MILLRACE_LET(trace, setup.engine->trace(part, static_cast<std::int32_t>(sample)));
+    trace.model = fmt::format("{} {}", setup.settings.model, setup.settings.preset);
+    return trace;
+}
+
+}  // namespace
 
 base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional<data::Part> wanted, const std::string& device,
-                                          const std::string& data_path) {
+                                          const std::string& data_path, std::optional<std::int64_t> trace_sample) {
     MILLRACE_TRY(record::read_manifest(run));
     MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
     MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
@@ -33,6 +55,11 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional
                                        "scores them",
                                        setup.data.name, setup.unit),
                            run.string()};
+    if (trace_sample) {
+        MILLRACE_LET(trace, trace_of(setup, part, *trace_sample, run));
+        trace.step = state.step;
+        report.trace = std::move(trace);
+    }
     const auto begin = std::chrono::steady_clock::now();
     MILLRACE_LET(members, setup.engine->evaluate(part));
     report.members = std::move(members);

@@ -66,4 +66,14 @@ tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::B
     return builder;
 }
 
+std::optional<tape::Builder> build_trace(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part) {
+    tape::BuildOptions options;
+    options.training = false;
+    tape::Builder builder(store, options);
+    builder.restart_op_numbers();
+    if (!model.build_trace(builder, source, part)) return {};
+    builder.close_section();
+    return builder;
+}
+
 }  // namespace millrace::train

@@ -3,6 +3,7 @@
 // evaluation.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "data/batch_source.h"
@@ -39,5 +40,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
                                std::int32_t rows);
+/// The same of one row, by Model::build_trace; absent when the model has no flows.
+std::optional<tape::Builder> build_trace(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part);
 
 }  // namespace millrace::train

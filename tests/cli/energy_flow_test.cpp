@@ -1,5 +1,6 @@
 // The energy flow model from the command line.
 
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/folder.h"
@@ -74,6 +75,63 @@ TEST_F(EnergyFlowCommands, EvaluationRefusesATestPartAndVectorsOfAnotherWidth) {
     expect_refusal(call({"eval", path("run"), "--split", "test"}), {"no test part", "--split validation"});
     ASSERT_EQ(call({"data", "make", "pairs", "--out", path("narrow"), "--count", "61", "--dimensions", "12"}).status, 0);
     expect_refusal(call({"eval", path("run"), "--data", path("narrow")}), {"mapper.weight"});
+}
+
+TEST_F(EnergyFlowCommands, PlotsASampleAndItsFlows) {
+    ASSERT_EQ(flow("run", {"--quiet", "--set", "train.steps=3"}).status, 0);
+    const Said said = call({"eval", path("run"), "--plot", path("deep/pictures"), "--plot-sample", "5", "--plot-flows", "7"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_NE(said.out.find("wrote " + path("deep/pictures/sample-5-surface.svg")), std::string::npos) << said.out;
+    const auto read = [&](const char* name) {
+        std::ifstream in(folder_ / "deep/pictures" / name, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    const std::string surface = read("sample-5-surface.svg"), flows = read("sample-5-flows.svg");
+    for (const std::string& svg : {surface, flows}) {
+        EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+        EXPECT_NE(svg.find("validation sample 5 of 6; cube of 4 x 3 x 6"), std::string::npos);
+        EXPECT_NE(svg.find("weights after step 3"), std::string::npos);
+        EXPECT_NE(svg.find(">given: "), std::string::npos);
+    }
+    EXPECT_NE(flows.find("7 of 12 flows drawn"), std::string::npos);
+    // Again, as JSON, on top of the old ones: the same bytes. A pass of scores beside it changes nothing.
+    const Said again =
+        call({"eval", path("run"), "--json", "--plot", path("deep/pictures"), "--plot-sample", "5", "--plot-flows", "7"});
+    ASSERT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(read("sample-5-flows.svg"), flows);
+    Json json = Json::parse(again.out);
+    EXPECT_EQ(json.at("plots").size(), 2u);
+    const Json plain = Json::parse(call({"eval", path("run"), "--json"}).out);
+    EXPECT_FALSE(plain.contains("plots"));
+    EXPECT_EQ(json.at("loss"), plain.at("loss"));
+    // Without counts: the first sample, and no more flows than there are.
+    ASSERT_EQ(call({"eval", path("run"), "--plot", path("deep/pictures")}).status, 0);
+    EXPECT_NE(read("sample-0-flows.svg").find("12 of 12 flows drawn"), std::string::npos);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "deep/pictures"), {}), 4)
+        << "nothing temporary is left";
+}
+
+TEST_F(EnergyFlowCommands, PlotsThatCannotBeAreRefusedAndNothingIsWritten) {
+    ASSERT_EQ(flow("run", {"--quiet", "--set", "train.steps=1"}).status, 0);
+    const auto plot = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words{"eval", path("run"), "--plot", path("pictures")};
+        words.insert(words.end(), more.begin(), more.end());
+        return call(words);
+    };
+    expect_refusal(plot({"--plot-sample", "6"}), {"no sample 6", "from 0 to 5"});
+    expect_refusal(plot({"--plot-sample", "-1"}), {"--plot-sample", "below 0"});
+    expect_refusal(plot({"--plot-flows", "-3"}), {"--plot-flows", "below 0"});
+    expect_refusal(plot({"--plot-flows", "13"}), {"--plot-flows", "12 flows"});
+    EXPECT_EQ(plot({"--plot-flows", "many"}).status, 2);
+    EXPECT_EQ(plot({"--plot-sample", "99999999999999999999"}).status, 2);
+    expect_refusal(call({"eval", path("run"), "--plot-sample", "1"}), {"--plot-sample", "no --plot"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "pictures"));
+    write("taken", "");
+    expect_refusal(call({"eval", path("run"), "--plot", path("taken")}), {"taken", "folder"});
+    expect_refusal(call({"eval", path("run"), "--plot", path("taken/below")}), {"taken"});
+    ASSERT_EQ(train("classifier", {"--quiet"}).status, 0);
+    expect_refusal(call({"eval", path("classifier"), "--plot", path("pictures")}), {"nothing to plot", "energy_flow"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "pictures"));
 }
 
 }  // namespace

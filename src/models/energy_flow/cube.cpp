@@ -118,6 +118,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     builder.append(std::move(lay));
     counters_ = pass->counters.back();
     tables_ = pass->tables;
+    moves_ = pass->moved;
     if (builder.training()) register_backward(builder, pass);
     return pass->surface;
 }

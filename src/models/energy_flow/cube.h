@@ -32,6 +32,8 @@ public:
     /// Of the last forward call: the flow tables before each step and after the last, stat [K,1,N,8]; in evaluation programs the
     /// last alone keeps its content.
     [[nodiscard]] const std::vector<tensor::View>& tables() const { return tables_; }
+    /// Of the last forward call: what each step did, stat [K,1,N,8] (ops::moved); in evaluation programs none keeps its content.
+    [[nodiscard]] const std::vector<tensor::View>& moves() const { return moves_; }
 
 private:
     struct Head {
@@ -68,7 +70,7 @@ private:
     std::vector<Cell> cells_;
     std::array<Head, 2> heads_{};
     tensor::View counters_;
-    std::vector<tensor::View> tables_;
+    std::vector<tensor::View> tables_, moves_;
 };
 
 }  // namespace millrace::models

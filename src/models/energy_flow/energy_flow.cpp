@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/energy_flow/flow_paths.h"
 #include "models/energy_flow/surface_scoring.h"
 #include "nn/losses.h"
 
@@ -86,6 +87,46 @@ void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, cons
     watched_[SurfaceScoring::goals] = goals;
     watched_[SurfaceScoring::counters] = cube_.counters();
     for (const tensor::View& view : watched_) builder.keep(view);
+}
+
+bool EnergyFlow::build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
+    build(builder, source, part, 1);
+    for (const auto* views : {&cube_.tables(), &cube_.moves()})
+        for (const tensor::View& view : *views) {
+            builder.keep(view);
+            watched_.push_back(view);
+        }
+    return true;
+}
+
+record::FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& tensors) const {
+    record::FlowTrace trace;
+    trace.width = config_.width;
+    trace.height = config_.height;
+    trace.depth = config_.depth;
+    trace.steps = config_.step_count();
+    trace.steps_used = static_cast<std::int32_t>(tensors[SurfaceScoring::counters][ops::flow_counter::steps]);
+    trace.input = tensors[SurfaceScoring::energies];
+    trace.output = tensors[SurfaceScoring::surface];
+    trace.target = tensors[SurfaceScoring::goals];
+    double squares = 0, goal = 0;
+    for (std::size_t i = 0; i < trace.target.size(); ++i) {
+        squares += (trace.output[i] - trace.target[i]) * (trace.output[i] - trace.target[i]);
+        goal += trace.target[i] * trace.target[i];
+    }
+    trace.loss = squares / config_.cells();
+    const auto floats = [&](SurfaceScoring::Tensor which) {
+        return std::vector<float>(tensors[which].begin(), tensors[which].end());
+    };
+    const std::vector<float> answer = floats(SurfaceScoring::targets);
+    trace.output_cosine = mean_cosine(floats(SurfaceScoring::found), answer, answer.size());
+    trace.input_cosine = mean_cosine(floats(SurfaceScoring::mapper_found), answer, answer.size());
+    trace.target_cosine = std::sqrt(goal) / map_scale(config_);  // the map is an isometry of its image, the answer has length 1
+    const auto tables = tensors.begin() + SurfaceScoring::tensors, moves = tables + trace.steps + 1;
+    // After an early stop nothing moves any more.
+    trace.paths = flow_paths(config_, {tables, tables + trace.steps_used + 1}, {moves, moves + trace.steps_used});
+    lay_by_plane(config_, trace.paths, trace.above, trace.below);
+    return trace;
 }
 
 std::unique_ptr<Scoring> EnergyFlow::scoring() const { return std::make_unique<SurfaceScoring>(config_); }

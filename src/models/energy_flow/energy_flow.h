@@ -28,6 +28,9 @@ public:
     [[nodiscard]] std::string description() const override;
     [[nodiscard]] base::Status check_rows(std::int32_t rows) const override { return check_capacity(config_, rows); }
 
+    bool build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) override;
+    [[nodiscard]] record::FlowTrace trace_of(const std::vector<std::vector<double>>& tensors) const override;
+
     std::string spare_memory() override;
 
     [[nodiscard]] const EnergyFlowConfig& config() const { return config_; }

@@ -1,0 +1,114 @@
+#include "models/energy_flow/flow_paths.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/result.h"
+#include "ops/op.h"
+
+namespace millrace::models {
+namespace {
+
+using record::FlowPath;
+using record::FlowPoint;
+
+/// Mirrored at -1 and 1, as flow_move does it.
+double folded(double v) {
+    if (std::abs(v) <= 1) return v;
+    double rest = std::fmod(v + 1, 4.0);
+    if (rest < 0) rest += 4;
+    return 1 - std::abs(rest - 2);
+}
+
+/// Shares of the way from `from`, inside, to `raw` at which a wall is met. A move is shorter than the cube's edge, so that there
+/// are two walls at most; the bound is for values that are not a move's.
+void walls_between(double from, double raw, std::vector<double>& shares) {
+    constexpr int kMost = 4;
+    const double side = raw > 1 ? 1 : -1;
+    if (!(std::abs(raw) > 1)) return;
+    for (int i = 0; i < kMost; ++i) {
+        const double wall = side * (1 + 2 * i);
+        if (std::abs(wall) >= std::abs(raw)) break;
+        shares.push_back(std::clamp((wall - from) / (raw - from), 0.0, 1.0));
+    }
+}
+
+/// The points of one step: where it met walls, then where it ended.
+void add_step(FlowPath& path, const double* after, const double* moved) {
+    const FlowPoint from = path.points.back();
+    // In the table's precision: whether a wall was met must come out as it did there.
+    const auto sum = [](double a, double b) { return double{static_cast<float>(a) + static_cast<float>(b)}; };
+    const double raw_x = sum(from.x, moved[ops::moved::move_x]), raw_y = sum(from.y, moved[ops::moved::move_y]);
+    std::vector<double> shares;
+    walls_between(from.x, raw_x, shares);
+    walls_between(from.y, raw_y, shares);
+    std::sort(shares.begin(), shares.end());
+    for (const double share : shares) {
+        if (share == 0) {
+            path.points.back().walls += 1;
+            continue;
+        }
+        path.points.push_back({folded(from.x + share * (raw_x - from.x)), folded(from.y + share * (raw_y - from.y)),
+                               from.z + share * (after[ops::flow::z] - from.z), from.energy, 1});
+    }
+    path.points.push_back({after[ops::flow::x], after[ops::flow::y], after[ops::flow::z], after[ops::flow::energy], 0});
+}
+
+}  // namespace
+
+std::vector<FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vector<std::vector<double>>& tables,
+                                 const std::vector<std::vector<double>>& moves) {
+    MILLRACE_ASSERT(!tables.empty() && tables.size() == moves.size() + 1, "a table before each step and one after the last");
+    std::vector<FlowPath> paths;
+    const std::size_t rows = tables[0].size() / ops::kFlowColumns;
+    for (std::size_t row = 0; row < rows; ++row) {
+        FlowPath path;
+        path.row = static_cast<std::int32_t>(row);
+        const auto begin = [&](const double* at) {
+            path.points.push_back({at[ops::flow::x], at[ops::flow::y], at[ops::flow::z], at[ops::flow::energy], 0});
+        };
+        if (path.row < config.cells()) begin(&tables[0][row * ops::kFlowColumns]);
+        for (std::size_t t = 0; t < moves.size(); ++t) {
+            const double* after = &tables[t + 1][row * ops::kFlowColumns];
+            const double* moved = &moves[t][row * ops::kMovedColumns];
+            if (path.points.empty() && after[ops::flow::parent] >= 0) {
+                path.parent = static_cast<std::int32_t>(after[ops::flow::parent]);
+                begin(after);
+            } else if (!path.points.empty() && (static_cast<std::int32_t>(moved[ops::moved::bits]) & ops::kAlive) != 0) {
+                add_step(path, after, moved);
+            }
+        }
+        if (path.points.empty()) continue;
+        const double* last = &tables.back()[row * ops::kFlowColumns];
+        const double z = last[ops::flow::z];
+        path.arrived = last[ops::flow::active] == 0;
+        path.above = (z == 0 ? last[ops::flow::heading] : z) > 0;
+        path.laid = last[ops::flow::energy] * (path.arrived ? 1 : std::abs(z));
+        paths.push_back(std::move(path));
+    }
+    return paths;
+}
+
+void lay_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
+                  std::vector<double>& below) {
+    const auto width = static_cast<std::size_t>(config.width);
+    for (std::vector<double>* plane : {&above, &below}) plane->assign(static_cast<std::size_t>(config.cells()), 0.0);
+    // Index of the cell at or before a position, and the share of the cell behind it.
+    const auto place = [](double position, std::int32_t cells) {
+        const double at = (position + 1) / 2 * (cells - 1), low = std::clamp(std::floor(at), 0.0, cells - 2.0);
+        return std::pair{static_cast<std::size_t>(low), at - low};
+    };
+    for (const FlowPath& path : paths) {
+        const FlowPoint& end = path.points.back();
+        if (!std::isfinite(end.x) || !std::isfinite(end.y) || !std::isfinite(path.laid)) continue;
+        const auto [left, right] = place(end.x, config.width);
+        const auto [low, high] = place(end.y, config.height);
+        double* corner = (path.above ? above : below).data() + low * width + left;
+        corner[0] += path.laid * (1 - right) * (1 - high);
+        corner[1] += path.laid * right * (1 - high);
+        corner[width] += path.laid * (1 - right) * high;
+        corner[width + 1] += path.laid * right * high;
+    }
+}
+
+}  // namespace millrace::models
