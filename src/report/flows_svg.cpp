@@ -103,7 +103,7 @@ std::string dot(const Spot& spot, double radius, const std::string& css_class) {
                        short_number(spot.y), short_number(radius));
 }
 
-/// Where it starts, where it met walls, and its end, an area by what it laid there.
+/// Where it starts, where it met walls, and its end, larger with what it laid there.
 std::string marks(const FlowPath& path, const EnergyScale& scale, const Projection& project,
                   const std::function<bool(double z)>& wanted, const std::function<bool(const FlowPoint&)>& shows_wall) {
     std::string text;
@@ -201,7 +201,7 @@ std::string keys(const FlowTrace& trace, const Paths& paths, const EnergyScale& 
     const double y = kKeysTop;
     key(x + 4, dot({x + 4, y}, 1.1, "ink"), "start of a flow");
     key(x + 124, dot({x + 124, y}, 2, "wall"), "sent back by a wall");
-    key(x + 266, dot({x + 266, y}, 4, scale.line_class(scale.limit())), "end, its area by the energy laid");
+    key(x + 266, dot({x + 266, y}, 4, scale.line_class(scale.limit())), "end, larger with the energy laid");
     const auto line = [&](int number, const std::string& words) { text += text_at(x, y + 8 + 16 * number, "", "start", words); };
     line(1, fmt::format("{} of {} flows drawn, chosen evenly over the cells; {} of {} steps used, no noise.", paths.size(), count,
                         trace.steps_used, trace.steps));
