@@ -1,5 +1,6 @@
 // Where the time of an energy flow step goes: the whole step replayed, then every kernel of one uncaptured pass.
-//   flow_profile [cpu|cuda] [debug|experiment|experiment-v2|large-b4] [f32|bf16] [kernels|step] [none|gates|step]
+//   flow_profile [cpu|cuda] [debug|experiment|experiment-v2|large-b4] [f32|bf16] [kernels|-] [none|gates|step] [skip|stop]
+// skip: steps without flows are left out; stop: early stop too.
 
 #include <fmt/format.h>
 
@@ -110,10 +111,12 @@ base::Result<models::Recompute> recompute_named(const std::string& name) {
 }
 
 base::Status profile(const std::string& device, const std::string& name, const std::string& precision, bool kernels,
-                     const std::string& again) {
+                     const std::string& again, const std::string& skip) {
     MILLRACE_LET(shape, profile_named(name));
     MILLRACE_LET(recompute, recompute_named(again));
     shape.config.recompute = recompute;
+    shape.config.skip_arrived = skip == "skip" || skip == "stop";
+    shape.config.early_stop = skip == "stop";
     MILLRACE_LET(backend, ops::make_backend(device == "cuda" ? ops::DeviceKind::cuda : ops::DeviceKind::cpu, {}));
     tape::StoreOptions options;
     options.precision = precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32;
@@ -163,8 +166,8 @@ base::Status profile(const std::string& device, const std::string& name, const s
 
 int main(int argc, char** argv) {
     const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
-    const auto status =
-        profile(argument(1, "cpu"), argument(2, "debug"), argument(3, "f32"), argument(4, "") == "kernels", argument(5, "none"));
+    const auto status = profile(argument(1, "cpu"), argument(2, "debug"), argument(3, "f32"), argument(4, "") == "kernels",
+                                argument(5, "none"), argument(6, ""));
     if (status.ok()) return 0;
     fmt::print(stderr, "flow_profile: {}\n", status.error().text());
     return status.error().exit_status;

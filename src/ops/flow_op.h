@@ -111,6 +111,15 @@ struct FlowCountParams {
 };
 namespace flow_count { enum Slot { flow, moved, counters, next, slots }; }
 
+/// flow_rest. Behind a step that was left out (kWhile of ops/op.h): of members of which no flow is alive by `counters` (flow_rule.h): after = before with parent
+/// -1, next = as flow_count leaves it when nobody moves; the others stay as they are. Slots: counters, before and after stat [K,1,N,8], next.
+/// flow_rest_backward. The same members: dbefore = dafter, stat [K,1,N,8].
+/// flow_clear. Members of which a flow is alive by `earlier` but none by `counters`: out_i = 0, real or stat, [K,1,N,any]; they fill up from 0.
+struct FlowRestParams {};
+namespace flow_rest { enum Slot { counters, before, after, next, slots }; }
+namespace flow_rest_backward { enum Slot { counters, dafter, dbefore, slots }; }
+namespace flow_clear { enum Slot { counters, earlier, out0, slots = out0 + 13 }; }
+
 /// flow_lay. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
 /// The four cells around get load times the bilinear shares, in the surface of the owner: surface stat [K,1,B,S] (written). Deterministic: sums are of
 /// integers, multiples of 2^-40 of a unit. A load that is not finite or beyond 2^20 sets state.nonfinite and lays nothing.

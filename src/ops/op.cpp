@@ -78,6 +78,13 @@ constexpr SlotInfo kTokenCrossEntropy[] = {{"logits", false}, {"ids", false},   
                                            {"state", true},   {"dlogits", true}, {"tally", true}};
 constexpr SlotInfo kTokenChoose[] = {{"logits", false}, {"ids", true}, {"lengths", true}};
 
+constexpr SlotInfo kFlowRest[] = {{"counters", false}, {"before", false}, {"after", true}, {"next", true}};
+constexpr SlotInfo kFlowRestBackward[] = {{"counters", false}, {"dafter", false}, {"dbefore", true}};
+constexpr SlotInfo kFlowClear[] = {{"counters", false}, {"earlier", false}, {"out0", true},  {"out1", true},  {"out2", true},
+                                   {"out3", true},      {"out4", true},     {"out5", true},  {"out6", true},  {"out7", true},
+                                   {"out8", true},      {"out9", true},     {"out10", true}, {"out11", true}, {"out12", true}};
+static_assert(std::size(kFlowClear) == flow_clear::slots && std::size(kFlowClear) <= kWhile);
+
 constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"step_begin", kStepBegin},
     {"micro_end", kMicroEnd},
@@ -118,6 +125,9 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
     {"flow_count", kFlowCount},
     {"flow_lay", kFlowLay},
     {"flow_lay_backward", kFlowLayBackward},
+    {"flow_rest", kFlowRest},
+    {"flow_rest_backward", kFlowRestBackward},
+    {"flow_clear", kFlowClear},
     {"token_embed", kTokenEmbed},
     {"token_embed_backward", kTokenEmbedBackward},
     {"attention_forward", kAttentionForward},
@@ -129,7 +139,7 @@ constexpr std::array<OpInfo, kOpCount> kOps = {{
 }};
 static_assert(std::size(kDenseForward) == dense_forward::slots && std::size(kDenseBackward) == dense_backward::slots);
 static_assert(std::size(kOptimizer) == optimizer::slots && std::size(kGather) == gather_images::slots);
-static_assert(std::size(kGruBackward) == gru_backward::slots && std::size(kGruBackward) <= kMaxSlots);
+static_assert(std::size(kGruBackward) == gru_backward::slots && std::size(kGruBackward) <= kWhile);
 static_assert(std::size(kGatherRows) == gather_rows::slots && std::size(kDenseForward) <= kMaxSlots);
 
 const OpInfo& info(OpId op) { return kOps[static_cast<std::size_t>(op)]; }

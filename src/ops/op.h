@@ -40,6 +40,7 @@ enum class OpId : std::uint8_t {
     column_sum, gru_forward, gru_backward,
     flow_begin, flow_begin_backward, flow_neuron_forward, flow_neuron_backward, flow_move, flow_move_backward,
     flow_spawn, flow_spawn_state, flow_spawn_backward, flow_spawn_state_backward, flow_count, flow_lay, flow_lay_backward,
+    flow_rest, flow_rest_backward, flow_clear,
     token_embed, token_embed_backward, attention_forward, attention_backward, masked_mean, masked_mean_backward,
     token_cross_entropy, token_choose,
     count_
@@ -200,9 +201,13 @@ using Params = std::variant<StepBeginParams, MicroEndParams, MetricsPushParams, 
                             GatherRowsParams, DenseParams, LinearGradParams, AddParams, PointwiseParams, LayerNormParams,
                             EmbeddingParams, LossParams, DiversityParams, GradNormParams, OptimizerParams, ColumnSumParams,
                             GruParams, GruBackwardParams, FlowGridParams, NeuronParams, FlowMoveParams, FlowSpawnParams,
-                            FlowCountParams, TokenParams, AttentionParams, TokenLossParams, TokenChooseParams>;
+                            FlowCountParams, FlowRestParams, TokenParams, AttentionParams, TokenLossParams, TokenChooseParams>;
 
 constexpr int kMaxSlots = 16;
+/// The last slot of any record may name flow counters, i32 [K,1,1,kFlowCounters]: neighbours that name the same ones are done
+/// only while a flow of some member is alive by them (flow_rule.h) when the first of them is reached. Where nobody is alive,
+/// doing them must change nothing but what a flow_rest behind them writes: a backend may do them all the same.
+constexpr int kWhile = kMaxSlots - 1;
 
 /// One line of the step program: plain data.
 struct Record {

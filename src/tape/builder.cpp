@@ -47,10 +47,11 @@ void Builder::keep(const View& view) {
 }
 
 void Builder::append_weight_gradient(ops::Record record) {
+    record.slots[ops::kWhile] = while_;
     if (options_.defer_weight_gradients)
         deferred_.push_back(std::move(record));
     else
-        records_.push_back(std::move(record));
+        append(std::move(record));
 }
 
 void Builder::flush_weight_gradients() {
@@ -104,7 +105,7 @@ void Builder::zero_gaps(Gradient& gradient, const View& view, Interval span) {
         r.params = ops::FillParams{};
         r.slots[ops::fill::out] = base.columns(static_cast<std::int32_t>(from), static_cast<std::int32_t>(to - from));
         r.layer = "gradient";
-        records_.push_back(std::move(r));
+        append(std::move(r));
     };
     for (const Interval& w : gradient.written) {
         if (w.end <= at || w.begin >= span.end) continue;

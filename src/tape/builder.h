@@ -61,7 +61,12 @@ public:
     /// The content stays until the program's end, for a host that reads it then. What lies in the store does so anyway.
     void keep(const tensor::View& view);
 
-    void append(ops::Record record) { records_.push_back(std::move(record)); }
+    void append(ops::Record record) {
+        if (!record.slots[ops::kWhile].present()) record.slots[ops::kWhile] = while_;
+        records_.push_back(std::move(record));
+    }
+    /// What is appended from here on is done only while a flow is alive by these counters (ops::kWhile); an absent view ends it.
+    void only_while(const tensor::View& counters) { while_ = counters; }
     /// Called in reverse order of registration by backward().
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
     /// Weight gradients go through here so that they can be moved behind the chain.
@@ -111,6 +116,7 @@ private:
     BuildOptions options_;
     std::uint32_t op_number_ = 1;
     std::vector<ops::Record> records_, deferred_;
+    tensor::View while_;
     std::vector<std::function<void()>> rules_;
     std::vector<Buffer> buffers_;
     std::vector<Gradient> gradients_;  ///< by local buffer index

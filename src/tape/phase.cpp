@@ -24,6 +24,7 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::flow_spawn:
         case OpId::flow_spawn_state:
         case OpId::flow_count:
+        case OpId::flow_rest:
         case OpId::flow_lay:
         case OpId::token_embed:
         case OpId::attention_forward:
@@ -46,6 +47,8 @@ std::optional<Phase> own_phase(OpId op) {
         case OpId::flow_move_backward:
         case OpId::flow_spawn_backward:
         case OpId::flow_spawn_state_backward:
+        case OpId::flow_rest_backward:
+        case OpId::flow_clear:
         case OpId::flow_lay_backward:
         case OpId::token_embed_backward:
         case OpId::attention_backward:

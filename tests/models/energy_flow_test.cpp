@@ -30,6 +30,7 @@ struct Keeping {
     const char* name;
     Recompute recompute;
     std::int64_t budget;
+    bool skip = false;
 };
 
 EnergyFlowConfig config_of(const json& given) {
@@ -88,6 +89,7 @@ TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
     const json given = golden_.meta("model");
     EnergyFlowConfig config = config_of(given);
     config.recompute = std::get<2>(GetParam()).recompute;
+    config.skip_arrived = std::get<2>(GetParam()).skip;
     config.gradient_budget = std::get<2>(GetParam()).budget;
     const auto batch = static_cast<std::int32_t>(golden_.shape("x")[1]);
     FlowRig flows(config, batch);
@@ -166,14 +168,15 @@ const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, 1e-4, 1e-
 const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, 0.1, 0.05, 0.2, 0.05};
 
 const Keeping kAll{"all", Recompute::none, 1 << 30}, kGates{"gates_again", Recompute::gates, 1 << 30},
-    kSteps{"steps_again", Recompute::step, 1};
+    kSteps{"steps_again", Recompute::step, 1}, kSkipping{"skipping", Recompute::none, 1 << 30, true},
+    kSkippingGates{"skipping_gates_again", Recompute::gates, 1 << 30, true};
 
 INSTANTIATE_TEST_SUITE_P(Goldens, EnergyFlowParity,
                          ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
                                             ::testing::Values("energy_flow", "energy_flow_spawn", "energy_flow_spawn_full",
                                                               "energy_flow_isometry", "energy_flow_projection",
                                                               "energy_flow_stop_share", "energy_flow_stop_patience"),
-                                            ::testing::Values(kAll, kGates, kSteps)),
+                                            ::testing::Values(kAll, kGates, kSteps, kSkipping, kSkippingGates)),
                          [](const auto& each) {
                              return std::string(std::get<0>(each.param).name) + "_" + std::get<1>(each.param) + "_" +
                                     std::get<2>(each.param).name;

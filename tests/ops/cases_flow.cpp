@@ -154,6 +154,55 @@ OpCase counting(const std::string& note, FlowSpec spec, const FlowCountParams& p
     return c.slot(at::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7));
 }
 
+/// Five members: flows alive, all arrived, all arrived a while ago, stopped with flows alive, no flows at all.
+std::vector<double> resting_counters(const FlowSpec& spec) {
+    std::vector<double> counters = counter_values(spec);
+    const int used = spec.used();
+    const int up[] = {used / 3, used, used / 2, 1, 0}, down[] = {0, 0, used - used / 2, 0, 0}, waited[] = {1, 0, 2, 0, 0};
+    for (std::size_t m = 0; m < 5; ++m) {
+        double* one = counters.data() + m * kFlowCounters;
+        one[flow_counter::arrived_up] = up[m];
+        one[flow_counter::arrived_down] = down[m];
+        one[flow_counter::most] = up[m] + down[m];
+        one[flow_counter::waited] = waited[m];
+        if (m == 4) one[flow_counter::used] = 0;
+    }
+    return counters;
+}
+
+void add_resting(std::vector<OpCase>& cases, FlowSpec spec, const FlowCountParams& params) {
+    spec.k = 5;
+    spec.stopped = 3;
+    const auto counters = given(resting_counters(spec));
+    const auto named = [&](const char* op, OpId id, auto with) {
+        OpCase c;
+        c.name = fmt::format("{}/{}{}", op, params.early_stop ? "rule_" : "", spec.text());
+        c.op = id;
+        c.params = with;
+        c.members = spec.k;
+        return c;
+    };
+    OpCase rest = named("flow_rest", OpId::flow_rest, params);
+    rest.slot(flow_rest::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
+    rest.slot(flow_rest::before, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 21)));
+    rest.slot(flow_rest::after, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 22)));
+    cases.push_back(rest.slot(flow_rest::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7)));
+    OpCase back = named("flow_rest_backward", OpId::flow_rest_backward, FlowRestParams{});
+    back.slot(flow_rest_backward::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
+    back.slot(flow_rest_backward::dafter, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_gradient(spec, 23)));
+    cases.push_back(back.slot(flow_rest_backward::dbefore, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, uniform(-1, 1)));
+    for (const Element element : {Element::real, Element::stat}) {
+        OpCase clear = named("flow_clear", OpId::flow_clear, FlowRestParams{});
+        clear.name += element == Element::real ? "/real" : "/stat";
+        std::vector<double> earlier = counter_values(spec);  // alive but for the stopped one
+        clear.slot(flow_clear::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
+        clear.slot(flow_clear::earlier, Element::i32, spec.k, 1, 1, kFlowCounters, given(earlier));
+        clear.slot(flow_clear::out0, element, spec.k, 1, spec.rows(), 37, uniform(-1, 1));
+        clear.slot(flow_clear::out0 + 1, Element::real, spec.k, 1, spec.rows() + 3, 16, uniform(-1, 1));
+        cases.push_back(clear.slot(flow_clear::out0 + 2, Element::stat, spec.k, 1, 2, 5, uniform(-1, 1), {0, 8, false, false}));
+    }
+}
+
 }  // namespace
 
 void add_flow_cases(std::vector<OpCase>& cases) {
@@ -181,6 +230,8 @@ void add_flow_cases(std::vector<OpCase>& cases) {
     add_spawning(cases, {.samples = 1, .width = 4, .height = 4, .spare = 3, .alive = 0}, 2, 3);
 
     const FlowCountParams running{.t = 2, .min_steps = 2, .patience = 3, .stop_at = 0.25, .early_stop = true};
+    add_resting(cases, spare, running);
+    add_resting(cases, {.samples = 1, .width = 3, .height = 2}, {.t = 7});
     FlowCountParams other = running;
     cases.push_back(counting("stops", spare, running));
     cases.push_back(counting("stops", large, running));

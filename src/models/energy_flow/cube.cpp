@@ -107,7 +107,11 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     for (std::int32_t t = 0; t < pass->steps; ++t) {
         pass->tables.push_back(table(t + 1));
         pass->counters.push_back(counters());
+        const bool skips = config_.skip_arrived && t > 0;  // at first everybody is there
+        if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(t)]);
         step_forward(builder, *pass, t);
+        builder.only_while({});
+        if (skips) append_rest(builder, *pass, t);
     }
     pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
                      builder.training()};
@@ -238,18 +242,33 @@ void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, co
             builder.append(std::move(state));
         }
     }
+    ops::Record counting{ops::OpId::flow_count, count_params(t), {}, 0, name + " count"};
+    counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
+    counting.slots[ops::flow_count::moved] = pass.moved.back();
+    counting.slots[ops::flow_count::counters] = pass.counters[step];
+    counting.slots[ops::flow_count::next] = pass.counters[step + 1];
+    builder.append(std::move(counting));
+}
+
+ops::FlowCountParams Cube::count_params(std::int32_t t) const {
     ops::FlowCountParams count;
     count.t = t;
     count.min_steps = config_.least_steps();
     count.patience = config_.patience;
     count.stop_at = config_.stop_at;
     count.early_stop = config_.early_stop;
-    ops::Record counting{ops::OpId::flow_count, count, {}, 0, name + " count"};
-    counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
-    counting.slots[ops::flow_count::moved] = pass.moved.back();
-    counting.slots[ops::flow_count::counters] = pass.counters[step];
-    counting.slots[ops::flow_count::next] = pass.counters[step + 1];
-    builder.append(std::move(counting));
+    return count;
+}
+
+void Cube::append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
+    namespace at = ops::flow_rest;
+    const auto step = static_cast<std::size_t>(t);
+    ops::Record rest{ops::OpId::flow_rest, count_params(t), {}, 0, fmt::format("step {} rest", t)};
+    rest.slots[at::counters] = pass.counters[step];
+    rest.slots[at::before] = pass.tables[step];
+    rest.slots[at::after] = pass.tables[step + 1];
+    rest.slots[at::next] = pass.counters[step + 1];
+    builder.append(std::move(rest));
 }
 
 }  // namespace millrace::models

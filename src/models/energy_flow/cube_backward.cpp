@@ -55,14 +55,25 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
                 builder.buffer(1, pass->rows, 4 * config_.hidden, builder.real(), Role::activation, "gates again");
             pass->state_again = builder.buffer(1, pass->rows, config_.hidden, builder.real(), Role::scratch, "state again");
         }
+        if (config_.skip_arrived) begin_sums(builder, *pass);
         const std::int32_t most = chunk_steps(builder, *pass);
         for (std::int32_t end = pass->steps; end > 0; end -= pass->chunk.count) {
             const std::int32_t first = std::max(0, end - most);
             begin_chunk(builder, *pass, first, end - first);
-            for (std::int32_t t = end - 1; t >= first; --t) step_backward(builder, *pass, t);
+            for (std::int32_t t = end - 1; t >= first; --t) {
+                const View after = pass->dtable;
+                const bool skips = config_.skip_arrived && t > 0;
+                if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(t)]);
+                step_backward(builder, *pass, t);
+                builder.only_while({});
+                if (skips) append_rest_backward(builder, *pass, t, after);
+            }
+            // Flows only become fewer: where the first step has none, the chunk has none.
+            if (config_.skip_arrived && first > 0) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
             weight_gradients(builder, *pass);
             // The last chunk's may wait for those of other layers; the others' buffers are needed again.
             if (first > 0) builder.flush_weight_gradients();
+            builder.only_while({});
         }
         const tape::Builder::Target target = builder.gradient_target(pass->e);
         MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
@@ -73,6 +84,54 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
     });
 }
 
+void Cube::begin_sums(tape::Builder& builder, const Pass& pass) const {
+    const auto zero = [&](const View& view) {
+        ops::Record record{OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
+        record.slots[ops::fill::out] = view;
+        builder.append(std::move(record));
+    };
+    for (const View& dh : pass.dh) zero(dh);
+    const tape::ParameterId last = heads_.back().out_bias;
+    if (!builder.parameter_gradient(neuron_first_).accumulate) zero(builder.store().gradient_span(neuron_first_, last));
+    for (tape::ParameterId id = neuron_first_ + 1; id <= last; ++id) (void)builder.parameter_gradient(id);  // begun: others add
+}
+
+void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, std::int32_t t, const View& after) const {
+    const auto step = static_cast<std::size_t>(t);
+    const std::string name = fmt::format("step {} rest", t);
+    ops::Record rest{OpId::flow_rest_backward, ops::FlowRestParams{}, {}, 0, name};
+    rest.slots[ops::flow_rest_backward::counters] = pass.counters[step];
+    rest.slots[ops::flow_rest_backward::dafter] = after;
+    rest.slots[ops::flow_rest_backward::dbefore] = pass.dtable;
+    builder.append(std::move(rest));
+    // A step without flows writes nothing, and what others read of it must be zero: the weight gradients of a chunk that has
+    // flows in an earlier step read all of it, and the step before reads the gate gradients that wait for it.
+    namespace at = ops::flow_clear;
+    const bool inside = t > pass.chunk.first;
+    std::vector<View> read;
+    const auto add = [&](const View& view) { read.push_back(view); };
+    for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
+        if (inside || !pass.waiting[layer].empty()) add(pass.of_chunk(pass.chunk.dgates[layer], t));
+        if (inside) add(pass.state_before(layer, t + 1));
+    }
+    if (inside) {
+        add(pass.of_chunk(pass.chunk.x, t));
+        add(pass.of_chunk(pass.chunk.du, t));
+        for (std::size_t i = 0; i < heads_.size(); ++i) {
+            add(pass.of_chunk(pass.chunk.dz[i], t));
+            add(pass.of_chunk(pass.chunk.y[i], t));
+        }
+    }
+    constexpr std::size_t kOuts = at::slots - at::out0;
+    for (std::size_t i = 0; i < read.size(); i += kOuts) {
+        ops::Record clear{OpId::flow_clear, ops::FlowRestParams{}, {}, 0, name};
+        clear.slots[at::counters] = pass.counters[step];
+        clear.slots[at::earlier] = pass.counters[static_cast<std::size_t>(inside ? pass.chunk.first : t - 1)];
+        for (std::size_t j = i; j < std::min(i + kOuts, read.size()); ++j) clear.slots[at::out0 + j - i] = read[j];
+        builder.append(std::move(clear));
+    }
+}
+
 std::int32_t Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) const {
     const std::int64_t step = std::int64_t{pass.rows} * 4 * config_.hidden * config_.layers *
                               static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members();
@@ -80,7 +139,13 @@ std::int32_t Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) c
     const bool automatic = config_.gradient_budget == 0;
     const std::int64_t held = (automatic ? kBudget : config_.gradient_budget) / std::max<std::int64_t>(step, 1);
     const std::int32_t limit = automatic && config_.recompute != Recompute::none ? (pass.steps + 3) / 4 : pass.steps;
-    const std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    if (config_.skip_arrived) {
+        // A chunk is left out as a whole: eighths of the steps, unless that leaves products too small to be worth it.
+        constexpr std::int64_t kWork = std::int64_t{40} << 30;
+        const std::int64_t flops = std::int64_t{12} * pass.rows * config_.hidden * config_.hidden * config_.layers;
+        most = std::min(most, std::max<std::int64_t>((pass.steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1)));
+    }
     const std::int64_t chunks = (pass.steps + most - 1) / most;  // of equal length, as far as that goes
     return static_cast<std::int32_t>((pass.steps + chunks - 1) / chunks);
 }
@@ -114,7 +179,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
         spawn.slots[ops::flow_spawn_backward::dbefore] = before;
         builder.append(std::move(spawn));
         for (const View& dh : pass.dh) {
-            if (t + 1 == pass.steps) break;  // nothing has reached the states yet
+            if (t + 1 == pass.steps && !config_.skip_arrived) break;  // nothing has reached the states yet
             ops::Record state{OpId::flow_spawn_state_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
             state.slots[ops::flow_spawn_state_backward::moved] = pass.moved[step];
             state.slots[ops::flow_spawn_state_backward::dh] = dh;
@@ -137,7 +202,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
 
     ops::Record neuron{OpId::flow_neuron_backward, neuron_, {}, 1u << ops::flow_neuron_backward::dflow, name + " neuron"};
     // The last step comes first: it overwrites unless an earlier micro-batch left something.
-    if (t + 1 < pass.steps || builder.parameter_gradient(neuron_first_).accumulate)
+    if (t + 1 < pass.steps || config_.skip_arrived || builder.parameter_gradient(neuron_first_).accumulate)
         neuron.accumulate |= 1u << ops::flow_neuron_backward::dparams;
     neuron.slots[ops::flow_neuron_backward::flow] = pass.tables[step];
     neuron.slots[ops::flow_neuron_backward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
@@ -195,7 +260,7 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
         append_cell(builder, pass, layer, t, layer == 0 ? pass.of_chunk(pass.chunk.x, t) : pass.state_before(layer - 1, t + 1),
                     gates, pass.state_again);
     }
-    ops::Record gru{OpId::gru_backward, ops::GruBackwardParams{t + 1 == pass.steps}, {}, 0, name};
+    ops::Record gru{OpId::gru_backward, ops::GruBackwardParams{t + 1 == pass.steps && !config_.skip_arrived}, {}, 0, name};
     gru.slots[at::dh] = pass.dh[layer];
     gru.slots[at::gates] = gates;
     gru.slots[at::h] = pass.state_before(layer, t);
@@ -214,8 +279,8 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
     if (t > 0) {  // the state before the first step is zero for everybody
         waiting.emplace_back(dgates.columns(0, 2 * hidden), rows_of(w_hh, 0, 2 * hidden));
         waiting.emplace_back(dgates.columns(3 * hidden, hidden), rows_of(w_hh, 2 * hidden, hidden));
-        // Spawning reads the states' gradients first, and the next chunk takes the memory of this one's.
-        if (config_.spawns() || t == pass.chunk.first) {
+        // Spawning reads the states' gradients first, and the next chunk of several steps takes the memory of this one's.
+        if (config_.spawns() || (t == pass.chunk.first && !config_.skip_arrived)) {
             for (const auto& [dz, w] : waiting) append_dgrad(builder, dz, w, pass.dh[layer], true, name);
             waiting.clear();
         }

@@ -44,6 +44,7 @@ base::Schema schema_of(const std::string& preset) {
     keys.real("arrive", 0.6, "share of the steps that an undisturbed flow needs").above(0).between(0, 1);
     keys.real("noise", 0.1, "deviation of a move in training, in cells").at_least(0);
     keys.real("surface_scale", 0.3, "root mean square of a target's cells").above(0);
+    keys.boolean("skip_arrived", true, "leave out steps in which no flow is alive, in time too; the figures stay the same");
     keys.boolean("early_stop", false, "end a pass when enough flows have arrived, or no more do");
     keys.integer("min_steps", 0, "early stop: steps before the first look; 0: the share model.arrive of them").between(0, 2048);
     keys.real("stop_at", 0.95, "early stop: share of the flows that have arrived").above(0).between(0, 1);
@@ -81,6 +82,7 @@ base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe
     config.arrive = recipe.real("model.arrive");
     config.noise = recipe.real("model.noise");
     config.surface_scale = recipe.real("model.surface_scale");
+    config.skip_arrived = recipe.boolean("model.skip_arrived");
     config.early_stop = recipe.boolean("model.early_stop");
     config.min_steps = whole("min_steps");
     config.stop_at = recipe.real("model.stop_at");

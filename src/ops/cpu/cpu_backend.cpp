@@ -7,6 +7,7 @@
 #include <new>
 
 #include "ops/cpu/kernel.h"
+#include "ops/region.h"
 
 namespace millrace::ops::cpu {
 namespace {
@@ -51,6 +52,9 @@ constexpr std::array<Factory, kOpCount> kFactories = {
     make_flow_count,
     make_flow_lay,
     make_flow_lay_backward,
+    make_flow_rest,
+    make_flow_rest_backward,
+    make_flow_clear,
     make_token_embed,
     make_token_embed_backward,
     make_attention_forward,
@@ -117,6 +121,7 @@ public:
             kernels.push_back(std::move(kernel));
         }
         MILLRACE_TRY(context_.scratch.allocate());
+        gather_regions(records, kernels);
         return kernels;
     }
 

@@ -132,19 +132,7 @@ void count(const Bound& b, const FlowCountParams& p, int member) {
         if (row >= counts[flow_counter::used] || at[flow::active] != 0) continue;
         ++(at[flow::z] < 0 ? down : up);
     }
-    const int done = up + down;
-    counts[flow_counter::steps] = p.t + 1;
-    counts[flow_counter::arrived_up] = up;
-    counts[flow_counter::arrived_down] = down;
-    if (done > counts[flow_counter::most]) {
-        counts[flow_counter::waited] = 0;
-        counts[flow_counter::most] = done;
-    } else if (counts[flow_counter::most] > 0) {
-        ++counts[flow_counter::waited];
-    }
-    if (p.early_stop && p.t + 1 >= p.min_steps &&
-        (done >= p.stop_at * counts[flow_counter::used] || counts[flow_counter::waited] >= p.patience))
-        counts[flow_counter::stopped] = 1;
+    end_step(p, up, down, counts);
 }
 
 }  // namespace
@@ -268,6 +256,61 @@ KernelResult make_flow_count(Context&, const Bound& bound) {
     MILLRACE_TRY(check.status());
     return make_kernel([b = bound, k]() noexcept {
         for (int m = 0; m < k; ++m) count(b, b.params<FlowCountParams>(), m);
+    });
+}
+
+KernelResult make_flow_rest(Context& context, const Bound& bound) {
+    namespace at = flow_rest;
+    const int k = bound[at::before].k, n = bound[at::before].rows;
+    Checker check(bound);
+    require_table(require_table(check, at::before, k, n), at::after, k, n);
+    require_counters(require_counters(check, at::counters, k), at::next, k);
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, k, n]() noexcept {
+        for_each_piece(context, k, n, 2 * kFlowColumns, [&](int m, int begin, int end) {
+            const std::int32_t* counters = b[at::counters].at<std::int32_t>(m);
+            if (any_alive(counters)) return;
+            for (int row = begin; row < end; ++row) {
+                std::copy_n(b[at::before].at<float>(m, 0, row), kFlowColumns, b[at::after].at<float>(m, 0, row));
+                b[at::after].at<float>(m, 0, row)[flow::parent] = -1;
+            }
+        });
+        for (int m = 0; m < k; ++m)
+            if (const std::int32_t* counters = b[at::counters].at<std::int32_t>(m); !any_alive(counters))
+                rest(b.params<FlowCountParams>(), counters, b[at::next].at<std::int32_t>(m));
+    });
+}
+
+KernelResult make_flow_rest_backward(Context& context, const Bound& bound) {
+    namespace at = flow_rest_backward;
+    const int k = bound[at::dafter].k, n = bound[at::dafter].rows;
+    Checker check(bound);
+    require_counters(require_table(require_table(check, at::dafter, k, n), at::dbefore, k, n), at::counters, k);
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, k, n]() noexcept {
+        for_each_piece(context, k, n, 2 * kFlowColumns, [&](int m, int begin, int end) {
+            if (any_alive(b[at::counters].at<std::int32_t>(m))) return;
+            for (int row = begin; row < end; ++row)
+                std::copy_n(b[at::dafter].at<float>(m, 0, row), kFlowColumns, b[at::dbefore].at<float>(m, 0, row));
+        });
+    });
+}
+
+KernelResult make_flow_clear(Context& context, const Bound& bound) {
+    namespace at = flow_clear;
+    Checker check(bound);
+    for (int slot = at::out0; slot < at::slots && bound[slot].present(); ++slot)
+        check.require(slot, DType::f32, bound[at::out0].k, 1, bound[slot].rows, bound[slot].cols);
+    require_counters(require_counters(check, at::counters, bound[at::out0].k), at::earlier, bound[at::out0].k);
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound]() noexcept {
+        for (int slot = at::out0; slot < at::slots && b[slot].present(); ++slot) {
+            const Operand& to = b[slot];
+            for_each_piece(context, to.k, to.rows, to.cols, [&](int m, int begin, int end) {
+                if (any_alive(b[at::counters].at<std::int32_t>(m)) || !any_alive(b[at::earlier].at<std::int32_t>(m))) return;
+                for (int row = begin; row < end; ++row) std::fill_n(to.at<float>(m, 0, row), to.cols, 0.0f);
+            });
+        }
     });
 }
 

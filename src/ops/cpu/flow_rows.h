@@ -2,6 +2,7 @@
 // Which rows of a flow table are alive, and the checks that all operators of the energy flow share.
 
 #include "ops/cpu/kernel.h"
+#include "ops/flow_rule.h"
 
 namespace millrace::ops::cpu {
 

@@ -96,6 +96,9 @@ KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound
 KernelResult make_flow_count(Context& context, const Bound& bound);
 KernelResult make_flow_lay(Context& context, const Bound& bound);
 KernelResult make_flow_lay_backward(Context& context, const Bound& bound);
+KernelResult make_flow_rest(Context& context, const Bound& bound);
+KernelResult make_flow_rest_backward(Context& context, const Bound& bound);
+KernelResult make_flow_clear(Context& context, const Bound& bound);
 KernelResult make_token_embed(Context& context, const Bound& bound);
 KernelResult make_token_embed_backward(Context& context, const Bound& bound);
 KernelResult make_attention_forward(Context& context, const Bound& bound);

@@ -31,8 +31,13 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
-    std::vector<PaddedCopy> padded;                         ///< of the section being prepared
-    std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
+    std::vector<PaddedCopy> padded;                      ///< of the section being prepared
+    std::vector<std::shared_ptr<PackedWeights>> packed;  ///< of the records under preparation (packed_weights.h)
+    /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
+    /// stream.
+    std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
+    cudaStream_t ahead_stream = nullptr;
+    cudaError_t capture_error = cudaSuccess;                ///< first failure inside a capture
     cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
 };
 
@@ -128,6 +133,9 @@ KernelResult make_flow_spawn_state_backward(Context&, const Bound&);
 KernelResult make_flow_count(Context&, const Bound&);
 KernelResult make_flow_lay(Context&, const Bound&);
 KernelResult make_flow_lay_backward(Context&, const Bound&);
+KernelResult make_flow_rest(Context&, const Bound&);
+KernelResult make_flow_rest_backward(Context&, const Bound&);
+KernelResult make_flow_clear(Context&, const Bound&);
 KernelResult make_token_embed(Context&, const Bound&);
 KernelResult make_token_embed_backward(Context&, const Bound&);
 KernelResult make_attention_forward(Context&, const Bound&);

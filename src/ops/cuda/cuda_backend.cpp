@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/region.h"
 #include "ops/cuda/timeline.h"
 #include "ops/peak.h"
+#include "ops/region.h"
 
 namespace millrace::ops {
 namespace cuda {
@@ -139,6 +141,9 @@ constexpr std::array<Factory, kOpCount> kFactories = [] {
     set(OpId::flow_count, make_flow_count);
     set(OpId::flow_lay, make_flow_lay);
     set(OpId::flow_lay_backward, make_flow_lay_backward);
+    set(OpId::flow_rest, make_flow_rest);
+    set(OpId::flow_rest_backward, make_flow_rest_backward);
+    set(OpId::flow_clear, make_flow_clear);
     set(OpId::token_embed, make_token_embed);
     set(OpId::token_embed_backward, make_token_embed_backward);
     set(OpId::attention_forward, make_attention_forward);
@@ -208,8 +213,11 @@ public:
 private:
     /// How many records from `at` one kernel covers, and that kernel.
     base::Result<std::pair<KernelPtr, std::size_t>> prepare_one(std::span<const Bound> records, std::size_t at);
+    base::Status prepare_next(std::span<const Bound> records, std::size_t& at, std::vector<KernelPtr>& kernels);
+    base::Status prepare_region(std::span<const Bound> records, std::size_t first, std::vector<KernelPtr>& kernels);
 
     Context context_;
+    std::unique_ptr<RegionStream> region_;
     std::string description_, capability_;
     bool has_bf16_ = false;
     std::optional<double> peak_bf16_, peak_f32_;
@@ -330,24 +338,62 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     context_.padded.clear();  // another section's, which may not run as often
     context_.packed.clear();
     for (std::size_t at = 0; at < records.size();) {
-        const OpId op = records[at].record->op;
-        if (op == OpId::grad_norm || op == OpId::optimizer) context_.packed.clear();  // weights change here
-        auto made = prepare_one(records, at);
-        if (!made.ok()) {
-            const Record& r = *records[at].record;
-            return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}
-                .because(made.error());
+        if (records[at][kWhile].present()) {
+            MILLRACE_TRY(prepare_region(records, at, kernels));
+            at = kernels.back()->first + kernels.back()->count;
+            continue;
         }
-        auto [kernel, count] = std::move(made).value();
-        kernel->first = at;
-        kernel->count = count;
-        kernels.push_back(std::move(kernel));
-        for (const Bound& covered : records.subspan(at, count)) forget_stale_copies(context_, covered);
-        at += count;
+        std::size_t end = at;  // no kernel covers records on both sides of a region's border
+        while (end < records.size() && !records[end][kWhile].present()) ++end;
+        while (at < end) MILLRACE_TRY(prepare_next(records.first(end), at, kernels));
     }
     context_.padded.clear();
     context_.packed.clear();
     return kernels;
+}
+
+/// Appends the kernel that covers `at` and moves it on.
+base::Status CudaBackend::prepare_next(std::span<const Bound> records, std::size_t& at, std::vector<KernelPtr>& kernels) {
+    const Record& r = *records[at].record;
+    if (r.op == OpId::grad_norm || r.op == OpId::optimizer) context_.packed.clear();  // weights change here
+    auto made = prepare_one(records, at);
+    if (!made.ok())
+        return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}.because(
+            made.error());
+    auto [kernel, count] = std::move(made).value();
+    kernel->first = at;
+    kernel->count = count;
+    kernels.push_back(std::move(kernel));
+    for (const Bound& covered : records.subspan(at, count)) forget_stale_copies(context_, covered);
+    at += count;
+    return base::ok();
+}
+
+base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::size_t first, std::vector<KernelPtr>& kernels) {
+    if (!region_) {
+        MILLRACE_LET(made, RegionStream::make());
+        region_ = std::move(made);
+    }
+    const std::size_t count = region_length(records, first);
+    const auto inside = records.subspan(first, count);
+    std::vector<std::shared_ptr<Kernel>> ahead;
+    std::vector<KernelPtr> inner;
+    context_.ahead = &ahead;
+    context_.ahead_stream = std::exchange(context_.stream, region_->stream());
+    base::Status status = base::ok();
+    for (std::size_t at = 0; at < count && status.ok();) status = prepare_next(inside, at, inner);
+    (void)cudaStreamSynchronize(region_->stream());  // cleared tables that the copies ahead fill
+    context_.stream = context_.ahead_stream;
+    context_.ahead = nullptr;
+    MILLRACE_TRY(status);
+    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, records[first][kWhile], std::move(inner)));
+    kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
+        for (const auto& copy : ahead) copy->run();
+        region->run();
+    }));
+    kernels.back()->first = first;
+    kernels.back()->count = count;
+    return base::ok();
 }
 
 base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<void()>& enqueue) {
@@ -355,10 +401,12 @@ base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<v
     if (auto status = check(); !status.ok()) return status.error();
     if (auto code = cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal); code != cudaSuccess)
         return cuda_error(code, "beginning a capture");
+    context_.capture_error = cudaSuccess;
     enqueue();
     cudaGraph_t graph = nullptr;
-    if (auto code = cudaStreamEndCapture(context_.stream, &graph); code != cudaSuccess)
-        return cuda_error(code, "ending a capture");
+    const cudaError_t ended = cudaStreamEndCapture(context_.stream, &graph);
+    if (context_.capture_error != cudaSuccess) return cuda_error(context_.capture_error, "capturing a region");
+    if (ended != cudaSuccess) return cuda_error(ended, "ending a capture");
     std::size_t nodes = 0;
     (void)cudaGraphGetNodes(graph, nullptr, &nodes);
     cudaGraphExec_t exec = nullptr;

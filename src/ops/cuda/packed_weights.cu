@@ -78,7 +78,10 @@ base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const
             static_cast<const bf16*>(w.data),       w.stride_row, shape.transposed ? w.rows : w.cols, made->first_[i], shape,
             static_cast<bf16*>(made->table_.data())};
         const dim3 grid(static_cast<unsigned>(shape.tiles), blocks_for(a.depth, kTileDepth));
-        before.push_back(make_kernel([stream = c.stream, grid, a, made] { launch(pack_kernel, grid, dim3(256), 0, stream, a); }));
+        const cudaStream_t stream = c.ahead != nullptr ? c.ahead_stream : c.stream;
+        (c.ahead != nullptr ? *c.ahead : before).push_back(make_kernel([stream, grid, a, made] {
+            launch(pack_kernel, grid, dim3(256), 0, stream, a);
+        }));
     }
     c.packed.push_back(made);
     return made;

@@ -50,9 +50,16 @@ KernelResult share_padded_copy(Context& c, const Operand& in, int cols, Operand&
         out = found->out;
         return make_kernel([held = found->copy] {});
     }
+    const cudaStream_t own = c.stream;
+    if (c.ahead != nullptr) c.stream = c.ahead_stream;
     auto made = make_padded_copy(c, in, cols, out);
+    c.stream = own;
     if (!made.ok()) return made.error();
     c.padded.push_back({in, out, std::shared_ptr<Kernel>(std::move(*made))});
+    if (c.ahead != nullptr) {
+        c.ahead->push_back(c.padded.back().copy);
+        return make_kernel([held = c.padded.back().copy] {});
+    }
     return make_kernel([copy = c.padded.back().copy] { copy->run(); });
 }
 

@@ -219,19 +219,38 @@ void run_flow_count(const Bound& bound) {
             if (row >= counters[flow_counter::used] || flow[flow::active] != 0) continue;
             ++(flow[flow::z] < 0 ? down : up);
         }
-        const int done = up + down;
-        counters[flow_counter::steps] = p.t + 1;
-        counters[flow_counter::arrived_up] = up;
-        counters[flow_counter::arrived_down] = down;
-        if (done > counters[flow_counter::most]) {
-            counters[flow_counter::waited] = 0;
-            counters[flow_counter::most] = done;
-        } else if (counters[flow_counter::most] > 0) {
-            ++counters[flow_counter::waited];
+        end_step(p, up, down, counters);
+    }
+}
+
+void run_flow_rest(const Bound& bound) {
+    namespace at = flow_rest;
+    const auto &before = bound[at::before], &after = bound[at::after];
+    for (int m = 0; m < before.k; ++m) {
+        if (any_alive(counters_of(bound[at::counters], m))) continue;
+        for (int row = 0; row < before.rows; ++row) {
+            std::copy_n(before.at<double>(m, 0, row), kFlowColumns, after.at<double>(m, 0, row));
+            after.at<double>(m, 0, row)[flow::parent] = -1;
         }
-        if (p.early_stop && p.t + 1 >= p.min_steps &&
-            (done >= p.stop_at * counters[flow_counter::used] || counters[flow_counter::waited] >= p.patience))
-            counters[flow_counter::stopped] = 1;
+        rest(bound.params<FlowCountParams>(), counters_of(bound[at::counters], m), counters_of(bound[at::next], m));
+    }
+}
+
+void run_flow_rest_backward(const Bound& bound) {
+    namespace at = flow_rest_backward;
+    for (int m = 0; m < bound[at::dafter].k; ++m)
+        for (int row = 0; row < bound[at::dafter].rows && !any_alive(counters_of(bound[at::counters], m)); ++row)
+            std::copy_n(bound[at::dafter].at<double>(m, 0, row), kFlowColumns, bound[at::dbefore].at<double>(m, 0, row));
+}
+
+void run_flow_clear(const Bound& bound) {
+    namespace at = flow_clear;
+    for (int slot = at::out0; slot < at::slots && bound[slot].present(); ++slot) {
+        const auto& out = bound[slot];
+        for (int m = 0; m < out.k; ++m) {
+            if (any_alive(counters_of(bound[at::counters], m)) || !any_alive(counters_of(bound[at::earlier], m))) continue;
+            for (int row = 0; row < out.rows; ++row) std::fill_n(out.at<double>(m, 0, row), out.cols, 0.0);
+        }
     }
 }
 

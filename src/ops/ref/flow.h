@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/flow_rule.h"
 #include "ops/op.h"
 
 namespace millrace::ops::ref {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "ops/ref/kernels.h"
+#include "ops/region.h"
 
 namespace millrace::ops::ref {
 namespace {
@@ -53,6 +54,9 @@ constexpr std::array<Run, kOpCount> kTable = {
     run_flow_count,
     run_flow_lay,
     run_flow_lay_backward,
+    run_flow_rest,
+    run_flow_rest_backward,
+    run_flow_clear,
     run_token_embed,
     run_token_embed_backward,
     run_attention_forward,
@@ -137,6 +141,7 @@ public:
             kernels.push_back(std::make_unique<RefKernel>(records[i], function));
             kernels.back()->first = i;
         }
+        gather_regions(records, kernels);
         return kernels;
     }
 };

@@ -1,0 +1,116 @@
+#include "ops/cuda/region.h"
+
+#include "ops/cuda/flow_device.cuh"
+#include "ops/flow_rule.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+__global__ void condition_kernel(cudaGraphConditionalHandle handle, Mat<const std::int32_t> counters, int members) {
+    begin_kernel();
+    bool alive = false;
+    for (int k = 0; k < members; ++k) alive = alive || any_alive(counters.row(k, 0, 0));
+    cudaGraphSetConditional(handle, alive ? 1 : 0);
+}
+
+class Region final : public Kernel {
+public:
+    Region(Context& c, const RegionStream& region, const tensor::Operand& counters, std::vector<KernelPtr> inner)
+        : context_(c), region_(region), counters_(counters), inner_(std::move(inner)) {}
+
+    void run() noexcept override {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        (void)cudaStreamIsCapturing(context_.stream, &status);
+        if (status == cudaStreamCaptureStatusActive) {
+            note(capture());
+            return;
+        }
+        region_.enter(context_.stream);
+        run_inner();
+        region_.leave(context_.stream);
+    }
+
+private:
+    /// Products take the stream from the context when they run, the other kernels when they are prepared.
+    void run_inner() noexcept {
+        const cudaStream_t main = context_.stream;
+        context_.stream = region_.stream();
+        for (const KernelPtr& kernel : inner_) kernel->run();
+        context_.stream = main;
+    }
+
+    cudaError_t capture() noexcept {
+        const cudaStream_t main = context_.stream;
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        cudaGraph_t graph = nullptr;
+        auto ask = [&](const cudaGraphNode_t** nodes, std::size_t* count) {
+            return cudaStreamGetCaptureInfo(main, &status, nullptr, &graph, nodes, nullptr, count);
+        };
+        if (auto code = ask(nullptr, nullptr); code != cudaSuccess) return code;
+        cudaGraphConditionalHandle handle{};
+        if (auto code = cudaGraphConditionalHandleCreate(&handle, graph, 0, 0); code != cudaSuccess) return code;
+        launch(condition_kernel, dim3(1), dim3(1), 0, main, handle, mat<const std::int32_t>(counters_), counters_.k);
+        const cudaGraphNode_t* before = nullptr;
+        std::size_t count = 0;
+        if (auto code = ask(&before, &count); code != cudaSuccess) return code;
+        cudaGraphNodeParams params{};
+        params.type = cudaGraphNodeTypeConditional;
+        params.conditional.handle = handle;
+        params.conditional.type = cudaGraphCondTypeIf;
+        params.conditional.size = 1;
+        cudaGraphNode_t node = nullptr;
+        if (auto code = cudaGraphAddNode(&node, graph, before, nullptr, count, &params); code != cudaSuccess) return code;
+        if (auto code = cudaStreamUpdateCaptureDependencies(main, &node, nullptr, 1, cudaStreamSetCaptureDependencies);
+            code != cudaSuccess)
+            return code;
+        cudaGraph_t body = params.conditional.phGraph_out[0];
+        if (auto code =
+                cudaStreamBeginCaptureToGraph(region_.stream(), body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal);
+            code != cudaSuccess)
+            return code;
+        run_inner();
+        return cudaStreamEndCapture(region_.stream(), &body);
+    }
+
+    /// A failed capture leaves the stream's own capture invalid, which its end reports; the first reason is kept for the message.
+    void note(cudaError_t code) noexcept {
+        if (code != cudaSuccess && context_.capture_error == cudaSuccess) context_.capture_error = code;
+    }
+
+    Context& context_;
+    const RegionStream& region_;
+    tensor::Operand counters_;
+    std::vector<KernelPtr> inner_;
+};
+
+}  // namespace
+
+base::Result<std::unique_ptr<RegionStream>> RegionStream::make() {
+    auto made = std::make_unique<RegionStream>();
+    if (auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking); code != cudaSuccess)
+        return cuda_error(code, "creating a stream");
+    if (auto code = cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming); code != cudaSuccess)
+        return cuda_error(code, "creating an event");
+    return base::Result<std::unique_ptr<RegionStream>>(std::move(made));
+}
+
+RegionStream::~RegionStream() {
+    if (event_) (void)cudaEventDestroy(event_);
+    if (stream_) (void)cudaStreamDestroy(stream_);
+}
+
+void RegionStream::enter(cudaStream_t main) const {
+    (void)cudaEventRecord(event_, main);
+    (void)cudaStreamWaitEvent(stream_, event_, 0);
+}
+
+void RegionStream::leave(cudaStream_t main) const {
+    (void)cudaEventRecord(event_, stream_);
+    (void)cudaStreamWaitEvent(main, event_, 0);
+}
+
+KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& counters, std::vector<KernelPtr> inner) {
+    return std::make_unique<Region>(c, region, counters, std::move(inner));
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,18 @@
+#pragma once
+// Records that are done only while a flow is alive (kWhile of ops/op.h), on backends whose memory the host reads.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace millrace::ops {
+
+/// Number of records from `first` on that name the same counters; 1 where none are named.
+std::size_t region_length(std::span<const Bound> records, std::size_t first);
+
+/// Takes neighbours with one condition together in a kernel that asks it. `kernels` holds one per record.
+void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels);
+
+}  // namespace millrace::ops
