@@ -107,7 +107,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     for (std::int32_t t = 0; t < pass->steps; ++t) {
         pass->tables.push_back(table(t + 1));
         pass->counters.push_back(counters());
-        const bool skips = config_.skip_arrived && t > 0;  // at first everybody is there
+        const bool skips = config_.skip_arrived && !every_step_ && t > 0;  // at first everybody is there
         if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(t)]);
         step_forward(builder, *pass, t);
         builder.only_while({});

@@ -27,6 +27,9 @@ public:
     /// Of the forward calls to come.
     void set_recompute(Recompute recompute) { config_.recompute = recompute; }
 
+    /// Evaluation programs built from here on do every step, also those without flows: their moves are then defined.
+    void do_every_step(bool every) { every_step_ = every; }
+
     /// Of the last forward call: i32 [K,1,1,ops::kFlowCounters].
     [[nodiscard]] const tensor::View& counters() const { return counters_; }
     /// Of the last forward call: the flow tables before each step and after the last, stat [K,1,N,8]; in evaluation programs the
@@ -77,6 +80,7 @@ private:
     std::array<Head, 2> heads_{};
     tensor::View counters_;
     std::vector<tensor::View> tables_, moves_;
+    bool every_step_ = false;
 };
 
 }  // namespace millrace::models

@@ -90,7 +90,9 @@ void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, cons
 }
 
 bool EnergyFlow::build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
+    cube_.do_every_step(true);
     build(builder, source, part, 1);
+    cube_.do_every_step(false);
     for (const auto* views : {&cube_.tables(), &cube_.moves()})
         for (const tensor::View& view : *views) {
             builder.keep(view);
