@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "record/file.h"
 #include "report/flows_svg.h"
 #include "report/surface_svg.h"
+#include "train/answer.h"
 #include "train/console.h"
 #include "train/evaluate.h"
 
@@ -21,6 +23,7 @@ constexpr std::int64_t kUsualFlows = 48;
 
 struct EvalArguments {
     std::string run, device, data, split, plot;
+    std::vector<std::string> texts;
     std::optional<std::int64_t> plot_sample, plot_flows;
     bool json = false;
 };
@@ -96,8 +99,53 @@ base::Result<std::vector<std::string>> write_plots(const record::FlowTrace& trac
     return written;
 }
 
+/// Every "-" becomes the lines of standard input.
+std::vector<std::string> texts_of(const std::vector<std::string>& given) {
+    std::vector<std::string> texts;
+    for (const std::string& text : given) {
+        if (text != "-") {
+            texts.push_back(text);
+            continue;
+        }
+        for (std::string line; std::getline(std::cin, line);) {
+            if (!line.empty() && line.back() == '\r') line.pop_back();
+            texts.push_back(line);
+        }
+    }
+    return texts;
+}
+
+int run_texts(const EvalArguments& given) {
+    if (!given.split.empty() || !given.plot.empty())
+        return report(base::Error{fmt::format("{} is about the data; with --text nothing of it is scored or drawn",
+                                              given.split.empty() ? "--plot" : "--split")});
+    train::AnswerRequest request{texts_of(given.texts), given.device, given.data, given.json};
+    if (request.texts.empty()) return report(base::Error{"standard input holds no text", "--text -"});
+    const auto answered = train::answer_texts(given.run, request);
+    if (!answered.ok()) return report(answered.error());
+    if (!given.json) {
+        for (const train::Answer& answer : answered->answers) say(answer.answer + "\n");
+        return 0;
+    }
+    nlohmann::ordered_json json{{"run", answered->run},       {"model", answered->model}, {"preset", answered->preset},
+                                {"device", answered->device}, {"step", answered->step},   {"seconds", answered->seconds}};
+    json["answers"] = nlohmann::ordered_json::array();
+    for (const train::Answer& answer : answered->answers) {
+        nlohmann::ordered_json entry{{"text", answer.text},       {"answer", answer.answer},   {"tokens", answer.tokens},
+                                     {"unknown", answer.unknown}, {"nearest_cosine", nullptr}, {"nearest_target", nullptr}};
+        if (answer.cosine) {
+            entry["nearest_cosine"] = *answer.cosine;
+            entry["nearest_target"] = answer.nearest;
+        }
+        json["answers"].push_back(std::move(entry));
+    }
+    say(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    return 0;
+}
+
 int run_eval(const EvalArguments& given) {
     if (const base::Status fine = check_plots(given); !fine.ok()) return report(fine.error());
+    if (!given.texts.empty()) return run_texts(given);
     std::optional<data::Part> part;
     if (!given.split.empty()) part = given.split == "validation" ? data::Part::validation : data::Part::test;
     std::optional<std::int64_t> sample;
@@ -135,9 +183,14 @@ void add_eval(CLI::App& app, Context& context) {
     command
         ->add_option("--plot-flows", given->plot_flows, "how many flows to draw; 48, or all where there are fewer, unless given")
         ->type_name("N");
+    command
+        ->add_option("--text", given->texts, "answer this sentence instead, as often as given; - reads lines from standard input")
+        ->type_name("TEXT")
+        ->allow_extra_args(false);
     command->add_flag("--json", given->json, "print JSON");
     command->footer(
-        "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7");
+        "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"
+        "  millrace eval runs/demo --text \"The shepherd broke a window.\"");
     command->callback([given, &context] { context.exit_status = run_eval(*given); });
 }
 

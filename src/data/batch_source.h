@@ -16,6 +16,10 @@ constexpr const char* name_of(Part part) {
     return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
 }
 
+/// The two sentences of a pair.
+enum class Side : std::uint8_t { input, target };
+constexpr int kSideCount = 2;
+
 class BatchSource {
 public:
     virtual ~BatchSource() = default;
@@ -44,6 +48,19 @@ public:
     /// each member in its own order when training; gives what they are compared with: labels i32 [K,1,rows,1], or for sources of
     /// vectors goals stat [K,1,rows,classes]. Takes one operator number when it draws random numbers.
     virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;
+
+    /// Most tokens of a sentence; 0: the source has no sentences.
+    [[nodiscard]] virtual std::int32_t tokens(Side side) const {
+        (void)side;
+        return 0;
+    }
+    /// Appends the records that fill ids i32 [K,1,rows,tokens(side)] and lengths i32 [K,1,rows,1] with the sentences of the rows
+    /// that gather() gives in the same micro-batch. Only of sources with sentences.
+    virtual void gather_sentences(tape::Builder& builder, Part part, Side side, const tensor::View& ids,
+                                  const tensor::View& lengths) {
+        (void)builder, (void)part, (void)side, (void)ids, (void)lengths;
+        MILLRACE_ASSERT(false, "the source has no sentences");
+    }
 };
 
 }  // namespace millrace::data

@@ -25,7 +25,7 @@ tensor::View PairSource::gather(tape::Builder& builder, Part part, const tensor:
     return goals;
 }
 
-PairSource::PairSource(std::shared_ptr<const PairSet> set) : set_(std::move(set)) {
+PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens) : set_(std::move(set)), tokens_(std::move(tokens)) {
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
 }
@@ -52,6 +52,11 @@ base::Status PairSource::declare(tape::Store& store) {
     const tensor::DType type = tape::stat_of(store.options().precision);
     inputs_ = store.add_data("input vectors", type, count, dimensions());
     targets_ = store.add_data("target vectors", type, count, dimensions());
+    for (std::size_t side = 0; side < tokens_.size(); ++side) {
+        if (tokens_[side].tokens == 0) continue;
+        ids_[side] = store.add_data(fmt::format("sentences {}", side), tensor::DType::i32, count, tokens_[side].tokens);
+        lengths_[side] = store.add_data(fmt::format("lengths {}", side), tensor::DType::i32, count, 1);
+    }
     for (Part part : {Part::train, Part::validation})
         subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1);
     return base::ok();
@@ -60,6 +65,12 @@ base::Status PairSource::declare(tape::Store& store) {
 base::Status PairSource::upload(tape::Store& store) {
     write_vectors(store, inputs_, set_->inputs);
     write_vectors(store, targets_, set_->targets);
+    for (std::size_t side = 0; side < tokens_.size(); ++side) {
+        const TokenTable& table = tokens_[side];
+        if (table.tokens == 0) continue;
+        store.write(ids_[side], table.ids.data(), table.ids.size() * sizeof(std::int32_t));
+        store.write(lengths_[side], table.lengths.data(), table.lengths.size() * sizeof(std::int32_t));
+    }
     for (std::size_t part = 0; part < kParts; ++part)
         if (!order_[part].empty()) store.write(subset_[part], order_[part].data(), order_[part].size() * sizeof(std::int32_t));
     return store.backend().check();
@@ -77,6 +88,13 @@ void PairSource::gather_from(tape::Builder& builder, Part part, const tensor::Vi
     record.slots[slot::state] = builder.store().state();
     record.slots[slot::out] = out;
     builder.append(std::move(record));
+}
+
+void PairSource::gather_sentences(tape::Builder& builder, Part part, Side side, const tensor::View& ids,
+                                  const tensor::View& lengths) {
+    MILLRACE_ASSERT(tokens(side) > 0, "the source was made without sentences");
+    gather_from(builder, part, ids_[static_cast<std::size_t>(side)], ids);
+    gather_from(builder, part, lengths_[static_cast<std::size_t>(side)], lengths);
 }
 
 void PairSource::gather_inputs(tape::Builder& builder, Part part, const tensor::View& out) const {

@@ -5,13 +5,15 @@
 #include <memory>
 
 #include "data/batch_source.h"
+#include "data/pair_tokens.h"
 #include "data/pairs.h"
 
 namespace millrace::data {
 
 class PairSource final : public BatchSource {
 public:
-    explicit PairSource(std::shared_ptr<const PairSet> set);
+    /// With the set's sentences as numbers when somebody wants them.
+    explicit PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens = {});
 
     [[nodiscard]] std::int32_t samples(Part part) const override;  ///< pairs have no test part: 0
     [[nodiscard]] std::int32_t features() const override { return dimensions(); }
@@ -27,6 +29,10 @@ public:
     base::Status upload(tape::Store& store) override;
     tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) override;
 
+    [[nodiscard]] std::int32_t tokens(Side side) const override { return table_of(side).tokens; }
+    void gather_sentences(tape::Builder& builder, Part part, Side side, const tensor::View& ids,
+                          const tensor::View& lengths) override;
+
     /// Appends a record that fills `out` [K,1,rows,dimensions] (real or stat, any row stride) with the vectors of the next rows
     /// of the pass over `part`, each member in its own order when the builder builds a training program. The two give rows of the
     /// same pairs and take no operator number. `part` must not be empty.
@@ -36,8 +42,12 @@ public:
 private:
     void gather_from(tape::Builder& builder, Part part, const tensor::View& table, const tensor::View& out) const;
 
+    [[nodiscard]] const TokenTable& table_of(Side side) const { return tokens_[static_cast<std::size_t>(side)]; }
+
     static constexpr int kParts = 2;  ///< train, validation
     std::shared_ptr<const PairSet> set_;
+    PairTokens tokens_;
+    std::array<tensor::View, kSideCount> ids_, lengths_;   ///< i32 [1,1,count,tokens], [1,1,count,1]; absent without sentences
     tensor::View inputs_, targets_;                        ///< stat [1,1,count,dimensions]
     std::array<std::vector<std::int32_t>, kParts> order_;  ///< positions in the set
     std::array<tensor::View, kParts> subset_;              ///< the same on the device, i32 [1,1,samples,1]

@@ -14,6 +14,16 @@
 
 namespace millrace::models {
 
+/// Bytes that are saved with the weights, as a tensor of that name.
+struct Attachment {
+    std::string name, bytes;
+};
+
+/// A part of the model whose time is told apart: `component/<name>_ms` is that of the layers whose names begin with `layers`.
+struct Component {
+    std::string name, layers;
+};
+
 class Model {
 public:
     virtual ~Model() = default;
@@ -49,6 +59,10 @@ public:
         (void)tensors;
         return {};
     }
+    /// What a checkpoint holds beside the parameters.
+    [[nodiscard]] virtual std::vector<Attachment> attachments() const { return {}; }
+    /// A layer belongs to the first that it fits; data and update belong to none.
+    [[nodiscard]] virtual std::vector<Component> components() const { return {}; }
 
     /// Changes to the next way of building that needs less memory and more time, and says how a recipe writes it
     /// ("model.recompute = \"gates\""); empty when there is none.

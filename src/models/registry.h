@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/recipe.h"
+#include "data/pair_tokens.h"
 #include "models/model.h"
 
 namespace millrace::models {
@@ -21,6 +22,7 @@ enum class DataKind : std::uint8_t { images, pairs };
 /// What the data says about the model's ends: pixels and classes of images; of pairs, the width of a vector, twice.
 struct DataShape {
     std::int32_t features = 784, classes = 10;
+    data::SentenceShape sentences = {};  ///< of pairs, where the recipe asks for them
 };
 
 struct Family {
@@ -32,6 +34,9 @@ struct Family {
                                  base::Schema& keys) = nullptr;  ///< of keys outside [model]; null: none
     DataKind data = DataKind::images;
     DataShape usual = {};  ///< what parameters are counted for
+    /// The keys of a recipe (`<sentences>.enabled`, `.vocabulary`, `.max_tokens`) that ask for the pairs' sentences as numbers;
+    /// empty: the family reads none.
+    std::string sentences = {};
     /// What the best weights may be best at, the usual choice first: "validation_loss" or a figure of the scoring, of which more
     /// is better.
     std::vector<std::string> measures = {"validation_accuracy", "validation_loss"};

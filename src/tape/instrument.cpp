@@ -1,15 +1,30 @@
 #include "tape/instrument.h"
 
-namespace millrace::tape {
+#include <algorithm>
 
-base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& program, ops::Backend& backend, bool capture) {
+namespace millrace::tape {
+namespace {
+
+int component_of(const std::string& layer, Phase phase, const std::vector<std::string>& components) {
+    if (phase == Phase::data || phase == Phase::optimizer) return -1;
+    const auto at =
+        std::find_if(components.begin(), components.end(), [&](const std::string& prefix) { return layer.starts_with(prefix); });
+    return at == components.end() ? -1 : static_cast<int>(at - components.begin());
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<PhaseProgram>> PhaseProgram::create(Program& program, ops::Backend& backend, bool capture,
+                                                                 const std::vector<std::string>& components) {
     std::unique_ptr<PhaseProgram> made(new PhaseProgram(program));
+    made->components_ = components.size();
     const std::vector<Phase> by_record = phases_of(program.records());
     program.for_each_launch([&](ops::Kernel& kernel) {
         // A kernel that covers several records counts as the last of them: dgrad + dense_backward, norm + update + metrics.
-        const Phase phase = by_record[kernel.first + kernel.count - 1];
-        if (made->spans_.empty() || made->spans_.back() != phase) made->spans_.push_back(phase);
-        made->phases_.push_back(phase);
+        const std::size_t last = kernel.first + kernel.count - 1;
+        const Owner owner{by_record[last], component_of(program.records()[last].layer, by_record[last], components)};
+        if (made->spans_.empty() || made->spans_.back() != owner) made->spans_.push_back(owner);
+        made->owners_.push_back(owner);
     });
     MILLRACE_LET(timeline, backend.make_timeline(made->spans_.size() + 1));
     made->timeline_ = std::move(timeline);
@@ -24,7 +39,7 @@ void PhaseProgram::enqueue() noexcept {
     std::size_t launch = 0, span = 0;
     timeline_->mark(0);
     program_.for_each_launch([&](ops::Kernel& kernel) {
-        if (phases_[launch] != spans_[span]) timeline_->mark(++span);
+        if (owners_[launch] != spans_[span]) timeline_->mark(++span);
         kernel.run();
         ++launch;
     });
@@ -42,9 +57,11 @@ base::Result<PhaseTimes> PhaseProgram::times() {
     PhaseTimes times;
     MILLRACE_LET(total, timeline_->milliseconds(0, spans_.size()));
     times.total = total;
+    times.components.assign(components_, 0);
     for (std::size_t i = 0; i < spans_.size(); ++i) {
         MILLRACE_LET(span, timeline_->milliseconds(i, i + 1));
-        times.milliseconds[static_cast<std::size_t>(spans_[i])] += span;
+        times.milliseconds[static_cast<std::size_t>(spans_[i].phase)] += span;
+        if (spans_[i].component >= 0) times.components[static_cast<std::size_t>(spans_[i].component)] += span;
     }
     return times;
 }

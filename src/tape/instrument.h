@@ -14,7 +14,8 @@ namespace millrace::tape {
 
 struct PhaseTimes {
     std::array<double, kPhaseCount> milliseconds{};
-    double total = 0;  ///< first mark to last
+    double total = 0;                ///< first mark to last
+    std::vector<double> components;  ///< of each component asked for, its forward pass, loss and backward pass
 
     [[nodiscard]] double of(Phase phase) const { return milliseconds[static_cast<std::size_t>(phase)]; }
 };
@@ -22,20 +23,29 @@ struct PhaseTimes {
 /// The phases of a step, marked where one ends and the next begins; one launch where the backend can capture.
 class PhaseProgram {
 public:
-    /// `program` is prepared, has run once and outlives this.
-    static base::Result<std::unique_ptr<PhaseProgram>> create(Program& program, ops::Backend& backend, bool capture);
+    /// `program` is prepared, has run once and outlives this. A record belongs to the first of `components` that its layer's name
+    /// begins with.
+    static base::Result<std::unique_ptr<PhaseProgram>> create(Program& program, ops::Backend& backend, bool capture,
+                                                              const std::vector<std::string>& components = {});
 
     void launch() noexcept;
     /// Of the newest launch; waits for it.
     base::Result<PhaseTimes> times();
 
 private:
+    /// Whose time it is: a phase and a component of the model, or none.
+    struct Owner {
+        Phase phase = Phase::data;
+        int component = -1;
+        bool operator==(const Owner&) const = default;
+    };
     explicit PhaseProgram(Program& program) : program_(program) {}
     void enqueue() noexcept;
 
     Program& program_;
-    std::vector<Phase> phases_;  ///< of each launch of one run
-    std::vector<Phase> spans_;   ///< span i lies between marks i and i + 1
+    std::vector<Owner> owners_;  ///< of each launch of one run
+    std::vector<Owner> spans_;   ///< span i lies between marks i and i + 1
+    std::size_t components_ = 0;
     std::unique_ptr<ops::Timeline> timeline_;
     std::unique_ptr<ops::Replay> replay_;
 };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/log.h"
 #include "data/resident_images.h"
 #include "data/resident_pairs.h"
 #include "record/checksum.h"
@@ -59,28 +60,58 @@ base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training) 
     auto set = std::make_shared<const data::ImageSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = identify(*set);
-    data.shape = {static_cast<std::int32_t>(set->train.rows * set->train.columns), static_cast<std::int32_t>(set->classes)};
+    data.shape = {static_cast<std::int32_t>(set->train.rows * set->train.columns), static_cast<std::int32_t>(set->classes), {}};
     data.source = std::make_unique<data::ResidentImages>(std::move(set), augmentation_of(recipe));
     return data;
 }
 
-base::Result<LoadedData> load_pairs(const base::Recipe& recipe, bool training) {
+/// The sentences of `set` as numbers, and in `shape` what the model must know of them.
+base::Result<data::PairTokens> number_sentences(const base::Recipe& recipe, const std::string& keys, const data::PairSet& set,
+                                                const data::SentenceShape& stored, data::SentenceShape& shape) {
+    shape = stored;
+    if (!shape.tokenizer) {
+        auto trained =
+            data::Tokenizer::train(data::training_texts(set), static_cast<std::int32_t>(recipe.integer(keys + ".vocabulary")));
+        if (!trained.ok())
+            return recipe
+                .bad(keys + (data::Tokenizer::available() ? ".vocabulary" : ".enabled"), "cannot number the data's sentences")
+                .because(trained.error());
+        shape.tokenizer = std::make_shared<const data::Tokenizer>(std::move(trained).value());
+    }
+    data::PairTokens tokens =
+        data::tokenize(set, *shape.tokenizer, static_cast<std::int32_t>(recipe.integer(keys + ".max_tokens")), shape);
+    shape.input_tokens = tokens[0].tokens;
+    shape.target_tokens = tokens[1].tokens;
+    if (const std::int32_t cut = tokens[0].cut + tokens[1].cut; cut > 0)
+        MILLRACE_LOG(warn, "{} of {} sentences are longer than {} and {} tokens and were cut", cut, 2 * set.count,
+                     shape.input_tokens, shape.target_tokens);
+    return tokens;
+}
+
+base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const models::Family& family, bool training,
+                                    const data::SentenceShape& stored) {
     auto loaded = data::load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
     if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
     auto set = std::make_shared<const data::PairSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
                      static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
-    data.shape = {static_cast<std::int32_t>(set->dimensions), static_cast<std::int32_t>(set->dimensions)};
-    data.source = std::make_unique<data::PairSource>(std::move(set));
+    data.shape = {static_cast<std::int32_t>(set->dimensions), static_cast<std::int32_t>(set->dimensions), {}};
+    data::PairTokens tokens;
+    if (!family.sentences.empty() && recipe.boolean(family.sentences + ".enabled")) {
+        MILLRACE_LET(numbered, number_sentences(recipe, family.sentences, *set, stored, data.shape.sentences));
+        tokens = std::move(numbered);
+    }
+    data.source = std::make_unique<data::PairSource>(std::move(set), std::move(tokens));
     return data;
 }
 
 }  // namespace
 
-base::Result<LoadedData> load_data(const base::Recipe& recipe, models::DataKind kind, bool training) {
-    MILLRACE_TRY(check_kind(recipe, kind));
-    return kind == models::DataKind::pairs ? load_pairs(recipe, training) : load_images(recipe, training);
+base::Result<LoadedData> load_data(const base::Recipe& recipe, const models::Family& family, bool training,
+                                   const data::SentenceShape& stored) {
+    MILLRACE_TRY(check_kind(recipe, family.data));
+    return family.data == models::DataKind::pairs ? load_pairs(recipe, family, training, stored) : load_images(recipe, training);
 }
 
 }  // namespace millrace::train

@@ -17,7 +17,9 @@ struct LoadedData {
     std::unique_ptr<data::BatchSource> source;
 };
 
-/// Loads data.path. Errors are at that key; without `training` they say how to name another folder.
-base::Result<LoadedData> load_data(const base::Recipe& recipe, models::DataKind kind, bool training);
+/// Loads data.path. Errors are at that key; without `training` they say how to name another folder. Where the family reads
+/// sentences, they are numbered by the tokenizer in `stored`, or by one trained on them when there is none.
+base::Result<LoadedData> load_data(const base::Recipe& recipe, const models::Family& family, bool training,
+                                   const data::SentenceShape& stored = {});
 
 }  // namespace millrace::train

@@ -179,10 +179,12 @@ base::Status Engine::prepare_programs(bool capture) {
 }
 
 base::Status Engine::add_phase_programs(bool capture) {
+    std::vector<std::string> layers;
+    for (const models::Component& component : model_->components()) layers.push_back(component.layers);
     const auto add = [&](const std::unique_ptr<tape::Program>& program,
                          std::unique_ptr<tape::PhaseProgram>& phases) -> base::Status {
         if (!program) return base::ok();
-        MILLRACE_LET(made, tape::PhaseProgram::create(*program, *backend_, capture));
+        MILLRACE_LET(made, tape::PhaseProgram::create(*program, *backend_, capture, layers));
         phases = std::move(made);
         return base::ok();
     };

@@ -8,6 +8,7 @@
 #include "record/run_directory.h"
 #include "train/recipe_keys.h"
 #include "train/setup.h"
+#include "train/stored_sentences.h"
 #include "train/weights.h"
 
 namespace millrace::train {
@@ -43,8 +44,9 @@ base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional
     if (!device.empty()) overrides.flags.push_back("device=" + device);
     if (!data_path.empty()) overrides.flags.push_back("data.path=" + data_path);
     MILLRACE_LET(recipe, parse_recipe(state.recipe, (checkpoint.folder / "state.json").string(), overrides));
-    MILLRACE_LET(setup, set_up(recipe, false));
-    MILLRACE_TRY(load_weights(setup.engine->store(), checkpoint, false));
+    MILLRACE_LET(sentences, stored_sentences(checkpoint));
+    MILLRACE_LET(setup, set_up(recipe, false, {}, 0, sentences));
+    MILLRACE_TRY(load_weights(setup.engine->store(), checkpoint, false, setup.engine->model().attachments()));
 
     EvaluateReport report;
     const data::BatchSource& source = setup.engine->source();

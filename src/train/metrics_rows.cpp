@@ -138,11 +138,14 @@ Row epoch_row(const EpochReport& report, RowTime when) {
     return row;
 }
 
-Row components_row(const tape::PhaseTimes& times, std::uint64_t step, std::uint32_t epoch, RowTime when) {
+Row components_row(const tape::PhaseTimes& times, const std::vector<models::Component>& components, std::uint64_t step,
+                   std::uint32_t epoch, RowTime when) {
     Row row = row_of("components", step, epoch, when);
     for (int i = 0; i < tape::kPhaseCount; ++i)
         row.emplace_back(fmt::format("component/{}_ms", tape::kPhaseNames[static_cast<std::size_t>(i)]),
                          times.milliseconds[static_cast<std::size_t>(i)]);
+    for (std::size_t i = 0; i < components.size(); ++i)
+        row.emplace_back(fmt::format("component/{}_ms", components[i].name), times.components[i]);
     row.emplace_back("component/step_ms", times.total);
     return row;
 }

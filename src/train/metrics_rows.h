@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "models/model.h"
 #include "record/metrics.h"
 #include "tape/instrument.h"
 #include "train/reports.h"
@@ -20,8 +21,9 @@ struct RowTime {
 
 Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when);
 Row epoch_row(const EpochReport& report, RowTime when);
-/// An instrumented step.
-Row components_row(const tape::PhaseTimes& times, std::uint64_t step, std::uint32_t epoch, RowTime when);
+/// An instrumented step; `components` are the model's, in the order of times.components.
+Row components_row(const tape::PhaseTimes& times, const std::vector<models::Component>& components, std::uint64_t step,
+                   std::uint32_t epoch, RowTime when);
 Row test_row(const RunResult& result, RowTime when);
 
 }  // namespace millrace::train

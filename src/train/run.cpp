@@ -44,7 +44,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
         if (member.step != state.step || member.epoch != state.step / steps ||
             member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))
             return refuse("the position of a member");
-    MILLRACE_TRY(load_weights(engine.store(), checkpoint, true));
+    MILLRACE_TRY(load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
     std::vector<ops::MemberState> members = state.members;
     optim::apply(settings.optimizer, members);
     engine.store().write_states(members);
@@ -218,7 +218,8 @@ base::Status Run::measured_step(std::uint64_t index) {
         MILLRACE_LET(times, engine_.component_step(index));
         MILLRACE_LOG(performance, "{}", components_text(times, state_.step));
         const auto epoch = static_cast<std::uint32_t>((state_.step - 1) / steps_per_epoch_) + 1;
-        MILLRACE_TRY(metrics_->append(record::RowKind::kComponents, components_row(times, state_.step, epoch, row_time())));
+        MILLRACE_TRY(metrics_->append(record::RowKind::kComponents,
+                                      components_row(times, engine_.model().components(), state_.step, epoch, row_time())));
     }
     MILLRACE_TRY(settle());
     metrics_->resume();
@@ -360,7 +361,8 @@ base::Status Run::save(bool is_best) {
     state_.figures = figures();
     MILLRACE_LET(offset, metrics_->sync());
     state_.metrics_offset = offset;
-    WeightCopies weights = copy_weights(engine_.store(), batches_done());
+    const std::vector<models::Attachment> attachments = engine_.model().attachments();
+    WeightCopies weights = copy_weights(engine_.store(), batches_done(), attachments);
     MILLRACE_TRY(engine_.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     record::Checkpoint checkpoint;
     checkpoint.step = state_.step;
@@ -383,7 +385,7 @@ base::Status Run::test(RunResult& result) {
             "smaller optim.lr, or --set train.debug_nonfinite=true, which names the operator",
             directory_.path().string(), 1};
     MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
-    MILLRACE_TRY(load_weights(engine_.store(), best, false));
+    MILLRACE_TRY(load_weights(engine_.store(), best, false, engine_.model().attachments()));
     // Without a test part the scores are those on what was set aside to select by.
     result.tested = engine_.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;

@@ -10,12 +10,13 @@
 #include "train/data_sets.h"
 
 namespace millrace::train {
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch) {
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
+                           const data::SentenceShape& sentences) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    MILLRACE_LET(data, load_data(recipe, family->data, training));
+    MILLRACE_LET(data, load_data(recipe, *family, training, sentences));
     setup.data = data.identity;
     setup.unit = family->data == models::DataKind::pairs ? "pairs" : "images";
     MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));

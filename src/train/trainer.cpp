@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "train/recipe_keys.h"
 #include "train/run.h"
+#include "train/stored_sentences.h"
 
 namespace millrace::train {
 namespace {
@@ -101,7 +102,12 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing = std::move(found).value();
     }
     // The same split as before, whatever is free now: other micro-batches round differently.
-    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch));
+    data::SentenceShape sentences;
+    if (standing.checkpoint) {
+        MILLRACE_LET(stored, stored_sentences(*standing.checkpoint));
+        sentences = std::move(stored);
+    }
+    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, sentences));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",

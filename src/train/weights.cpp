@@ -61,8 +61,23 @@ base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file
     return base::ok();
 }
 
-base::Status load_member(tape::Store& store, const record::LoadedMember& loaded, int member, bool with_optimizer) {
+base::Status check_attachment(const record::SafetensorsFile& file, const models::Attachment& attachment) {
+    const record::TensorView* tensor = file.find(attachment.name);
+    if (tensor == nullptr || tensor->type != record::ElementType::kU8 ||
+        std::string_view(reinterpret_cast<const char*>(tensor->data), tensor->bytes) != attachment.bytes)
+        return base::Error{fmt::format("tensor {} is {}; the file is of another model", attachment.name,
+                                       tensor == nullptr ? "missing" : "another"),
+                           file.place()};
+    return base::ok();
+}
+
+base::Status load_member(tape::Store& store, const record::LoadedMember& loaded, int member, bool with_optimizer,
+                         const std::vector<models::Attachment>& attachments) {
     std::set<std::string> model_names, optimizer_names;
+    for (const models::Attachment& attachment : attachments) {
+        model_names.insert(attachment.name);
+        MILLRACE_TRY(check_attachment(loaded.model, attachment));
+    }
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
@@ -85,7 +100,7 @@ base::Status load_member(tape::Store& store, const record::LoadedMember& loaded,
 
 }  // namespace
 
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches) {
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<models::Attachment>& attachments) {
     WeightCopies copies;
     copies.members.resize(static_cast<std::size_t>(store.members()));
     const std::vector<Moment> moments = moments_of(store);
@@ -104,17 +119,25 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches) {
                 tensors.optimizer.push_back(record::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
             }
         });
+        for (const models::Attachment& attachment : attachments)
+            tensors.model.push_back({attachment.name,
+                                     record::ElementType::kU8,
+                                     {static_cast<std::int64_t>(attachment.bytes.size())},
+                                     reinterpret_cast<const std::byte*>(attachment.bytes.data()),
+                                     attachment.bytes.size()});
     }
     return copies;
 }
 
-base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer) {
+base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer,
+                          const std::vector<models::Attachment>& attachments) {
     if (static_cast<int>(checkpoint.members.size()) != store.members())
         return base::Error{
             fmt::format("the checkpoint holds {} members, the recipe has {}", checkpoint.members.size(), store.members()),
             checkpoint.folder};
     for (int member = 0; member < store.members(); ++member)
-        MILLRACE_TRY(load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer));
+        MILLRACE_TRY(
+            load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer, attachments));
     store.refresh_copies();
     return base::ok();
 }

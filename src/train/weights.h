@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "models/model.h"
 #include "record/checkpoint.h"
 #include "tape/store.h"
 
@@ -26,11 +27,13 @@ struct WeightCopies {
 };
 
 /// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
-/// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Waits for the device.
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches);
+/// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Attachments join the model as U8
+/// tensors, which must outlive the copies. Waits for the device.
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<models::Attachment>& attachments = {});
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
-/// extra or differently shaped tensors, naming file and tensor.
-base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer);
+/// extra or differently shaped tensors and attachments of other bytes, naming file and tensor.
+base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer,
+                          const std::vector<models::Attachment>& attachments = {});
 
 }  // namespace millrace::train

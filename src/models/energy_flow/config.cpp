@@ -35,6 +35,9 @@ base::Status validate(const EnergyFlowConfig& c) {
         return base::Error{fmt::format("model.hidden = {} must be even: the energy head has half of it", c.hidden)};
     if (c.headroom > 0 && !(c.spawn_length > 0))
         return base::Error{fmt::format("model.spawn_length = {} must be positive when model.headroom > 0", c.spawn_length)};
+    if (const TextBridgeConfig& t = c.text_bridge; t.enabled && (t.heads < 1 || t.width % t.heads != 0))
+        return base::Error{
+            fmt::format("model.text_bridge.width = {} must be a multiple of model.text_bridge.heads = {}", t.width, t.heads)};
     if (c.gradient_budget < 0)
         return base::Error{fmt::format("model.gradient_budget = {} must not be negative", c.gradient_budget)};
     return base::ok();

@@ -14,6 +14,15 @@ enum class Recompute : std::uint8_t { none, gates, step };
 const char* name_of(Recompute recompute);
 enum class MapperKind : std::uint8_t { compact, deep };
 
+/// Sizes of the text bridge (models/energy_flow/text_bridge.h).
+struct TextBridgeConfig {
+    bool enabled = false;
+    std::int32_t width = 256, layers = 2, heads = 8, inner = 512;
+    std::int32_t vocabulary = 2000;  ///< tokens that the data's text is cut into, at most
+    std::int32_t max_tokens = 128;   ///< longer sentences are cut
+    double encode_weight = 1, decode_weight = 1;
+};
+
 struct EnergyFlowConfig {
     std::int32_t width = 20, height = 20, depth = 10;
     std::int32_t hidden = 256, layers = 2;
@@ -35,6 +44,7 @@ struct EnergyFlowConfig {
     /// Bytes of gate gradients that may wait for the products of the weight gradients; at least one step's are kept. 0: 4 GiB,
     /// and no more than a quarter of the steps when something is computed again.
     std::int64_t gradient_budget = 0;
+    TextBridgeConfig text_bridge = {};
 
     [[nodiscard]] std::int32_t cells() const { return width * height; }
     [[nodiscard]] std::int32_t step_count() const { return steps > 0 ? steps : depth / 2; }

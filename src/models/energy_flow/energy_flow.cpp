@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "models/energy_flow/flow_paths.h"
-#include "models/energy_flow/surface_scoring.h"
+#include "models/energy_flow/text_scoring.h"
 #include "nn/losses.h"
 
 namespace millrace::models {
@@ -25,6 +25,10 @@ base::Status EnergyFlow::declare(tape::Store& store) {
     mapper_ = Mapper(store, config_);
     cube_ = Cube(store, config_);
     target_map_ = store.add_frozen("target_map", config_.cells(), config_.embedding, tape::Init::orthonormal(map_scale(config_)));
+    if (!config_.text_bridge.enabled) return base::ok();
+    if (!sentences_.tokenizer || sentences_.input_tokens < 1 || sentences_.target_tokens < 1)
+        return base::Error{"model.text_bridge.enabled = true needs data with sentences"};
+    bridge_ = TextBridge(store, config_, sentences_);
     return base::ok();
 }
 
@@ -50,28 +54,65 @@ void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::
     nn::mse(builder, logits_, goals);
     watched_.clear();
     if (builder.training()) {
+        if (config_.text_bridge.enabled) bridge_.learn(builder, source, part, energies_.view, logits_.view);
         builder.backward();
         watched_ = {cube_.counters()};
         builder.keep(cube_.counters());
-    } else {
-        watch(builder, targets, goals);
+        return;
     }
+    watch(builder, targets, goals);
+    if (config_.text_bridge.enabled) watch_bridge(builder, source, part);
 }
 
-/// What SurfaceScoring takes. The transpose of the map leads back to the teacher's space.
+void EnergyFlow::build_answer(tape::Builder& builder, const nn::Sentences& inputs) {
+    MILLRACE_ASSERT(config_.text_bridge.enabled && !builder.training(),
+                    "an answer needs the text bridge and an evaluation program");
+    energies_ = bridge_.encode(builder, inputs);
+    logits_ = cube_.forward(builder, energies_);
+    const tensor::View vectors = read_back(builder, logits_.view, "vectors read back");
+    builder.keep(vectors);
+    builder.keep(logits_.view);
+    const nn::Sentences answers = bridge_.decode(builder, logits_.view);
+    watched_ = {answers.ids, answers.lengths, vectors};
+}
+
+tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const {
+    const tensor::View vectors = builder.buffer(1, surface.rows, config_.embedding, builder.stat(), tape::Role::activation, name);
+    ops::Record record{ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, name};
+    record.slots[ops::linear_dgrad::dz] = surface;
+    record.slots[ops::linear_dgrad::w] = builder.store().parameter(target_map_);
+    record.slots[ops::linear_dgrad::dx] = vectors;
+    builder.append(std::move(record));
+    return vectors;
+}
+
+/// What TextScoring takes beside.
+void EnergyFlow::watch_bridge(tape::Builder& builder, data::BatchSource& source, data::Part part) {
+    const TextBridge::Figures figures = bridge_.measure(builder, source, part, logits_.view);
+    watched_.resize(TextScoring::tensors);
+    watched_[TextScoring::encoded] = figures.encoded;
+    watched_[TextScoring::tally] = figures.tally;
+    watched_[TextScoring::targets] = figures.targets;
+    watched_[TextScoring::target_lengths] = figures.lengths;
+    watched_[TextScoring::answers] = figures.answers.ids;
+    watched_[TextScoring::answer_lengths] = figures.answers.lengths;
+}
+
+std::vector<Attachment> EnergyFlow::attachments() const {
+    if (!config_.text_bridge.enabled) return {};
+    return {{TextBridge::kTokenizer, sentences_.tokenizer->bytes()}};
+}
+
+std::vector<Component> EnergyFlow::components() const {
+    if (!config_.text_bridge.enabled) return {{"energy", ""}};
+    return {{"text_bridge", TextBridge::kLayers}, {"energy", ""}};
+}
+
+/// What SurfaceScoring takes.
 void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals) {
     const std::int32_t rows = goals.rows;
     const auto stat = [&](std::int32_t cols, const char* name) {
         return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
-    };
-    const auto read_back = [&](const tensor::View& surface, const char* name) {
-        const tensor::View vectors = stat(config_.embedding, name);
-        ops::Record record{ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, name};
-        record.slots[ops::linear_dgrad::dz] = surface;
-        record.slots[ops::linear_dgrad::w] = builder.store().parameter(target_map_);
-        record.slots[ops::linear_dgrad::dx] = vectors;
-        builder.append(std::move(record));
-        return vectors;
     };
     const tensor::View energies = stat(config_.cells(), "mapper's surface");
     ops::Record copy{ops::OpId::copy, ops::CopyParams{}, {}, 0, "mapper's surface"};
@@ -79,8 +120,8 @@ void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, cons
     copy.slots[ops::copy::out] = energies;
     builder.append(std::move(copy));
     watched_.resize(SurfaceScoring::tensors);
-    watched_[SurfaceScoring::found] = read_back(logits_.view, "vectors read back");
-    watched_[SurfaceScoring::mapper_found] = read_back(energies, "mapper's vectors read back");
+    watched_[SurfaceScoring::found] = read_back(builder, logits_.view, "vectors read back");
+    watched_[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");
     watched_[SurfaceScoring::targets] = targets;
     watched_[SurfaceScoring::surface] = logits_.view;
     watched_[SurfaceScoring::energies] = energies;
@@ -93,6 +134,7 @@ bool EnergyFlow::build_trace(tape::Builder& builder, data::BatchSource& source, 
     cube_.do_every_step(true);
     build(builder, source, part, 1);
     cube_.do_every_step(false);
+    watched_.resize(SurfaceScoring::tensors);  // a picture has no text
     for (const auto* views : {&cube_.tables(), &cube_.moves()})
         for (const tensor::View& view : *views) {
             builder.keep(view);
@@ -131,12 +173,19 @@ record::FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& t
     return trace;
 }
 
-std::unique_ptr<Scoring> EnergyFlow::scoring() const { return std::make_unique<SurfaceScoring>(config_); }
+std::unique_ptr<Scoring> EnergyFlow::scoring() const {
+    if (config_.text_bridge.enabled) return std::make_unique<TextScoring>(config_, sentences_.tokenizer);
+    return std::make_unique<SurfaceScoring>(config_);
+}
 
 std::string EnergyFlow::description() const {
-    return fmt::format("cube of {} x {} x {}, {} steps, state {} x {}; {} mapper of {} parameters", config_.width, config_.height,
-                       config_.depth, config_.step_count(), config_.layers, config_.hidden,
-                       config_.mapper == MapperKind::deep ? "deep" : "compact", mapper_.parameters());
+    std::string text = fmt::format("cube of {} x {} x {}, {} steps, state {} x {}; {} mapper of {} parameters", config_.width,
+                                   config_.height, config_.depth, config_.step_count(), config_.layers, config_.hidden,
+                                   config_.mapper == MapperKind::deep ? "deep" : "compact", mapper_.parameters());
+    if (config_.text_bridge.enabled)
+        text += fmt::format("; text bridge of {} tokens, sentences of up to {} and {}", sentences_.tokenizer->vocabulary(),
+                            sentences_.input_tokens, sentences_.target_tokens);
+    return text;
 }
 
 }  // namespace millrace::models

@@ -4,6 +4,7 @@
 
 #include "models/energy_flow/cube.h"
 #include "models/energy_flow/mapper.h"
+#include "models/energy_flow/text_bridge.h"
 #include "models/model.h"
 
 namespace millrace::models {
@@ -13,8 +14,9 @@ double cosine_ceiling(const EnergyFlowConfig& config);
 
 class EnergyFlow final : public Model {
 public:
-    /// `config` must be valid.
-    explicit EnergyFlow(const EnergyFlowConfig& config) : config_(config) {}
+    /// `config` must be valid. With the text bridge on, `sentences` has a tokenizer.
+    explicit EnergyFlow(const EnergyFlowConfig& config, data::SentenceShape sentences = {})
+        : config_(config), sentences_(std::move(sentences)) {}
 
     /// Beside what is trained: `target_map` [S, E], frozen and saved with the weights, an isometry (an orthogonal projection when
     /// S < E) times surface_scale * sqrt(S).
@@ -22,6 +24,10 @@ public:
     /// The source gives vectors [rows, E] and, as what they are compared with, the answers' vectors stat [K,1,rows,E]. watched()
     /// of a training program: the counters of its flows.
     void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    /// Text to text, in an evaluation program: inputs -> the bridge's energies -> cube -> answers. watched() are then ids i32
+    /// [K,1,B,T] and lengths i32 [K,1,B,1] of the answers and the vectors read back from the surfaces, stat [K,1,B,E]. Only with
+    /// the text bridge.
+    void build_answer(tape::Builder& builder, const nn::Sentences& inputs);
     [[nodiscard]] bool single_member_only() const override { return true; }
     [[nodiscard]] bool classifies() const override { return false; }
     [[nodiscard]] std::unique_ptr<Scoring> scoring() const override;
@@ -32,6 +38,8 @@ public:
     [[nodiscard]] record::FlowTrace trace_of(const std::vector<std::vector<double>>& tensors) const override;
 
     std::string spare_memory() override;
+    [[nodiscard]] std::vector<Attachment> attachments() const override;
+    [[nodiscard]] std::vector<Component> components() const override;
 
     [[nodiscard]] const EnergyFlowConfig& config() const { return config_; }
     [[nodiscard]] const Cube& cube() const { return cube_; }
@@ -41,10 +49,15 @@ public:
 
 private:
     void watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals);
+    void watch_bridge(tape::Builder& builder, data::BatchSource& source, data::Part part);
+    /// What a surface says in the teacher's space, stat [K,1,B,E]: the transpose of the map leads back.
+    [[nodiscard]] tensor::View read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const;
 
     EnergyFlowConfig config_;
+    data::SentenceShape sentences_;
     Mapper mapper_;
     Cube cube_;
+    TextBridge bridge_;
     tape::ParameterId target_map_ = tape::kNoParameter;
     tape::Value energies_;
 };

@@ -28,6 +28,38 @@ const Profile& profile_of(const std::string& preset) {
     return kProfiles[0];
 }
 
+base::Schema bridge_schema() {
+    const TextBridgeConfig usual;
+    base::Schema keys;
+    keys.boolean("enabled", usual.enabled, "train the text bridge beside the cube: sentences in, sentences out");
+    keys.integer("width", usual.width, "width of its transformers, a multiple of heads").between(1, 4096);
+    keys.integer("layers", usual.layers, "layers of each transformer").between(1, 64);
+    keys.integer("heads", usual.heads, "heads of each layer's attention").between(1, 256);
+    keys.integer("inner", usual.inner, "width inside each layer's two linear layers").between(1, 16384);
+    keys.integer("vocabulary", usual.vocabulary, "tokens made of the data's text; a small text gives fewer").between(3, 1 << 20);
+    keys.integer("max_tokens", usual.max_tokens, "tokens of a sentence; longer ones are cut").between(2, 4096);
+    keys.real("encode_weight", usual.encode_weight, "of the loss that leads sentences to the mapper's energies").at_least(0);
+    keys.real("decode_weight", usual.decode_weight, "of the loss that leads surfaces to the target's tokens").at_least(0);
+    return keys;
+}
+
+TextBridgeConfig bridge_of(const base::Recipe& recipe) {
+    const auto whole = [&](const char* key) {
+        return static_cast<std::int32_t>(recipe.integer(std::string("model.text_bridge.") + key));
+    };
+    TextBridgeConfig config;
+    config.enabled = recipe.boolean("model.text_bridge.enabled");
+    config.width = whole("width");
+    config.layers = whole("layers");
+    config.heads = whole("heads");
+    config.inner = whole("inner");
+    config.vocabulary = whole("vocabulary");
+    config.max_tokens = whole("max_tokens");
+    config.encode_weight = recipe.real("model.text_bridge.encode_weight");
+    config.decode_weight = recipe.real("model.text_bridge.decode_weight");
+    return config;
+}
+
 base::Schema schema_of(const std::string& preset) {
     const Profile& p = profile_of(preset);
     base::Schema keys;
@@ -54,6 +86,7 @@ base::Schema schema_of(const std::string& preset) {
     keys.choice(
         "recompute", "none", {"none", "gates", "step"},
         "what is computed again on the way back instead of being kept: nothing, the carrier's gates, all but states and flows");
+    keys.add("text_bridge", bridge_schema());
     keys.bytes("gradient_budget", "0B",
                "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "
                "model.recompute");
@@ -91,8 +124,9 @@ base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe
     const std::string& recompute = recipe.text("model.recompute");
     config.recompute = recompute == "step" ? Recompute::step : recompute == "gates" ? Recompute::gates : Recompute::none;
     config.gradient_budget = static_cast<std::int64_t>(recipe.bytes("model.gradient_budget"));
+    config.text_bridge = bridge_of(recipe);
     MILLRACE_TRY(validate(config));
-    return std::unique_ptr<Model>(std::make_unique<EnergyFlow>(config));
+    return std::unique_ptr<Model>(std::make_unique<EnergyFlow>(config, data.sentences));
 }
 
 }  // namespace
@@ -106,6 +140,7 @@ Family energy_flow_family() {
     family.set_general_defaults = set_general_defaults;
     family.data = DataKind::pairs;
     family.usual = {kTeacherWidth, kTeacherWidth};
+    family.sentences = "model.text_bridge";
     family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
     return family;
 }

@@ -1,0 +1,150 @@
+#include "models/energy_flow/text_bridge.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "nn/losses.h"
+
+namespace millrace::models {
+namespace {
+
+nn::DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, tape::Init init) {
+    nn::DenseOptions options;
+    options.in = in;
+    options.out = out;
+    options.activation = activation;
+    options.weight_init = init;
+    return options;
+}
+
+tape::Init usual(std::int32_t in) { return tape::Init::uniform(1 / std::sqrt(static_cast<double>(in))); }
+
+std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& name, const TextBridgeConfig& config,
+                                        bool causal) {
+    nn::TransformerOptions options;
+    options.width = config.width;
+    options.heads = config.heads;
+    options.inner = config.inner;
+    options.causal = causal;
+    std::vector<nn::TransformerLayer> layers;
+    for (std::int32_t i = 0; i < config.layers; ++i) layers.emplace_back(store, fmt::format("{}.layers.{}", name, i), options);
+    return layers;
+}
+
+/// A copy with a type and a lifetime of its own, through which no gradient flows.
+tensor::View copied(tape::Builder& builder, const tensor::View& from, const tensor::View& to, const char* name) {
+    ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, name};
+    record.slots[ops::copy::in] = from;
+    record.slots[ops::copy::out] = to;
+    builder.append(std::move(record));
+    return to;
+}
+
+tensor::View numbers(tape::Builder& builder, std::int32_t rows, std::int32_t cols, const char* name) {
+    return builder.buffer(1, rows, cols, tensor::DType::i32, tape::Role::activation, name);
+}
+
+void fill_zero(tape::Builder& builder, const tensor::View& out, const char* name) {
+    ops::Record record{ops::OpId::fill, ops::FillParams{}, {}, 0, name};
+    record.slots[ops::fill::out] = out;
+    builder.append(std::move(record));
+}
+
+}  // namespace
+
+TextBridge::TextBridge(tape::Store& store, const EnergyFlowConfig& config, const data::SentenceShape& sentences)
+    : config_(config.text_bridge), target_tokens_(sentences.target_tokens) {
+    const std::int32_t width = config_.width, cells = config.cells(), vocabulary = sentences.tokenizer->vocabulary();
+    in_ = nn::TokenEmbedding(store, "text.encoder.embedding", vocabulary, sentences.input_tokens, width);
+    encoder_ = stack(store, "text.encoder", config_, false);
+    encoder_norm_ = nn::LayerNorm(store, "text.encoder.norm", width);
+    surface_ =
+        nn::Dense(store, {"text.encoder.surface"}, {}, linear(width, cells, ops::Activation::tanh, tape::Init::normal(0.02)));
+    prefix_ = nn::Dense(store, {"text.decoder.prefix"}, {}, linear(cells, kPrefix * width, ops::Activation::none, usual(cells)));
+    out_ = nn::TokenEmbedding(store, "text.decoder.embedding", vocabulary, kPrefix + sentences.target_tokens, width);
+    decoder_ = stack(store, "text.decoder", config_, true);
+    decoder_norm_ = nn::LayerNorm(store, "text.decoder.norm", width);
+    logits_ = nn::Dense(store, {"text.decoder.logits"}, {}, linear(width, vocabulary, ops::Activation::none, usual(width)));
+}
+
+tape::Value TextBridge::encode(tape::Builder& builder, const nn::Sentences& inputs) const {
+    tape::Value x = in_.forward(builder, inputs);
+    for (const nn::TransformerLayer& layer : encoder_) x = layer.forward(builder, x, inputs);
+    x = encoder_norm_.forward(builder, x);
+    return surface_.forward(builder, nn::masked_mean(builder, x, inputs, "text.encoder.mean"));
+}
+
+tape::Value TextBridge::prefix_of(tape::Builder& builder, const tensor::View& surface) const {
+    const tape::Value seen = builder.activation(surface.rows, surface.cols, "text.decoder.seen", false);
+    copied(builder, surface, seen.view, "text.decoder.seen");
+    return prefix_.forward(builder, seen);
+}
+
+tape::Value TextBridge::tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sentences& sentences) const {
+    tape::Value x = out_.forward(builder, sentences, prefix);
+    for (const nn::TransformerLayer& layer : decoder_) x = layer.forward(builder, x, sentences);
+    return logits_.forward(builder, decoder_norm_.forward(builder, x));
+}
+
+nn::Sentences TextBridge::gather(tape::Builder& builder, data::BatchSource& source, data::Part part, data::Side side,
+                                 std::int32_t rows) const {
+    nn::Sentences sentences;
+    sentences.ids = numbers(builder, rows, source.tokens(side), "tokens");
+    sentences.lengths = numbers(builder, rows, 1, "lengths");
+    sentences.prefix = side == data::Side::target ? kPrefix : 0;
+    source.gather_sentences(builder, part, side, sentences.ids, sentences.lengths);
+    return sentences;
+}
+
+void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
+                       const tensor::View& surface) const {
+    const nn::Sentences inputs = gather(builder, source, part, data::Side::input, energies.rows);
+    nn::mse_penalty(builder, encode(builder, inputs), energies, config_.encode_weight, "text.encoder.loss");
+    const nn::Sentences targets = gather(builder, source, part, data::Side::target, surface.rows);
+    nn::TokenLossOptions options;
+    options.weight = config_.decode_weight;
+    options.name = "text.decoder.loss";
+    nn::token_cross_entropy(builder, tell(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
+}
+
+TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSource& source, data::Part part,
+                                        const tensor::View& surface) const {
+    Figures figures;
+    const nn::Sentences inputs = gather(builder, source, part, data::Side::input, surface.rows);
+    const tape::Value encoded = encode(builder, inputs);
+    figures.encoded = copied(
+        builder, encoded.view,
+        builder.buffer(1, encoded.view.rows, encoded.view.cols, builder.stat(), tape::Role::activation, "text.encoder.surface"),
+        "text.encoder.surface");
+    const nn::Sentences targets = gather(builder, source, part, data::Side::target, surface.rows);
+    figures.targets = targets.ids;
+    figures.lengths = targets.lengths;
+    figures.tally = builder.buffer(1, 1, ops::kTallyColumns, builder.stat(), tape::Role::activation, "text.decoder.tally");
+    nn::TokenLossOptions options;
+    options.weight = config_.decode_weight;
+    options.tally = figures.tally;
+    options.name = "text.decoder.loss";
+    nn::token_cross_entropy(builder, tell(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
+    for (const tensor::View& view : {figures.encoded, figures.targets, figures.lengths, figures.tally}) builder.keep(view);
+    figures.answers = decode(builder, surface);
+    return figures;
+}
+
+nn::Sentences TextBridge::decode(tape::Builder& builder, const tensor::View& surface) const {
+    nn::Sentences answers;
+    answers.ids = numbers(builder, surface.rows, target_tokens_, "text.answers");
+    answers.lengths = numbers(builder, surface.rows, 1, "text.answer lengths");
+    answers.prefix = kPrefix;
+    fill_zero(builder, answers.ids, "text.answers");
+    fill_zero(builder, answers.lengths, "text.answers");
+    const tape::Value prefix = prefix_of(builder, surface);
+    // Written once or in turns, read in every turn: their memory must not serve the section's own buffers in between.
+    for (const tensor::View& view : {answers.ids, answers.lengths, prefix.view}) builder.keep(view);
+    builder.close_section();
+    nn::token_choose(builder, tell(builder, prefix, answers), answers, kPrefix - 1, data::Tokenizer::kEnd, "text.choose");
+    builder.close_section(target_tokens_);
+    return answers;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,69 @@
+#pragma once
+// The text bridge: from a sentence's tokens to energies on the middle plane, and from a surface to a sentence.
+//
+// It learns from the model and never the other way: `encode` is trained to meet the mapper's energies, `decode` to tell the
+// target's tokens from the surface that the cube laid down, and no gradient leaves the bridge, neither towards the mapper nor
+// towards the cube. B sentences, S cells, V tokens, P = kPrefix vectors that stand before a decoded sentence.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "data/pair_tokens.h"
+#include "models/energy_flow/config.h"
+#include "nn/transformer.h"
+
+namespace millrace::models {
+
+class TextBridge {
+public:
+    static constexpr std::int32_t kPrefix = 4;
+    // Names in a checkpoint: the tokenizer's bytes, and the tables whose rows say how long sentences may be.
+    static constexpr const char* kTokenizer = "text.tokenizer";
+    static constexpr const char* kEncoderPlaces = "text.encoder.embedding.places.weight";
+    static constexpr const char* kDecoderPlaces = "text.decoder.embedding.places.weight";
+    /// Every layer's name begins so.
+    static constexpr const char* kLayers = "text.";
+
+    TextBridge() = default;
+    /// Declares `text.encoder.*` and `text.decoder.*`.
+    TextBridge(tape::Store& store, const EnergyFlowConfig& config, const data::SentenceShape& sentences);
+
+    /// Energies real [K,1,B,S] in (-1, 1).
+    tape::Value encode(tape::Builder& builder, const nn::Sentences& inputs) const;
+
+    /// The two losses of a micro-batch whose energies and surface are there already, in a training program.
+    void learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
+               const tensor::View& surface) const;
+
+    /// What an evaluation program leaves: kept until its end.
+    struct Figures {
+        tensor::View encoded;           ///< stat [K,1,B,S]
+        tensor::View tally;             ///< stat [K,1,1,ops::kTallyColumns], of the targets' tokens told one by one
+        tensor::View targets, lengths;  ///< i32 [K,1,B,T], [K,1,B,1]
+        nn::Sentences answers;          ///< what decode() says
+    };
+    /// In an evaluation program; closes a section.
+    Figures measure(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface) const;
+
+    /// The likeliest token after the other, for all sentences at once: closes the section before it and one of its own, which
+    /// runs T times. Evaluation programs only.
+    nn::Sentences decode(tape::Builder& builder, const tensor::View& surface) const;
+
+private:
+    [[nodiscard]] nn::Sentences gather(tape::Builder& builder, data::BatchSource& source, data::Part part, data::Side side,
+                                       std::int32_t rows) const;
+    [[nodiscard]] tape::Value prefix_of(tape::Builder& builder, const tensor::View& surface) const;
+    /// Logits real [K,1,B*N,V]: place P - 1 + t tells token t.
+    [[nodiscard]] tape::Value tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sentences& sentences) const;
+
+    TextBridgeConfig config_;
+    std::int32_t target_tokens_ = 0;
+    nn::TokenEmbedding in_, out_;
+    std::vector<nn::TransformerLayer> encoder_, decoder_;
+    nn::LayerNorm encoder_norm_, decoder_norm_;
+    nn::Dense surface_, prefix_, logits_;
+};
+
+}  // namespace millrace::models
