@@ -28,8 +28,11 @@ base::Result<Numbered> number(const AnswerRequest& request, const data::Sentence
     for (const std::string& text : request.texts) {
         std::vector<std::int32_t> ids = sentences.tokenizer->encode(text);
         if (ids.empty()) return base::Error{"a text is empty; a sentence such as \"The pump leaked.\" would be right", "--text"};
-        const auto known = std::count_if(ids.begin(), ids.end(), [](auto id) { return id != data::Tokenizer::kUnknown; });
-        if (known == 0)
+        // The mark of a word's beginning alone says nothing.
+        const auto says_something = [&](std::int32_t id) {
+            return id != data::Tokenizer::kUnknown && !sentences.tokenizer->decode(std::span(&id, 1)).empty();
+        };
+        if (std::none_of(ids.begin(), ids.end(), says_something))
             return base::Error{fmt::format("nothing in \"{}\" occurs in the text the run was trained on", text), "--text"};
         if (static_cast<std::int32_t>(ids.size()) > sentences.input_tokens)
             return base::Error{
