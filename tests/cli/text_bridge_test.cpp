@@ -52,6 +52,9 @@ TEST_F(TextBridgeCommands, TextsAreAnsweredOneLineEach) {
               plain.out);
     EXPECT_TRUE(json.at("answers")[0].at("nearest_cosine").is_number());
 
+    const Said drawn = call({"eval", path("run"), "--plot", path("pictures")});
+    EXPECT_EQ(drawn.status, 0) << drawn.err;
+
     // The run alone is enough.
     std::filesystem::remove_all(folder_ / "pairs");
     const Said alone = call({"eval", path("run"), "--text", first_, "--text", second_});
@@ -69,6 +72,7 @@ TEST_F(TextBridgeCommands, WhatCannotBeAnsweredIsRefused) {
     expect_refusal(call({"eval", path("run"), "--text", ""}), {"--text", "empty"});
     expect_refusal(call({"eval", path("run"), "--text", first_ + first_ + first_ + first_}), {"--text", "tokens"});
     expect_refusal(call({"eval", path("run"), "--text", first_, "--split", "validation"}), {"--split"});
+    expect_refusal(call({"eval", path("run"), "--text", first_, "--plot", path("pictures")}), {"--plot"});
     expect_refusal(call({"eval", path("nowhere"), "--text", first_}), {"nowhere"});
     EXPECT_FALSE(Json::parse(call({"eval", path("plain"), "--json"}).out).contains("bridge_exact"));
 }
