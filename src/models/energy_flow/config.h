@@ -35,7 +35,7 @@ struct EnergyFlowConfig {
     double noise = 0.1;          ///< of a move in training, in cells
     MapperKind mapper = MapperKind::compact;
     double surface_scale = 0.3;  ///< root mean square of a target's cells
-    bool skip_arrived = true;    ///< steps in which no flow is alive are left out, in time too
+    bool skip_arrived = true;    ///< steps in which no flow is alive are left out, in time too, an eighth of them or so at once
     bool early_stop = false;
     std::int32_t min_steps = 0;  ///< before a stop; 0: the share `arrive` of the steps
     double stop_at = 0.95;       ///< share of the flows that have arrived

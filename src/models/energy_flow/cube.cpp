@@ -104,14 +104,19 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     begin.slots[ops::flow_begin::flow] = pass->tables[0];
     begin.slots[ops::flow_begin::counters] = pass->counters[0];
     builder.append(std::move(begin));
-    for (std::int32_t t = 0; t < pass->steps; ++t) {
-        pass->tables.push_back(table(t + 1));
-        pass->counters.push_back(counters());
-        const bool skips = config_.skip_arrived && !every_step_ && t > 0;  // at first everybody is there
-        if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(t)]);
-        step_forward(builder, *pass, t);
+    pass->chunk_length = pass->training ? chunk_steps(builder, *pass) : (pass->steps + 7) / 8;
+    for (std::int32_t first = 0; first < pass->steps;) {
+        const std::int32_t end = pass->chunk_end(first);
+        const bool skips = config_.skip_arrived && !every_step_ && first > 0;  // at first everybody is there
+        if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
+        for (std::int32_t t = first; t < end; ++t) {
+            pass->tables.push_back(table(t + 1));
+            pass->counters.push_back(counters());
+            step_forward(builder, *pass, t);
+        }
         builder.only_while({});
-        if (skips) append_rest(builder, *pass, t);
+        for (std::int32_t t = first; t < end && skips; ++t) append_rest(builder, *pass, t);
+        first = end;
     }
     pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
                      builder.training()};

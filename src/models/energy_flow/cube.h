@@ -63,9 +63,10 @@ private:
     void begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const;
     [[nodiscard]] std::int32_t chunk_steps(const tape::Builder& builder, const Pass& pass) const;
     [[nodiscard]] ops::FlowCountParams count_params(std::int32_t t) const;
-    /// What a step leaves when it was left out, and its way back.
+    /// What a step leaves when it was left out, and the way back of a chunk of them.
     void append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
-    void append_rest_backward(tape::Builder& builder, Pass& pass, std::int32_t t, const tensor::View& after) const;
+    /// dtables: gradients of the tables after the chunk's last step, after the one before it, and so on.
+    void append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<tensor::View>& dtables) const;
     /// Gradients that steps add to and none may write first: any of them can be left out.
     void begin_sums(tape::Builder& builder, const Pass& pass) const;
     void step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;

@@ -56,24 +56,21 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
             pass->state_again = builder.buffer(1, pass->rows, config_.hidden, builder.real(), Role::scratch, "state again");
         }
         if (config_.skip_arrived) begin_sums(builder, *pass);
-        const std::int32_t most = chunk_steps(builder, *pass);
         for (std::int32_t end = pass->steps; end > 0; end -= pass->chunk.count) {
-            const std::int32_t first = std::max(0, end - most);
+            const std::int32_t first = std::max(0, end - pass->chunk_length);
             begin_chunk(builder, *pass, first, end - first);
+            const bool skips = config_.skip_arrived && first > 0;
+            if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
+            std::vector<View> dtables{pass->dtable};
             for (std::int32_t t = end - 1; t >= first; --t) {
-                const View after = pass->dtable;
-                const bool skips = config_.skip_arrived && t > 0;
-                if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(t)]);
                 step_backward(builder, *pass, t);
-                builder.only_while({});
-                if (skips) append_rest_backward(builder, *pass, t, after);
+                dtables.push_back(pass->dtable);
             }
-            // Flows only become fewer: where the first step has none, the chunk has none.
-            if (config_.skip_arrived && first > 0) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
             weight_gradients(builder, *pass);
             // The last chunk's may wait for those of other layers; the others' buffers are needed again.
             if (first > 0) builder.flush_weight_gradients();
             builder.only_while({});
+            if (skips) append_rest_backward(builder, *pass, dtables);
         }
         const tape::Builder::Target target = builder.gradient_target(pass->e);
         MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
@@ -96,38 +93,26 @@ void Cube::begin_sums(tape::Builder& builder, const Pass& pass) const {
     for (tape::ParameterId id = neuron_first_ + 1; id <= last; ++id) (void)builder.parameter_gradient(id);  // begun: others add
 }
 
-void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, std::int32_t t, const View& after) const {
-    const auto step = static_cast<std::size_t>(t);
-    const std::string name = fmt::format("step {} rest", t);
-    ops::Record rest{OpId::flow_rest_backward, ops::FlowRestParams{}, {}, 0, name};
-    rest.slots[ops::flow_rest_backward::counters] = pass.counters[step];
-    rest.slots[ops::flow_rest_backward::dafter] = after;
-    rest.slots[ops::flow_rest_backward::dbefore] = pass.dtable;
-    builder.append(std::move(rest));
-    // A step without flows writes nothing, and what others read of it must be zero: the weight gradients of a chunk that has
-    // flows in an earlier step read all of it, and the step before reads the gate gradients that wait for it.
+void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<View>& dtables) const {
+    const std::int32_t first = pass.chunk.first;
+    const auto name = [](std::int32_t t) { return fmt::format("step {} rest", t); };
+    for (std::int32_t t = first + pass.chunk.count - 1; t >= first; --t) {
+        const auto done = static_cast<std::size_t>(first + pass.chunk.count - 1 - t);
+        ops::Record rest{OpId::flow_rest_backward, ops::FlowRestParams{}, {}, 0, name(t)};
+        rest.slots[ops::flow_rest_backward::counters] = pass.counters[static_cast<std::size_t>(t)];
+        rest.slots[ops::flow_rest_backward::dafter] = dtables[done];
+        rest.slots[ops::flow_rest_backward::dbefore] = dtables[done + 1];
+        builder.append(std::move(rest));
+    }
+    // A chunk that was left out wrote nothing, but the step before it reads the gate gradients that wait for it.
     namespace at = ops::flow_clear;
-    const bool inside = t > pass.chunk.first;
-    std::vector<View> read;
-    const auto add = [&](const View& view) { read.push_back(view); };
-    for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
-        if (inside || !pass.waiting[layer].empty()) add(pass.of_chunk(pass.chunk.dgates[layer], t));
-        if (inside) add(pass.state_before(layer, t + 1));
-    }
-    if (inside) {
-        add(pass.of_chunk(pass.chunk.x, t));
-        add(pass.of_chunk(pass.chunk.du, t));
-        for (std::size_t i = 0; i < heads_.size(); ++i) {
-            add(pass.of_chunk(pass.chunk.dz[i], t));
-            add(pass.of_chunk(pass.chunk.y[i], t));
-        }
-    }
     constexpr std::size_t kOuts = at::slots - at::out0;
-    for (std::size_t i = 0; i < read.size(); i += kOuts) {
-        ops::Record clear{OpId::flow_clear, ops::FlowRestParams{}, {}, 0, name};
-        clear.slots[at::counters] = pass.counters[step];
-        clear.slots[at::earlier] = pass.counters[static_cast<std::size_t>(inside ? pass.chunk.first : t - 1)];
-        for (std::size_t j = i; j < std::min(i + kOuts, read.size()); ++j) clear.slots[at::out0 + j - i] = read[j];
+    for (std::size_t begin = 0; begin < cells_.size() && !pass.waiting[0].empty(); begin += kOuts) {
+        ops::Record clear{OpId::flow_clear, ops::FlowRestParams{}, {}, 0, name(first)};
+        clear.slots[at::counters] = pass.counters[static_cast<std::size_t>(first)];
+        clear.slots[at::earlier] = pass.counters[static_cast<std::size_t>(first - 1)];
+        for (std::size_t i = 0; i < std::min(kOuts, cells_.size() - begin); ++i)
+            clear.slots[at::out0 + i] = pass.of_chunk(pass.chunk.dgates[begin + i], first);
         builder.append(std::move(clear));
     }
 }
@@ -142,7 +127,7 @@ std::int32_t Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) c
     std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
     if (config_.skip_arrived) {
         // A chunk is left out as a whole: eighths of the steps, unless that leaves products too small to be worth it.
-        constexpr std::int64_t kWork = std::int64_t{40} << 30;
+        constexpr std::int64_t kWork = std::int64_t{10} << 30;
         const std::int64_t flops = std::int64_t{12} * pass.rows * config_.hidden * config_.hidden * config_.layers;
         most = std::min(most, std::max<std::int64_t>((pass.steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1)));
     }
