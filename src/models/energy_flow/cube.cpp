@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/energy_flow/cube_pass.h"
@@ -104,9 +105,8 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     begin.slots[ops::flow_begin::flow] = pass->tables[0];
     begin.slots[ops::flow_begin::counters] = pass->counters[0];
     builder.append(std::move(begin));
-    pass->chunk_length = pass->training ? chunk_steps(builder, *pass) : (pass->steps + 7) / 8;
-    for (std::int32_t first = 0; first < pass->steps;) {
-        const std::int32_t end = pass->chunk_end(first);
+    pass->chunks = chunks_of_steps(pass->training ? chunk_steps(builder, *pass) : (pass->steps + 7) / 8);
+    for (const auto& [first, end] : pass->chunks) {
         const bool skips = config_.skip_arrived && !every_step_ && first > 0;  // at first everybody is there
         if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
         for (std::int32_t t = first; t < end; ++t) {
@@ -116,7 +116,6 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
         }
         builder.only_while({});
         for (std::int32_t t = first; t < end && skips; ++t) append_rest(builder, *pass, t);
-        first = end;
     }
     pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
                      builder.training()};
@@ -253,6 +252,19 @@ void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, co
     counting.slots[ops::flow_count::counters] = pass.counters[step];
     counting.slots[ops::flow_count::next] = pass.counters[step + 1];
     builder.append(std::move(counting));
+}
+
+std::vector<std::pair<std::int32_t, std::int32_t>> Cube::chunks_of_steps(std::int32_t length) const {
+    const std::int32_t steps = config_.step_count();
+    std::vector<std::pair<std::int32_t, std::int32_t>> chunks;
+    // Undisturbed flows arrive together: where steps are left out, a border lies there, and the rest is counted off from it.
+    const std::int32_t arrival =
+        config_.skip_arrived ? std::min(steps, static_cast<std::int32_t>(std::ceil(1 / config_.drift()))) : steps;
+    for (std::int32_t end = arrival; end > 0; end -= length) chunks.emplace_back(std::max(0, end - length), end);
+    std::reverse(chunks.begin(), chunks.end());
+    for (std::int32_t first = arrival; first < steps; first += length)
+        chunks.emplace_back(first, std::min(steps, first + length));
+    return chunks;
 }
 
 ops::FlowCountParams Cube::count_params(std::int32_t t) const {

@@ -56,8 +56,8 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
             pass->state_again = builder.buffer(1, pass->rows, config_.hidden, builder.real(), Role::scratch, "state again");
         }
         if (config_.skip_arrived) begin_sums(builder, *pass);
-        for (std::int32_t end = pass->steps; end > 0; end -= pass->chunk.count) {
-            const std::int32_t first = std::max(0, end - pass->chunk_length);
+        for (auto chunk = pass->chunks.rbegin(); chunk != pass->chunks.rend(); ++chunk) {
+            const auto [first, end] = *chunk;
             begin_chunk(builder, *pass, first, end - first);
             const bool skips = config_.skip_arrived && first > 0;
             if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);

@@ -44,11 +44,8 @@ struct Cube::Pass {
     Pairs reach_dh;  ///< products that belong to the gradient of the next cell's state: from the heads or the layer above
     std::vector<Pairs> waiting;  ///< per layer: the same from the step after
     /// Steps that are left out together when no flow is alive at their first; on the way back also those whose weight gradients
-    /// are one product per matrix. Counted from the last step on: the first chunk may be shorter.
-    std::int32_t chunk_length = 1;
-    [[nodiscard]] std::int32_t chunk_end(std::int32_t first) const {
-        return steps - (steps - 1 - first) / chunk_length * chunk_length;
-    }
+    /// are one product per matrix. From the first on.
+    std::vector<std::pair<std::int32_t, std::int32_t>> chunks;
     /// Consecutive steps whose weight gradients are one product per matrix.
     struct Chunk {
         std::int32_t first = 0, count = 0;
