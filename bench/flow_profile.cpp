@@ -149,9 +149,12 @@ base::Status profile(const std::string& device, const std::string& name, const s
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) times.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
     std::sort(times.begin(), times.end());
-    const auto flops = static_cast<double>(program.flops());
-    fmt::print("  step {:.3f} ms ({:.3f}-{:.3f}), {:.2f} TFLOP, {:.1f} TFLOP/s\n", times[3], times[1], times[5], flops / 1e12,
-               flops / times[3] / 1e9);
+    const tape::Flops flops = program.flops();
+    const auto total = static_cast<double>(flops.total());
+    fmt::print("  step {:.3f} ms ({:.3f}-{:.3f}), {:.2f} TFLOP{}\n", times[3], times[1], times[5], total / 1e12,
+               flops.conditional == 0
+                   ? fmt::format(", {:.1f} TFLOP/s", total / times[3] / 1e9)
+                   : fmt::format(", {:.2f} of them while flows are alive", static_cast<double>(flops.conditional) / 1e12));
     states = store.read_states();
     fmt::print("  after {} steps: loss {:.4f}, skipped {}, grad norm {:.4f}\n", states[0].step, states[0].loss / states[0].rows,
                states[0].skipped, states[0].grad_norm);

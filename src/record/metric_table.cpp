@@ -150,7 +150,10 @@ constexpr Entry kEntries[] = {
     train("loader_wait_ms_median", "milliseconds", "Median time a step waited for its data."),
     train("loader_wait_ms_max", "milliseconds", "Longest time a step waited for its data."),
     train("loader_spikes", "", "Steps that waited more than 50 ms for their data."),
-    train("flops_per_second", "flop/second", "Floating-point operations of the model per second of training."),
+    train("flops_per_second", "flop/second",
+          "Floating-point operations of the model's matrix products per second of training; absent where steps may leave out "
+          "part of "
+          "them (energy flow with model.skip_arrived)."),
     train("flops_share_percent", "percent", "The same as a share of the device's peak."),
     train("joules_per_sample", "joules/sample", "Energy of the GPU per training sample."),
     train("gpu_utilization_percent", "percent", "Mean of gpu/utilization_percent of the GPU trained on, over the row's time."),

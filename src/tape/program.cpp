@@ -273,11 +273,13 @@ std::string Program::text_of(const ops::Kernel& kernel) const {
     return text;
 }
 
-std::int64_t Program::flops() const {
-    std::int64_t sum = 0;
+Flops Program::flops() const {
+    Flops sum;
     for (const Section& section : sections_)
-        for (std::size_t r = section.first; r < section.first + section.count; ++r)
-            sum += section.repeat * ops::flops_of(records_[r]);
+        for (std::size_t r = section.first; r < section.first + section.count; ++r) {
+            const bool conditional = records_[r].slots[ops::kWhile].present();
+            (conditional ? sum.conditional : sum.always) += section.repeat * ops::flops_of(records_[r]);
+        }
     return sum;
 }
 

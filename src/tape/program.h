@@ -44,6 +44,13 @@ private:
     std::unique_ptr<ops::Memory> memory_;
 };
 
+/// Floating-point operations of the matrix products in one run, all members (ops/flops.h).
+struct Flops {
+    std::int64_t always = 0;
+    std::int64_t conditional = 0;  ///< of records that name a condition (ops::kWhile): at most so many are done
+    [[nodiscard]] std::int64_t total() const { return always + conditional; }
+};
+
 class Program {
 public:
     /// Takes what the builder wrote and plans its memory in `arena` (which is allocated later, when all programs are planned).
@@ -68,8 +75,7 @@ public:
                 for (auto& kernel : kernels_[s]) visit(*kernel);
     }
     [[nodiscard]] std::string text_of(const ops::Kernel& kernel) const;  ///< operators and layers it covers
-    /// Of the matrix products in one run, all members (ops/flops.h).
-    [[nodiscard]] std::int64_t flops() const;
+    [[nodiscard]] Flops flops() const;
 
     /// Times every kernel alone, `repeats` times back to back (captured where the backend can). For profiling: parameters,
     /// counters and statistics are left as those runs leave them.

@@ -189,7 +189,7 @@ void OurTimes::add(const OurTimes& later) {
 base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchOptions& options) {
     OurTimes times;
     MILLRACE_LET(engine, build(workload, options, times));
-    times.flops = static_cast<double>(engine->flops(0));
+    times.flops = static_cast<double>(engine->flops(0).total());
     times.memory = engine->memory_used();
     times.replayed = engine->captured();
     StepTimer timer(*engine);

@@ -52,7 +52,7 @@ public:
     /// Model::watched() of the newest regular step, of the first member; waits for the device.
     [[nodiscard]] std::vector<std::vector<double>> watched_of_step() const;
     /// Floating-point operations of the matrix products of a step, all members.
-    [[nodiscard]] std::int64_t flops(std::uint64_t index) const { return program_of(index).flops(); }
+    [[nodiscard]] tape::Flops flops(std::uint64_t index) const { return program_of(index).flops(); }
     /// What the device's maker promises at this precision, per second; absent when nobody does.
     [[nodiscard]] std::optional<double> peak_flops() const;
 

@@ -29,8 +29,8 @@ struct StartReport {
 
 /// How a stretch of training went. What was not measured is absent.
 struct PaceReport {
-    std::optional<double> step_ms_p50, step_ms_p99;  ///< by the device's clock, from one step's end to the next
-    std::optional<double> flops_per_second, flops_share_percent;
+    std::optional<double> step_ms_p50, step_ms_p99;               ///< by the device's clock, from one step's end to the next
+    std::optional<double> flops_per_second, flops_share_percent;  ///< absent where steps may leave out products
     std::optional<double> joules_per_sample;
     LoaderReport loader;
     MachineReport machine;

@@ -146,7 +146,9 @@ MetricsPlan Run::metrics_plan() const {
     plan.on_gpu = engine_.backend().kind() == ops::DeviceKind::cuda;
     const EpochSteps& epoch = engine_.epoch();
     const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
-    plan.flops_per_sample = static_cast<double>(engine_.flops(0)) / static_cast<double>(rows * engine_.members());
+    // How much of what hangs on a condition was done is known on the device alone, and asking would make steps wait.
+    if (const tape::Flops flops = engine_.flops(0); flops.conditional == 0)
+        plan.flops_per_sample = static_cast<double>(flops.always) / static_cast<double>(rows * engine_.members());
     plan.peak_flops = engine_.peak_flops();
     return plan;
 }

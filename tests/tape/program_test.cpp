@@ -264,6 +264,41 @@ TEST(Program, ReadsAndWritesWindowsOfEveryMember) {
     EXPECT_EQ(rig.program->read(x.view.columns(1, 2).split_columns(2)), (std::vector<double>{1, 3, 2, 4, 5, 7, 6, 8}));
 }
 
+TEST(Program, ProductsUnderAConditionAreCountedApart) {
+    TapeRig rig(kCpuPlace, 2);
+    const tensor::View x = rig.store->add_data("x", rig.real(), 7, 5),
+                       counters = rig.store->add_data("counters", tensor::DType::i32, 1, ops::kFlowCounters);
+    nn::DenseOptions wide, narrow;
+    wide.in = narrow.in = 5;
+    wide.out = 11;
+    narrow.out = 3;
+    const nn::Dense first(*rig.store, {"first"}, {}, wide), second(*rig.store, {"second"}, {}, narrow);
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value in{rig.for_all(x), false};
+    first.forward(builder, in);
+    builder.close_section();
+    builder.only_while(rig.for_all(counters));
+    second.forward(builder, in);
+    builder.only_while({});
+    first.forward(builder, in);
+    builder.close_section(3);
+    rig.prepare(std::move(builder));
+    const Flops flops = rig.program->flops();
+    constexpr int kRows = 2 * 7;  // of all members
+    EXPECT_EQ(flops.always, 4 * 2 * kRows * 5 * 11);
+    EXPECT_EQ(flops.conditional, 3 * 2 * kRows * 5 * 3);
+    EXPECT_EQ(flops.total(), flops.always + flops.conditional);
+}
+
+TEST(Program, NothingIsConditionalInAPlainStep) {
+    const TwoLayers net(kRefPlace, 1, ops::Activation::tanh, 0.1f);
+    const Flops flops = net.rig.program->flops();
+    // Forward and weight gradients of both layers, the gradient of the inputs above.
+    EXPECT_EQ(flops.always, 2 * 7 * (2 * 5 * 4 + 3 * 4 * 3));
+    EXPECT_EQ(flops.conditional, 0);
+}
+
 TEST(Program, KeptBuffersOutliveTheirLastRecord) {
     for (const bool keep : {false, true}) {
         TapeRig rig(kCpuPlace);

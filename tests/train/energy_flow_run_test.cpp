@@ -97,6 +97,36 @@ TEST_F(EnergyFlowRun, RowsHoldTheFiguresAndNoAccuracy) {
     EXPECT_EQ(kinds["test"], 0) << "pairs have no test part";
 }
 
+TEST_F(EnergyFlowRun, SpeedInFlopsIsAbsentWhereStepsMayBeLeftOut) {
+    // A step at a time: the small products of this model would otherwise run as one chunk, in which nothing is left out.
+    const std::vector<std::string> settings{"train.log_interval=1ms", "model.gradient_budget=1B"};
+    for (const bool skips : {true, false}) {
+        observer_.epochs.clear();
+        std::vector<std::string> all = settings;
+        if (!skips) all.emplace_back("model.skip_arrived=false");
+        const std::string name = skips ? "skips" : "whole";
+        const auto result = flow(name, all);
+        ASSERT_TRUE(result.ok()) << result.error().text();
+        ASSERT_EQ(observer_.epochs.size(), 2u);
+        for (const EpochReport& epoch : observer_.epochs) {
+            EXPECT_EQ(epoch.pace.flops_per_second.has_value(), !skips);
+            EXPECT_FALSE(epoch.pace.flops_share_percent);
+            EXPECT_TRUE(epoch.pace.step_ms_p50);
+        }
+        int seen = 0;
+        for (const json& row : rows(name)) {
+            if (row.at("kind") != "epoch") {
+                EXPECT_FALSE(skips && row.contains("flops_per_second")) << row.dump();
+                continue;
+            }
+            ++seen;
+            EXPECT_EQ(row.contains("flops_per_second"), !skips) << row.dump();
+            EXPECT_FALSE(row.contains("flops_share_percent")) << row.dump();
+        }
+        EXPECT_EQ(seen, 2);
+    }
+}
+
 TEST_F(EnergyFlowRun, ResumedRunHasTheBitsOfOneThatWasNotInterrupted) {
     const std::vector<std::string> settings{"model.noise=0.3", "model.headroom=0.25", "model.spawn_length=0.2"};
     ASSERT_TRUE(flow("whole", settings).ok());
