@@ -28,16 +28,18 @@ class FlowTraining:
 
     data: where the pairs lie. "resident": on the device, gathered there. "host": in the host's memory, a batch copied in each step.
     "loader": behind a DataLoader that takes them one by one. clear_cache: cached memory goes back to the driver after every step.
+    pairs: (inputs, targets) instead of random ones.
     """
 
-    def __init__(self, cube, device, precision, stacked=False, compiled=False, data="resident", clear_cache=False):
+    def __init__(self, cube, device, precision, stacked=False, compiled=False, data="resident", clear_cache=False, seed=0, pairs=None):
         if stacked:
             raise ValueError("the energy flow model has no members to stack")
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         self.batch, self.device, self.bf16 = cube.batch, device, precision == "bf16"
         self.data, self.clear_cache, self.batches = data, clear_cache, iter(())
         home = device if data == "resident" else "cpu"
-        self.inputs, self.targets = F.normalize(torch.randn(2, PAIRS, cube.embedding, device=home), dim=2)
+        self.inputs, self.targets = ([part.to(home) for part in pairs] if pairs else
+                                     F.normalize(torch.randn(2, PAIRS, cube.embedding, device=home), dim=2))
         self.model = EnergyFlow(cube).to(device)
         self.forward = torch.compile(self.model, **compile_options()) if compiled else self.model
         options = dict(fused=True, capturable=True) if device == "cuda" else {}
@@ -51,7 +53,7 @@ class FlowTraining:
                 self.batches = iter(torch.utils.data.DataLoader(PairList(self.inputs, self.targets), self.batch, shuffle=True, drop_last=True))
                 batch = next(self.batches)
             return batch["input"].to(self.device), batch["target"].to(self.device)
-        rows = torch.randint(0, PAIRS, (self.batch,), device=self.inputs.device)
+        rows = torch.randint(0, len(self.inputs), (self.batch,), device=self.inputs.device)
         return self.inputs[rows].to(self.device), self.targets[rows].to(self.device)
 
     def step(self):
