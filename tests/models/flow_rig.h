@@ -36,11 +36,15 @@ public:
     }
     base::Status upload(tape::Store&) override { return base::ok(); }
     tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
+        const auto for_all = [&](tensor::View shared) {
+            shared.k = builder.store().members();
+            return shared;
+        };
         ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
-        record.slots[ops::copy::in] = x_;
+        record.slots[ops::copy::in] = for_all(x_);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
-        return goals_;
+        return for_all(goals_);
     }
     void feed(tape::Store& store, const std::vector<float>& x, const std::vector<float>& goals) const {
         store.write(x_, x.data(), x.size() * sizeof(float));

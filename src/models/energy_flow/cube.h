@@ -67,8 +67,10 @@ private:
     [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> chunks_of_steps(std::int32_t length) const;
     /// What a step leaves when it was left out, and the way back of a chunk of them.
     void append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
-    /// dtables: gradients of the tables after the chunk's last step, after the one before it, and so on.
-    void append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<tensor::View>& dtables) const;
+    /// dtables: gradients of the tables after the chunk's last step, after the one before it, and so on; earlier: the counters by
+    /// which the chunk before is left out, absent when it never is.
+    void append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<tensor::View>& dtables,
+                              const tensor::View& earlier) const;
     /// Gradients that steps add to and none may write first: any of them can be left out.
     void begin_sums(tape::Builder& builder, const Pass& pass) const;
     void step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) const;

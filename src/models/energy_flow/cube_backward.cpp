@@ -70,7 +70,10 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
             // The last chunk's may wait for those of other layers; the others' buffers are needed again.
             if (first > 0) builder.flush_weight_gradients();
             builder.only_while({});
-            if (skips) append_rest_backward(builder, *pass, dtables);
+            if (!skips) continue;
+            const std::int32_t earlier = std::next(chunk)->first;
+            append_rest_backward(builder, *pass, dtables,
+                                 earlier > 0 ? pass->counters[static_cast<std::size_t>(earlier)] : View{});
         }
         const tape::Builder::Target target = builder.gradient_target(pass->e);
         MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
@@ -93,7 +96,7 @@ void Cube::begin_sums(tape::Builder& builder, const Pass& pass) const {
     for (tape::ParameterId id = neuron_first_ + 1; id <= last; ++id) (void)builder.parameter_gradient(id);  // begun: others add
 }
 
-void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<View>& dtables) const {
+void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::vector<View>& dtables, const View& earlier) const {
     const std::int32_t first = pass.chunk.first;
     const auto name = [](std::int32_t t) { return fmt::format("step {} rest", t); };
     for (std::int32_t t = first + pass.chunk.count - 1; t >= first; --t) {
@@ -104,13 +107,15 @@ void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::v
         rest.slots[ops::flow_rest_backward::dbefore] = dtables[done + 1];
         builder.append(std::move(rest));
     }
-    // A chunk that was left out wrote nothing, but the step before it reads the gate gradients that wait for it.
+    // A chunk that was left out wrote nothing, but the chunk before it, if done, reads the gate gradients that wait: also for
+    // members whose flows arrived long ago, whose states' gradients pass through. Hence its condition, and in it everybody.
     namespace at = ops::flow_clear;
     constexpr std::size_t kOuts = at::slots - at::out0;
     for (std::size_t begin = 0; begin < cells_.size() && !pass.waiting[0].empty(); begin += kOuts) {
         ops::Record clear{OpId::flow_clear, ops::FlowRestParams{}, {}, 0, name(first)};
         clear.slots[at::counters] = pass.counters[static_cast<std::size_t>(first)];
-        clear.slots[at::earlier] = pass.counters[static_cast<std::size_t>(first - 1)];
+        clear.slots[at::earlier] = pass.counters[0];
+        clear.slots[ops::kWhile] = earlier;
         for (std::size_t i = 0; i < std::min(kOuts, cells_.size() - begin); ++i)
             clear.slots[at::out0 + i] = pass.of_chunk(pass.chunk.dgates[begin + i], first);
         builder.append(std::move(clear));

@@ -405,7 +405,10 @@ base::Result<std::unique_ptr<Replay>> CudaBackend::capture(const std::function<v
     enqueue();
     cudaGraph_t graph = nullptr;
     const cudaError_t ended = cudaStreamEndCapture(context_.stream, &graph);
-    if (context_.capture_error != cudaSuccess) return cuda_error(context_.capture_error, "capturing a region");
+    if (context_.capture_error != cudaSuccess) {
+        if (graph != nullptr) (void)cudaGraphDestroy(graph);
+        return cuda_error(context_.capture_error, "capturing a region");
+    }
     if (ended != cudaSuccess) return cuda_error(ended, "ending a capture");
     std::size_t nodes = 0;
     (void)cudaGraphGetNodes(graph, nullptr, &nodes);
