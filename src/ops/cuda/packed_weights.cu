@@ -56,8 +56,8 @@ bool has_tile_products() {
 base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const std::vector<tensor::Operand>& weights,
                                                                const PackShape& shape,
                                                                std::vector<std::shared_ptr<Kernel>>& before) {
-    std::vector<const void*> key;
-    for (const tensor::Operand& w : weights) key.push_back(w.data);
+    std::vector<Source> key;
+    for (const tensor::Operand& w : weights) key.push_back({w.data, w.rows, w.cols, w.stride_row});
     for (const auto& known : c.packed)
         if (known->key_ == key && known->shape_ == shape) return known;
     auto made = std::make_shared<PackedWeights>();

@@ -29,7 +29,14 @@ public:
     [[nodiscard]] int first(std::size_t i) const { return first_[i]; }
 
 private:
-    std::vector<const void*> key_;
+    /// What a matrix is made of; two of one address may have different shapes.
+    struct Source {
+        const void* data;
+        int rows, cols;
+        std::int64_t stride;
+        bool operator==(const Source&) const = default;
+    };
+    std::vector<Source> key_;
     PackShape shape_;
     std::vector<int> first_;
     DeviceTable table_;
