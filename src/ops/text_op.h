@@ -3,9 +3,9 @@
 // hold.
 //
 // B = sentences, T = most tokens of one, P = vectors that stand before the tokens (the prefix, 0: none), N = P + T places of a
-// sentence, C = width. Values over places are [K,1,B*N,C], row b * N + place. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1] are read
-// when an operator runs; a length counts as cut to [0, T]. The first P + length places of a sentence are *filled*; what ids hold
-// behind the length never matters. Places that are not filled get zeros, give no gradient, and are seen by nobody.
+// sentence, C = width. Values over places are [K,1,B*N,C], row b * N + place. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1] are
+// read when an operator runs; a length counts as cut to [0, T]. The first P + length places of a sentence are *filled*; what ids
+// hold behind the length never matters. Places that are not filled get zeros, give no gradient, and are seen by nobody.
 
 #include <cstdint>
 
