@@ -3,10 +3,10 @@
 // (rows of a_s) (packed weights), handed over in registers, so that what follows a product (gates of a recurrent cell, say) costs
 // no trip through memory.
 //
-// A block has a warpgroup that copies and two that multiply, 64 rows each. Left operands are gathered row by row, so that rows
-// may be named by a list whose length is read on the device. Right operands come in whole tiles, packed beforehand in the order
-// in which shared memory wants them. (Sharing them between the two blocks of a cluster halves their traffic and was slower by
-// half on an H200: the blocks then wait for each other in every stage.)
+// A block has a warpgroup that copies and two that multiply, 64 rows each. Left operands are copied 16 bytes at a time, a
+// summed index that is no multiple of a stage filled up with zeros. Right operands come in whole tiles, packed beforehand in the
+// order in which shared memory wants them. (Sharing them between the two blocks of a cluster halves their traffic and took 1.7
+// times as long on an H200: the blocks then wait for each other in every stage.)
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/hopper.cuh"
@@ -46,11 +46,11 @@ struct Segment {
 struct TileArgs {
     Segment segments[kMostSegments];
     int count = 0;
-    const bf16* packed = nullptr;          ///< tile (block, t) at (block * tiles + t) * groups * 4,096
-    int rows = 0, tiles = 0;               ///< of the output: rows, and tiles across
-    const std::int32_t* list = nullptr;    ///< rows to do; none: all
-    const std::int32_t* listed = nullptr;  ///< how many
+    const bf16* packed = nullptr;  ///< tile (block, t) at (block * tiles + t) * groups * 4,096
+    int rows = 0, tiles = 0;       ///< of the output: rows, and tiles across
 };
+
+__host__ __device__ inline int tile_units(const TileArgs& a) { return (a.rows + kTileRows - 1) / kTileRows * a.tiles; }
 
 /// How a block computes: kGroups arrays of 64 packed rows per stage, kSums arrays of sums.
 template <int kGroups_, int kSums_, int kStages_>
@@ -92,7 +92,7 @@ __device__ inline Unit unit(const TileArgs& a, int number) { return {number % a.
 
 template <class Work>
 __device__ void copy_units(const TileArgs& a, const typename Work::Args& work, const Stages<typename Work::Plan>& stages,
-                           int rows, int units) {
+                           int units) {
     using Plan = typename Work::Plan;
     const int piece = static_cast<int>(threadIdx.x & 7), row0 = static_cast<int>(threadIdx.x >> 3);
     const std::uint32_t place = static_cast<std::uint32_t>(row0 * 128 + ((piece ^ (row0 & 7)) << 4));
@@ -103,10 +103,9 @@ __device__ void copy_units(const TileArgs& a, const typename Work::Args& work, c
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const int entry = u.row + row0 + 16 * i;
-            row[i] = entry >= rows ? -1 : a.list != nullptr ? a.list[entry] : entry;
+            row[i] = entry >= a.rows ? -1 : entry;
         }
-        if (const int entry = u.row + static_cast<int>(threadIdx.x); entry < rows)
-            Work::look_ahead(work, a.list != nullptr ? a.list[entry] : entry, u.tile);
+        if (const int entry = u.row + static_cast<int>(threadIdx.x); entry < a.rows) Work::look_ahead(work, entry, u.tile);
         for (int s = 0; s < a.count; ++s) {
             const Segment segment = a.segments[s];
             const int blocks = (segment.columns + kTileDepth - 1) / kTileDepth;
@@ -181,7 +180,7 @@ __device__ void finish_products(const Stages<Plan>& stages, float (&sums)[Plan::
 
 template <class Work>
 __device__ void multiply_units(const TileArgs& a, const typename Work::Args& work, const Stages<typename Work::Plan>& stages,
-                               const float* shared, int rows, int units) {
+                               const float* shared, int units) {
     using Plan = typename Work::Plan;
     const int first = static_cast<int>((threadIdx.x - 128) / 32 * 16 + (threadIdx.x & 31) / 4);
     Ring ring;
@@ -196,7 +195,7 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int entry = u.row + first + 8 * half;
-            row[half] = entry >= rows ? -1 : a.list != nullptr ? a.list[entry] : entry;
+            row[half] = entry >= a.rows ? -1 : entry;
         }
         const typename Work::Early early = Work::begin(work, row, u.tile);
         int last = -1;
@@ -245,14 +244,13 @@ __global__ __launch_bounds__(kTileThreads, 1) void tile_kernel(const __grid_cons
         reinterpret_cast<float*>(tile_memory + (stages.empty + 8 * Plan::kStages - hopper::shared_address(tile_memory)));
     Work::prepare(work, shared);
     __syncthreads();
-    const int rows = a.listed != nullptr ? *a.listed : a.rows;
-    const int units = (rows + kTileRows - 1) / kTileRows * a.tiles;
+    const int units = tile_units(a);
     if (threadIdx.x < 128) {
         hopper::give_registers<64>();
-        tile::copy_units<Work>(a, work, stages, rows, units);
+        tile::copy_units<Work>(a, work, stages, units);
     } else {
         hopper::take_registers<216>();
-        tile::multiply_units<Work>(a, work, stages, shared, rows, units);
+        tile::multiply_units<Work>(a, work, stages, shared, units);
     }
 #endif
 }
@@ -262,7 +260,7 @@ bool has_tile_products();
 
 /// Blocks of a launch: one per multiprocessor, and no more than there is work.
 inline dim3 tile_grid(const Context& c, const TileArgs& a) {
-    const int units = (a.rows + kTileRows - 1) / kTileRows * a.tiles;
+    const int units = tile_units(a);
     return dim3(static_cast<unsigned>(std::max(1, std::min(units, c.multiprocessors))));
 }
 
