@@ -1,0 +1,92 @@
+#pragma once
+// What the doctor says. The JSON of `millrace diagnose --json` takes its keys from here; docs/doctor.md lists them.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+/// Who had a stretch of a step. Priority in this order: a moment in which a kernel computes is compute, whatever else happens.
+enum class Owner : std::uint8_t {
+    kCompute,
+    kCommunication,
+    kCopy,
+    // the GPU idles, because of
+    kLoaderWait,
+    kHostSync,
+    kAllocatorChurn,
+    kPageableCopy,
+    kLaunchBound,
+    kPythonWork,
+    kGarbageCollection,
+    kFileOutput,
+    kOther,
+    kUnexplained,
+};
+constexpr std::size_t kOwners = 13;
+std::string_view name_of(Owner owner);  ///< "compute", "loader-wait", ...: the keys of `breakdown`
+
+enum class Kind : std::uint8_t {
+    kHostSync,
+    kAllocatorChurn,
+    kLoaderWait,
+    kLaunchBound,
+    kPageableCopy,
+    kRepeatedWork,
+    kPythonWork,
+    kFileOutput,
+    kNoTensorCores,
+    kSmallBatch,
+    kSlowEvaluation,
+    kMemoryEdge,
+    kThrottled,
+    kStraggler,
+};
+constexpr std::size_t kKinds = 14;
+std::string_view name_of(Kind kind);  ///< "host-sync": the stable key
+
+enum class Severity : std::uint8_t { kNote, kWarning, kCritical };
+std::string_view name_of(Severity severity);  ///< "note", "warning", "critical"
+
+struct Finding {
+    Kind kind = Kind::kHostSync;
+    Severity severity = Severity::kNote;
+    std::optional<Frame> where;  ///< innermost frame of the user's own code
+    Stack stack;                 ///< the rest, for the report
+    double lost_ms_per_step = 0;
+    std::optional<double> gain_upper_bound;  ///< share of the step's time that its cure returns at most
+    std::string assumption;                  ///< under which that gain holds
+    double confidence = 0;                   ///< 0 to 1
+    std::string what, evidence, fix;         ///< sentences
+};
+
+/// One step for the report's timeline.
+struct StepView {
+    Time begin = 0, end = 0;
+    std::array<double, kOwners> ms{};
+    std::vector<std::pair<std::pair<Time, Time>, Owner>> stretches;  ///< cover [begin, end)
+};
+
+struct Diagnosis {
+    bool healthy = false;                         ///< steps were seen and nothing is worth changing
+    double busy_share = 0;                        ///< of the step's time in which the GPU computed, communicated or copied
+    std::uint64_t steps = 0;                      ///< that were looked at
+    double step_ms = 0;                           ///< median
+    std::optional<double> undisturbed_step_ms;    ///< outside windows: what a step takes without recording
+    std::optional<double> overhead_share;         ///< of recording on the whole run; absent: not measured
+    std::optional<double> window_overhead_share;  ///< inside windows
+    std::uint64_t dropped_records = 0;
+    std::array<double, kOwners> breakdown_ms{};  ///< mean per step; sums to the mean step
+    std::vector<Finding> findings;               ///< by lost time, most first
+    std::vector<std::string> remarks;            ///< what was left unsaid, and why: the doctor abstains
+    std::optional<StepView> typical, worst;
+    std::string title, device_name;
+};
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,105 @@
+#pragma once
+// What the probe says about a program: records of one size, in the order in which each lane (usually a thread) made them.
+// The probe writes them into a shared mapping (record/probe_mapping.h), `millrace record` moves them into the run directory
+// (record/trace_file.h), diagnose reads them back. Little endian; times are CLOCK_MONOTONIC in nanoseconds.
+// The probe links libc alone, so nothing here needs more than headers.
+
+#include <cstdint>
+
+namespace millrace::record {
+
+enum class RecordKind : std::uint8_t {
+    kNone = 0,
+    kCall = 1,   ///< a call of the CUDA runtime or driver
+    kWork = 2,   ///< a kernel, copy or set that ran on a device
+    kGraph = 3,  ///< a launched graph as a whole, outside of what shows its nodes
+    kRange = 4,  ///< a range the program marked itself (NVTX)
+    kPulse =
+        5,  ///< a call that was counted outside of windows: `begin` alone is filled, `bytes` has the number of it since the start
+    kWindow = 6,      ///< full records begin (`flag` kWindowBegins) or end here
+    kText = 7,        ///< `id` gets a text: `bytes` bytes follow in the next ceil(bytes / 64) slots of the lane
+    kSite = 8,        ///< `id` gets a call stack: `count` frames follow in the next slots as SiteFrame, innermost first
+    kMemory = 9,      ///< device memory was taken (kCall with the same correlation) or given back: `address`, `bytes`
+    kArguments = 10,  ///< of the launch with this correlation: `count` values follow in the next slots as Argument
+    kLost = 11,       ///< `bytes` records of this lane, or of CUPTI (flag kLostByCupti), did not fit before this one
+    kCollected = 12,  ///< garbage collection of the interpreter ran in [begin, end]
+};
+
+/// What a call does, whatever its name and version.
+enum class CallKind : std::uint8_t {
+    kOther = 0,
+    kLaunch,
+    kGraphLaunch,
+    kCopy,
+    kCopyAsync,
+    kSet,
+    kSetAsync,
+    kDeviceSync,
+    kStreamSync,
+    kEventSync,
+    kEventRecord,
+    kEventQuery,
+    kStreamWait,
+    kStreamQuery,
+    kAlloc,
+    kFree,
+    kAllocAsync,
+    kFreeAsync,
+    kHostAlloc,
+    kHostFree,
+    kHostRegister,
+    kCapture,
+    kModuleLoad,
+    kHostFunction,
+    kAttribute,
+};
+
+enum class WorkKind : std::uint8_t { kKernel = 0, kCopy, kSet };
+enum class MemoryKind : std::uint8_t { kUnknown = 0, kPageable, kPinned, kDevice, kArray, kManaged };
+
+enum RecordFlag : std::uint8_t {
+    kWindowBegins = 1,
+    kLostByCupti = 2,
+    kFailedCall = 4,    ///< the call returned an error
+    kInGraph = 8,       ///< work that a graph launched; `extra` has the node
+    kTensorCores = 16,  ///< known to use them
+};
+
+struct Record {
+    RecordKind kind = RecordKind::kNone;
+    std::uint8_t flags = 0;         ///< RecordFlag
+    std::uint8_t what = 0;          ///< CallKind, WorkKind
+    std::uint8_t from = 0, to = 0;  ///< MemoryKind of copies
+    std::uint8_t device = 0;
+    std::uint16_t count = 0;        ///< of parts that follow; of pulses: CallKind
+    std::uint32_t thread = 0;       ///< kernel's number of the thread (gettid); 0 when a device did it
+    std::uint32_t correlation = 0;  ///< joins a call and the work it started; 0 none
+    std::uint64_t begin = 0, end = 0;
+    std::uint32_t id = 0;    ///< text: of a kernel, a call, a range; for kText and kSite the number that is given
+    std::uint32_t site = 0;  ///< where the call was made; 0 not looked
+    std::uint32_t stream = 0;
+    std::uint32_t grid = 0;   ///< of kernels: hash of grid and block; of graphs: the graph's number
+    std::uint64_t bytes = 0;  ///< of copies, sets and memory; see kinds
+    std::uint64_t extra =
+        0;  ///< of uploads from the host: hash of the bytes (0 not taken); of work in graphs: node; of memory: address
+};
+static_assert(sizeof(Record) == 64, "a slot of a lane");
+
+struct SiteFrame {
+    std::uint32_t file = 0, function = 0;  ///< texts
+    std::uint32_t line = 0;                ///< 0: unknown
+    std::uint32_t native = 0;              ///< 1: an address in a library; `file` is the library, `line` the offset
+};
+static_assert(sizeof(SiteFrame) == 16, "four to a slot");
+
+struct Argument {
+    std::uint64_t value = 0;  ///< a pointer into device memory, in the order of the parameters' bytes
+    std::uint64_t index =
+        0;  ///< byte in the parameter block; of the last entry (value 0): hash of all bytes that are no pointers
+};
+static_assert(sizeof(Argument) == 16, "four to a slot");
+
+constexpr std::uint16_t kMaxSiteFrames = 48, kMaxArguments = 64;
+constexpr std::uint32_t kMaxTextBytes = 4096;
+
+}  // namespace millrace::record
