@@ -26,6 +26,7 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kEvents = "events.jsonl";
+constexpr const char* kTrace = "trace.bin";
 constexpr std::array kViews{"tensorboard", "samples.csv", "gpu_stats.csv"};  // of samples and metrics, when asked for
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kLock = ".lock";
@@ -56,7 +57,7 @@ Result<bool> holds_nothing(const Path& folder) {
 
 Status remove_run(const Path& folder) {
     // The manifest goes last: until then the folder is still recognised as a run.
-    std::vector<const char*> names{kCheckpoints, kMetrics, kSamples, kEvents};
+    std::vector<const char*> names{kCheckpoints, kMetrics, kSamples, kEvents, kTrace};
     names.insert(names.end(), kViews.begin(), kViews.end());
     names.push_back(kManifest);
     for (const char* name : names) {
