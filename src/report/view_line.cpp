@@ -8,7 +8,12 @@ namespace {
 constexpr const char* kCodes[] = {"", "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31;1m"};
 
 bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-bool is_control(char byte) { return static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f; }
+/// Of ASCII, and those terminals know besides: U+0080 to U+009F, and their bytes where no character begins.
+bool is_control(std::string_view character) {
+    const auto first = static_cast<unsigned char>(character[0]);
+    return first < 0x20 || first == 0x7f || (first & 0xc0) == 0x80 ||
+           (first == 0xc2 && character.size() > 1 && static_cast<unsigned char>(character[1]) < 0xa0);
+}
 
 }  // namespace
 
@@ -19,7 +24,7 @@ ViewLine& ViewLine::add(std::string_view text, Tone tone) {
         std::size_t end = at + 1;
         while (end < text.size() && continues(text[end])) ++end;
         if (room() == 0) break;
-        if (is_control(text[at]))
+        if (is_control(text.substr(at, end - at)))
             text_ += '?';
         else
             text_ += text.substr(at, end - at);

@@ -1,0 +1,61 @@
+#include "report/diagnosis_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace millrace::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
+Json text(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
+
+Json frame(const diagnose::Frame& frame) {
+    return {{"file", text(frame.file)},
+            {"line", frame.line > 0 ? Json(frame.line) : Json(nullptr)},
+            {"function", text(frame.function)},
+            {"native", frame.native}};
+}
+
+Json finding(const diagnose::Finding& finding) {
+    Json json{{"kind", name_of(finding.kind)}, {"severity", name_of(finding.severity)}};
+    json["where"] = finding.where ? frame(*finding.where) : Json(nullptr);
+    json["lost_ms_per_step"] = number(finding.lost_ms_per_step);
+    json["gain_upper_bound"] = number(finding.gain_upper_bound);
+    json["confidence"] = number(finding.confidence);
+    json["what"] = finding.what;
+    json["evidence"] = finding.evidence;
+    json["fix"] = finding.fix;
+    json["assumption"] = text(finding.assumption);
+    json["stack"] = Json::array();
+    for (const diagnose::Frame& each : finding.stack) json["stack"].push_back(frame(each));
+    return json;
+}
+
+}  // namespace
+
+std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
+    const bool seen = diagnosis.steps > 0;
+    const auto measured = [seen](double value) { return seen ? number(value) : Json(nullptr); };
+    Json json{{"schema", kDiagnosisSchema}, {"healthy", diagnosis.healthy}};
+    json["busy_share"] = measured(diagnosis.busy_share);
+    json["steps"] = diagnosis.steps;
+    json["step_ms"] = measured(diagnosis.step_ms);
+    json["undisturbed_step_ms"] = number(diagnosis.undisturbed_step_ms);
+    json["overhead_share"] = number(diagnosis.overhead_share);
+    json["window_overhead_share"] = number(diagnosis.window_overhead_share);
+    json["dropped_records"] = diagnosis.dropped_records;
+    json["breakdown"] = Json::object();
+    for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner)
+        json["breakdown"][std::string(name_of(static_cast<diagnose::Owner>(owner)))] = measured(diagnosis.breakdown_ms[owner]);
+    json["findings"] = Json::array();
+    for (const diagnose::Finding& each : diagnosis.findings) json["findings"].push_back(finding(each));
+    json["remarks"] = diagnosis.remarks;
+    json["title"] = text(diagnosis.title);
+    json["device"] = text(diagnosis.device_name);
+    // Names come from other people's programs: bytes that are no UTF-8 must not end the report with an exception.
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,99 @@
+#include "report/diagnosis_markdown.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/doctor_words.h"
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+std::string breakdown(const diagnose::Diagnosis& diagnosis) {
+    const double sum = breakdown_sum(diagnosis);
+    std::string text = "\n## Where a step goes\n\n| | ms per step | share |\n|---|---:|---:|\n";
+    for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner) {
+        const double ms = diagnosis.breakdown_ms[owner];
+        if (!(ms > 0)) continue;
+        text +=
+            fmt::format("| {} | {:.3f} | {:.1f} % |\n", words_of(static_cast<diagnose::Owner>(owner)).label, ms, 100 * ms / sum);
+    }
+    return text;
+}
+
+std::string finding(std::size_t rank, const diagnose::Finding& finding, double step_ms) {
+    std::string text = fmt::format("\n### {}. {}\n\n`{}`, {}, at {}", rank, title_of(finding.kind), name_of(finding.kind),
+                                   name_of(finding.severity),
+                                   finding.where ? markdown_code(place_text(finding.where)) : place_text(finding.where));
+    if (finding.lost_ms_per_step > 0) {
+        text += fmt::format("\n\n**Loses {} per step", milliseconds_text(finding.lost_ms_per_step));
+        text += step_ms > 0 ? fmt::format(" ({:.1f} %)**", 100 * finding.lost_ms_per_step / step_ms) : "**";
+    } else {
+        text += "\n\n";
+    }
+    if (finding.gain_upper_bound)
+        text += fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
+                            100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ",
+                            markdown_text(finding.assumption));
+    text += fmt::format("; confidence {:.0f} %.\n", 100 * finding.confidence);
+    if (!finding.what.empty()) text += "\n" + markdown_text(finding.what) + "\n";
+    if (!finding.fix.empty()) text += "\n**Do:** " + markdown_text(finding.fix) + "\n";
+    if (!finding.evidence.empty()) text += "\nEvidence: " + markdown_text(finding.evidence) + "\n";
+    for (std::size_t at = 0; at < finding.stack.size(); ++at)
+        text += (at == 0 ? "\n- " : "- ") + markdown_code(place_text(finding.stack[at])) + "\n";
+    return text;
+}
+
+}  // namespace
+
+std::string markdown_text(std::string_view text) {
+    constexpr std::string_view kAlways = "\\`*_[]#|~$@", kAtTheStart = "+-=0123456789";
+    const std::string escaped = xml_text(text);
+    std::string out;
+    // A number or a dash makes a list only where a paragraph begins; elsewhere it is left as people write it.
+    if (!escaped.empty() && kAtTheStart.find(escaped.front()) != std::string_view::npos) out += "&#8203;";
+    for (std::size_t at = 0; at < escaped.size(); ++at) {
+        const bool entity = escaped[at] == '#' && at > 0 && escaped[at - 1] == '&';
+        if (!entity && kAlways.find(escaped[at]) != std::string_view::npos) out += '\\';
+        out += escaped[at];
+    }
+    return out;
+}
+
+std::string markdown_code(std::string_view text) {
+    // As HTML: a code span of backticks cannot hold every name, nor stand in every cell.
+    std::string out = "<code>";
+    for (const char byte : xml_text(text)) {
+        if (std::string_view("\\`*_[]|~$@").find(byte) != std::string_view::npos)
+            out += fmt::format("&#{};", static_cast<int>(byte));
+        else
+            out += byte;
+    }
+    return out + "</code>";
+}
+
+std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
+    std::string text = "# What the GPU did\n\n";
+    if (!diagnosis.title.empty()) text += markdown_code(diagnosis.title);
+    if (!diagnosis.device_name.empty()) text += (diagnosis.title.empty() ? "" : " on ") + markdown_text(diagnosis.device_name);
+    if (!diagnosis.title.empty() || !diagnosis.device_name.empty()) text += "\n\n";
+    if (diagnosis.steps == 0) {
+        text += "No training steps were found, so there is nothing to say about them.\n";
+    } else {
+        text += fmt::format("**The GPU worked {:.0f} % of the time**: {} step{} of {}", 100 * diagnosis.busy_share,
+                            count_text(diagnosis.steps), diagnosis.steps == 1 ? "" : "s", milliseconds_text(diagnosis.step_ms));
+        if (diagnosis.undisturbed_step_ms)
+            text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
+        text += ".\n" + breakdown(diagnosis);
+    }
+    if (!diagnosis.findings.empty()) text += "\n## What to change\n";
+    for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)
+        text += finding(at + 1, diagnosis.findings[at], diagnosis.step_ms);
+    if (diagnosis.healthy && diagnosis.findings.empty()) text += "\nNothing here is worth changing: a clean bill.\n";
+    text += fmt::format("\n## How it was measured\n\n- {}\n- {}\n", overhead_text(diagnosis), dropped_text(diagnosis));
+    for (const std::string& remark : diagnosis.remarks) text += "- " + markdown_text(remark) + "\n";
+    return text;
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,268 @@
+#include "report/diagnosis_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/doctor_words.h"
+#include "report/view_line.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::Diagnosis;
+using diagnose::Owner;
+
+constexpr std::size_t kLabelColumn = 2, kBarColumn = 22, kFigureRoom = 18;
+constexpr double kSmallShare = 0.005;                           ///< of a step: what is less is added up
+constexpr std::size_t kMostOwners = 6, kMostSentenceLines = 3;  ///< on one screen
+
+bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+std::size_t columns_of(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); }));
+}
+
+/// The end of it, with a mark where something was left out: of a place the file's name and the line say most.
+std::string ending(const std::string& text, std::size_t width) {
+    std::size_t columns = columns_of(text);
+    if (columns <= width) return text;
+    std::size_t at = 0;
+    for (; columns + 3 > width && at < text.size(); --columns)
+        for (++at; at < text.size() && continues(text[at]);) ++at;
+    return "..." + text.substr(at);
+}
+
+/// `share` of `width` columns, in eighths of one where the terminal can.
+std::string bar(double share, std::size_t width, bool utf8) {
+    const double columns = std::clamp(share, 0.0, 1.0) * static_cast<double>(width);
+    if (!utf8) return std::string(static_cast<std::size_t>(std::lround(columns)), '#');
+    static constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    const auto eighths = static_cast<std::size_t>(std::lround(columns * 8));
+    std::string text;
+    for (std::size_t at = 0; at < eighths / 8; ++at) text += "█";
+    return text + kParts[eighths % 8];
+}
+
+class Writer {
+public:
+    Writer(const Diagnosis& diagnosis, const TextOptions& options) : diagnosis_(diagnosis), options_(options) {}
+
+    std::string text() {
+        head();
+        if (diagnosis_.steps > 0) breakdown();
+        std::vector<std::string> end = closing();
+        findings(end.size());
+        lines_.insert(lines_.end(), end.begin(), end.end());
+        std::string text;
+        for (const std::string& line : lines_) text += line + "\n";
+        return text;
+    }
+
+private:
+    ViewLine line() const { return {options_.width, options_.colour}; }
+    void put(const ViewLine& line) { lines_.push_back(line.text()); }
+
+    void head() {
+        const std::string device = diagnosis_.device_name.empty() ? "" : " (" + diagnosis_.device_name + ")";
+        if (!diagnosis_.title.empty() || !device.empty()) {
+            const std::size_t room = options_.width > columns_of(device) ? options_.width - columns_of(device) : 0;
+            put(line().add(ending(diagnosis_.title, std::max<std::size_t>(room, 16))).add(device, Tone::kFaint));
+        }
+        if (diagnosis_.steps == 0) {
+            put(line().add("No training steps were found, so there is nothing to say about them.", Tone::kStrong));
+            return;
+        }
+        ViewLine said = line();
+        const double share = diagnosis_.busy_share;
+        said.add(fmt::format("The GPU worked {:.0f} % of the time", 100 * share), share >= 0.9   ? Tone::kGood
+                                                                                  : share >= 0.6 ? Tone::kCaution
+                                                                                                 : Tone::kBad);
+        said.add(fmt::format(": {} step{} of {}", count_text(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
+                             milliseconds_text(diagnosis_.step_ms)));
+        if (diagnosis_.undisturbed_step_ms)
+            said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));
+        put(said);
+    }
+
+    void row(std::string_view label, double ms, double sum, Tone tone) {
+        const std::size_t width = options_.width - kBarColumn - kFigureRoom;
+        const double share = sum > 0 ? ms / sum : 0;
+        std::string figure = milliseconds_text(ms);
+        put(line()
+                .add("  ")
+                .add(label)
+                .pad(kBarColumn)
+                .add(bar(share, width, options_.utf8), tone)
+                .pad(kBarColumn + width)
+                .add(fmt::format("{:>9}{:>7.1f} %", figure, 100 * share)));
+    }
+
+    void breakdown() {
+        const double sum = breakdown_sum(diagnosis_);
+        put(line());
+        std::vector<std::size_t> shown;
+        for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner)
+            if (options_.all ? diagnosis_.breakdown_ms[owner] > 0 : diagnosis_.breakdown_ms[owner] >= kSmallShare * sum)
+                shown.push_back(owner);
+        const auto larger = [&](std::size_t a, std::size_t b) {
+            const bool busy = is_busy(static_cast<Owner>(a)), other = is_busy(static_cast<Owner>(b));
+            return busy != other ? busy : diagnosis_.breakdown_ms[a] > diagnosis_.breakdown_ms[b];
+        };
+        std::stable_sort(shown.begin(), shown.end(), larger);
+        if (!options_.all && shown.size() > kMostOwners) shown.resize(kMostOwners);
+        double rest = sum;
+        for (const std::size_t owner : shown) {
+            const auto who = static_cast<Owner>(owner);
+            const bool busy = is_busy(who), vague = who == Owner::kUnexplained || who == Owner::kOther;
+            row(words_of(who).label, diagnosis_.breakdown_ms[owner], sum,
+                busy    ? Tone::kGood
+                : vague ? Tone::kFaint
+                        : Tone::kCaution);
+            rest -= diagnosis_.breakdown_ms[owner];
+        }
+        if (rest > 1e-4 * sum) row("all else", rest, sum, Tone::kFaint);
+    }
+
+    /// The lines of one finding: what and where, then why (unless `brief`), then what to do.
+    std::vector<std::string> finding(std::size_t rank, const diagnose::Finding& finding, bool brief) const {
+        std::vector<std::string> lines;
+        ViewLine first = line();
+        first.add(fmt::format("{:>2}. ", rank)).add(name_of(finding.kind), tone_of(finding.severity));
+        if (finding.lost_ms_per_step > 0) {
+            first.add(fmt::format("  loses {} per step", milliseconds_text(finding.lost_ms_per_step)));
+            if (diagnosis_.step_ms > 0)
+                first.add(fmt::format(" ({:.1f} %)", 100 * finding.lost_ms_per_step / diagnosis_.step_ms));
+        }
+        if (finding.confidence < 0.5) first.add("  not sure", Tone::kFaint);
+        lines.push_back(first.text());
+        lines.push_back(line().add("    ").add(ending(place_text(finding.where), options_.width - 4), Tone::kStrong).text());
+        const auto sentence = [&](const char* mark, const std::string& text) {
+            if (text.empty()) return;
+            std::vector<std::string> parts = wrapped(text, options_.width - 6);
+            if (!options_.all && parts.size() > kMostSentenceLines) {
+                parts.resize(kMostSentenceLines);
+                parts.back() = wrapped(parts.back(), options_.width - 10).front() + " ...";
+            }
+            for (std::size_t at = 0; at < parts.size(); ++at)
+                lines.push_back(line().add("    ").add(at > 0 ? "  " : mark, Tone::kGood).add(parts[at]).text());
+        };
+        if (!brief) sentence("  ", finding.what);
+        sentence("> ", finding.fix);
+        if (!options_.all) return lines;
+        sentence("= ", finding.evidence);
+        if (finding.gain_upper_bound)
+            sentence("+ ", fmt::format("at most {:.1f} % of the step's time comes back{}{}", 100 * *finding.gain_upper_bound,
+                                       finding.assumption.empty() ? "" : ": ", finding.assumption));
+        for (const diagnose::Frame& frame : finding.stack)
+            lines.push_back(
+                line().add("      called from " + ending(place_text(frame), options_.width - 18), Tone::kFaint).text());
+        return lines;
+    }
+
+    static Tone tone_of(diagnose::Severity severity) {
+        return severity == diagnose::Severity::kCritical  ? Tone::kBad
+               : severity == diagnose::Severity::kWarning ? Tone::kCaution
+                                                          : Tone::kStrong;
+    }
+
+    void findings(std::size_t after) {
+        if (diagnosis_.findings.empty()) {
+            if (diagnosis_.healthy) {
+                put(line());
+                put(line().add("Nothing here is worth changing: a clean bill.", Tone::kGood));
+            }
+            return;
+        }
+        put(line());
+        const std::size_t most = options_.height > after + 1 ? options_.height - after - 1 : 0;
+        for (std::size_t at = 0; at < diagnosis_.findings.size(); ++at) {
+            const std::size_t left = diagnosis_.findings.size() - at;
+            const std::size_t taken = lines_.size() + (left > 1 ? 1 : 0), room = most > taken ? most - taken : 0;
+            std::vector<std::string> lines = finding(at + 1, diagnosis_.findings[at], false);
+            if (!options_.all && lines.size() > room) lines = finding(at + 1, diagnosis_.findings[at], true);
+            const bool fits = options_.all || lines.size() <= room;
+            if (!fits && at == 0) lines.resize(std::min(lines.size(), std::max<std::size_t>(room, 2)));
+            if (fits || at == 0) lines_.insert(lines_.end(), lines.begin(), lines.end());
+            const std::size_t unsaid = fits || at == 0 ? left - 1 : left;
+            if (!fits || (!options_.all && unsaid > 0 && lines_.size() + 1 >= most)) {
+                if (unsaid > 0) put(line().add(fmt::format("    and {} more: see with --all", unsaid), Tone::kFaint));
+                return;
+            }
+        }
+    }
+
+    std::vector<std::string> closing() const {
+        std::vector<std::string> lines{""};
+        const auto add = [&](const std::string& text, Tone tone) {
+            for (const std::string& part : wrapped(text, options_.width)) lines.push_back(line().add(part, tone).text());
+        };
+        for (std::size_t at = 0; at < diagnosis_.remarks.size(); ++at) {
+            if (!options_.all && at == 1) {
+                add(fmt::format("({} more remarks with --all)", diagnosis_.remarks.size() - 1), Tone::kFaint);
+                break;
+            }
+            std::vector<std::string> parts = wrapped("note: " + diagnosis_.remarks[at], options_.width);
+            if (!options_.all && parts.size() > 2) parts = {parts[0], parts[1].substr(0, options_.width - 4) + " ..."};
+            for (const std::string& part : parts) lines.push_back(line().add(part).text());
+        }
+        if (diagnosis_.dropped_records > 0) {
+            add(overhead_text(diagnosis_), Tone::kFaint);
+            add(dropped_text(diagnosis_), Tone::kCaution);
+        } else {
+            add(overhead_text(diagnosis_) + "; " + dropped_text(diagnosis_), Tone::kFaint);
+        }
+        return lines;
+    }
+
+    const Diagnosis& diagnosis_;
+    TextOptions options_;
+    std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
+    std::vector<std::string> lines{""};
+    std::size_t columns = 0;
+    const auto add_word = [&](std::string_view word) {
+        const std::size_t length = columns_of(word);
+        if (columns > 0 && columns + 1 + length > width) {
+            lines.emplace_back();
+            columns = 0;
+        }
+        if (columns > 0) {
+            lines.back() += ' ';
+            ++columns;
+        }
+        for (std::size_t at = 0; at < word.size();) {
+            std::size_t end = at + 1;
+            while (end < word.size() && continues(word[end])) ++end;
+            if (columns >= width) {
+                lines.emplace_back();
+                columns = 0;
+            }
+            lines.back() += word.substr(at, end - at);
+            ++columns;
+            at = end;
+        }
+    };
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t begin = text.find_first_not_of(" \n\t\r", at);
+        if (begin == std::string_view::npos) break;
+        const std::size_t end = std::min(text.find_first_of(" \n\t\r", begin), text.size());
+        add_word(text.substr(begin, end - begin));
+        at = end;
+    }
+    return lines;
+}
+
+std::string diagnosis_text(const Diagnosis& diagnosis, const TextOptions& options) {
+    TextOptions kept = options;
+    kept.width = std::max<std::size_t>(options.width, 60);
+    kept.height = std::max<std::size_t>(options.height, 16);
+    return Writer(diagnosis, kept).text();
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,120 @@
+#include "report/doctor_words.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "base/result.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::Kind;
+using diagnose::Owner;
+
+constexpr std::array<OwnerWords, diagnose::kOwners> kOwnerWords{{
+    {"computing", "The GPU ran kernels: the work it is there for."},
+    {"communicating", "The GPU exchanged data with other GPUs."},
+    {"copying", "The GPU moved data to or from the host's memory and computed nothing."},
+    {"waiting for data", "The next batch was not ready: the data loader is slower than the GPU."},
+    {"host waits for GPU", "The program waited for the GPU to finish, so that the GPU then had nothing queued to go on with."},
+    {"allocating memory", "GPU memory was taken from or given back to the driver in the middle of a step."},
+    {"slow copies", "Copies out of ordinary (pageable) memory, which the driver stages piece by piece while the program waits."},
+    {"launching kernels", "The program was busy handing over many small kernels; the GPU finished each before the next came."},
+    {"Python work", "The program computed in Python while the GPU had nothing to do."},
+    {"garbage collection", "Python collected garbage while the GPU had nothing to do."},
+    {"writing files", "The program wrote files, logs or checkpoints while the GPU had nothing to do."},
+    {"other host work", "The program did something else on the host while the GPU had nothing to do."},
+    {"unexplained", "The GPU had nothing to do and the recording does not tell why."},
+}};
+
+constexpr std::array<std::string_view, diagnose::kKinds> kTitles{
+    "The program waits for the GPU in the middle of a step",
+    "GPU memory is taken and given back in every step",
+    "The GPU waits for the data loader",
+    "The GPU waits for the next small kernel",
+    "Copies come out of ordinary memory",
+    "The same work is done again in every step",
+    "Python code keeps the GPU waiting",
+    "Writing files keeps the GPU waiting",
+    "Matrix kernels do without the tensor cores",
+    "The batch is small for this GPU",
+    "Validation is far slower than training",
+    "GPU memory is nearly full",
+    "The GPU was slowed down by power or heat",
+    "One GPU is slower and the others wait for it",
+};
+
+constexpr std::array<GlossaryEntry, 12> kGlossary{{
+    {"step", "step", "One round of training: a batch goes through the model, and the weights change once."},
+    {"busy", "busy",
+     "The share of a step in which the GPU computes, copies or talks to other GPUs. In the rest of it nothing runs there."},
+    {"kernel", "kernel", "One piece of work for the GPU, such as a matrix product. A step is hundreds of them."},
+    {"launch", "launch",
+     "Handing a kernel to the GPU. It costs the host a few microseconds; the kernel itself runs later, in a queue."},
+    {"host", "host", "The computer around the GPU: the processor, its memory, and the Python program that runs there."},
+    {"sync", "synchronisation",
+     "The program stops until the GPU has finished all that is queued. Reading one number of a GPU tensor does it."},
+    {"pageable", "pageable memory",
+     "Ordinary memory. The GPU cannot read it directly, so the driver copies it twice. Pinned memory is read directly."},
+    {"loader", "data loader", "What reads, decodes and batches the samples, often in worker processes of its own."},
+    {"window", "recording window",
+     "Some tens of steps in which everything is recorded. Between windows only the speed is measured."},
+    {"lost", "lost time",
+     "How much shorter a step becomes when the recording is replayed without this cause. Not the length of the call."},
+    {"gain", "possible gain", "The share of the step's time that the cure returns at most. Another cause may take its place."},
+    {"confidence", "confidence", "How sure the doctor is of cause and place, from 0 to 100 %."},
+}};
+
+}  // namespace
+
+OwnerWords words_of(Owner owner) { return kOwnerWords.at(static_cast<std::size_t>(owner)); }
+std::string_view title_of(Kind kind) { return kTitles.at(static_cast<std::size_t>(kind)); }
+std::span<const GlossaryEntry> glossary() { return kGlossary; }
+
+std::string_view meaning_of(std::string_view key) {
+    for (const GlossaryEntry& entry : kGlossary)
+        if (entry.key == key) return entry.meaning;
+    MILLRACE_ASSERT(false, std::string(key));
+}
+
+std::string place_text(const std::optional<diagnose::Frame>& where) {
+    if (!where) return "place unknown";
+    if (where->native) return where->function.empty() ? where->file : where->function + " in " + where->file;
+    std::string text = where->line > 0 ? fmt::format("{}:{}", where->file, where->line) : where->file;
+    return where->function.empty() ? text : text + " in " + where->function;
+}
+
+std::string milliseconds_text(double milliseconds) {
+    const double size = std::abs(milliseconds);
+    const int decimals = size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 3;
+    return std::isfinite(milliseconds) ? fmt::format("{:.{}f} ms", milliseconds, decimals) : "not measured";
+}
+
+std::string count_text(std::uint64_t count) {
+    std::string text = std::to_string(count);
+    for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+    return text;
+}
+
+double breakdown_sum(const diagnose::Diagnosis& diagnosis) {
+    return std::accumulate(diagnosis.breakdown_ms.begin(), diagnosis.breakdown_ms.end(), 0.0);
+}
+
+std::string overhead_text(const diagnose::Diagnosis& diagnosis) {
+    std::string text = diagnosis.overhead_share
+                           ? fmt::format("recording cost {:.1f} % of the run", 100 * *diagnosis.overhead_share)
+                           : "what recording cost was not measured";
+    if (diagnosis.window_overhead_share)
+        text += fmt::format(" ({:.1f} % inside its windows)", 100 * *diagnosis.window_overhead_share);
+    return text;
+}
+
+std::string dropped_text(const diagnose::Diagnosis& diagnosis) {
+    if (diagnosis.dropped_records == 0) return "no record was lost";
+    return fmt::format("{} record{} lost: what follows may be incomplete", count_text(diagnosis.dropped_records),
+                       diagnosis.dropped_records == 1 ? " was" : "s were");
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,47 @@
+#pragma once
+// The doctor's terms in the words of somebody who has never seen a profiler; every form of the report takes them from here.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "diagnose/diagnosis.h"
+
+namespace millrace::report {
+
+struct OwnerWords {
+    std::string_view label;    ///< "waiting for data"
+    std::string_view meaning;  ///< one sentence
+};
+OwnerWords words_of(diagnose::Owner owner);
+/// The GPU computes, communicates or copies.
+constexpr bool is_busy(diagnose::Owner owner) { return owner <= diagnose::Owner::kCopy; }
+
+/// "Host waits for the GPU": the heading of a finding.
+std::string_view title_of(diagnose::Kind kind);
+
+struct GlossaryEntry {
+    std::string_view key;  ///< for links: "kernel"
+    std::string_view term, meaning;
+};
+std::span<const GlossaryEntry> glossary();
+std::string_view meaning_of(std::string_view key);  ///< of a key of the glossary
+
+/// "train.py:41 in step"; "train.py" without a line; of native code the function and its library; "place unknown" without a
+/// frame.
+std::string place_text(const std::optional<diagnose::Frame>& where);
+
+/// "28.1 ms", "0.042 ms": three figures that mean something.
+std::string milliseconds_text(double milliseconds);
+/// "1,500".
+std::string count_text(std::uint64_t count);
+
+/// Mean step by its owners, or 0 when nothing was seen: what shares of the breakdown refer to.
+double breakdown_sum(const diagnose::Diagnosis& diagnosis);
+
+/// What recording cost, in a sentence without a full stop: "recording cost 0.4 % of the run (6.1 % inside its windows)".
+std::string overhead_text(const diagnose::Diagnosis& diagnosis);
+/// "no record was lost", "1,204 records were lost: ...".
+std::string dropped_text(const diagnose::Diagnosis& diagnosis);
+
+}  // namespace millrace::report

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "report/diagnosis_json.h"
+#include "report/diagnosis_markdown.h"
+#include "report/made_up_diagnosis.h"
+#include "report/svg_text.h"
+
+namespace millrace::report {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(DiagnosisJson, KeysAreThoseOfTheSchema) {
+    const Json json = Json::parse(diagnosis_json(sick_diagnosis()));
+    EXPECT_EQ(json["schema"], 1);
+    EXPECT_EQ(json["healthy"], false);
+    EXPECT_EQ(json["busy_share"], 0.79);
+    EXPECT_EQ(json["steps"], 1500);
+    EXPECT_EQ(json["step_ms"], 28.0);
+    EXPECT_EQ(json["overhead_share"], 0.004);
+    EXPECT_EQ(json["dropped_records"], 0);
+    EXPECT_EQ(json["breakdown"].size(), diagnose::kOwners);
+    EXPECT_EQ(json["breakdown"]["host-sync"], 4.48);
+    EXPECT_EQ(json["breakdown"]["communication"], 0.0);
+    ASSERT_EQ(json["findings"].size(), 2u);
+    const Json& first = json["findings"][0];
+    EXPECT_EQ(first["kind"], "host-sync");
+    EXPECT_EQ(first["severity"], "critical");
+    EXPECT_EQ(first["where"]["file"], "/home/ada/project/train.py");
+    EXPECT_EQ(first["where"]["line"], 41);
+    EXPECT_EQ(first["where"]["function"], "train");
+    EXPECT_EQ(first["lost_ms_per_step"], 4.48);
+    EXPECT_EQ(first["gain_upper_bound"], 0.16);
+    EXPECT_EQ(first["confidence"], 0.92);
+    EXPECT_EQ(first["stack"].size(), 3u);
+    EXPECT_TRUE(first["evidence"].is_string() && first["fix"].is_string() && first["what"].is_string());
+}
+
+TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
+    diagnose::Diagnosis diagnosis;
+    diagnose::Finding finding;
+    finding.lost_ms_per_step = std::numeric_limits<double>::quiet_NaN();
+    diagnosis.findings.push_back(finding);
+    const Json json = Json::parse(diagnosis_json(diagnosis));
+    for (const char* key : {"busy_share", "step_ms", "overhead_share", "window_overhead_share", "undisturbed_step_ms", "title"})
+        EXPECT_TRUE(json[key].is_null()) << key;
+    EXPECT_EQ(json["steps"], 0);
+    EXPECT_TRUE(json["breakdown"]["compute"].is_null());
+    EXPECT_TRUE(json["findings"][0]["where"].is_null());
+    EXPECT_TRUE(json["findings"][0]["gain_upper_bound"].is_null());
+    EXPECT_TRUE(json["findings"][0]["lost_ms_per_step"].is_null());
+}
+
+TEST(DiagnosisJson, BytesThatAreNoUtf8AreReplaced) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.findings[0].where->file = "a\xff.py";
+    diagnosis.remarks = {"\x80"};
+    const Json json = Json::parse(diagnosis_json(diagnosis));
+    EXPECT_EQ(json["findings"][0]["where"]["file"], "a\xef\xbf\xbd.py");
+}
+
+TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
+    const std::string text = diagnosis_markdown(sick_diagnosis());
+    EXPECT_NE(text.find("**The GPU worked 79 % of the time**: 1,500 steps of 28.0 ms"), std::string::npos);
+    EXPECT_NE(text.find("| host waits for GPU | 4.480 | 16.0 % |"), std::string::npos) << text;
+    EXPECT_NE(text.find("`host-sync`, critical, at <code>/home/ada/project/train.py:41 in train</code>"), std::string::npos);
+    EXPECT_NE(text.find("**Loses 4.48 ms per step (16.0 %)**; at most 16.0 % of the step's time comes back, if the host"),
+              std::string::npos);
+    EXPECT_NE(diagnosis_markdown(healthy_diagnosis()).find("a clean bill"), std::string::npos);
+    EXPECT_NE(diagnosis_markdown({}).find("No training steps were found"), std::string::npos);
+}
+
+TEST(DiagnosisMarkdown, HostileNamesStayText) {
+    EXPECT_EQ(markdown_text("<img src=x> [a](b) |c| *d*"), "&lt;img src=x&gt; \\[a\\](b) \\|c\\| \\*d\\*");
+    EXPECT_EQ(markdown_text("1. first"), "&#8203;1. first");
+    EXPECT_EQ(markdown_text("it's"), "it&#39;s");
+    EXPECT_EQ(markdown_text("# no heading\n# nor here"), "\\# no heading \\# nor here");
+    EXPECT_EQ(markdown_code("a`b</code>|c_d"), "<code>a&#96;b&lt;/code&gt;&#124;c&#95;d</code>");
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.title = "x\n# owned\n<script>alert(1)</script>";
+    const std::string text = diagnosis_markdown(diagnosis);
+    EXPECT_EQ(count_of(text, "<script"), 0u);
+    EXPECT_EQ(count_of(text, "\n# owned"), 0u);
+}
+
+}  // namespace
+}  // namespace millrace::report

@@ -1,0 +1,146 @@
+#include "report/diagnosis_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "report/made_up_diagnosis.h"
+
+namespace millrace::report {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+std::size_t columns(const std::string& line) {
+    return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+void expect_fits(const std::string& text, std::size_t width = 80, std::size_t height = 24) {
+    const auto lines = lines_of(text);
+    EXPECT_LT(lines.size(), height) << text;
+    for (const std::string& line : lines) EXPECT_LE(columns(line), width) << line;
+}
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(DiagnosisText, SickProgramSaysWhatWhereAndWhatToDo) {
+    const std::string text = diagnosis_text(sick_diagnosis(), {});
+    expect_fits(text);
+    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms (27.6 ms unrecorded)"));
+    EXPECT_TRUE(holds(text, " 1. host-sync  loses 4.48 ms per step (16.0 %)"));
+    EXPECT_TRUE(holds(text, "/home/ada/project/train.py:41 in train"));
+    EXPECT_TRUE(holds(text, "> Add the loss up on the GPU"));
+    EXPECT_TRUE(holds(text, " 2. allocator-churn"));
+    EXPECT_TRUE(holds(text, "recording cost 0.4 % of the run (6.1 % inside its windows); no record was lost"));
+    EXPECT_LT(text.find("computing"), text.find("host waits for GPU"));
+    EXPECT_LT(text.find("host waits for GPU"), text.find("allocating memory"));
+    EXPECT_FALSE(holds(text, "\033"));
+}
+
+TEST(DiagnosisText, ManyLongFindingsStillFitOneScreen) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    for (auto& ms : diagnosis.breakdown_ms) ms = 2;
+    for (auto& finding : diagnosis.findings)
+        for (std::string* text : {&finding.what, &finding.fix})
+            for (int i = 0; i < 4; ++i) *text += " " + *text;
+    while (diagnosis.findings.size() < 40) diagnosis.findings.push_back(diagnosis.findings.back());
+    diagnosis.remarks = {std::string(700, 'r') + " words", "second", "third"};
+    diagnosis.dropped_records = 123456;
+    const std::string text = diagnosis_text(diagnosis, {});
+    expect_fits(text);
+    EXPECT_TRUE(holds(text, "> Add the loss up")) << text;
+    EXPECT_TRUE(holds(text, "more: see with --all"));
+    EXPECT_TRUE(holds(text, "123,456 records were lost"));
+    EXPECT_TRUE(holds(text, "all else"));
+    for (std::size_t remarks = 0; remarks <= 3; ++remarks)
+        for (std::size_t findings = 1; findings <= 8; ++findings) {
+            diagnosis.remarks.resize(std::min<std::size_t>(diagnosis.remarks.size(), remarks));
+            diagnose::Diagnosis fewer = diagnosis;
+            fewer.findings.resize(findings);
+            expect_fits(diagnosis_text(fewer, {}));
+        }
+}
+
+TEST(DiagnosisText, AllShowsEveryFindingWithEvidenceAndStack) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.remarks = {"one", "two"};
+    TextOptions options;
+    options.all = true;
+    const std::string text = diagnosis_text(diagnosis, options);
+    EXPECT_TRUE(holds(text, "= 12 cudaFree and 12 cudaMalloc calls per step."));
+    EXPECT_TRUE(holds(text, "called from /usr/lib/python3/dist-packages/torch/_tensor.py:981 in item"));
+    EXPECT_TRUE(holds(text, "+ at most 16.0 % of the step's time comes back: the host keeps its pace"));
+    EXPECT_TRUE(holds(text, "note: two"));
+}
+
+TEST(DiagnosisText, HealthyProgramGetsACleanBill) {
+    const std::string text = diagnosis_text(healthy_diagnosis(), {});
+    expect_fits(text);
+    EXPECT_TRUE(holds(text, "Nothing here is worth changing: a clean bill."));
+    EXPECT_TRUE(holds(text, "what recording cost was not measured"));
+    EXPECT_FALSE(holds(text, " 1. "));
+}
+
+TEST(DiagnosisText, WithoutStepsNoFigureIsMadeUp) {
+    const std::string text = diagnosis_text({}, {});
+    EXPECT_TRUE(holds(text, "No training steps were found"));
+    EXPECT_FALSE(holds(text, "0 %"));
+    EXPECT_FALSE(holds(text, "clean bill"));
+}
+
+TEST(DiagnosisText, HostileNamesReachTheTerminalHarmless) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.title =
+        "python \033]0;owned\007 x\xc2\x9b"
+        "31m\x9b";
+    diagnosis.findings[0].where->file = "a\033[2Jb\nc.py";
+    diagnosis.findings[0].fix = "\033[31mred";
+    diagnosis.remarks = {"\033[1;1H"};
+    TextOptions options;
+    for (const bool all : {false, true}) {
+        options.all = all;
+        const std::string text = diagnosis_text(diagnosis, options);
+        EXPECT_FALSE(holds(text, "\033"));
+        EXPECT_FALSE(holds(text, "\xc2\x9b"));
+        EXPECT_FALSE(holds(text, "\007"));
+        EXPECT_TRUE(holds(text, "a?[2Jb?c.py:41"));
+    }
+}
+
+TEST(DiagnosisText, ColourAddsOnlySequences) {
+    TextOptions plain, coloured;
+    coloured.colour = true;
+    std::string text = diagnosis_text(sick_diagnosis(), coloured), bare;
+    EXPECT_TRUE(holds(text, "\033[31;1mhost-sync"));
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '\033')
+            at = text.find('m', at);
+        else
+            bare += text[at];
+    }
+    EXPECT_EQ(bare, diagnosis_text(sick_diagnosis(), plain));
+}
+
+TEST(DiagnosisText, WithoutUtf8BarsAreAscii) {
+    TextOptions options;
+    options.utf8 = false;
+    const std::string text = diagnosis_text(sick_diagnosis(), options);
+    EXPECT_TRUE(holds(text, "#####"));
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+}
+
+TEST(Wrapped, WordsKeepWholeAndLongOnesAreCut) {
+    EXPECT_EQ(wrapped("", 10), (std::vector<std::string>{""}));
+    EXPECT_EQ(wrapped("one two three", 7), (std::vector<std::string>{"one two", "three"}));
+    EXPECT_EQ(wrapped("abcdefgh", 3), (std::vector<std::string>{"abc", "def", "gh"}));
+    EXPECT_EQ(wrapped("äöü ß", 3), (std::vector<std::string>{"äöü", "ß"}));
+}
+
+}  // namespace
+}  // namespace millrace::report
