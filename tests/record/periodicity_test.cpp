@@ -1,0 +1,98 @@
+#include "record/periodicity.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::record {
+namespace {
+
+using Sequence = std::vector<std::uint64_t>;
+
+void append(Sequence& to, const Sequence& what, int times = 1) {
+    for (int i = 0; i < times; ++i) to.insert(to.end(), what.begin(), what.end());
+}
+
+/// A step with an inner loop over layers, there and back.
+Sequence layered_step(int layers) {
+    Sequence step{1, 2};
+    append(step, {10, 11, 12}, layers);
+    step.push_back(20);
+    append(step, {30, 31, 32, 33, 34}, layers);
+    step.push_back(40);
+    return step;
+}
+
+TEST(FindPeriod, TakesTheStepAndNotItsLayers) {
+    for (const int layers : {1, 2, 7, 61, 130}) {
+        Sequence sequence;
+        append(sequence, layered_step(layers), 11);
+        const auto period = find_period(sequence);
+        ASSERT_TRUE(period) << layers;
+        EXPECT_EQ(period->length, static_cast<std::size_t>(4 + 8 * layers));
+        EXPECT_DOUBLE_EQ(period->match, 1);
+    }
+}
+
+TEST(FindPeriod, TakesTheWholeOfAccumulatedMicroBatches) {
+    Sequence micro = layered_step(5), step, sequence;
+    append(step, micro, 4);
+    append(step, {90, 91, 92});  // the optimizer, once in four
+    append(sequence, step, 9);
+    EXPECT_EQ(find_period(sequence)->length, step.size());
+}
+
+TEST(FindPeriod, OneGraphPerStepIsAPeriodOfOne) {
+    EXPECT_EQ(find_period(Sequence(17, 5))->length, 1u);
+    EXPECT_EQ(find_period(Sequence(3, 5))->length, 1u);
+}
+
+TEST(FindPeriod, AbstainsWhereNothingReturns) {
+    Sequence sequence;
+    for (std::uint64_t i = 0; i < 1009; ++i) sequence.push_back(i * i * 2654435761u);
+    EXPECT_FALSE(find_period(sequence));
+    EXPECT_FALSE(find_period({}));
+    EXPECT_FALSE(find_period(Sequence{1, 1}));
+}
+
+TEST(FindPeriod, ForgivesAnEvaluationInBetween) {
+    Sequence sequence;
+    const Sequence step = layered_step(6);
+    append(sequence, step, 20);
+    append(sequence, {1, 2, 77, 78, 79}, 8);
+    append(sequence, step, 23);
+    EXPECT_EQ(find_period(sequence)->length, step.size());
+}
+
+TEST(FindStarts, FindsEveryStepAroundAnEvaluation) {
+    Sequence sequence{500, 501, 502};  // start-up
+    const Sequence step = layered_step(6);
+    append(sequence, step, 20);
+    append(sequence, {1, 2, 77, 78, 79}, 8);
+    append(sequence, step, 23);
+    const std::vector<double> weight(sequence.size(), 0);
+    const auto starts = find_starts(sequence, *find_period(sequence), weight);
+    ASSERT_EQ(starts.size(), 43u);
+    for (std::size_t i = 1; i < starts.size(); ++i)
+        EXPECT_EQ(starts[i] - starts[i - 1], i == 20 ? step.size() + 40 : step.size()) << i;
+}
+
+TEST(FindStarts, PrefersThePlaceWithTheGreatestWeight) {
+    Sequence sequence;
+    append(sequence, {3, 4, 5, 6, 6, 7}, 10);
+    std::vector<double> weight(sequence.size(), 0.1);
+    for (std::size_t i = 2; i < weight.size(); i += 6) weight[i] = 3;
+    const auto starts = find_starts(sequence, {6, 1}, weight);
+    ASSERT_EQ(starts.size(), 10u);
+    EXPECT_EQ(starts.front(), 2u);
+}
+
+TEST(FindStarts, LooksAtGramsWhereNoElementIsAlone) {
+    Sequence sequence;
+    append(sequence, {1, 2, 1, 1, 2, 2}, 12);
+    const std::vector<double> weight(sequence.size(), 1);
+    const auto starts = find_starts(sequence, {6, 1}, weight);
+    ASSERT_GE(starts.size(), 11u);
+    EXPECT_EQ(starts[1] - starts[0], 6u);
+}
+
+}  // namespace
+}  // namespace millrace::record
