@@ -1,0 +1,13 @@
+#pragma once
+// The doctor: from what a program and its GPU did to where the time went and what to do about it.
+
+#include "diagnose/diagnosis.h"
+#include "diagnose/policy.h"
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+/// Never fails: what cannot be told is left out and named in `remarks`. A pure function of its arguments.
+Diagnosis diagnose(const Timeline& timeline, const Policy& policy = {});
+
+}  // namespace millrace::diagnose

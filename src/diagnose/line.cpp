@@ -1,0 +1,216 @@
+#include "diagnose/line.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr double kTurns =
+    0.02;  ///< share of a thread's calls that may overlap the main thread's: clocks are read one after the other
+
+constexpr Time kLongestQueue = 10'000'000'000;  ///< what was launched runs within ten seconds
+
+template <typename T>
+auto first_from(const std::vector<T>& entries, Time begin) {
+    return std::lower_bound(entries.begin(), entries.end(), begin, [](const T& entry, Time time) { return entry.begin < time; });
+}
+
+bool starts_work(const Call& call) {
+    switch (call.kind) {
+        case CallKind::kLaunch:
+        case CallKind::kGraphLaunch:
+        case CallKind::kCopy:
+        case CallKind::kCopyAsync:
+        case CallKind::kSet:
+        case CallKind::kSetAsync: return true;
+        default: return false;
+    }
+}
+
+std::uint32_t main_thread_of(const Timeline& timeline, std::uint32_t process) {
+    std::map<std::uint32_t, std::size_t> all;
+    for (const Call& call : timeline.calls)
+        if (call.process == process) ++all[call.thread];
+    if (all.contains(process)) return process;  // Linux: the first thread has the process's number
+    for (const Process& entry : timeline.processes)
+        if (entry.pid == process && all.contains(entry.main_thread)) return entry.main_thread;
+    // The thread with frames is the user's; without any, the busiest.
+    std::map<std::uint32_t, std::size_t> framed;
+    for (const Call& call : timeline.calls)
+        if (call.process == process && call.stack != kNoStack) ++framed[call.thread];
+    const auto& counts = framed.empty() ? all : framed;
+    std::uint32_t best = 0;
+    std::size_t most = 0;
+    for (const auto& [thread, count] : counts)
+        if (count > most) most = count, best = thread;
+    return best;
+}
+
+/// Threads that launch while the main thread is in no call.
+std::vector<std::uint32_t> threads_in_turn(const Timeline& timeline, std::uint32_t process, std::uint32_t main_thread) {
+    struct Count {
+        std::size_t calls = 0, launches = 0, overlapping = 0;
+    };
+    std::map<std::uint32_t, Count> counts;
+    std::unordered_map<std::uint32_t, Time> pending;  // ends of other threads' last calls
+    Time main_end = 0;
+    for (const Call& call : timeline.calls) {
+        if (call.process != process) continue;
+        if (call.thread == main_thread) {
+            for (auto& [thread, end] : pending) {
+                if (end > call.begin) ++counts[thread].overlapping;
+                end = 0;
+            }
+            main_end = std::max(main_end, call.end);
+            continue;
+        }
+        Count& count = counts[call.thread];
+        ++count.calls;
+        count.launches += starts_work(call) ? 1 : 0;
+        count.overlapping += call.begin < main_end ? 1 : 0;
+        Time& end = pending[call.thread];
+        end = std::max(end, call.end);
+    }
+    std::vector<std::uint32_t> threads{main_thread};
+    for (const auto& [thread, count] : counts)
+        if (count.launches > 0 && static_cast<double>(count.overlapping) <= kTurns * static_cast<double>(count.calls))
+            threads.push_back(thread);
+    return threads;
+}
+
+std::uint64_t key_of(std::uint32_t process, std::uint32_t correlation) { return (std::uint64_t{process} << 32) | correlation; }
+
+/// Joins each correlation of the window with the call that began it, also where that lies inside another one.
+std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& timeline, const Launcher& launcher, Lane& lane) {
+    std::unordered_map<std::uint64_t, std::uint32_t> by_correlation;
+    std::unordered_map<std::uint32_t, std::uint32_t> open;  // thread: position of its last outermost call
+    for (auto call = first_from(timeline.calls, lane.begin); call != timeline.calls.end() && call->begin < lane.end; ++call) {
+        if (call->process != launcher.process) continue;
+        if (std::find(launcher.threads.begin(), launcher.threads.end(), call->thread) == launcher.threads.end()) continue;
+        auto outer = open.find(call->thread);
+        const bool nested = outer != open.end() && call->begin < timeline.calls[lane.calls[outer->second]].end;
+        if (!nested) {
+            open[call->thread] = static_cast<std::uint32_t>(lane.calls.size());
+            lane.calls.push_back(static_cast<std::uint32_t>(call - timeline.calls.begin()));
+        }
+        if (call->correlation != 0) by_correlation.try_emplace(key_of(call->process, call->correlation), open[call->thread]);
+    }
+    return by_correlation;
+}
+
+struct Found {
+    std::uint32_t work, call;
+    Time launched;
+};
+
+std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher, const Lane& lane,
+                             const std::unordered_map<std::uint64_t, std::uint32_t>& by_correlation) {
+    // Other threads' launches, for when their work was asked for.
+    std::unordered_map<std::uint64_t, Time> foreign;
+    for (auto call = first_from(timeline.calls, lane.begin); call != timeline.calls.end() && call->begin < lane.end; ++call)
+        if (call->process == launcher.process && call->correlation != 0)
+            foreign.try_emplace(key_of(call->process, call->correlation), call->begin);
+    std::vector<Found> found;
+    for (auto i = static_cast<std::uint32_t>(first_from(timeline.work, lane.begin) - timeline.work.begin());
+         i < timeline.work.size(); ++i) {
+        const Work& work = timeline.work[i];
+        if (work.begin > lane.end + kLongestQueue) break;
+        if (work.process != launcher.process || work.device != launcher.device) continue;
+        const auto key = key_of(work.process, work.correlation);
+        if (auto own = by_correlation.find(key); work.correlation != 0 && own != by_correlation.end()) {
+            found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
+        } else if (work.begin >= lane.begin && work.begin < lane.end) {
+            const auto other = work.correlation == 0 ? foreign.end() : foreign.find(key);
+            found.push_back({i, kNobody, other == foreign.end() ? work.begin : other->second});
+        }
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
+    return found;
+}
+
+/// Parts of one copy and nodes of one graph become one job.
+void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& lane) {
+    std::unordered_map<std::uint32_t, std::uint32_t> open;  // call: its job, where parts may follow
+    std::vector<Time> covered;
+    for (const Found& entry : found) {
+        const Work& work = timeline.work[entry.work];
+        const bool joins = entry.call != kNobody && (work.graph_node != 0 || work.whole_graph || work.kind == WorkKind::kCopy);
+        if (joins) {
+            if (auto same = open.find(entry.call); same != open.end()) {
+                Job& job = lane.jobs[same->second];
+                // By begin, so what is covered only grows.
+                Time& until = covered[same->second];
+                job.busy += std::max<Time>(0, work.end - std::max(work.begin, until));
+                until = std::max(until, work.end);
+                job.begin = std::min(job.begin, work.begin);
+                job.end = std::max(job.end, work.end);
+                job.more_work.push_back(entry.work);
+                continue;
+            }
+            open[entry.call] = static_cast<std::uint32_t>(lane.jobs.size());
+        }
+        lane.jobs.push_back({work.begin,
+                             std::max(work.begin, work.end),
+                             std::max<Time>(0, work.end - work.begin),
+                             entry.call,
+                             entry.launched,
+                             work.stream,
+                             entry.work,
+                             {}});
+        covered.push_back(work.end);
+    }
+}
+
+}  // namespace
+
+std::optional<Launcher> find_launcher(const Timeline& timeline) {
+    std::map<std::pair<std::uint32_t, std::uint16_t>, double> busy;
+    for (const Work& work : timeline.work) busy[{work.process, work.device}] += static_cast<double>(work.end - work.begin) + 1;
+    if (busy.empty()) return std::nullopt;
+    const auto most =
+        std::max_element(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    Launcher launcher;
+    launcher.process = most->first.first;
+    launcher.device = most->first.second;
+    launcher.main_thread = main_thread_of(timeline, launcher.process);
+    launcher.threads = threads_in_turn(timeline, launcher.process, launcher.main_thread);
+    return launcher;
+}
+
+Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, Time end) {
+    Lane lane;
+    lane.begin = begin;
+    lane.end = end;
+    const auto by_correlation = take_calls(timeline, launcher, lane);
+    make_jobs(timeline, find_work(timeline, launcher, lane, by_correlation), lane);
+    lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
+    for (const Job& job : lane.jobs)
+        if (job.call != kNobody) ++lane.jobs_of_call[job.call + 1];
+    for (std::size_t i = 1; i < lane.jobs_of_call.size(); ++i) lane.jobs_of_call[i] += lane.jobs_of_call[i - 1];
+    auto place = lane.jobs_of_call;
+    lane.own_jobs.resize(lane.jobs_of_call.back());
+    for (std::uint32_t i = 0; i < lane.jobs.size(); ++i)
+        if (lane.jobs[i].call != kNobody) lane.own_jobs[place[lane.jobs[i].call]++] = i;
+    return lane;
+}
+
+std::vector<Window> windows_of(const Timeline& timeline, const Launcher& launcher) {
+    std::vector<Window> windows;
+    for (const Window& window : timeline.windows) {
+        if (window.process != launcher.process && window.process != 0) continue;
+        if (window.end <= window.begin) continue;
+        if (!windows.empty() && window.begin < windows.back().end)
+            windows.back().end = std::max(windows.back().end, window.end);
+        else
+            windows.push_back(window);
+    }
+    if (!windows.empty() || timeline.work.empty()) return windows;
+    Window all{timeline.work.front().begin, timeline.work.front().end, launcher.process};
+    for (const Work& work : timeline.work) all.end = std::max(all.end, work.end + 1);
+    if (!timeline.calls.empty()) all.begin = std::min(all.begin, timeline.calls.front().begin);
+    return {all};
+}
+
+}  // namespace millrace::diagnose

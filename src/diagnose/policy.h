@@ -1,0 +1,53 @@
+#pragma once
+// Every threshold of the doctor in one place, each with where it comes from. Shares are of the mean step.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::diagnose {
+
+struct Band {
+    double warn = 0, critical = 0;
+};
+
+struct Policy {
+    // What `compare` calls no difference is nothing to report; 15 % is XProf's "highly" for launches and host time.
+    Band host_sync{0.02, 0.15};
+    Band launch_bound{0.02, 0.15};
+    Band python_work{0.02, 0.15};
+    Band file_output{0.02, 0.15};
+    Band repeated_work{0.02, 0.15};
+    Band loader_wait{0.05, 0.20};      ///< XProf's bands for input, PyTorch's TensorBoard plugin warns at 5 %, too
+    Band allocator_churn{0.01, 0.05};  ///< in a steady step there is nothing to allocate: any recurrence that can be measured
+    Band pageable_copy{0.01, 0.15};    ///< 1 % of the step: the usual synthesis of copy rules
+    Band straggler{0.10, 0.20};        ///< TraceML: visible phase of victim and culprit
+    Band memory_edge{0.92, 0.97};      ///< of device memory, TraceML's pressure levels
+    Band slow_evaluation{0.05, 0.20};  ///< share of the time in which evaluation leaves the GPU idle: XProf's bands for input
+    Band throttled{0.10, 0.50};        ///< share of samples; power limits alone are how a full GPU looks
+
+    double evaluation_idle_ratio = 2;  ///< evaluation idles at least so many times as large a share as training does
+    double matrix_share = 0.20;      ///< no-tensor-cores: matrix kernels take that much of the step (synthesis of DLProf's rules)
+    double tensor_active = 0.01;     ///< and the tensor cores are active in less than that (GPM)
+    double tensor_core_speedup = 6;  ///< TF32 over FP32: 8 on A100, 7.4 on H100 by data sheet, four fifths of it reached
+    double small_batch_sm_active = 0.40;  ///< small-batch: multiprocessors active in less than that of the time that kernels run
+    double small_batch_headroom = 0.30;   ///< and that much of the memory is free
+    double small_batch_idle = 0.15;       ///< and the GPU idles less than that: else another finding comes first
+    double repeated_steps = 0.9;          ///< content or parameters are equal in that share of the steps
+    std::size_t start_up_steps = 3;       ///< modules are loaded, caches filled, algorithms chosen
+    std::size_t few_steps = 10;           ///< fewer lower confidence (a shortened window has ten)
+    std::int64_t launch_gap =
+        300'000;  ///< ns between calls up to which the host is enqueuing: eager frameworks take 5 to 100 us per operator
+    std::int64_t scan_gap = 1'000'000;  ///< ns; shorter gaps that no sample fell into count as enqueuing
+    std::uint64_t staged_bytes =
+        65536;  ///< CUDA: larger pageable uploads are staged and block, smaller ones travel with the command
+    std::uint64_t bulk_bytes = 1 << 20;  ///< a download of that size moves data, a smaller one reads a result
+    double link_efficiency = 0.87;       ///< of a PCIe link's rate that pinned copies reach (55 of 63 GB/s on generation 5)
+    std::size_t queue_limit = 1024;      ///< launches that a device takes before the host must wait (CUDA)
+    double worker_busy = 0.8;            ///< loader workers that run or read in that share of samples are the bottleneck
+    double replay_error = 0.05;          ///< the replay of what was recorded may be off by that before confidence falls
+    double closes = 0.02;                ///< share of the step that a replayed cure must return to own anything
+    double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
+    std::size_t windows = 24;            ///< looked at, evenly spread
+};
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,39 @@
+#pragma once
+// Where steps begin and end. Times are the device's: a step lasts from the begin of its first job to the begin of the next step's
+// first job, so that steps follow each other without holes and their mean is the program's speed, however far the host runs
+// ahead.
+
+#include <string>
+#include <vector>
+
+#include "diagnose/line.h"
+#include "diagnose/policy.h"
+
+namespace millrace::diagnose {
+
+struct Step {
+    Time begin = 0, end = 0;
+    std::uint32_t first_job = 0, end_job = 0;  ///< in Lane::jobs; end_job is the first of what follows
+};
+
+/// What is no training step: start-up, an evaluation.
+struct Phase {
+    Time begin = 0, end = 0;
+    std::uint32_t first_job = 0, end_job = 0;
+};
+
+enum class StepSource : std::uint8_t { kNone, kRanges, kPeriod, kWindow };
+
+struct WindowSteps {
+    StepSource source = StepSource::kNone;
+    double match = 0;                ///< how well the sequence returns
+    std::vector<Step> steps;         ///< steady ones, ascending; neighbours touch unless a phase lies between
+    std::vector<Phase> evaluations;  ///< stretches between steps that are none
+    Time start_up_end = 0;           ///< before this the program warmed up; 0: not seen here
+};
+
+/// `first_window`: the program starts in it, its first steps are start-up.
+WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const Lane& lane, bool first_window,
+                       const Policy& policy);
+
+}  // namespace millrace::diagnose
