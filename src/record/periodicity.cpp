@@ -1,139 +1,195 @@
 #include "record/periodicity.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 namespace millrace::record {
 namespace {
 
-constexpr std::size_t kCandidates = 48;  ///< distances that are tried per length of gram
-constexpr double kLeastMatch = 0.5;
-constexpr std::size_t kRepetitions = 3;
+constexpr std::size_t kLeastCount = 3;   ///< rarer kinds say nothing about a period
+constexpr std::size_t kSummedGaps = 4;   ///< a kind that comes that often per period still votes for it
+constexpr std::size_t kCandidates = 48;  ///< lengths looked at closely
+constexpr std::size_t kMostShift = 16;   ///< elements that may have come or gone within a period
+constexpr std::size_t kShiftPart = 16;   ///< ... and at most this part of it
+constexpr double kNearBest = 0.9;        ///< shorter lengths win within this share of the best: multiples match as well
+constexpr double kLeastMatch = 0.25;     ///< of all kinds: a start-up with many kinds leaves no more
+constexpr double kSteady = 0.7;          ///< of the elements of a stretch
+constexpr double kFullPart = 0.9;        ///< of all places; those above have more kinds than a full period
+constexpr std::size_t kLeastPeriods = 3;
 
-/// Hash of `length` elements from each place on (fewer at the end): differences of one running polynomial.
-std::vector<std::uint64_t> grams_of(std::span<const std::uint64_t> sequence, std::size_t length) {
-    constexpr std::uint64_t kBase = 0x9e3779b97f4a7c15;
-    const std::size_t count = sequence.size();
-    std::vector<std::uint64_t> running(count + 1, 0), power(count + 1, 1), grams(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        running[i + 1] = running[i] * kBase + (sequence[i] ^ (sequence[i] >> 31)) * 0xbf58476d1ce4e5b9 + 1;
-        power[i + 1] = power[i] * kBase;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t end = std::min(i + length, count);
-        grams[i] = running[end] - running[i] * power[end - i];
-    }
-    return grams;
-}
-
-/// The distances at which the same gram returns, most frequent first.
-void add_candidates(const std::vector<std::uint64_t>& grams, std::size_t longest, std::vector<std::size_t>& candidates) {
-    std::unordered_map<std::uint64_t, std::size_t> last;
-    std::unordered_map<std::size_t, std::size_t> counts;
-    for (std::size_t i = 0; i < grams.size(); ++i) {
-        auto [place, fresh] = last.try_emplace(grams[i], i);
-        if (!fresh) {
-            if (i - place->second <= longest) ++counts[i - place->second];
-            place->second = i;
-        }
-    }
-    std::vector<std::pair<std::size_t, std::size_t>> order;  // count, distance
-    for (const auto& [distance, count] : counts) order.emplace_back(count, distance);
-    std::sort(order.begin(), order.end(),
-              [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
-    // A step's own distance comes at least once per step and kind of gram, inner loops' more often: also keep the longest ones.
-    std::vector<std::size_t> longest_first;
-    for (const auto& [count, distance] : order)
-        if (count >= 2) longest_first.push_back(distance);
-    std::sort(longest_first.rbegin(), longest_first.rend());
-    for (std::size_t i = 0; i < std::min(kCandidates, order.size()); ++i) candidates.push_back(order[i].second);
-    for (std::size_t i = 0; i < std::min(kCandidates / 3, longest_first.size()); ++i) candidates.push_back(longest_first[i]);
-}
-
-struct Place {
-    double weight = 0;
-    std::size_t times = 0, regular = 0, odd = 0, last = 0;  ///< distances that are a period, and others
+/// Where one kind of element, or of pair of neighbours, stands.
+struct Kind {
+    std::vector<std::size_t> places;
+    std::size_t size = 1;  ///< 2: a pair
 };
 
-/// What also comes elsewhere (in the batches of an evaluation), or misses steps, marks them less well; weight decides among
-/// equals.
-std::optional<std::uint64_t> best_of(const std::unordered_map<std::uint64_t, Place>& places) {
-    std::size_t most = 0, least_odd = ~std::size_t{0};
-    for (const auto& [gram, place] : places) most = std::max(most, place.regular);
-    const auto marks = [&](const Place& place) { return place.times >= 2 && place.regular + place.regular / 20 >= most; };
-    for (const auto& [gram, place] : places)
-        if (marks(place)) least_odd = std::min(least_odd, place.odd);
-    std::optional<std::uint64_t> chosen;
-    const Place* best = nullptr;
-    for (const auto& [gram, place] : places) {
-        if (!marks(place) || place.odd > least_odd + most / 50) continue;
-        if (!best || place.weight > best->weight || (place.weight == best->weight && place.last < best->last))
-            chosen = gram, best = &place;
-    }
-    return chosen;
+std::uint64_t mixed(std::uint64_t value) {
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
 }
 
-double match_at(std::span<const std::uint64_t> sequence, std::size_t distance) {
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i + distance < sequence.size(); ++i) equal += sequence[i] == sequence[i + distance] ? 1 : 0;
-    return static_cast<double>(equal) / static_cast<double>(sequence.size() - distance);
+std::vector<Kind> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs) {
+    std::unordered_map<std::uint64_t, std::size_t> numbers;
+    std::vector<Kind> kinds;
+    const auto add = [&](std::uint64_t key, std::size_t place, std::size_t size) {
+        const auto [at, fresh] = numbers.try_emplace(key, kinds.size());
+        if (fresh) kinds.push_back({{}, size});
+        kinds[at->second].places.push_back(place);
+    };
+    for (std::size_t place = 0; place < sequence.size(); ++place) {
+        add(mixed(sequence[place]), place, 1);
+        if (with_pairs && place + 1 < sequence.size() && sequence[place] != sequence[place + 1])
+            add(mixed(sequence[place] * 3 + mixed(sequence[place + 1])), place, 2);
+    }
+    std::erase_if(kinds, [](const Kind& kind) { return kind.places.size() < kLeastCount; });
+    return kinds;
+}
+
+/// How far from its place a kind may come and still count: so far that chance alone would find it half the time at most.
+std::size_t shift_of(const Kind& kind, std::size_t total, std::size_t length) {
+    const std::size_t wanted = std::min(kMostShift, length / kShiftPart);
+    const std::size_t room = total / (2 * kind.places.size());
+    return std::min(wanted, room > 0 ? (room - 1) / 2 : 0);
+}
+
+/// Calls `use(index, found)` for every place that has another a period later inside the sequence.
+template <class Use>
+void for_each_match(const Kind& kind, std::size_t total, std::size_t length, const Use& use) {
+    const std::size_t shift = shift_of(kind, total, length);
+    std::size_t next = 0;
+    for (std::size_t index = 0; index < kind.places.size(); ++index) {
+        const std::size_t wanted = kind.places[index] + length;
+        if (wanted >= total) return;
+        while (next < kind.places.size() && kind.places[next] + shift < wanted) ++next;
+        use(index, next < kind.places.size() && kind.places[next] <= wanted + shift);
+    }
+}
+
+/// How well one kind repeats, 1 always, 0 no better than by chance. Absent when it does not come early enough to tell.
+std::optional<double> match_of(const Kind& kind, std::size_t total, std::size_t length) {
+    std::size_t asked = 0, found = 0;
+    for_each_match(kind, total, length, [&](std::size_t, bool hit) {
+        ++asked;
+        found += hit ? 1 : 0;
+    });
+    if (asked == 0) return std::nullopt;
+    const double rate = static_cast<double>(found) / static_cast<double>(asked);
+    const double window = static_cast<double>(2 * shift_of(kind, total, length) + 1);
+    const double chance = std::min(1.0, window * static_cast<double>(kind.places.size()) / static_cast<double>(total));
+    if (chance > 0.999) return rate;
+    return std::max(0.0, (rate - chance) / (1 - chance));
+}
+
+double score_of(const std::vector<Kind>& kinds, std::size_t total, std::size_t length) {
+    double sum = 0;
+    for (const Kind& kind : kinds) sum += match_of(kind, total, length).value_or(0);
+    return sum / static_cast<double>(kinds.size());
+}
+
+/// Lengths worth a closer look: distances at which kinds come again, most voted first.
+std::vector<std::size_t> candidates_of(const std::vector<Kind>& kinds, std::size_t total) {
+    std::unordered_map<std::size_t, double> votes;
+    for (const Kind& kind : kinds) {
+        const double weight = 1.0 / static_cast<double>(kind.places.size());
+        for (std::size_t gaps = 1; gaps <= kSummedGaps; ++gaps)
+            for (std::size_t index = gaps; index < kind.places.size(); ++index) {
+                const std::size_t distance = kind.places[index] - kind.places[index - gaps];
+                if (distance * kLeastPeriods <= total) votes[distance] += weight;
+            }
+    }
+    std::vector<std::pair<double, std::size_t>> order;
+    order.reserve(votes.size());
+    for (const auto& [distance, vote] : votes) order.emplace_back(-vote, distance);
+    const std::size_t count = std::min(kCandidates, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end());
+    std::vector<std::size_t> lengths;
+    for (std::size_t at = 0; at < count; ++at) lengths.push_back(order[at].second);
+    std::ranges::sort(lengths);
+    return lengths;
+}
+
+/// A shift lets neighbours of the true length match as well: the one at which most elements stand exactly.
+Period sharpened(std::span<const std::uint64_t> sequence, std::size_t length) {
+    const std::size_t around = std::min(kMostShift, length / kShiftPart);
+    Period best{length, 0};
+    for (std::size_t each = length - around; each <= length + around && each < sequence.size(); ++each) {
+        std::size_t equal = 0;
+        for (std::size_t at = 0; at + each < sequence.size(); ++at) equal += sequence[at] == sequence[at + each] ? 1 : 0;
+        const double match = static_cast<double>(equal) / static_cast<double>(sequence.size() - each);
+        if (match > best.match) best = {each, match};
+    }
+    return best;
 }
 
 }  // namespace
 
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
-    const std::size_t longest = sequence.size() / kRepetitions;
-    if (longest == 0) return std::nullopt;
-    std::vector<std::size_t> candidates;
-    for (std::size_t length : {1u, 3u, 12u}) add_candidates(grams_of(sequence, length), longest, candidates);
-    std::sort(candidates.begin(), candidates.end());
-    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
-    std::vector<Period> tried;
+    const std::vector<Kind> kinds = kinds_of(sequence, true);
+    if (kinds.empty()) return std::nullopt;
+    std::vector<Period> scored;
     double best = 0;
-    for (std::size_t distance : candidates) {
-        tried.push_back({distance, match_at(sequence, distance)});
-        best = std::max(best, tried.back().match);
+    for (const std::size_t length : candidates_of(kinds, sequence.size())) {
+        scored.push_back({length, score_of(kinds, sequence.size(), length)});
+        best = std::max(best, scored.back().match);
     }
     if (best < kLeastMatch) return std::nullopt;
-    // In a sequence that returns without a flaw nothing may be forgiven: long inner loops come close.
-    const double slack = std::clamp((1 - best) / 2, 0.003, 0.02);
-    for (const Period& period : tried)
-        if (period.match >= best - slack) return period;
+    for (const Period& period : scored) {
+        if (period.match < kNearBest * best) continue;
+        const Period exact = sharpened(sequence, period.length);
+        if (!steady_stretches(sequence, exact.length).empty()) return exact;
+    }
     return std::nullopt;
 }
 
-std::vector<std::size_t> find_starts(std::span<const std::uint64_t> sequence, Period period, std::span<const double> weight) {
-    const std::size_t length = period.length;
-    if (length == 0 || sequence.size() < 2 * length) return {};
-    // Where two periods in a row agree best: there the steps are steps.
-    std::size_t agree = 0, best_agree = 0, reference = 0;
-    for (std::size_t i = 0; i + length < sequence.size(); ++i) {
-        agree += sequence[i] == sequence[i + length] ? 1 : 0;
-        if (i >= length) agree -= sequence[i - length] == sequence[i] ? 1 : 0;
-        if (i + 1 >= length && agree > best_agree) best_agree = agree, reference = i + 1 - length;
+std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, std::size_t length) {
+    std::vector<Stretch> stretches;
+    if (length == 0 || sequence.size() < kLeastPeriods * length) return stretches;
+    // Sums from the start: elements that come again, and the same weighted so that each kind counts as much as any other.
+    std::vector<std::uint32_t> hits(sequence.size() + 1);
+    std::vector<double> weights(sequence.size() + 1);
+    for (const Kind& kind : kinds_of(sequence, false))
+        for_each_match(kind, sequence.size(), length, [&](std::size_t index, bool hit) {
+            hits[kind.places[index] + 1] = hit ? 1 : 0;
+            weights[kind.places[index] + 1] = hit ? 1.0 / static_cast<double>(kind.places.size()) : 0;
+        });
+    for (std::size_t at = 1; at < hits.size(); ++at) {
+        hits[at] += hits[at - 1];
+        weights[at] += weights[at - 1];
     }
-    for (std::size_t gram : {std::size_t{1}, std::size_t{4}, std::size_t{16}, length}) {
-        if (gram > length) continue;
-        const auto grams = grams_of(sequence, gram);
-        std::unordered_map<std::uint64_t, std::size_t> in_period;
-        for (std::size_t i = reference; i < reference + length; ++i) ++in_period[grams[i]];
-        std::unordered_map<std::uint64_t, Place> places;
-        for (std::size_t i = 0; i + gram <= sequence.size(); ++i) {
-            auto found = in_period.find(grams[i]);
-            if (found == in_period.end() || found->second != 1) continue;
-            Place& place = places[grams[i]];
-            if (i < weight.size()) place.weight += weight[i];
-            if (place.times++ > 0) (i - place.last == length ? place.regular : place.odd) += 1;
-            place.last = i;
+    const auto weight = [&](std::size_t at) { return weights[at + length] - weights[at]; };
+    std::vector<double> all;
+    for (std::size_t at = 0; at + 2 * length <= sequence.size(); ++at) all.push_back(weight(at));
+    const auto high = all.begin() + static_cast<std::ptrdiff_t>(kFullPart * static_cast<double>(all.size() - 1));
+    std::nth_element(all.begin(), high, all.end());
+    const double full = *high;
+
+    // A place is steady when the period that begins there comes again, and has most of the kinds a period has: evaluation is
+    // but a part of a step.
+    const auto steady = [&](std::size_t at) {
+        return static_cast<double>(hits[at + length] - hits[at]) >= kSteady * static_cast<double>(length) &&
+               weight(at) >= kSteady * full;
+    };
+    const std::size_t stop = sequence.size() - 2 * length + 1;  // places behind have no whole period after the next
+    for (std::size_t at = 0; at < stop;) {
+        if (!steady(at)) {
+            ++at;
+            continue;
         }
-        const auto chosen = best_of(places);
-        if (!chosen) continue;
-        std::vector<std::size_t> starts;
-        for (std::size_t i = 0; i + gram <= sequence.size(); ++i)
-            if (grams[i] == *chosen) starts.push_back(i);
-        return starts;
+        const std::size_t begin = at;
+        while (at < stop && steady(at)) ++at;
+        const std::size_t end = at - 1 + 2 * length;
+        if (end - begin >= kLeastPeriods * length) stretches.push_back({begin, end});
     }
-    return {};
+    // What belongs to two stretches (they stand a few odd elements apart) makes them one.
+    std::vector<Stretch> merged;
+    for (const Stretch& each : stretches)
+        if (!merged.empty() && each.begin <= merged.back().end)
+            merged.back().end = each.end;
+        else
+            merged.push_back(each);
+    return merged;
 }
 
 }  // namespace millrace::record

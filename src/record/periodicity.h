@@ -14,10 +14,20 @@ struct Period {
     double match = 0;        ///< share of elements that return after so many
 };
 
-/// The smallest length whose match is about as good as the best one's: inner loops (over layers) return less well than the whole
-/// step, two steps no better than one. At least three repetitions must be there. Absent: nothing returns often enough.
-/// Elements are hashes of what was launched. Takes O(n) time and memory with a factor of some dozens.
+/// The period of a sequence, found when it came three times in a row somewhere in it. Every kind of element (and of pair of
+/// neighbours) counts the same however often it comes, so that an inner loop over layers does not pass for the step: what comes
+/// once per step speaks against it. Elements may come or go in some periods (logging), others may vary, and anything may stand
+/// before, between or behind (start-up, evaluation), as long as what repeats has more kinds than the rest. Two periods are no
+/// better than one. Elements are hashes of what was launched. Takes O(n) time and memory with a factor of some dozens.
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence);
+
+struct Stretch {
+    std::size_t begin = 0, end = 0;  ///< elements [begin, end)
+    bool operator==(const Stretch&) const = default;
+};
+
+/// Where the sequence has that period, in order; each at least three periods long. Borders may be off by a third of a period.
+std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, std::size_t length);
 
 /// A place in the period that comes once in it, and everywhere it comes: starts of steps, ascending, also around stretches that
 /// are no steps (an evaluation). `weight` has one entry per element; of places that qualify that with the greatest sum of weights
