@@ -1,0 +1,229 @@
+#include "diagnose/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+namespace millrace::diagnose {
+namespace {
+
+constexpr std::array<std::string_view, 4> kVerdictNames{"better", "worse", "no difference", "too few blocks"};
+constexpr std::size_t kLeastGrown = 10;   ///< blocks a side that growing leaves: one odd block must not decide
+constexpr std::size_t kResamples = 2000;  ///< for the interval of the change
+constexpr double kMostLikeness = 0.9;
+constexpr double kPauseShows = 0.05;   ///< change of the mean beside that of the median that is worth a remark
+constexpr double kLongestBlock = 600;  ///< seconds; beyond, growing would need hours of recording
+
+using Paces = std::vector<Pace>;
+
+std::vector<double> speeds_of(const Paces& paces) {
+    std::vector<double> speeds;
+    for (const Pace& pace : paces) speeds.push_back(pace.speed());
+    return speeds;
+}
+
+double quantile(std::vector<double> values, double q) {
+    std::sort(values.begin(), values.end());
+    const double at = q * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(at);
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+SpeedSummary summary_of(const Paces& paces) {
+    SpeedSummary summary;
+    summary.blocks = paces.size();
+    for (const Pace& pace : paces) {
+        summary.seconds += pace.seconds;
+        summary.steps += pace.steps;
+    }
+    if (paces.empty()) return summary;
+    const std::vector<double> speeds = speeds_of(paces);
+    summary.median = quantile(speeds, 0.5);
+    summary.low = quantile(speeds, 0.1);
+    summary.high = quantile(speeds, 0.9);
+    summary.mean = summary.steps / summary.seconds;
+    return summary;
+}
+
+/// How alike neighbours are: the correlation of each block's rank with the next one's, which one odd block cannot make or hide.
+/// Corrected for what few blocks take off it.
+double likeness(const std::vector<double>& speeds) {
+    const std::vector<double> ranks = midranks(speeds);
+    const auto count = static_cast<double>(ranks.size());
+    double products = 0, squares = 0;
+    for (std::size_t at = 0; at < ranks.size(); ++at) {
+        const double here = ranks[at] - (count + 1) / 2;
+        squares += here * here;
+        if (at > 0) products += here * (ranks[at - 1] - (count + 1) / 2);
+    }
+    if (!(squares > 0)) return 0;
+    const double seen = products / squares;
+    return std::clamp(seen + (1 + 3 * seen) / count, 0.0, kMostLikeness);
+}
+
+/// Whether neighbouring blocks are more alike than chance makes them.
+bool neighbours_are_alike(const Paces& before, const Paces& after) {
+    const auto one = static_cast<double>(before.size()), other = static_cast<double>(after.size());
+    if (one + other < 2) return false;
+    const double both = (one * likeness(speeds_of(before)) + other * likeness(speeds_of(after))) / (one + other);
+    return both > 2 / std::sqrt(one + other);
+}
+
+/// Variance of the logarithm of a side's median speed. Spread by the median distance from the median, so that pauses do not widen
+/// it; neighbours that are alike count as fewer blocks.
+double median_variance(const std::vector<double>& speeds) {
+    const double middle = quantile(speeds, 0.5);
+    std::vector<double> distances;
+    for (const double speed : speeds) distances.push_back(std::abs(speed - middle));
+    constexpr double kNormalSpread = 1.4826, kOfMedian = 1.5708;  // of a normal distribution: sd by that distance; pi / 2
+    const double spread = kNormalSpread * quantile(distances, 0.5) / middle, alike = likeness(speeds);
+    return kOfMedian * spread * spread * (1 + alike) / (1 - alike) / static_cast<double>(speeds.size());
+}
+
+/// Chance of a change of the medians as large as `change` between equal runs, by the spread within each.
+double spread_p(const Paces& before, const Paces& after, double change) {
+    const double variance = median_variance(speeds_of(before)) + median_variance(speeds_of(after));
+    const double size = std::abs(std::log1p(std::max(change, -0.999)));
+    return variance > 0 ? std::erfc(size / std::sqrt(2 * variance)) : size > 0 ? 0 : 1;
+}
+
+double total_seconds(std::span<const Block> blocks) {
+    double seconds = 0;
+    for (const Pace& pace : paces(blocks, 0)) seconds += pace.seconds;
+    return seconds;
+}
+
+struct Dealt {
+    Paces before, after;
+    double seconds = 0;
+    bool alike = false;  ///< neighbours still are, with the longest blocks that leave enough of them
+};
+
+/// Blocks long enough that their order says little, as far as the recordings reach.
+Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
+    const double longest = std::max(total_seconds(before.blocks), total_seconds(after.blocks));
+    const auto deal = [&](double seconds) {
+        return Dealt{paces(before.blocks, seconds), paces(after.blocks, seconds), seconds, false};
+    };
+    Dealt dealt = deal(std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks)));
+    while ((dealt.alike = neighbours_are_alike(dealt.before, dealt.after)) && dealt.seconds < kLongestBlock) {
+        Dealt longer = deal(dealt.seconds * 1.5);
+        if (std::min(longer.before.size(), longer.after.size()) < kLeastGrown) break;
+        dealt = std::move(longer);
+    }
+    return dealt;
+}
+
+double resampled_median(const std::vector<double>& speeds, std::mt19937_64& random, std::vector<double>& scratch) {
+    scratch.resize(speeds.size());
+    for (double& each : scratch) each = speeds[random() % speeds.size()];
+    const auto middle = scratch.begin() + static_cast<std::ptrdiff_t>(scratch.size() / 2);
+    std::nth_element(scratch.begin(), middle, scratch.end());
+    if (scratch.size() % 2 == 1) return *middle;
+    return (*middle + *std::max_element(scratch.begin(), middle)) / 2;
+}
+
+void add_interval(Comparison& comparison, const Dealt& dealt, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const std::vector<double> before = speeds_of(dealt.before), after = speeds_of(dealt.after);
+    std::vector<double> changes, scratch;
+    for (std::size_t at = 0; at < kResamples; ++at) {
+        const double one = resampled_median(before, random, scratch), other = resampled_median(after, random, scratch);
+        if (one > 0) changes.push_back(other / one - 1);
+    }
+    if (changes.empty()) return;
+    comparison.change_low = quantile(changes, 0.025);
+    comparison.change_high = quantile(changes, 0.975);
+}
+
+/// How much longer each side must be for a verdict to be possible at all.
+double missing_seconds(const Comparison& comparison, const CompareSettings& settings) {
+    std::size_t needed = 1;
+    while (smallest_p(needed, needed) >= settings.alpha) ++needed;
+    const auto missing = [&](const SpeedSummary& side) {
+        // A slow program's blocks are as long as its steps.
+        const double block = side.blocks > 0 ? std::max(comparison.block_seconds, side.seconds / static_cast<double>(side.blocks))
+                                             : comparison.block_seconds;
+        return needed > side.blocks ? static_cast<double>(needed - side.blocks) * block : 0;
+    };
+    return std::max(missing(comparison.before), missing(comparison.after));
+}
+
+void add_remarks(Comparison& comparison, const Dealt& dealt) {
+    if (dealt.alike)
+        comparison.remarks.push_back(
+            "neighbouring blocks are alike even when they are long: the speed drifts within a run; longer recordings tell more");
+    const SpeedSummary &one = comparison.before, &other = comparison.after;
+    if (!(one.mean > 0) || !comparison.change) return;
+    const double mean_change = other.mean / one.mean - 1;
+    if (std::abs(mean_change - *comparison.change) > kPauseShows)
+        comparison.remarks.push_back(
+            fmt::format("with pauses and slow stretches counted, speed was {:.4g} steps/s before and {:.4g} after ({:+.1f} %)",
+                        one.mean, other.mean, 100 * mean_change));
+}
+
+}  // namespace
+
+std::string_view name_of(Verdict verdict) { return kVerdictNames.at(static_cast<std::size_t>(verdict)); }
+
+std::vector<Block> speed_blocks(const Timeline& timeline, std::span<const std::pair<Time, Time>> steps) {
+    if (!timeline.blocks.empty()) return timeline.blocks;
+    std::vector<Block> blocks;
+    for (const auto& [begin, end] : steps) blocks.push_back({begin, end, 1});
+    return blocks;
+}
+
+std::vector<Pace> paces(std::span<const Block> blocks, double seconds) {
+    std::vector<Pace> out;
+    Pace open;
+    for (const Block& block : blocks) {
+        const double length = (static_cast<double>(block.end) - static_cast<double>(block.begin)) * 1e-9;
+        if (!(length > 0) || !std::isfinite(block.steps) || block.steps < 0) continue;
+        open.seconds += length;
+        open.steps += block.steps;
+        if (open.seconds >= seconds * 0.999) {  // half a second by the clock may be a little less by the sum
+            out.push_back(open);
+            open = {};
+        }
+    }
+    if (!out.empty()) {
+        out.back().seconds += open.seconds;
+        out.back().steps += open.steps;
+    }
+    return out;
+}
+
+Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
+    const Dealt dealt = grown(before, after, settings);
+    Comparison comparison;
+    comparison.before = summary_of(dealt.before);
+    comparison.after = summary_of(dealt.after);
+    comparison.block_seconds = dealt.seconds;
+    if (comparison.before.blocks > 0 && comparison.after.blocks > 0) {
+        if (comparison.before.median > 0) comparison.change = comparison.after.median / comparison.before.median - 1;
+        add_interval(comparison, dealt, settings.test.seed);
+    }
+    if (smallest_p(dealt.before.size(), dealt.after.size()) >= settings.alpha) {
+        comparison.more_seconds = missing_seconds(comparison, settings);
+        return comparison;
+    }
+    const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
+    comparison.exact = test.exact;
+    comparison.verdict = Verdict::kNoDifference;
+    // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
+    // counts.
+    comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.before, dealt.after, *comparison.change)) : test.p;
+    if (*comparison.p < settings.alpha && comparison.change && std::abs(*comparison.change) >= settings.min_effect)
+        comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
+    add_remarks(comparison, dealt);
+    return comparison;
+}
+
+bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {
+    return comparison.p && *comparison.p < settings.alpha && comparison.change && *comparison.change < -share;
+}
+
+}  // namespace millrace::diagnose

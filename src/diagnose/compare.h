@@ -1,0 +1,76 @@
+#pragma once
+// Is one run faster than another? Steps are not independent of their neighbours, so what is compared are blocks of at least half
+// a second, and the blocks grow while neighbours are still alike. The verdict comes from a permutation test on the blocks' ranks:
+// it needs no distribution, and a pause or an outlier is one rank, however far out it lies.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "diagnose/diagnosis.h"
+#include "diagnose/permutation.h"
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+struct CompareSettings {
+    double alpha = 0.001;           ///< the verdict is wrong about equal runs at most this often
+    double min_effect = 0.02;       ///< of speed; what is less counts as no difference
+    double block_seconds = 0.5;     ///< least length of a block
+    std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
+    PermutationSettings test = {};
+};
+
+/// One side: what is known of a run.
+struct CompareSide {
+    std::string title;
+    std::vector<Block> blocks;  ///< of any length; see speed_blocks
+    std::optional<double> busy_share;
+    std::optional<std::array<double, kOwners>> breakdown_ms;
+};
+
+/// Steps counted outside recording; where there are none, those that were recorded (`steps`: their begins and ends, by time).
+std::vector<Block> speed_blocks(const Timeline& timeline, std::span<const std::pair<Time, Time>> steps);
+
+/// Of the blocks' speeds.
+struct SpeedSummary {
+    std::size_t blocks = 0;
+    double seconds = 0, steps = 0;
+    double median = 0, low = 0, high = 0;  ///< steps per second: p50, p10, p90 of the blocks; only with blocks > 0
+    double mean = 0;                       ///< all steps by all time: pauses count
+};
+
+enum class Verdict : std::uint8_t { kBetter, kWorse, kNoDifference, kTooFewBlocks };
+std::string_view name_of(Verdict verdict);  ///< "better", "worse", "no difference", "too few blocks"
+
+struct Comparison {
+    SpeedSummary before, after;
+    Verdict verdict = Verdict::kTooFewBlocks;
+    std::optional<double> change;                   ///< of the median speed: 0.05 is 5 % faster
+    std::optional<double> change_low, change_high;  ///< 95 % interval, by resampling blocks
+    std::optional<double> p;                        ///< two-sided, the larger of both tests'
+    bool exact = false;                             ///< every permutation was looked at
+    double block_seconds = 0;                       ///< after growing
+    std::optional<double> more_seconds;             ///< with too few blocks: so much longer should each run be recorded, at least
+    std::vector<std::string> remarks;
+};
+
+/// Pure and repeatable: the shuffles are seeded.
+Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});
+
+/// Whether `comparison` shows that the later run is slower by more than `share` of the speed.
+bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings = {});
+
+/// A block as the test takes it. Time between the blocks it was made of does not count.
+struct Pace {
+    double seconds = 0, steps = 0;
+    [[nodiscard]] double speed() const { return steps / seconds; }
+};
+/// Neighbours added up until each has at least `seconds`; what is left at the end goes into the last one. Blocks that end before
+/// they begin, or whose steps are no number, are passed over.
+std::vector<Pace> paces(std::span<const Block> blocks, double seconds);
+
+}  // namespace millrace::diagnose

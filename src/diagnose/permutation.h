@@ -1,0 +1,29 @@
+#pragma once
+// A permutation test on ranks: how often would chance alone, dealing the same values to two sides, part them as far as they are?
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace millrace::diagnose {
+
+/// From 1; equal values share the mean of their ranks.
+std::vector<double> midranks(std::span<const double> values);
+
+struct PermutationSettings {
+    std::size_t most_exact = 60;  ///< values of both sides together up to which every permutation counts; beyond, shuffles
+    std::uint64_t shuffles = 20'000, seed = 1;
+};
+
+struct PermutationResult {
+    double p = 1;  ///< two-sided, of the rank sum
+    bool exact = false;
+};
+PermutationResult permutation_test(std::span<const double> before, std::span<const double> after,
+                                   const PermutationSettings& settings);
+
+/// The smallest p that so many values on the two sides can give; 1 when a side has none.
+double smallest_p(std::size_t before, std::size_t after);
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,228 @@
+#include "diagnose/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace millrace::diagnose {
+namespace {
+
+struct Simulated {
+    double seconds = 15, step_ms = 20;
+    double noise = 0.02;          ///< of single steps
+    double memory_seconds = 0.3;  ///< how long steps stay alike
+    double drift = 0;             ///< share by which steps get longer over the run
+    double pause_at = -1, pause_seconds = 5;
+};
+
+/// Pulses of a program whose steps are autocorrelated, as blocks of 0.1 s or more.
+std::vector<Block> simulate(const Simulated& how, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    std::vector<Block> blocks;
+    const double keep = how.memory_seconds > 0 ? std::exp(-how.step_ms / 1e3 / how.memory_seconds) : 0;
+    double time = 0, deviation = normal(random), since = 0, steps = 0;
+    bool paused = false;
+    while (time < how.seconds) {
+        deviation = keep * deviation + std::sqrt(1 - keep * keep) * normal(random);
+        double step = how.step_ms / 1e3 * std::exp(how.noise * deviation) * (1 + how.drift * time / how.seconds);
+        if (how.pause_at >= 0 && !paused && time >= how.pause_at) {
+            step += how.pause_seconds;
+            paused = true;
+        }
+        time += step;
+        ++steps;
+        if (time - since >= 0.1) {
+            blocks.push_back({static_cast<Time>(since * 1e9), static_cast<Time>(time * 1e9), steps});
+            since = time;
+            steps = 0;
+        }
+    }
+    return blocks;
+}
+
+CompareSide side(const Simulated& how, std::uint64_t seed) { return {"", simulate(how, seed), {}, {}}; }
+
+Simulated slower_by(Simulated how, double share) {
+    how.step_ms *= 1 + share;
+    return how;
+}
+
+TEST(Compare, ClearEffectsAreSeenInTenOfTenPairs) {
+    for (const double effect : {0.08, 0.18, 0.5, 4.0})
+        for (std::uint64_t pair = 0; pair < 10; ++pair) {
+            const Comparison comparison = compare(side(slower_by({}, effect), 2 * pair), side({}, 2 * pair + 1));
+            EXPECT_EQ(comparison.verdict, Verdict::kBetter) << effect << " pair " << pair << " p " << *comparison.p;
+            EXPECT_NEAR(*comparison.change, effect, 0.04 + 0.05 * effect);
+            EXPECT_EQ(compare(side({}, 2 * pair), side(slower_by({}, effect), 2 * pair + 1)).verdict, Verdict::kWorse);
+        }
+}
+
+TEST(Compare, TheSameProgramTwiceShowsNoDifference) {
+    int shown = 0;
+    for (std::uint64_t pair = 0; pair < 200; ++pair)
+        shown += compare(side({}, 1000 + 2 * pair), side({}, 1001 + 2 * pair)).verdict != Verdict::kNoDifference;
+    EXPECT_EQ(shown, 0);
+}
+
+TEST(Compare, StepsAlikeForSecondsDoNotMakeADifference) {
+    Simulated how;
+    how.seconds = 60;
+    how.noise = 0.05;
+    how.memory_seconds = 2;
+    double longest = 0;
+    int shown = 0;
+    for (std::uint64_t pair = 0; pair < 100; ++pair) {
+        const Comparison comparison = compare(side(how, 3000 + 2 * pair), side(how, 3001 + 2 * pair));
+        shown += comparison.verdict != Verdict::kNoDifference;
+        longest = std::max(longest, comparison.block_seconds);
+    }
+    EXPECT_GT(longest, 0.5);
+    EXPECT_LE(shown, 2);  // blocks of half a second, taken for independent, show one in every sixth of these pairs
+}
+
+TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
+    Simulated quiet;
+    quiet.noise = 0.002;
+    const CompareSide before = side(slower_by(quiet, 0.01), 1), after = side(quiet, 2);
+    const Comparison comparison = compare(before, after);
+    EXPECT_LT(*comparison.p, 0.001);
+    EXPECT_EQ(comparison.verdict, Verdict::kNoDifference);
+    CompareSettings finer;
+    finer.min_effect = 0.005;
+    EXPECT_EQ(compare(before, after, finer).verdict, Verdict::kBetter);
+}
+
+TEST(Compare, DriftInBothRunsIsNoDifference) {
+    Simulated drifting;
+    drifting.drift = 0.05;
+    drifting.noise = 0.01;
+    drifting.seconds = 30;
+    for (std::uint64_t pair = 0; pair < 10; ++pair) {
+        const Comparison comparison = compare(side(drifting, 100 + 2 * pair), side(drifting, 101 + 2 * pair));
+        EXPECT_EQ(comparison.verdict, Verdict::kNoDifference) << *comparison.change;
+        ASSERT_FALSE(comparison.remarks.empty());
+        EXPECT_NE(comparison.remarks[0].find("drifts"), std::string::npos);
+        EXPECT_EQ(compare(side(slower_by(drifting, 0.18), 2 * pair), side(drifting, 2 * pair + 1)).verdict, Verdict::kBetter);
+    }
+}
+
+TEST(Compare, APausedRunIsNotASlowerOneAndHidesNoEffect) {
+    Simulated paused;
+    paused.pause_at = 7;
+    paused.seconds = 20;
+    for (std::uint64_t pair = 0; pair < 10; ++pair) {
+        const Comparison same = compare(side({}, 2 * pair), side(paused, 2 * pair + 1));
+        EXPECT_EQ(same.verdict, Verdict::kNoDifference);
+        ASSERT_FALSE(same.remarks.empty());
+        EXPECT_NE(same.remarks.back().find("pauses"), std::string::npos);
+        EXPECT_EQ(compare(side(slower_by({}, 0.1), 2 * pair), side(paused, 2 * pair + 1)).verdict, Verdict::kBetter);
+    }
+}
+
+TEST(Compare, OneOutlierBlockNeitherMakesNorHidesADifference) {
+    for (const double odd : {0.0, 1e6}) {
+        CompareSide before = side({}, 1), after = side({}, 2), faster = side(slower_by({}, -0.1), 3);
+        for (CompareSide* each : {&after, &faster}) {
+            const Time end = each->blocks.back().end;
+            each->blocks.push_back({end, end + 600'000'000, odd});
+        }
+        EXPECT_EQ(compare(before, after).verdict, Verdict::kNoDifference);
+        EXPECT_EQ(compare(before, faster).verdict, Verdict::kBetter);
+    }
+}
+
+std::vector<Block> even_blocks(std::size_t count, double steps, double seconds = 0.5) {
+    std::vector<Block> blocks;
+    const auto length = static_cast<Time>(seconds * 1e9);
+    for (std::size_t at = 0; at < count; ++at)
+        blocks.push_back(
+            {static_cast<Time>(at) * length, static_cast<Time>(at + 1) * length, steps + 1e-3 * static_cast<double>(at)});
+    return blocks;
+}
+
+TEST(Compare, TooFewBlocksAreSaidWithHowMuchIsMissing) {
+    for (std::size_t count = 1; count < 7; ++count) {
+        const Comparison comparison = compare({"", even_blocks(count, 10), {}, {}}, {"", even_blocks(count, 100), {}, {}});
+        EXPECT_EQ(comparison.verdict, Verdict::kTooFewBlocks);
+        EXPECT_NEAR(*comparison.more_seconds, 0.5 * static_cast<double>(7 - count), 1e-9);
+        EXPECT_FALSE(comparison.p);
+        EXPECT_NEAR(*comparison.change, 9, 0.01);
+        EXPECT_FALSE(is_slower_by(comparison, 0.05));
+    }
+    EXPECT_EQ(compare({"", even_blocks(7, 10), {}, {}}, {"", even_blocks(7, 100), {}, {}}).verdict, Verdict::kBetter);
+    EXPECT_EQ(compare({"", even_blocks(3, 10), {}, {}}, {"", even_blocks(40, 100), {}, {}}).verdict, Verdict::kBetter);
+    const Comparison nothing = compare({}, {"", even_blocks(20, 10), {}, {}});
+    EXPECT_EQ(nothing.verdict, Verdict::kTooFewBlocks);
+    EXPECT_EQ(nothing.before.blocks, 0u);
+    EXPECT_FALSE(nothing.change);
+}
+
+TEST(Compare, StepsLongerThanABlockAskForMoreTime) {
+    const Comparison comparison = compare({"", even_blocks(4, 1, 3.0), {}, {}}, {"", even_blocks(5, 1, 2.0), {}, {}});
+    EXPECT_NEAR(*comparison.more_seconds, 9.0, 1e-9);
+}
+
+TEST(Compare, GateFailsOnlyWhenShownAndLargerThanAllowed) {
+    const CompareSide fast = side({}, 1), slow = side(slower_by({}, 0.10), 2);
+    EXPECT_TRUE(is_slower_by(compare(fast, slow), 0.05));
+    EXPECT_FALSE(is_slower_by(compare(fast, slow), 0.15));
+    EXPECT_FALSE(is_slower_by(compare(slow, fast), 0.05));
+    EXPECT_FALSE(is_slower_by(compare(fast, side({}, 3)), 0.0));
+}
+
+TEST(Compare, TheSameInputGivesTheSameAnswer) {
+    const CompareSide before = side({}, 1), after = side(slower_by({}, 0.03), 2);
+    const Comparison one = compare(before, after), other = compare(before, after);
+    EXPECT_EQ(one.p, other.p);
+    EXPECT_EQ(one.change_low, other.change_low);
+    EXPECT_LE(*one.change_low, *one.change);
+    EXPECT_GE(*one.change_high, *one.change);
+}
+
+TEST(Compare, AnHourIsComparedInBoundedBlocks) {
+    const Comparison comparison = compare({"", even_blocks(7200, 10), {}, {}}, {"", even_blocks(7200, 10), {}, {}});
+    EXPECT_LE(comparison.before.blocks, 400u);
+    EXPECT_NEAR(comparison.before.seconds, 3600, 1e-6);
+    EXPECT_EQ(comparison.verdict, Verdict::kNoDifference);
+}
+
+TEST(Paces, NeighboursAreAddedUpAndNothingIsLost) {
+    const std::vector<Block> blocks{{0, 200'000'000, 2},
+                                    {900'000'000, 1'300'000'000, 4},
+                                    {2'000'000'000, 2'500'000'000, 5},
+                                    {3'000'000'000, 3'100'000'000, 1}};
+    const std::vector<Pace> merged = paces(blocks, 0.5);
+    ASSERT_EQ(merged.size(), 2u);
+    EXPECT_NEAR(merged[0].seconds, 0.6, 1e-9);
+    EXPECT_EQ(merged[0].steps, 6);
+    EXPECT_NEAR(merged[1].seconds, 0.6, 1e-9);
+    EXPECT_EQ(merged[1].steps, 6);
+    EXPECT_TRUE(paces(std::span(blocks).first(1), 0.5).empty());
+}
+
+TEST(Paces, HostileBlocksArePassedOver) {
+    const double infinite = std::numeric_limits<double>::infinity();
+    const std::vector<Block> blocks{
+        {10, 10, 1},          {20, 5, 1}, {0, 1'000'000'000, infinite}, {0, 1'000'000'000, -1}, {0, 1'000'000'000, std::nan("")},
+        {0, 1'000'000'000, 3}};
+    ASSERT_EQ(paces(blocks, 0.5).size(), 1u);
+    EXPECT_EQ(paces(blocks, 0.5)[0].steps, 3);
+    const Time most = std::numeric_limits<Time>::max(), least = std::numeric_limits<Time>::min();
+    EXPECT_EQ(paces(std::vector<Block>{{least, most, 1}}, 0.5).size(), 1u);
+}
+
+TEST(SpeedBlocks, RecordedStepsStandInWhereNothingElseWasCounted) {
+    Timeline timeline;
+    const std::vector<std::pair<Time, Time>> steps{{0, 5}, {5, 9}};
+    ASSERT_EQ(speed_blocks(timeline, steps).size(), 2u);
+    EXPECT_EQ(speed_blocks(timeline, steps)[1].begin, 5);
+    timeline.blocks = {{0, 100, 7}};
+    ASSERT_EQ(speed_blocks(timeline, steps).size(), 1u);
+    EXPECT_EQ(speed_blocks(timeline, steps)[0].steps, 7);
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
