@@ -82,9 +82,10 @@ struct Diagnosis {
     std::optional<double> overhead_share;         ///< of recording on the whole run; absent: not measured
     std::optional<double> window_overhead_share;  ///< inside windows
     std::uint64_t dropped_records = 0;
-    std::array<double, kOwners> breakdown_ms{};  ///< mean per step; sums to the mean step
-    std::vector<Finding> findings;               ///< by lost time, most first
-    std::vector<std::string> remarks;            ///< what was left unsaid, and why: the doctor abstains
+    std::array<double, kOwners> breakdown_ms{};   ///< mean per step; sums to the mean step
+    std::vector<Finding> findings;                ///< by lost time, most first
+    std::vector<std::string> remarks;             ///< what was left unsaid, and why: the doctor abstains
+    std::vector<std::pair<Time, Time>> recorded;  ///< begin and end of each step that was looked at, by begin
     std::optional<StepView> typical, worst;
     std::string title, device_name;
 };
