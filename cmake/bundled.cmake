@@ -1,5 +1,5 @@
 # Dependencies carried along in MILLRACE_BUNDLED (what tools/gpu-bundle packs), for machines without our packages: headers alone, and
-# GoogleTest as sources. zstd is used where the system has it.
+# GoogleTest as sources. zstd and zlib are used where the system has them.
 if(NOT IS_ABSOLUTE "${MILLRACE_BUNDLED}")
   get_filename_component(MILLRACE_BUNDLED "${MILLRACE_BUNDLED}" ABSOLUTE BASE_DIR "${CMAKE_SOURCE_DIR}")
 endif()

@@ -11,6 +11,13 @@ else()
 endif()
 find_path(ZSTD_INCLUDE zstd.h)
 find_library(ZSTD_LIBRARY zstd)
+# For traces of PyTorch's profiler, which are usually packed. Without it a .gz is refused with the reason.
+find_path(ZLIB_INCLUDE zlib.h)
+find_library(ZLIB_LIBRARY_FILE z)
+set(MILLRACE_HAVE_ZLIB OFF)
+if(ZLIB_INCLUDE AND ZLIB_LIBRARY_FILE)
+  set(MILLRACE_HAVE_ZLIB ON)
+endif()
 
 # The text bridge's tokenizer. Without it everything else works, and the bridge says what is missing.
 set(MILLRACE_HAVE_SENTENCEPIECE OFF)

@@ -131,6 +131,7 @@ struct Timeline {
     std::vector<Sample> samples;       ///< by time
     std::vector<Memory> memory;        ///< by time
     std::vector<Range> collections;    ///< garbage collections
+    std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
     std::vector<Window> windows;       ///< by begin; of a trace, one
     std::vector<Block> blocks;         ///< by begin
     std::vector<MachineSample> machine;

@@ -1,0 +1,86 @@
+#pragma once
+// Turns the events of a trace into a timeline. Keeps what a diagnosis uses, in records of some 80 bytes (functions and operators:
+// 24), so that a trace of a gigabyte takes a tenth of that.
+
+#include <map>
+#include <unordered_map>
+
+#include "diagnose/kineto_event.h"
+#include "diagnose/name_table.h"
+#include "diagnose/stack_builder.h"
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+struct KinetoLimits {
+    std::size_t records = std::size_t{1} << 24;  ///< kept at most; what follows in the trace is left out
+    std::size_t remarks = 32;
+};
+
+class KinetoCollector {
+public:
+    explicit KinetoCollector(const KinetoLimits& limits = {}) : limits_(limits) {}
+
+    void take(const KinetoEvent& event);
+    /// Name and memory of a device, as the trace's head has them.
+    void device(std::uint32_t id, std::string_view name, std::optional<double> memory);
+    void remark(std::string text);
+    [[nodiscard]] bool full() const { return records_ >= limits_.records; }
+    [[nodiscard]] std::uint64_t events() const { return events_; }
+
+    /// What was collected, joined and in order. `own` has what only our own exports say, with times as in the timeline they came
+    /// from; `origin` is added to the times of all events. Nothing may be taken afterwards.
+    Timeline finish(Timeline own, Time origin);
+
+private:
+    struct DeviceFacts {
+        std::string name;
+        std::optional<double> memory;
+        std::size_t work = 0;
+    };
+    struct Sync {
+        Time begin, end;
+        std::uint32_t process, correlation, stream, recorded_by;
+        std::uint64_t event;
+        std::uint32_t name;
+    };
+
+    void take_complete(const KinetoEvent& event);
+    void take_work(const KinetoEvent& event, WorkKind kind);
+    void take_call(const KinetoEvent& event);
+    void take_sync(const KinetoEvent& event);
+    void take_operator(const KinetoEvent& event);
+    void take_instant(const KinetoEvent& event);
+    void take_memory(const KinetoEvent& event);
+    void take_counters(const KinetoEvent& event);
+    void take_metadata(const KinetoEvent& event);
+    void add_range(std::vector<Range>& ranges, const KinetoEvent& event);
+    std::uint32_t stack_number(std::string_view text);
+
+    void drop_inner_calls();
+    void join();
+    void join_syncs(const std::vector<std::pair<std::uint64_t, std::uint32_t>>& call_of);
+    void name_processes();
+    void name_device();
+    void add_window();
+    void shift(Time origin);
+    void write_remarks();
+
+    KinetoLimits limits_;
+    Timeline timeline_;
+    NameTable names_;
+    StackBuilder functions_;
+    std::unordered_map<std::string, std::uint32_t> stacks_;  ///< of calls and samples that have one of their own
+    std::vector<Sync> syncs_;
+    std::vector<std::uint32_t> process_of_work_;  ///< as our own exports say; empty otherwise
+    std::map<std::uint32_t, DeviceFacts> devices_;
+    std::unordered_map<std::uint32_t, std::string> process_names_;
+    std::vector<std::string> remarks_;
+    std::size_t records_ = 0;
+    std::uint64_t events_ = 0, absurd_ = 0, left_out_ = 0;
+    std::optional<double> reserved_;
+    Time profiler_time_ = 0;
+    bool python_ = false, stacks_full_ = false;
+};
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,250 @@
+// What KinetoCollector does once all events were seen.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "diagnose/call_names.h"
+#include "diagnose/kineto_collector.h"
+
+namespace millrace::diagnose {
+
+namespace {
+
+using CallIndex = std::vector<std::pair<std::uint64_t, std::uint32_t>>;  ///< (correlation, process) and number of the call
+
+std::uint64_t key_of(std::uint32_t correlation, std::uint32_t process) { return std::uint64_t{correlation} << 32 | process; }
+
+/// Number of a call with that correlation: the one of `process` if it is known (not 0), else any. Nothing without one.
+std::optional<std::uint32_t> find_call(const CallIndex& calls, std::uint32_t correlation, std::uint32_t process) {
+    if (correlation == 0) return std::nullopt;
+    const auto found = std::ranges::lower_bound(calls, std::pair(key_of(correlation, process), 0u));
+    if (found == calls.end() || found->first >> 32 != correlation) return std::nullopt;
+    if (process != 0 && found->first != key_of(correlation, process)) return std::nullopt;
+    return found->second;
+}
+
+template <class T>
+void sort_by(std::vector<T>& items, Time T::*member) {
+    std::ranges::stable_sort(items, {}, member);
+}
+
+}  // namespace
+
+/// A call of the runtime that goes on to the driver is two events with one correlation; the outer one is the program's.
+void KinetoCollector::drop_inner_calls() {
+    std::vector<Call>& calls = timeline_.calls;
+    std::vector<std::uint32_t> order(calls.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::sort(order, [&](std::uint32_t a, std::uint32_t b) {
+        const Call &x = calls[a], &y = calls[b];
+        return std::tuple(x.correlation, x.process, x.thread, x.begin, -x.end, a) <
+               std::tuple(y.correlation, y.process, y.thread, y.begin, -y.end, b);
+    });
+    std::vector<bool> inner(calls.size());
+    bool any = false;
+    for (std::size_t i = 1, outer = 0; i < order.size(); ++i) {
+        const Call &a = calls[order[outer]], &b = calls[order[i]];
+        const bool same = a.correlation != 0 && a.correlation == b.correlation && a.process == b.process && a.thread == b.thread;
+        if (same && a.begin <= b.begin && b.end <= a.end)
+            any = inner[order[i]] = true;
+        else
+            outer = i;
+    }
+    if (!any) return;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < calls.size(); ++i)
+        if (!inner[i]) calls[kept++] = calls[i];
+    calls.resize(kept);
+}
+
+void KinetoCollector::join() {
+    CallIndex call_of;
+    call_of.reserve(timeline_.calls.size());
+    std::map<std::uint32_t, std::size_t> calls_of_process;
+    for (std::uint32_t i = 0; i < timeline_.calls.size(); ++i) {
+        const Call& call = timeline_.calls[i];
+        if (call.correlation != 0) call_of.emplace_back(key_of(call.correlation, call.process), i);
+        if (calls_of_process.size() < 4096 || calls_of_process.contains(call.process)) ++calls_of_process[call.process];
+    }
+    std::ranges::sort(call_of);
+    const auto busiest = std::ranges::max_element(calls_of_process, {}, [](const auto& entry) { return entry.second; });
+    const std::uint32_t main_process = busiest != calls_of_process.end() ? busiest->first : 0;
+    for (std::size_t i = 0; i < timeline_.work.size(); ++i) {
+        Work& work = timeline_.work[i];
+        const std::uint32_t said = i < process_of_work_.size() ? process_of_work_[i] : 0;
+        const auto found = find_call(call_of, work.correlation, said);
+        work.process = said != 0 ? said : main_process;
+        if (!found) continue;
+        Call& call = timeline_.calls[*found];
+        work.process = call.process;
+        if (call.kind != CallKind::kGraphLaunch && call.stream == 0) call.stream = work.stream;
+        if (work.kind == WorkKind::kKernel || call.kind == CallKind::kGraphLaunch) continue;
+        if (call.bytes == 0) call.bytes = work.bytes;
+        if (call.from == MemoryKind::kUnknown && call.to == MemoryKind::kUnknown)
+            std::tie(call.from, call.to) = std::pair(work.from, work.to);
+    }
+    for (Sync& sync : syncs_) sync.process = main_process;
+    join_syncs(call_of);
+}
+
+/// Synchronisations seen by the device: they say which stream and event the call of the same correlation waited for.
+void KinetoCollector::join_syncs(const CallIndex& call_of) {
+    for (const Sync& sync : syncs_) {
+        if (const auto recorder = find_call(call_of, sync.recorded_by, 0);
+            recorder && timeline_.calls[*recorder].kind == CallKind::kEventRecord)
+            timeline_.calls[*recorder].event = sync.event;
+        if (const auto found = find_call(call_of, sync.correlation, 0)) {
+            Call& call = timeline_.calls[*found];
+            if (call.stream == 0) call.stream = sync.stream;
+            if (call.event == 0) call.event = sync.event;
+            continue;
+        }
+        const std::string& name = names_.text(sync.name);
+        Call call;
+        call.kind = name.starts_with("Stream Sync")                                       ? CallKind::kStreamSync
+                    : name.starts_with("Event Sync")                                      ? CallKind::kEventSync
+                    : name.starts_with("Context Sync") || name.starts_with("Device Sync") ? CallKind::kDeviceSync
+                                                                                          : CallKind::kOther;
+        if (call.kind == CallKind::kOther) continue;  // "Stream Wait Event": the host does not wait
+        call.begin = sync.begin;
+        call.end = sync.end;
+        call.process = sync.process;
+        call.name = sync.name;
+        call.stream = sync.stream;
+        call.event = sync.event;
+        timeline_.calls.push_back(call);
+    }
+    syncs_.clear();
+    syncs_.shrink_to_fit();
+}
+
+void KinetoCollector::name_processes() {
+    struct Launches {
+        std::unordered_map<std::uint32_t, std::size_t> by_thread;
+        bool gpu = false;
+    };
+    std::map<std::uint32_t, Launches> processes;
+    const auto room = [&](std::uint32_t process) { return processes.size() < 4096 || processes.contains(process); };
+    for (const Call& call : timeline_.calls) {
+        if (!room(call.process)) continue;
+        Launches& launches = processes[call.process];
+        launches.gpu = true;
+        if (call.kind == CallKind::kLaunch || call.kind == CallKind::kGraphLaunch) ++launches.by_thread[call.thread];
+    }
+    for (const Work& work : timeline_.work)
+        if (room(work.process)) processes[work.process].gpu = true;
+    for (const Range& range : timeline_.ranges)
+        if (room(range.process)) processes[range.process];
+    for (const auto& [pid, launches] : processes) {
+        Process process;
+        process.pid = pid;
+        process.has_gpu = launches.gpu;
+        if (const auto name = process_names_.find(pid); name != process_names_.end()) process.command = name->second;
+        const auto most = std::ranges::max_element(launches.by_thread, [](const auto& a, const auto& b) {
+            return std::pair(a.second, b.first) < std::pair(b.second, a.first);
+        });
+        if (most != launches.by_thread.end()) process.main_thread = most->first;
+        timeline_.processes.push_back(std::move(process));
+    }
+}
+
+void KinetoCollector::name_device() {
+    const auto used = std::ranges::max_element(devices_, {}, [](const auto& entry) { return entry.second.work; });
+    if (used == devices_.end()) return;
+    timeline_.device_name = used->second.name;
+    for (MachineSample& sample : timeline_.machine)
+        if (!sample.memory_total_bytes) sample.memory_total_bytes = used->second.memory;
+}
+
+void KinetoCollector::add_window() {
+    Window window;
+    window.begin = kLatest;
+    window.end = -kLatest;
+    const auto cover = [&](const auto& items) {
+        for (const auto& item : items) {
+            window.begin = std::min(window.begin, item.begin);
+            window.end = std::max(window.end, item.end);
+        }
+    };
+    cover(timeline_.calls);
+    cover(timeline_.work);
+    if (window.begin > window.end) return;
+    if (!timeline_.calls.empty()) window.process = timeline_.calls.front().process;
+    timeline_.windows.push_back(window);
+}
+
+void KinetoCollector::shift(Time origin) {
+    if (origin == 0) return;
+    const auto both = [&](auto& items) {
+        for (auto& item : items) item.begin += origin, item.end += origin;
+    };
+    const auto moments = [&](auto& items) {
+        for (auto& item : items) item.time += origin;
+    };
+    both(timeline_.calls);
+    both(timeline_.work);
+    both(timeline_.ranges);
+    both(timeline_.collections);
+    both(timeline_.profiler_work);
+    moments(timeline_.samples);
+    moments(timeline_.memory);
+    moments(timeline_.machine);
+}
+
+void KinetoCollector::write_remarks() {
+    if (left_out_ > 0) remark(fmt::format("the trace has more events than are kept: its last {} were left out", left_out_));
+    if (absurd_ > 0) remark(fmt::format("{} events without a possible time were left out", absurd_));
+    if (names_.full()) remark("the trace has more different names than are kept: some are shown as (more)");
+    if (stacks_full_) remark("the trace has more different call stacks than are kept: some calls have none");
+    if (profiler_time_ > 0)
+        remark(fmt::format("the profiler itself took {:.1f} ms of the trace", static_cast<double>(profiler_time_) * 1e-6));
+    if (python_ && timeline_.source == Source::kKineto)
+        remark("lines are those where functions begin: PyTorch's profiler does not note the line of a call");
+    if (!python_ && !timeline_.has_call_stacks && !timeline_.calls.empty())
+        remark("the trace has no Python stacks: record with with_stack=True to see files and lines");
+}
+
+Timeline KinetoCollector::finish(Timeline own, Time origin) {
+    drop_inner_calls();
+    join();
+    sort_by(timeline_.calls, &Call::begin);
+    sort_by(timeline_.work, &Work::begin);
+    sort_by(timeline_.ranges, &Range::begin);
+    sort_by(timeline_.collections, &Range::begin);
+    sort_by(timeline_.profiler_work, &Range::begin);
+    sort_by(timeline_.samples, &Sample::time);
+    sort_by(timeline_.memory, &Memory::time);
+    sort_by(timeline_.machine, &MachineSample::time);
+    std::ranges::stable_sort(timeline_.arguments, {}, [](const Arguments& a) { return std::pair(a.process, a.correlation); });
+    stacks_full_ |= !functions_.build(timeline_.calls, timeline_.stacks);
+    functions_ = {};
+    timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [&](const Call& call) {
+        return std::ranges::any_of(timeline_.stacks[call.stack], [](const Frame& frame) { return !frame.native; });
+    });
+    timeline_.source = own.source;
+    name_device();
+    shift(origin);
+    if (own.processes.empty())
+        name_processes();
+    else
+        timeline_.processes = std::move(own.processes);
+    if (own.windows.empty())
+        add_window();
+    else
+        timeline_.windows = std::move(own.windows);
+    timeline_.blocks = std::move(own.blocks);
+    timeline_.title = std::move(own.title);
+    if (!own.device_name.empty()) timeline_.device_name = std::move(own.device_name);
+    timeline_.link_bytes_per_second = own.link_bytes_per_second;
+    timeline_.processors = own.processors;
+    timeline_.dropped = own.dropped;
+    write_remarks();
+    timeline_.remarks = std::move(own.remarks);
+    for (std::string& text : remarks_) timeline_.remarks.push_back(std::move(text));
+    timeline_.names = names_.release();
+    return std::move(timeline_);
+}
+
+}  // namespace millrace::diagnose

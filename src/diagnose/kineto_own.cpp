@@ -1,0 +1,131 @@
+#include "diagnose/kineto_own.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "diagnose/kineto_event.h"
+#include "diagnose/name_table.h"
+
+namespace millrace::diagnose {
+
+namespace {
+
+constexpr std::size_t kMostEntries = 1u << 20;
+
+Time time_of(std::string_view number) { return std::clamp(integer_of(number).value_or(0), -kLatest, kLatest); }
+
+std::uint32_t small_of(std::string_view number) {
+    const auto value = unsigned_of(number);
+    return value && *value <= 0xffffffffu ? static_cast<std::uint32_t>(*value) : 0;
+}
+
+/// [begin, end, third] of windows and blocks; false when it is no list.
+bool scan_triple(JsonScanner& scanner, Time& begin, Time& end, double& third) {
+    if (!scanner.enter_array()) return false;
+    for (int i = 0; scanner.next_element(); ++i) {
+        const std::string_view number = scanner.number();
+        if (i == 0) begin = time_of(number);
+        if (i == 1) end = time_of(number);
+        if (i == 2) third = double_of(number).value_or(0);
+    }
+    end = std::max(begin, end);
+    return !scanner.failed();
+}
+
+void scan_windows(JsonScanner& scanner, Timeline& timeline) {
+    if (!scanner.enter_array()) return;
+    while (scanner.next_element()) {
+        Window window;
+        double process = 0;
+        if (!scan_triple(scanner, window.begin, window.end, process) || timeline.windows.size() >= kMostEntries) continue;
+        if (process >= 0 && process <= 0xffffffffu) window.process = static_cast<std::uint32_t>(process);
+        timeline.windows.push_back(window);
+    }
+    std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
+}
+
+void scan_blocks(JsonScanner& scanner, Timeline& timeline) {
+    if (!scanner.enter_array()) return;
+    while (scanner.next_element()) {
+        Block block;
+        if (!scan_triple(scanner, block.begin, block.end, block.steps) || timeline.blocks.size() >= kMostEntries) continue;
+        if (block.steps >= 0) timeline.blocks.push_back(block);
+    }
+    std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
+}
+
+void scan_processes(JsonScanner& scanner, Timeline& timeline) {
+    constexpr std::size_t kMost = 4096;
+    if (!scanner.enter_array()) return;
+    while (scanner.next_element()) {
+        if (!scanner.enter_object()) continue;
+        Process process;
+        std::string_view key;
+        while (scanner.next_key(key)) {
+            if (key == "pid")
+                process.pid = small_of(scanner.number());
+            else if (key == "parent")
+                process.parent = small_of(scanner.number());
+            else if (key == "main_thread")
+                process.main_thread = small_of(scanner.number());
+            else if (key == "command")
+                process.command = clean_text(scanner.text());
+            else if (key == "gpu") {
+                process.has_gpu = scanner.peek() == JsonScanner::Kind::kTrue;
+                scanner.skip();
+            } else
+                scanner.skip();
+        }
+        if (timeline.processes.size() < kMost) timeline.processes.push_back(std::move(process));
+    }
+}
+
+void scan_remarks(JsonScanner& scanner, Timeline& timeline) {
+    constexpr std::size_t kMost = 256;
+    if (!scanner.enter_array()) return;
+    while (scanner.next_element()) {
+        std::string text = clean_text(scanner.text());
+        if (!text.empty() && timeline.remarks.size() < kMost) timeline.remarks.push_back(std::move(text));
+    }
+}
+
+}  // namespace
+
+void scan_own_section(JsonScanner& scanner, OwnSection& section) {
+    if (!scanner.enter_object()) return;
+    Timeline& timeline = section.timeline;
+    std::string_view key;
+    while (scanner.next_key(key)) {
+        if (key == "source") {
+            const std::string_view source = scanner.text();
+            timeline.source = source == "recording"  ? Source::kRecording
+                              : source == "training" ? Source::kTraining
+                                                     : Source::kKineto;
+        } else if (key == "origin")
+            section.origin = time_of(scanner.number());
+        else if (key == "title")
+            timeline.title = clean_text(scanner.text());
+        else if (key == "device")
+            timeline.device_name = clean_text(scanner.text(), 256);
+        else if (key == "link_bytes_per_second") {
+            const auto speed = double_of(scanner.number());
+            if (speed && *speed > 0) timeline.link_bytes_per_second = speed;
+        } else if (key == "processors")
+            timeline.processors = small_of(scanner.number());
+        else if (key == "dropped")
+            timeline.dropped = unsigned_of(scanner.number()).value_or(0);
+        else if (key == "processes")
+            scan_processes(scanner, timeline);
+        else if (key == "windows")
+            scan_windows(scanner, timeline);
+        else if (key == "blocks")
+            scan_blocks(scanner, timeline);
+        else if (key == "remarks")
+            scan_remarks(scanner, timeline);
+        else
+            scanner.skip();
+    }
+}
+
+}  // namespace millrace::diagnose

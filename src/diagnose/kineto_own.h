@@ -1,0 +1,16 @@
+#pragma once
+#include "diagnose/json_scanner.h"
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+/// The object "millrace" in the head of a trace that we exported: what a timeline has and the trace's events have no place for.
+struct OwnSection {
+    Timeline timeline;  ///< source, title, device, link, processors, processes, windows, blocks, dropped, remarks
+    Time origin = 0;    ///< to be added to the times of events
+};
+
+/// Takes the value the scanner stands at. What makes no sense in it, and sections of later versions, are passed over.
+void scan_own_section(JsonScanner& scanner, OwnSection& section);
+
+}  // namespace millrace::diagnose
