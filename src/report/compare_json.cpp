@@ -1,0 +1,59 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "report/compare_text.h"
+
+namespace millrace::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
+
+Json side_json(const diagnose::CompareSide& side, const diagnose::SpeedSummary& speed) {
+    const bool some = speed.blocks > 0;
+    const auto measured = [some](double value) { return some ? number(value) : Json(nullptr); };
+    Json json{{"title", side.title.empty() ? Json(nullptr) : Json(side.title)}};
+    json["steps_per_second"] = {{"median", measured(speed.median)},
+                                {"p10", measured(speed.low)},
+                                {"p90", measured(speed.high)},
+                                {"mean", measured(speed.mean)}};
+    json["blocks"] = speed.blocks;
+    json["seconds"] = speed.seconds;
+    json["steps"] = speed.steps;
+    json["busy_share"] = number(side.busy_share);
+    json["breakdown"] = Json(nullptr);
+    if (side.breakdown_ms) {
+        json["breakdown"] = Json::object();
+        for (std::size_t at = 0; at < diagnose::kOwners; ++at)
+            json["breakdown"][std::string(name_of(static_cast<diagnose::Owner>(at)))] = number((*side.breakdown_ms)[at]);
+    }
+    return json;
+}
+
+}  // namespace
+
+std::string compare_json(const ComparisonReport& report) {
+    const diagnose::Comparison& comparison = report.comparison;
+    Json json{{"schema", kComparisonSchema}, {"verdict", name_of(comparison.verdict)}};
+    json["change"] = number(comparison.change);
+    json["change_low"] = number(comparison.change_low);
+    json["change_high"] = number(comparison.change_high);
+    json["p"] = number(comparison.p);
+    json["exact"] = comparison.exact;
+    json["alpha"] = report.settings.alpha;
+    json["min_effect"] = report.settings.min_effect;
+    json["block_seconds"] = comparison.block_seconds;
+    json["more_seconds"] = number(comparison.more_seconds);
+    json["before"] = side_json(report.before, comparison.before);
+    json["after"] = side_json(report.after, comparison.after);
+    json["remarks"] = comparison.remarks;
+    json["gate"] = Json(nullptr);
+    if (report.gate) {
+        const bool told = comparison.verdict != diagnose::Verdict::kTooFewBlocks;
+        json["gate"] = {{"allowed", report.gate->allowed}, {"failed", told ? Json(report.gate->failed) : Json(nullptr)}};
+    }
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,173 @@
+#include "report/compare_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/doctor_words.h"
+#include "report/view_line.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::Owner;
+using diagnose::SpeedSummary;
+using diagnose::Verdict;
+
+constexpr std::size_t kBeforeColumn = 24, kAfterColumn = 40, kChangeColumn = 56;
+constexpr double kSmallShare = 0.005;  ///< of a step: owners below on both sides are left out
+
+std::string seconds_text(double seconds) {
+    return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", std::ceil(seconds));
+}
+
+std::string speed_text(double speed) { return fmt::format("{:.4g}", speed); }
+
+class Writer {
+public:
+    Writer(const ComparisonReport& report, const TextOptions& options)
+        : report_(report), comparison_(report.comparison), options_(options) {}
+
+    std::string text() {
+        verdict();
+        table();
+        basis();
+        for (const std::string& remark : comparison_.remarks) paragraph("note: " + remark, Tone::kPlain);
+        gate();
+        return std::move(text_);
+    }
+
+private:
+    ViewLine line() const { return {options_.width, options_.colour}; }
+    void put(const ViewLine& line) { text_ += line.text() + "\n"; }
+    void paragraph(const std::string& text, Tone tone) {
+        for (const std::string& part : wrapped(text, options_.width)) put(line().add(part, tone));
+    }
+
+    void verdict() {
+        const double change = comparison_.change.value_or(0);
+        switch (comparison_.verdict) {
+            case Verdict::kBetter:
+                paragraph(fmt::format("better: {:.1f} % more steps per second", 100 * change), Tone::kGood);
+                return;
+            case Verdict::kWorse:
+                paragraph(fmt::format("worse: {:.1f} % fewer steps per second", -100 * change), Tone::kBad);
+                return;
+            case Verdict::kNoDifference: return paragraph(no_difference(), Tone::kStrong);
+            case Verdict::kTooFewBlocks:
+                paragraph("no difference shown: too few blocks of undisturbed speed", Tone::kCaution);
+                if (comparison_.more_seconds)
+                    paragraph(fmt::format("Record each run at least {} longer.", seconds_text(*comparison_.more_seconds)),
+                              Tone::kPlain);
+                return;
+        }
+    }
+
+    std::string no_difference() const {
+        const auto& [alpha, least] = std::pair(report_.settings.alpha, report_.settings.min_effect);
+        if (comparison_.p && *comparison_.p < alpha && comparison_.change)
+            return fmt::format("no difference: {:+.1f} % is less than the least effect of {:g} % (--min-effect)",
+                               100 * *comparison_.change, 100 * least);
+        return "no difference";
+    }
+
+    void row(const std::string& label, const std::string& before, const std::string& after, const std::string& change,
+             Tone tone = Tone::kPlain) {
+        put(line()
+                .add(label)
+                .pad(kBeforeColumn)
+                .add(fmt::format("{:>14}", before))
+                .pad(kAfterColumn)
+                .add(fmt::format("{:>14}", after))
+                .pad(kChangeColumn)
+                .add(fmt::format("{:>12}", change), tone));
+    }
+
+    void table() {
+        put(line());
+        row("", "before", "after", "change");
+        const SpeedSummary &one = comparison_.before, &other = comparison_.after;
+        const auto speed = [](const SpeedSummary& side, double value) {
+            return side.blocks > 0 ? speed_text(value) : std::string("not measured");
+        };
+        const std::string change = comparison_.change ? fmt::format("{:+.1f} %", 100 * *comparison_.change) : "";
+        row("steps per second", speed(one, one.median), speed(other, other.median), change, tone_of_verdict());
+        const auto range = [](const SpeedSummary& side) {
+            return side.blocks > 0 ? fmt::format("{}-{}", speed_text(side.low), speed_text(side.high)) : std::string("-");
+        };
+        row("  p10 to p90 of blocks", range(one), range(other),
+            comparison_.change_low
+                ? fmt::format("{:+.1f} to {:+.1f} %", 100 * *comparison_.change_low, 100 * *comparison_.change_high)
+                : "");
+        const auto share = [](const std::optional<double>& value) {
+            return value ? fmt::format("{:.1f} %", 100 * *value) : std::string("not measured");
+        };
+        const auto &busy = report_.before.busy_share, &busy_after = report_.after.busy_share;
+        if (busy || busy_after)
+            row("GPU busy", share(busy), share(busy_after),
+                busy && busy_after ? fmt::format("{:+.1f} points", 100 * (*busy_after - *busy)) : "");
+        owners();
+        put(line());
+    }
+
+    void owners() {
+        const auto &one = report_.before.breakdown_ms, &other = report_.after.breakdown_ms;
+        if (!one && !other) return;
+        const auto sum = [](const auto& all) {
+            double total = 0;
+            for (const double ms : *all) total += ms;
+            return total;
+        };
+        const double least = kSmallShare * std::max(one ? sum(one) : 0, other ? sum(other) : 0);
+        put(line().add("ms of a step", Tone::kFaint));
+        const auto text = [](const auto& all, std::size_t at) {
+            return all ? fmt::format("{:.3f}", (*all)[at]) : std::string("not measured");
+        };
+        for (std::size_t at = 0; at < diagnose::kOwners; ++at) {
+            const double before = one ? (*one)[at] : 0, after = other ? (*other)[at] : 0;
+            if (std::max(before, after) < least || std::max(before, after) <= 0) continue;
+            row("  " + std::string(words_of(static_cast<Owner>(at)).label), text(one, at), text(other, at),
+                one && other ? fmt::format("{:+.3f}", after - before) : "");
+        }
+    }
+
+    Tone tone_of_verdict() const {
+        return comparison_.verdict == Verdict::kBetter  ? Tone::kGood
+               : comparison_.verdict == Verdict::kWorse ? Tone::kBad
+                                                        : Tone::kPlain;
+    }
+
+    void basis() {
+        std::string text =
+            fmt::format("{} and {} blocks of at least {} ({} and {} of undisturbed running)", comparison_.before.blocks,
+                        comparison_.after.blocks, seconds_text(comparison_.block_seconds),
+                        seconds_text(comparison_.before.seconds), seconds_text(comparison_.after.seconds));
+        if (comparison_.p)
+            text += fmt::format("; {} permutations, p = {:.2g} against {:g}", comparison_.exact ? "all" : "shuffled",
+                                *comparison_.p, report_.settings.alpha);
+        paragraph(text, Tone::kFaint);
+    }
+
+    void gate() {
+        if (!report_.gate) return;
+        if (comparison_.verdict == Verdict::kTooFewBlocks)
+            paragraph("gate: cannot tell, too few blocks", Tone::kCaution);
+        else if (report_.gate->failed)
+            paragraph(fmt::format("gate: failed, slower by more than {:g} %", 100 * report_.gate->allowed), Tone::kBad);
+        else
+            paragraph(fmt::format("gate: passed, not shown to be slower by more than {:g} %", 100 * report_.gate->allowed),
+                      Tone::kGood);
+    }
+
+    const ComparisonReport& report_;
+    const diagnose::Comparison& comparison_;
+    TextOptions options_;
+    std::string text_;
+};
+
+}  // namespace
+
+std::string compare_text(const ComparisonReport& report, const TextOptions& options) { return Writer(report, options).text(); }
+
+}  // namespace millrace::report
