@@ -1,0 +1,137 @@
+#include "record/step_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "record/periodicity.h"
+
+namespace millrace::record {
+namespace {
+
+constexpr std::size_t kCallsPerLaunch = 4;
+constexpr std::size_t kMostThreads = 4096;
+constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
+constexpr std::size_t kJudgedSteps = 64;
+constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
+
+/// From the best to count to the worst among those that come equally often. Calls that poll, set up or ask are not listed: how
+/// often they come says nothing.
+constexpr std::array kPulseOrder{
+    CallKind::kGraphLaunch, CallKind::kEventRecord, CallKind::kSetAsync,     CallKind::kSet,       CallKind::kCopyAsync,
+    CallKind::kCopy,        CallKind::kStreamWait,  CallKind::kStreamSync,   CallKind::kEventSync, CallKind::kDeviceSync,
+    CallKind::kAllocAsync,  CallKind::kFreeAsync,   CallKind::kHostFunction, CallKind::kLaunch,
+};
+
+bool is_launch(CallKind kind) { return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch; }
+
+template <class T>
+void keep_newest(std::vector<T>& entries, std::size_t count) {
+    if (entries.size() >= 2 * count) entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(count));
+}
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+}  // namespace
+
+void StepWatch::add(const Record& record) {
+    if (record.kind == RecordKind::kCall) {
+        const auto kind = static_cast<CallKind>(record.what);
+        if (record.what >= kKinds) return;
+        calls_.push_back({record.begin, kind});
+        keep_newest(calls_, kCallsPerLaunch * capacity_);
+        if (!is_launch(kind)) return;
+        if (first_launch_ == 0) first_launch_ = record.begin;
+        if (begins_.size() >= 2 * capacity_) begins_.clear();  // whoever comes late has no time, which is bearable
+        begins_[record.correlation] = record.begin;
+        if (threads_.size() < kMostThreads || threads_.contains(record.thread)) ++threads_[record.thread];
+        return;
+    }
+    const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel &&
+                           (record.flags & kInGraph) == 0;
+    if (!is_kernel && record.kind != RecordKind::kGraph) return;
+    const std::uint64_t element = std::uint64_t{record.id} << 32 | record.grid;
+    launches_.push_back({record.correlation, is_kernel ? element : ~element});
+    ++launches_seen_;
+    keep_newest(launches_, capacity_);
+}
+
+void StepWatch::clear() {
+    launches_.clear();
+    calls_.clear();
+    begins_.clear();
+    launches_seen_ = looked_at_ = first_launch_ = 0;
+    facts_.reset();
+}
+
+const std::optional<StepFacts>& StepWatch::facts() {
+    const std::uint64_t grown = launches_seen_ - looked_at_;
+    if (grown == 0 || grown * 8 < std::min<std::uint64_t>(looked_at_, capacity_)) return facts_;
+    looked_at_ = launches_seen_;
+    facts_ = look();
+    return facts_;
+}
+
+std::uint32_t StepWatch::main_thread() const {
+    const auto most = std::ranges::max_element(threads_, {}, [](const auto& entry) { return entry.second; });
+    return most == threads_.end() ? 0 : most->first;
+}
+
+std::optional<StepFacts> StepWatch::look() const {
+    // Correlations are given in the order of the calls, in which steps repeat; streams finish in an order of their own.
+    std::vector<Launch> order(launches_.end() - static_cast<std::ptrdiff_t>(std::min(launches_.size(), capacity_)),
+                              launches_.end());
+    std::ranges::stable_sort(order, {}, &Launch::correlation);
+    std::vector<std::uint64_t> sequence(order.size());
+    std::ranges::transform(order, sequence.begin(), &Launch::element);
+    const auto period = find_period(sequence);
+    if (!period) return std::nullopt;
+    const std::vector<std::size_t> starts = find_starts(sequence, *period, {});
+    const std::vector<Stretch> stretches = steady_stretches(sequence, period->length);
+    if (starts.size() < 2 || stretches.empty()) return std::nullopt;
+
+    StepFacts facts;
+    facts.launches_per_step = period->length;
+    facts.steps = starts.size() - 1;
+    const Stretch& last = stretches.back();
+    if (sequence.size() - last.end <= period->length) facts.steady_steps = (last.end - last.begin) / period->length;
+    std::vector<std::uint64_t> times;
+    for (const std::size_t start : starts) {
+        const auto begin = begins_.find(order[start].correlation);
+        if (start >= last.begin && start < last.end && begin != begins_.end()) times.push_back(begin->second);
+    }
+    std::ranges::sort(times);
+    if (times.size() < 2) return facts;
+    std::vector<double> durations;
+    for (std::size_t at = 1; at < times.size(); ++at) durations.push_back(static_cast<double>(times[at] - times[at - 1]));
+    facts.step_ns = median(std::move(durations));
+    choose_pulse(times, facts);
+    return facts;
+}
+
+void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const {
+    const std::size_t steps = std::min(kJudgedSteps, starts.size() - 1), from = starts.size() - 1 - steps;
+    std::vector<std::array<std::uint32_t, kKinds>> counts(steps);
+    for (const Call& call : calls_) {
+        const auto after = std::upper_bound(starts.begin(), starts.end(), call.begin);
+        if (after == starts.begin() || after == starts.end()) continue;
+        const auto step = static_cast<std::size_t>(after - starts.begin() - 1);
+        if (step >= from) ++counts[step - from][static_cast<std::size_t>(call.kind)];
+    }
+    for (const CallKind kind : kPulseOrder) {
+        std::map<std::uint32_t, std::size_t> times;
+        for (const auto& step : counts) ++times[step[static_cast<std::size_t>(kind)]];
+        const auto usual = std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+        if (usual->first == 0 || static_cast<double>(usual->second) < kConstantShare * static_cast<double>(steps)) continue;
+        if (facts.calls_per_step == 0 || usual->first < facts.calls_per_step) {
+            facts.pulse_call = kind;
+            facts.calls_per_step = usual->first;
+        }
+    }
+}
+
+}  // namespace millrace::record

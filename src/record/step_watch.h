@@ -1,0 +1,63 @@
+#pragma once
+// What a window shows of a program's steps while it is open: how long they are, and which call could count them cheaply once it
+// is closed. Fed with the records of one process in any order; pure, no clock.
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "record/probe_records.h"
+
+namespace millrace::record {
+
+struct StepFacts {
+    std::uint64_t launches_per_step = 0;
+    std::uint64_t steps = 0;         ///< seen in the window
+    std::uint64_t steady_steps = 0;  ///< of those, in the stretch that reaches the newest launch; 0: it is over
+    double step_ns = 0;              ///< median, as recorded
+    /// The rarest kind of call that comes equally often in (nearly) every step; kOther when there is none.
+    CallKind pulse_call = CallKind::kOther;
+    std::uint32_t calls_per_step = 0;  ///< of pulse_call
+};
+
+class StepWatch {
+public:
+    /// Remembers at most so many launches and four times as many calls, the newest.
+    explicit StepWatch(std::size_t capacity = std::size_t{1} << 17) : capacity_(capacity) {}
+
+    /// Takes kCall, kWork and kGraph; passes over the rest.
+    void add(const Record& record);
+    /// A new window begins.
+    void clear();
+
+    /// Absent as long as nothing repeats. Looks again only when the launches have grown by an eighth since the last time.
+    const std::optional<StepFacts>& facts();
+    [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
+    [[nodiscard]] std::uint64_t first_launch() const { return first_launch_; }  ///< time; 0: none yet
+    [[nodiscard]] std::size_t capacity() const { return capacity_; }
+    /// The thread with most launches; 0 unknown. Survives clear().
+    [[nodiscard]] std::uint32_t main_thread() const;
+
+private:
+    struct Launch {
+        std::uint32_t correlation = 0;
+        std::uint64_t element = 0;
+    };
+    struct Call {
+        std::uint64_t begin = 0;
+        CallKind kind = CallKind::kOther;
+    };
+    [[nodiscard]] std::optional<StepFacts> look() const;
+    void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
+
+    const std::size_t capacity_;
+    std::vector<Launch> launches_;
+    std::vector<Call> calls_;
+    std::unordered_map<std::uint32_t, std::uint64_t> begins_;  ///< of launching calls, by correlation
+    std::unordered_map<std::uint32_t, std::uint64_t> threads_;
+    std::uint64_t launches_seen_ = 0, looked_at_ = 0, first_launch_ = 0;
+    std::optional<StepFacts> facts_;
+};
+
+}  // namespace millrace::record

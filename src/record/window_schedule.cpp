@@ -1,0 +1,188 @@
+#include "record/window_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace::record {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint64_t kEarlyWindows = 3;
+constexpr std::uint32_t kSitedSteps = 10;                            ///< of a window: every launch with its site and arguments
+constexpr std::uint32_t kAllSites = 1u << 30;                        ///< while steps are not known
+constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
+constexpr nanoseconds kLongestFirst = std::chrono::minutes{10};
+constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
+constexpr std::uint32_t kLeastGap = 8, kMostGap = 20;         ///< steps between the early windows ...
+constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
+constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std::chrono::seconds{60};
+constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
+constexpr nanoseconds kSettle = std::chrono::milliseconds{300};
+constexpr double kMostSteps = 0.8;
+constexpr double kPatience = 6;     ///< times what its steps should take
+constexpr double kDearPulses = 64;  ///< calls per step above which pulses are taken now and then only
+constexpr nanoseconds kPulseSlice = std::chrono::seconds{1}, kPulseCycle = std::chrono::seconds{10};
+
+double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+WindowSchedule::WindowSchedule(const ScheduleSettings& settings, nanoseconds start)
+    : settings_(settings), start_(start), since_(start) {
+    order_ = {ProbeMode::kFull, CallKind::kLaunch, 0, kAllSites};
+}
+
+const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
+    if (view.pulse_step_ns > 0) pulse_step_ns_ = view.pulse_step_ns;
+    count_steps(view);
+    switch (phase_) {
+        case Phase::kFirst: during_first(view); break;
+        case Phase::kPause: during_pause(view); break;
+        case Phase::kWindow: during_window(view); break;
+    }
+    return order_;
+}
+
+void WindowSchedule::count_steps(const ScheduleView& view) {
+    const std::uint64_t grown = view.pulses >= pulses_seen_ ? view.pulses - pulses_seen_ : view.pulses;
+    pulses_seen_ = view.pulses;
+    if (phase_ == Phase::kFirst || calls_per_step_ <= 0) return;
+    const double steps = static_cast<double>(grown) / calls_per_step_;
+    steps_ += steps;
+    if (phase_ == Phase::kPause) paused_steps_ += steps;
+}
+
+void WindowSchedule::learn(const ScheduleView& view) {
+    if (!view.facts) return;
+    window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
+    if (view.facts->calls_per_step == 0) return;
+    order_.pulse_call = view.facts->pulse_call;
+    calls_per_step_ = view.facts->calls_per_step;
+}
+
+void WindowSchedule::during_first(const ScheduleView& view) {
+    if (!launched_) {
+        if (view.launches == 0) return;
+        launched_ = true;
+        since_ = view.now;
+        bytes_at_ = view.bytes;
+    }
+    const nanoseconds taken = view.now - since_;
+    const bool too_long = taken > kLongestFirst || view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
+    if (view.facts && view.facts->steady_steps >= kSitedSteps) order_.sites_calls = 0;
+    const bool enough = view.facts && view.facts->steady_steps >= settings_.steps_per_window && taken >= kLeastFirst;
+    if (enough || too_long) end_window(view);
+}
+
+void WindowSchedule::end_window(const ScheduleView& view) {
+    const bool was_first = phase_ == Phase::kFirst;
+    const std::uint64_t steps = view.facts ? view.facts->steps : 0;
+    blind_ = view.facts ? 0 : blind_ + 1;
+    if (was_first) steps_ += static_cast<double>(steps);
+    if (steps > 0)
+        bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
+    steps_recorded_ += steps;
+    const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
+    full_time_ += end - since_;
+    ++windows_;
+    phase_ = Phase::kPause;
+    since_ = end;
+    const std::uint64_t counted = view.pulses - std::min(view.pulses, pulses_at_);
+    const bool counts = order_.full_calls > 0 && counted > order_.full_calls;
+    paused_steps_ = counts ? static_cast<double>(counted - order_.full_calls) / calls_per_step_ : 0;
+    over_at_ = {};
+    learn(view);
+    order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
+    order_.full_calls = order_.sites_calls = 0;
+}
+
+std::uint32_t WindowSchedule::affordable_steps(const ScheduleView& view) const {
+    const double elapsed = seconds(view.now - start_);
+    const double time_left = settings_.cost_share * elapsed - assumed_cost() * seconds(full_time_);
+    const double bytes_left =
+        static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed - static_cast<double>(view.bytes);
+    double steps = settings_.steps_per_window;
+    if (const double each = assumed_cost() * 1e-9 * window_step_ns_; each > 0) steps = std::min(steps, time_left / each);
+    if (bytes_per_step_ > 0) steps = std::min(steps, bytes_left / bytes_per_step_);
+    return steps >= 1 ? static_cast<std::uint32_t>(steps) : 0;
+}
+
+void WindowSchedule::during_pause(const ScheduleView& view) {
+    const nanoseconds paused = view.now - since_;
+    if (calls_per_step_ <= 0 || blind_ >= kEarlyWindows) {
+        // No steps were found: a look now and then by the clock, within the same budgets.
+        const double elapsed = seconds(view.now - start_);
+        const bool time_allows = assumed_cost() * seconds(full_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
+        const bool bytes_allow = static_cast<double>(view.bytes) <
+                                 static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed;
+        if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && bytes_allow)
+            begin_window(view, 0);
+        return;
+    }
+    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
+    if (windows_ < kEarlyWindows) {
+        const double gap =
+            step_ns > 0 ? std::clamp(static_cast<double>(kGap.count()) / step_ns, 1.0 * kLeastGap, 1.0 * kMostGap) : kLeastGap;
+        if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, settings_.steps_per_window / 2));
+        return;
+    }
+    double passed = paused_steps_;
+    if (calls_per_step_ > kDearPulses) {
+        order_.mode = paused % kPulseCycle < kPulseSlice ? ProbeMode::kPulse : ProbeMode::kOff;
+        if (step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
+    }
+    if (passed < settings_.every) return;
+    const std::uint32_t steps = affordable_steps(view);
+    if (steps >= std::min(kLeastSteps, settings_.steps_per_window)) begin_window(view, steps);
+}
+
+void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps) {
+    phase_ = Phase::kWindow;
+    since_ = view.now;
+    bytes_at_ = view.bytes;
+    pulses_at_ = view.pulses;
+    wanted_steps_ = steps;
+    order_.mode = ProbeMode::kFull;
+    if (steps == 0) {
+        order_.full_calls = 0;
+        order_.sites_calls = kAllSites;
+        return;
+    }
+    order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));
+    order_.sites_calls = static_cast<std::uint32_t>(std::lround(std::min(steps, kSitedSteps) * calls_per_step_));
+}
+
+void WindowSchedule::during_window(const ScheduleView& view) {
+    const nanoseconds taken = view.now - since_;
+    if (wanted_steps_ == 0) {
+        const bool steady = view.facts && view.facts->steady_steps >= settings_.steps_per_window;
+        if (steady || taken >= kBlindWindow) end_window(view);
+        return;
+    }
+    const std::uint64_t counted = view.pulses >= pulses_at_ ? view.pulses - pulses_at_ : view.pulses;
+    const bool left_by_itself = view.obeyed && !view.in_full;
+    const auto expected = nanoseconds{static_cast<std::int64_t>(kPatience * wanted_steps_ * window_step_ns_)};
+    const bool over = left_by_itself || counted > order_.full_calls + static_cast<std::uint64_t>(calls_per_step_) ||
+                      taken > std::max(kLeastPatience, expected);
+    if (!over) return;
+    // What the GPU did comes a little later than the calls: wait for most of it, or there is nothing to learn from.
+    if (over_at_ == nanoseconds{}) over_at_ = view.now;
+    const bool arrived = view.facts && static_cast<double>(view.facts->steps) >= kMostSteps * wanted_steps_;
+    if (arrived || view.now - over_at_ >= kSettle) end_window(view);
+}
+
+std::optional<double> WindowSchedule::window_cost() const {
+    if (window_step_ns_ <= 0 || pulse_step_ns_ <= 0) return std::nullopt;
+    return std::clamp(1 - pulse_step_ns_ / window_step_ns_, 0.0, 1.0);
+}
+
+std::optional<double> WindowSchedule::cost(nanoseconds now) const {
+    const auto inside = window_cost();
+    if (!inside || now <= start_) return std::nullopt;
+    nanoseconds full = full_time_;
+    if (in_window() && (phase_ != Phase::kFirst || launched_)) full += now - since_;
+    return *inside * seconds(full) / seconds(now - start_);
+}
+
+}  // namespace millrace::record

@@ -1,0 +1,100 @@
+#pragma once
+// When a program is recorded in full and when its steps are only counted. Pure: told the time and what was seen, it says what the
+// probe of one process shall do.
+//
+// The first window begins at once and ends after a number of steady steps; two shorter ones follow soon, so that a short program
+// has three. Later ones come every so many steps, and only as far as two budgets allow: the share of the run's time that
+// recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are costly.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "record/probe_mapping.h"
+#include "record/step_watch.h"
+
+namespace millrace::record {
+
+struct ScheduleSettings {
+    std::uint32_t steps_per_window = 50;
+    std::uint32_t every = 2000;  ///< steps from window to window
+    double cost_share = 0.01;    ///< of the run's time, in windows after the third
+    std::uint64_t bytes_allowance = 30'000'000;
+    double bytes_per_second = 10'000;  ///< beyond the allowance, in the mean
+};
+
+constexpr std::uint32_t kLeastSteps = 10;  ///< of a window
+
+/// The control words of a probe.
+struct ProbeOrder {
+    ProbeMode mode = ProbeMode::kFull;
+    CallKind pulse_call = CallKind::kLaunch;
+    std::uint32_t full_calls = 0, sites_calls = 0;
+    bool operator==(const ProbeOrder&) const = default;
+};
+
+/// What is known when the schedule is asked.
+struct ScheduleView {
+    std::chrono::nanoseconds now{};
+    bool obeyed = false;             ///< the probe has seen the last order
+    bool in_full = false;            ///< the probe records in full now
+    std::uint64_t pulses = 0;        ///< calls of pulse_call counted by the probe
+    std::uint64_t bytes = 0;         ///< the run takes so far
+    double pulse_step_ns = 0;        ///< a step without recording; 0 not known
+    std::uint64_t launches = 0;      ///< seen in this window
+    std::optional<StepFacts> facts;  ///< of this window
+};
+
+class WindowSchedule {
+public:
+    explicit WindowSchedule(const ScheduleSettings& settings, std::chrono::nanoseconds start);
+
+    /// What the probe shall do from now on.
+    const ProbeOrder& next(const ScheduleView& view);
+
+    [[nodiscard]] const ProbeOrder& order() const { return order_; }
+    [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
+    [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
+    [[nodiscard]] std::uint64_t steps_recorded() const { return steps_recorded_; }
+    /// Steps since the program began, as far as they were counted.
+    [[nodiscard]] double steps() const { return steps_; }
+    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
+    [[nodiscard]] double window_step_ns() const { return window_step_ns_; }  ///< 0 unknown
+    /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
+    [[nodiscard]] std::optional<double> window_cost() const;
+    /// Share of the time until `now`.
+    [[nodiscard]] std::optional<double> cost(std::chrono::nanoseconds now) const;
+
+private:
+    enum class Phase { kFirst, kPause, kWindow };
+
+    void during_first(const ScheduleView& view);
+    void during_pause(const ScheduleView& view);
+    void during_window(const ScheduleView& view);
+    void begin_window(const ScheduleView& view, std::uint32_t steps);
+    void end_window(const ScheduleView& view);
+    void learn(const ScheduleView& view);
+    void count_steps(const ScheduleView& view);
+    [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;
+    [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }
+
+    static constexpr double kUnknownCost = 0.4;
+
+    const ScheduleSettings settings_;
+    const std::chrono::nanoseconds start_;
+    ProbeOrder order_;
+    Phase phase_ = Phase::kFirst;
+    std::chrono::nanoseconds since_{};    ///< of the phase; of the first window: its first launch
+    std::chrono::nanoseconds over_at_{};  ///< the probe has left the window; 0 not yet
+    bool launched_ = false;
+    std::uint64_t bytes_at_ = 0;      ///< at the window's start
+    std::uint32_t wanted_steps_ = 0;  ///< of the open window
+    std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
+    double paused_steps_ = 0;  ///< counted in this pause
+    double steps_ = 0;
+    double calls_per_step_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    std::chrono::nanoseconds full_time_{};  ///< in windows
+    std::uint64_t windows_ = 0, steps_recorded_ = 0, blind_ = 0;
+};
+
+}  // namespace millrace::record

@@ -1,0 +1,171 @@
+#include "record/step_watch.h"
+
+#include <gtest/gtest.h>
+
+#include "record/pulse_blocks.h"
+
+namespace millrace::record {
+namespace {
+
+/// A training program as its probe sees it: every step some launches, copies and an event, with layers inside.
+struct Trainer {
+    StepWatch& watch;
+    std::uint64_t now = 1'000'000;
+    std::uint32_t correlation = 0;
+    std::vector<Record> late{};  ///< work is seen after the calls of a whole step
+
+    void call(CallKind kind, std::uint32_t thread = 7, std::uint64_t takes = 10'000) {
+        Record record;
+        record.kind = RecordKind::kCall;
+        record.what = static_cast<std::uint8_t>(kind);
+        record.begin = now;
+        record.end = now + takes;
+        record.thread = thread;
+        record.correlation = ++correlation;
+        watch.add(record);
+        now += takes;
+    }
+    void launch(std::uint32_t kernel, std::uint32_t thread = 7) {
+        call(CallKind::kLaunch, thread);
+        Record work;
+        work.kind = RecordKind::kWork;
+        work.id = kernel;
+        work.grid = kernel * 31;
+        work.correlation = correlation;
+        late.push_back(work);
+    }
+    void step(int number) {
+        call(CallKind::kCopyAsync);
+        call(CallKind::kCopyAsync);
+        for (int layer = 0; layer < 5; ++layer)
+            for (std::uint32_t kernel = 1; kernel <= 4; ++kernel) launch(kernel);
+        for (int layer = 0; layer < 5; ++layer)
+            for (std::uint32_t kernel = 11; kernel <= 17; ++kernel) launch(kernel, 8);
+        for (std::uint32_t kernel = 30; kernel < 40; ++kernel) launch(kernel);
+        call(CallKind::kEventRecord);
+        if (number % 3 == 0) call(CallKind::kStreamSync);  // no constant number per step
+        for (std::size_t at = late.size(); at-- > 0;) watch.add(late[at]);
+        late.clear();
+    }
+};
+
+TEST(StepWatch, FindsStepsAndTheCallThatCountsThem) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (std::uint32_t kernel = 100; kernel < 300; ++kernel) trainer.launch(kernel, 9);
+    EXPECT_FALSE(watch.facts());
+    for (int number = 0; number < 30; ++number) trainer.step(number);
+    const auto facts = watch.facts();
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->launches_per_step, 65u);
+    EXPECT_GE(facts->steps, 28u);
+    EXPECT_GE(facts->steady_steps, 28u);
+    EXPECT_LE(facts->steady_steps, 30u);
+    EXPECT_NEAR(facts->step_ns, 68 * 10'000, 10'001);
+    EXPECT_EQ(facts->pulse_call, CallKind::kEventRecord) << "two copies, sometimes a sync";
+    EXPECT_EQ(facts->calls_per_step, 1u);
+    EXPECT_EQ(watch.main_thread(), 8u);
+    EXPECT_EQ(watch.first_launch(), 1'000'000u);
+    for (std::uint32_t kernel = 1000; kernel < 3000; ++kernel) trainer.launch(kernel, 9);
+    for (const Record& work : trainer.late) watch.add(work);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->steady_steps, 0u) << "something else goes on now";
+    watch.clear();
+    EXPECT_FALSE(watch.facts());
+    EXPECT_EQ(watch.launches(), 0u);
+    EXPECT_EQ(watch.main_thread(), 9u);
+}
+
+TEST(StepWatch, OneGraphPerStepIsAStep) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (int step = 0; step < 20; ++step) {
+        trainer.call(CallKind::kGraphLaunch, 7, 1'000'000);
+        Record graph;
+        graph.kind = RecordKind::kGraph;
+        graph.grid = 5;
+        graph.correlation = trainer.correlation;
+        watch.add(graph);
+        Record node;  // its nodes are no launches
+        node.kind = RecordKind::kWork;
+        node.flags = kInGraph;
+        node.id = 77;
+        node.correlation = trainer.correlation;
+        watch.add(node);
+    }
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->launches_per_step, 1u);
+    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
+    EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
+}
+
+TEST(StepWatch, MemoryStaysBounded) {
+    StepWatch watch(1024);
+    Trainer trainer{watch};
+    for (int number = 0; number < 1000; ++number) trainer.step(number);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->launches_per_step, 65u);
+    EXPECT_LE(watch.facts()->steps, 16u);
+    EXPECT_EQ(watch.launches(), 65'000u);
+}
+
+TEST(StepWatch, ForeignRecordsAreHarmless) {
+    StepWatch watch;
+    Record record;
+    for (int kind = 0; kind < 256; ++kind)
+        for (int what = 0; what < 256; what += 5) {
+            record.kind = static_cast<RecordKind>(kind);
+            record.what = static_cast<std::uint8_t>(what);
+            watch.add(record);
+        }
+    watch.facts();
+    SUCCEED();
+}
+
+TEST(PulseBlocks, BlocksAreWholeStepsOfHalfASecond) {
+    PulseBlocks blocks(9);
+    std::uint64_t number = 100, time = 5'000'000'000;
+    EXPECT_FALSE(blocks.add(time, number)) << "how many make a step is not known yet";
+    EXPECT_FALSE(blocks.set_calls_per_step(3));
+    std::vector<TraceBlock> seen;
+    for (int call = 0; call < 1000; ++call) {
+        time += 10'000'000;
+        if (const auto block = blocks.add(time, ++number)) seen.push_back(*block);
+    }
+    ASSERT_EQ(seen.size(), 19u);
+    for (const TraceBlock& block : seen) {
+        EXPECT_EQ(block.pid, 9u);
+        EXPECT_DOUBLE_EQ(block.steps, 17);
+        EXPECT_EQ(block.end - block.begin, 510'000'000u);
+    }
+    EXPECT_EQ(seen[1].begin, seen[0].end);
+    EXPECT_DOUBLE_EQ(blocks.step_ns(), 30e6);
+    const auto rest = blocks.close();
+    ASSERT_TRUE(rest);
+    EXPECT_DOUBLE_EQ(rest->steps, 10);
+    EXPECT_FALSE(blocks.close());
+}
+
+TEST(PulseBlocks, LongPausesAndStrangeNumbersBelongToNoBlock) {
+    PulseBlocks blocks(1);
+    blocks.set_calls_per_step(1);
+    std::uint64_t number = 0, time = 1;
+    std::vector<TraceBlock> seen;
+    const auto run = [&](int calls) {
+        for (int call = 0; call < calls; ++call)
+            if (const auto block = blocks.add(time += 20'000'000, ++number)) seen.push_back(*block);
+    };
+    run(60);
+    time += 30'000'000'000;  // evaluation
+    run(60);
+    number = 3;  // counted anew
+    run(60);
+    if (const auto block = blocks.close()) seen.push_back(*block);
+    ASSERT_GE(seen.size(), 6u);
+    for (const TraceBlock& block : seen) EXPECT_NEAR(static_cast<double>(block.end - block.begin) / block.steps, 20e6, 1);
+    EXPECT_FALSE(blocks.add(5, 1'000'000'000));
+    EXPECT_FALSE(blocks.add(4, 7));
+}
+
+}  // namespace
+}  // namespace millrace::record

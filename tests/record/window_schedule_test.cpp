@@ -1,0 +1,234 @@
+#include "record/window_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace millrace::record {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+/// A program that takes steps, its probe, and `record` that looks every 50 ms: enough of them to drive a schedule.
+struct Program {
+    double step_ns = 20e6;         ///< without recording
+    double window_cost = 0.2;      ///< a recorded step takes 1 / (1 - this) as long
+    std::uint32_t calls = 2;       ///< of the pulse call per step
+    double bytes_per_step = 2000;  ///< in full
+    double base_bytes_per_second = 1500;
+    double start_up_ns = 0.5e9;  ///< launches that repeat nothing
+    bool has_steps = true;
+    CallKind call = CallKind::kEventRecord;
+
+    ScheduleSettings settings;
+    nanoseconds now{};
+    double steps = 0, bytes = 0, window_steps = 0, lost_ns = 0, pulses = 0, full_pulses = 0;
+    bool full = true;
+    std::vector<double> windows{};  ///< steps in each
+
+    void run(double total_steps, nanoseconds longest = std::chrono::hours{48}) {
+        WindowSchedule schedule(settings, now);
+        ProbeOrder order = schedule.order();
+        ScheduleView view;
+        while (steps < total_steps && now < longest) {
+            const double tick = 50e6;
+            now += milliseconds{50};
+            bytes += base_bytes_per_second * 0.05;
+            if (static_cast<double>(now.count()) > start_up_ns) advance(tick, order);
+            view.now = now;
+            view.obeyed = true;
+            view.in_full = full;
+            view.pulses = static_cast<std::uint64_t>(pulses);
+            view.bytes = static_cast<std::uint64_t>(bytes);
+            view.pulse_step_ns = !full && steps > 0 ? step_ns : 0;
+            view.launches = static_cast<std::uint64_t>(window_steps * 100) + (full ? 10 : 0);
+            view.facts.reset();
+            if (has_steps && window_steps >= 4)
+                view.facts = StepFacts{100,
+                                       static_cast<std::uint64_t>(window_steps),
+                                       static_cast<std::uint64_t>(window_steps),
+                                       step_ns / (1 - window_cost),
+                                       call,
+                                       calls};
+            const std::uint64_t before = schedule.windows();
+            const ProbeOrder next = schedule.next(view);
+            if (schedule.windows() > before) {
+                windows.push_back(window_steps);
+                window_steps = 0;
+            }
+            if (next.mode == ProbeMode::kFull && order.mode != ProbeMode::kFull) {
+                full = true;
+                full_pulses = 0;
+                window_steps = 0;
+            }
+            if (next.mode != ProbeMode::kFull) full = false;
+            order = next;
+        }
+        if (full && window_steps > 0) windows.push_back(window_steps);
+        measured = schedule.cost(now);
+        counted = schedule.steps();
+    }
+
+    void advance(double ns, const ProbeOrder& order) {
+        while (ns > 0) {
+            const double each = full ? step_ns / (1 - window_cost) : step_ns;
+            // A window that ends inside this tick leaves the rest of it undisturbed.
+            double taken = ns / each;
+            if (full && order.full_calls > 0) taken = std::min(taken, (order.full_calls - full_pulses) / calls);
+            ns -= taken * each;
+            steps += taken;
+            if (order.mode != ProbeMode::kOff) pulses += taken * calls;
+            if (!full) continue;
+            full_pulses += taken * calls;
+            window_steps += taken;
+            bytes += taken * bytes_per_step;
+            lost_ns += taken * (each - step_ns);
+            if (order.full_calls > 0 && full_pulses >= order.full_calls - 1e-6) full = false;
+        }
+    }
+
+    std::optional<double> measured{};
+    double counted = 0;
+};
+
+TEST(WindowSchedule, ShortProgramHasThreeWindows) {
+    for (const double step_ns : {6.7e6, 20e6, 40e6, 220e6}) {
+        Program program;
+        program.step_ns = step_ns;
+        program.run(150);
+        EXPECT_GE(program.windows.size(), 3u) << step_ns;
+        EXPECT_GE(program.windows[0], 50) << step_ns;
+        for (const double steps : program.windows) EXPECT_GE(steps, 9) << step_ns;
+    }
+}
+
+TEST(WindowSchedule, AnHourOfAFastProgramStaysSmallAndCheap) {
+    Program program;
+    program.step_ns = 1e6;
+    program.bytes_per_step = 1600;  // 200 records of 8 bytes each, packed
+    program.window_cost = 0.4;
+    program.run(1e18, std::chrono::hours{1});
+    EXPECT_LT(program.bytes, 100e6);
+    EXPECT_GT(program.windows.size(), 100u);
+    EXPECT_LT(program.lost_ns, 0.011 * 3600e9);
+    ASSERT_TRUE(program.measured);
+    EXPECT_LT(*program.measured, 0.02);
+    EXPECT_NEAR(program.counted / program.steps, 1, 0.02);
+}
+
+TEST(WindowSchedule, ADayOfAFastProgramStaysBelowAGigabyte) {
+    for (const double bytes_per_step : {500.0, 5000.0, 100'000.0}) {
+        Program program;
+        program.step_ns = 1e6;
+        program.bytes_per_step = bytes_per_step;
+        program.run(1e18, std::chrono::hours{24});
+        EXPECT_LT(program.bytes, 1e9) << bytes_per_step;
+        EXPECT_GE(program.windows.size(), 3u);
+        EXPECT_LT(program.lost_ns, 0.011 * 86400e9);
+    }
+}
+
+TEST(WindowSchedule, CostlyWindowsGetRarerAndShorter) {
+    Program cheap, dear;
+    cheap.window_cost = 0.05;
+    dear.window_cost = 0.8;
+    cheap.settings.every = dear.settings.every = 100;
+    for (Program* program : {&cheap, &dear}) program->run(1e18, std::chrono::hours{1});
+    EXPECT_LT(dear.lost_ns, 0.015 * 3600e9);
+    EXPECT_LT(cheap.lost_ns, 0.015 * 3600e9);
+    EXPECT_LT(dear.windows.size(), cheap.windows.size());
+    EXPECT_LT(dear.windows.back(), 50);
+    EXPECT_GE(dear.windows.back(), 9);
+    EXPECT_NEAR(*dear.measured, dear.lost_ns / 3600e9, 0.01);
+}
+
+TEST(WindowSchedule, WindowsComeEverySoManySteps) {
+    Program program;
+    program.window_cost = 0.01;
+    program.run(20'000);
+    EXPECT_GE(program.windows.size(), 3u + 7u);
+    EXPECT_LE(program.windows.size(), 3u + 10u);
+    EXPECT_NEAR(program.windows.back(), 50, 1.5);
+}
+
+TEST(WindowSchedule, ProgramWithoutStepsIsLookedAtByTheClock) {
+    Program program;
+    program.has_steps = false;
+    program.bytes_per_step = 20'000;
+    program.run(1e18, std::chrono::hours{2});
+    EXPECT_GE(program.windows.size(), 4u);
+    EXPECT_LT(program.bytes, 30e6 + 2 * 36e6 + 3e6);
+    // The first window goes on until it has taken its share of the allowance, or ten minutes.
+    EXPECT_LT(program.windows.front(), 15e6 / 20'000 + 10);
+}
+
+TEST(WindowSchedule, DearPulsesAreTakenNowAndThen) {
+    ScheduleSettings settings;
+    WindowSchedule schedule(settings, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.in_full = true;
+    view.launches = 1000;
+    std::uint64_t off = 0, pulse = 0;
+    for (int tick = 1; tick < 40'000; ++tick) {
+        view.now = milliseconds{50} * tick;
+        view.in_full = schedule.order().mode == ProbeMode::kFull && schedule.order().full_calls == 0;
+        if (schedule.order().mode != ProbeMode::kOff) view.pulses += 500 * 5;
+        view.pulse_step_ns = 10e6;
+        view.facts = StepFacts{500, 60, 60, 11e6, CallKind::kLaunch, 500};
+        const ProbeOrder order = schedule.next(view);
+        EXPECT_EQ(order.pulse_call, CallKind::kLaunch);
+        if (schedule.windows() < 3) continue;
+        off += order.mode == ProbeMode::kOff ? 1 : 0;
+        pulse += order.mode == ProbeMode::kPulse ? 1 : 0;
+    }
+    EXPECT_GT(off, 5 * pulse);
+    EXPECT_GT(pulse, 0u);
+    EXPECT_GT(schedule.windows(), 10u);
+}
+
+TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
+    WindowSchedule schedule({}, {});
+    EXPECT_EQ(schedule.order().mode, ProbeMode::kFull);
+    EXPECT_GT(schedule.order().sites_calls, 1000u);
+    ScheduleView view;
+    view.now = milliseconds{100};
+    view.launches = 1000;
+    view.facts = StepFacts{100, 12, 12, 1e6, CallKind::kCopyAsync, 1};
+    EXPECT_EQ(schedule.next(view).sites_calls, 0u);
+    EXPECT_EQ(schedule.order().mode, ProbeMode::kFull);
+    EXPECT_TRUE(schedule.in_window());
+    view.now = milliseconds{200};
+    view.facts->steps = view.facts->steady_steps = 100;
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kFull) << "too soon: a long inner loop may pass for steps";
+    view.now = milliseconds{500};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
+    EXPECT_EQ(schedule.order().pulse_call, CallKind::kCopyAsync);
+}
+
+TEST(WindowSchedule, WindowWhosePulsesDoNotComeEnds) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.now = std::chrono::seconds{1};
+    view.launches = 1000;
+    view.obeyed = true;
+    view.in_full = true;
+    schedule.next(view);
+    view.facts = StepFacts{100, 60, 60, 1e6, CallKind::kCopyAsync, 1};
+    view.now += std::chrono::seconds{1};
+    schedule.next(view);
+    view.pulses += 100;
+    view.now += std::chrono::seconds{1};
+    ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);  // the second window; its calls never come
+    view.facts.reset();
+    view.now += std::chrono::seconds{3};
+    schedule.next(view);
+    view.now += std::chrono::seconds{1};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
+    EXPECT_EQ(schedule.windows(), 2u);
+}
+
+}  // namespace
+}  // namespace millrace::record
