@@ -16,15 +16,16 @@ constexpr std::size_t kMostDevices = 1024, kMostProcessNames = 4096, kMostOwnSta
 struct Counter {
     std::string_view name;
     std::optional<double> MachineSample::*member;
+    double unit;  ///< of the counter in the member's
 };
 constexpr std::array kCounters = {
-    Counter{"GPU busy %", &MachineSample::gpu_utilization},
-    Counter{"SM active %", &MachineSample::sm_active},
-    Counter{"tensor cores active %", &MachineSample::tensor_active},
-    Counter{"GPU memory bytes", &MachineSample::memory_used_bytes},
-    Counter{"GPU memory in all bytes", &MachineSample::memory_total_bytes},
-    Counter{"GPU watts", &MachineSample::power_watts},
-    Counter{"CPU busy %", &MachineSample::cpu_utilization},
+    Counter{"GPU busy %", &MachineSample::gpu_utilization, 0.01},
+    Counter{"SM active %", &MachineSample::sm_active, 0.01},
+    Counter{"tensor cores active %", &MachineSample::tensor_active, 0.01},
+    Counter{"GPU memory bytes", &MachineSample::memory_used_bytes, 1},
+    Counter{"GPU memory in all bytes", &MachineSample::memory_total_bytes, 1},
+    Counter{"GPU watts", &MachineSample::power_watts, 1},
+    Counter{"CPU busy %", &MachineSample::cpu_utilization, 0.01},
 };
 
 }  // namespace
@@ -212,7 +213,7 @@ void KinetoCollector::take_counters(const KinetoEvent& event) {
     sample.time = *event.begin;
     for (const auto& [name, value] : event.counters) {
         const auto* const counter = std::ranges::find(kCounters, name, &Counter::name);
-        if (counter != kCounters.end()) sample.*(counter->member) = value;
+        if (counter != kCounters.end()) sample.*(counter->member) = value * counter->unit;
         if (name == "throttled") sample.throttled = value != 0;
     }
     timeline_.machine.push_back(std::move(sample));

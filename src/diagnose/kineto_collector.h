@@ -12,6 +12,8 @@
 
 namespace millrace::diagnose {
 
+class CallIndex;
+
 struct KinetoLimits {
     std::size_t records = std::size_t{1} << 24;  ///< kept at most; what follows in the trace is left out
     std::size_t remarks = 32;
@@ -59,7 +61,7 @@ private:
 
     void drop_inner_calls();
     void join();
-    void join_syncs(const std::vector<std::pair<std::uint64_t, std::uint32_t>>& call_of);
+    void join_syncs(const CallIndex& index);
     void name_processes();
     void name_device();
     void add_window();

@@ -4,31 +4,16 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
-#include "diagnose/call_names.h"
+#include "diagnose/call_index.h"
 #include "diagnose/kineto_collector.h"
 
 namespace millrace::diagnose {
 
 namespace {
 
-using CallIndex = std::vector<std::pair<std::uint64_t, std::uint32_t>>;  ///< (correlation, process) and number of the call
-
-std::uint64_t key_of(std::uint32_t correlation, std::uint32_t process) { return std::uint64_t{correlation} << 32 | process; }
-
-/// Number of a call with that correlation: the one of `process` if it is known (not 0), else any. Nothing without one.
-std::optional<std::uint32_t> find_call(const CallIndex& calls, std::uint32_t correlation, std::uint32_t process) {
-    if (correlation == 0) return std::nullopt;
-    const auto found = std::ranges::lower_bound(calls, std::pair(key_of(correlation, process), 0u));
-    if (found == calls.end() || found->first >> 32 != correlation) return std::nullopt;
-    if (process != 0 && found->first != key_of(correlation, process)) return std::nullopt;
-    return found->second;
-}
-
-template <class T>
-void sort_by(std::vector<T>& items, Time T::*member) {
-    std::ranges::stable_sort(items, {}, member);
-}
+constexpr std::size_t kMostProcesses = 4096;
 
 }  // namespace
 
@@ -60,42 +45,31 @@ void KinetoCollector::drop_inner_calls() {
 }
 
 void KinetoCollector::join() {
-    CallIndex call_of;
-    call_of.reserve(timeline_.calls.size());
+    const CallIndex index(timeline_.calls);
     std::map<std::uint32_t, std::size_t> calls_of_process;
-    for (std::uint32_t i = 0; i < timeline_.calls.size(); ++i) {
-        const Call& call = timeline_.calls[i];
-        if (call.correlation != 0) call_of.emplace_back(key_of(call.correlation, call.process), i);
-        if (calls_of_process.size() < 4096 || calls_of_process.contains(call.process)) ++calls_of_process[call.process];
-    }
-    std::ranges::sort(call_of);
+    for (const Call& call : timeline_.calls)
+        if (calls_of_process.size() < kMostProcesses || calls_of_process.contains(call.process)) ++calls_of_process[call.process];
     const auto busiest = std::ranges::max_element(calls_of_process, {}, [](const auto& entry) { return entry.second; });
     const std::uint32_t main_process = busiest != calls_of_process.end() ? busiest->first : 0;
     for (std::size_t i = 0; i < timeline_.work.size(); ++i) {
         Work& work = timeline_.work[i];
-        const std::uint32_t said = i < process_of_work_.size() ? process_of_work_[i] : 0;
-        const auto found = find_call(call_of, work.correlation, said);
-        work.process = said != 0 ? said : main_process;
-        if (!found) continue;
-        Call& call = timeline_.calls[*found];
-        work.process = call.process;
-        if (call.kind != CallKind::kGraphLaunch && call.stream == 0) call.stream = work.stream;
-        if (work.kind == WorkKind::kKernel || call.kind == CallKind::kGraphLaunch) continue;
-        if (call.bytes == 0) call.bytes = work.bytes;
-        if (call.from == MemoryKind::kUnknown && call.to == MemoryKind::kUnknown)
-            std::tie(call.from, call.to) = std::pair(work.from, work.to);
+        work.process = i < process_of_work_.size() ? process_of_work_[i] : 0;
+        const auto found = index.find(work.correlation, work.process);
+        if (found) work.process = timeline_.calls[*found].process;
+        if (work.process == 0) work.process = main_process;
     }
+    complete_calls(timeline_, index);
     for (Sync& sync : syncs_) sync.process = main_process;
-    join_syncs(call_of);
+    join_syncs(index);
 }
 
 /// Synchronisations seen by the device: they say which stream and event the call of the same correlation waited for.
-void KinetoCollector::join_syncs(const CallIndex& call_of) {
+void KinetoCollector::join_syncs(const CallIndex& index) {
     for (const Sync& sync : syncs_) {
-        if (const auto recorder = find_call(call_of, sync.recorded_by, 0);
+        if (const auto recorder = index.find(sync.recorded_by, 0);
             recorder && timeline_.calls[*recorder].kind == CallKind::kEventRecord)
             timeline_.calls[*recorder].event = sync.event;
-        if (const auto found = find_call(call_of, sync.correlation, 0)) {
+        if (const auto found = index.find(sync.correlation, 0)) {
             Call& call = timeline_.calls[*found];
             if (call.stream == 0) call.stream = sync.stream;
             if (call.event == 0) call.event = sync.event;
@@ -121,33 +95,21 @@ void KinetoCollector::join_syncs(const CallIndex& call_of) {
 }
 
 void KinetoCollector::name_processes() {
-    struct Launches {
-        std::unordered_map<std::uint32_t, std::size_t> by_thread;
-        bool gpu = false;
+    std::set<std::uint32_t> processes;
+    const auto add = [&](const auto& items) {
+        for (const auto& item : items)
+            if (processes.size() < kMostProcesses) processes.insert(item.process);
     };
-    std::map<std::uint32_t, Launches> processes;
-    const auto room = [&](std::uint32_t process) { return processes.size() < 4096 || processes.contains(process); };
-    for (const Call& call : timeline_.calls) {
-        if (!room(call.process)) continue;
-        Launches& launches = processes[call.process];
-        launches.gpu = true;
-        if (call.kind == CallKind::kLaunch || call.kind == CallKind::kGraphLaunch) ++launches.by_thread[call.thread];
-    }
-    for (const Work& work : timeline_.work)
-        if (room(work.process)) processes[work.process].gpu = true;
-    for (const Range& range : timeline_.ranges)
-        if (room(range.process)) processes[range.process];
-    for (const auto& [pid, launches] : processes) {
+    add(timeline_.calls);
+    add(timeline_.work);
+    add(timeline_.ranges);
+    for (const std::uint32_t pid : processes) {
         Process process;
         process.pid = pid;
-        process.has_gpu = launches.gpu;
         if (const auto name = process_names_.find(pid); name != process_names_.end()) process.command = name->second;
-        const auto most = std::ranges::max_element(launches.by_thread, [](const auto& a, const auto& b) {
-            return std::pair(a.second, b.first) < std::pair(b.second, a.first);
-        });
-        if (most != launches.by_thread.end()) process.main_thread = most->first;
         timeline_.processes.push_back(std::move(process));
     }
+    find_main_threads(timeline_);
 }
 
 void KinetoCollector::name_device() {
@@ -209,15 +171,7 @@ void KinetoCollector::write_remarks() {
 Timeline KinetoCollector::finish(Timeline own, Time origin) {
     drop_inner_calls();
     join();
-    sort_by(timeline_.calls, &Call::begin);
-    sort_by(timeline_.work, &Work::begin);
-    sort_by(timeline_.ranges, &Range::begin);
-    sort_by(timeline_.collections, &Range::begin);
-    sort_by(timeline_.profiler_work, &Range::begin);
-    sort_by(timeline_.samples, &Sample::time);
-    sort_by(timeline_.memory, &Memory::time);
-    sort_by(timeline_.machine, &MachineSample::time);
-    std::ranges::stable_sort(timeline_.arguments, {}, [](const Arguments& a) { return std::pair(a.process, a.correlation); });
+    sort_timeline(timeline_);
     stacks_full_ |= !functions_.build(timeline_.calls, timeline_.stacks);
     functions_ = {};
     timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [&](const Call& call) {

@@ -11,7 +11,6 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::uint32_t kTextMask = (1u << 30) - 1;
-constexpr std::size_t kMostFrames = 500'000;  ///< in all stacks: some 100 MB
 constexpr std::string_view kNativeMark = "<native> ";
 
 /// Addresses make texts of one function different in every call: "<built-in method item of Tensor object at 0x7f21>".

@@ -19,6 +19,7 @@ std::string text_of(const Frame& frame);
 /// "a.py(1): f;b.py(2): g", innermost first; at most kDeepestStack frames.
 Stack stack_of(std::string_view text);
 constexpr std::size_t kDeepestStack = 64;
+constexpr std::size_t kMostFrames = 500'000;  ///< in all stacks of a timeline: some 100 MB
 
 class StackBuilder {
 public:

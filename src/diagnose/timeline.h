@@ -95,6 +95,7 @@ struct Window {
 struct Block {
     Time begin = 0, end = 0;
     double steps = 0;
+    std::optional<double> loader_wait_ms = std::nullopt;  ///< per step, where the program itself measures it
 };
 
 struct Process {
@@ -104,7 +105,7 @@ struct Process {
     std::uint32_t main_thread = 0;  ///< the one that launches most; 0 unknown
 };
 
-/// Samples of the machine (samples.jsonl). Absent is not measured.
+/// Samples of the machine (samples.jsonl) and the GPU with most work. Shares are 0 to 1; absent is not measured.
 struct MachineSample {
     Time time = 0;
     std::optional<double> gpu_utilization, sm_active, tensor_active, memory_used_bytes, memory_total_bytes, power_watts,

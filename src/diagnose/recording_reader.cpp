@@ -1,0 +1,310 @@
+#include "diagnose/recording_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+
+#include "diagnose/call_index.h"
+#include "diagnose/call_names.h"
+#include "diagnose/kineto_event.h"
+#include "diagnose/machine_rows.h"
+#include "diagnose/name_table.h"
+#include "diagnose/stack_builder.h"
+#include "record/run_reader.h"
+
+namespace millrace::diagnose {
+
+namespace {
+
+using base::Error;
+using base::Result;
+using record::Record;
+using record::RecordKind;
+using record::TraceOrigin;
+
+template <class Enum>
+Enum enum_of(std::uint8_t value, Enum last) {
+    return value <= static_cast<std::uint8_t>(last) ? static_cast<Enum>(value) : Enum{};
+}
+
+/// Times that no clock of a machine shows would overflow differences later on.
+Time time_of(std::uint64_t nanoseconds) { return static_cast<Time>(std::min<std::uint64_t>(nanoseconds, kLatest)); }
+
+bool concerns_event(CallKind kind) {
+    return kind == CallKind::kEventRecord || kind == CallKind::kEventSync || kind == CallKind::kEventQuery ||
+           kind == CallKind::kStreamWait;
+}
+
+class Collector : public record::TraceVisitor {
+public:
+    Collector(const record::TraceReader& trace, const RecordingLimits& limits) : trace_(&trace), limits_(limits) {
+        timeline_.stacks.emplace_back();
+    }
+
+    void record(const TraceOrigin& origin, const Record& record, std::span<const record::Argument> arguments) override {
+        if (!has_room()) {
+            ++left_out_;
+            return;
+        }
+        from(origin);
+        latest_[origin.pid] = std::max(latest_[origin.pid], time_of(std::max(record.begin, record.end)));
+        switch (record.kind) {
+            case RecordKind::kCall: return add_call(record);
+            case RecordKind::kWork:
+            case RecordKind::kGraph: return add_work(record);
+            case RecordKind::kRange: return add_range(timeline_.ranges, record);
+            case RecordKind::kCollected: return add_range(timeline_.collections, record);
+            case RecordKind::kWindow: return mark_window(record);
+            case RecordKind::kMemory:
+                timeline_.memory.push_back({time_of(record.begin), origin.pid, record.extra, record.bytes});
+                return;
+            case RecordKind::kArguments: return add_arguments(record, arguments);
+            case RecordKind::kLost: timeline_.dropped += std::min<std::uint64_t>(record.bytes, 1u << 30); return;
+            case RecordKind::kNone:
+            case RecordKind::kPulse:
+            case RecordKind::kText:
+            case RecordKind::kSite: return;
+        }
+    }
+
+    void sample(const record::TraceSample& sample) override {
+        if (!has_room()) {
+            ++left_out_;
+            return;
+        }
+        auto [stack, fresh] = sample_stacks_.emplace(sample.stack, kNoStack);
+        if (fresh) stack->second = stack_number(trace_->stack(sample.stack));
+        timeline_.samples.push_back({time_of(sample.time), sample.pid, sample.thread, sample.state, stack->second,
+                                     names_.number(trace_->name(sample.wait))});
+    }
+
+    void block(const record::TraceBlock& block) override {
+        if (!std::isfinite(block.steps) || block.steps <= 0 || block.end <= block.begin) return;
+        timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps});
+    }
+
+    Timeline finish() {
+        for (const auto& [pid, begin] : open_windows_) timeline_.windows.push_back({begin, std::max(begin, latest_[pid]), pid});
+        for (const record::TraceProcess& process : trace_->processes())
+            timeline_.processes.push_back(
+                {process.pid, process.parent, clean_text(process.command), process.has_gpu, process.main_thread});
+        sort_timeline(timeline_);
+        complete_calls(timeline_, CallIndex(timeline_.calls));
+        find_main_threads(timeline_);
+        timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [](const Call& call) { return call.stack != kNoStack; });
+        timeline_.dropped += left_out_;
+        if (left_out_ > 0)
+            timeline_.remarks.push_back(fmt::format("the recording has more than is kept: {} records were left out", left_out_));
+        if (stacks_full_) timeline_.remarks.emplace_back("the recording has more different call stacks than are kept");
+        timeline_.names = names_.release();
+        return std::move(timeline_);
+    }
+
+private:
+    /// Texts and sites have numbers of their own in each incarnation of a process.
+    struct Numbers {
+        std::unordered_map<std::uint32_t, std::uint32_t> names, stacks;
+    };
+
+    [[nodiscard]] bool has_room() const {
+        return timeline_.calls.size() + timeline_.work.size() + timeline_.samples.size() + timeline_.ranges.size() +
+                   timeline_.memory.size() + timeline_.arguments.size() + timeline_.collections.size() <
+               limits_.records;
+    }
+
+    void from(const TraceOrigin& origin) {
+        const std::uint64_t key = std::uint64_t{origin.pid} << 16 | origin.incarnation;
+        if (numbers_ == nullptr || key != key_) numbers_ = &all_numbers_[key];
+        key_ = key;
+        origin_ = origin;
+    }
+
+    std::uint32_t name_number(std::uint32_t id) {
+        const auto [entry, fresh] = numbers_->names.emplace(id, kNoName);
+        if (fresh) entry->second = names_.number(trace_->text(origin_, id));
+        return entry->second;
+    }
+
+    std::uint32_t site_stack(std::uint32_t site) {
+        if (site == 0) return kNoStack;
+        const auto [entry, fresh] = numbers_->stacks.emplace(site, kNoStack);
+        if (fresh) entry->second = stack_number(trace_->site(origin_, site));
+        return entry->second;
+    }
+
+    /// Equal stacks have one number, whoever names them.
+    std::uint32_t stack_number(const std::vector<record::TraceFrame>& frames) {
+        if (frames.empty()) return kNoStack;
+        if (frames_ >= kMostFrames) {
+            stacks_full_ = true;
+            return kNoStack;
+        }
+        const auto [entry, fresh] = stacks_.emplace(frames, static_cast<std::uint32_t>(timeline_.stacks.size()));
+        if (fresh) {
+            Stack stack;
+            for (const record::TraceFrame& frame : frames) {
+                const int line = static_cast<int>(std::min<std::uint32_t>(frame.line, 0x7fffffff));
+                stack.push_back({clean_text(frame.file), line, clean_text(frame.function), frame.native});
+                if (stack.size() == kDeepestStack) break;
+            }
+            frames_ += stack.size();
+            timeline_.stacks.push_back(std::move(stack));
+        }
+        return entry->second;
+    }
+
+    void add_call(const Record& record) {
+        Call call;
+        call.begin = time_of(record.begin);
+        call.end = std::max(call.begin, time_of(record.end));
+        call.process = origin_.pid;
+        call.thread = record.thread;
+        call.kind = enum_of(record.what, CallKind::kAttribute);
+        call.failed = (record.flags & record::kFailedCall) != 0;
+        call.name = name_number(record.id);
+        call.stack = site_stack(record.site);
+        call.correlation = record.correlation;
+        call.bytes = record.bytes;
+        call.from = enum_of(record.from, MemoryKind::kManaged);
+        call.to = enum_of(record.to, MemoryKind::kManaged);
+        call.stream = record.stream;
+        (concerns_event(call.kind) ? call.event : call.content) = record.extra;
+        timeline_.calls.push_back(call);
+    }
+
+    void add_work(const Record& record) {
+        Work work;
+        work.begin = time_of(record.begin);
+        work.end = std::max(work.begin, time_of(record.end));
+        work.process = origin_.pid;
+        work.device = record.device;
+        work.whole_graph = record.kind == RecordKind::kGraph;
+        work.kind = work.whole_graph ? WorkKind::kKernel : enum_of(record.what, WorkKind::kSet);
+        work.stream = record.stream;
+        work.correlation = record.correlation;
+        work.shape = record.grid;
+        work.graph_node = (record.flags & record::kInGraph) != 0 ? record.extra : 0;
+        work.bytes = record.bytes;
+        work.from = enum_of(record.from, MemoryKind::kManaged);
+        work.to = enum_of(record.to, MemoryKind::kManaged);
+        work.name = name_number(record.id);
+        if (work.name == kNoName && work.kind == WorkKind::kCopy) work.name = names_.number(copy_name_of(work.from, work.to));
+        if (work.name == kNoName && work.kind == WorkKind::kSet) work.name = names_.number("Memset (Device)");
+        if (work.name == kNoName && work.whole_graph) work.name = names_.number("graph");
+        work.communication = work.kind == WorkKind::kKernel && is_communication(names_.text(work.name));
+        timeline_.work.push_back(work);
+    }
+
+    void add_range(std::vector<Range>& ranges, const Record& record) {
+        const Time begin = time_of(record.begin);
+        ranges.push_back({begin, std::max(begin, time_of(record.end)), origin_.pid, record.thread, name_number(record.id)});
+    }
+
+    void mark_window(const Record& record) {
+        const Time moment = time_of(record.begin);
+        if ((record.flags & record::kWindowBegins) != 0) {
+            open_windows_.emplace(origin_.pid, moment);
+            return;
+        }
+        const auto open = open_windows_.find(origin_.pid);
+        if (open == open_windows_.end()) return;
+        timeline_.windows.push_back({open->second, std::max(open->second, moment), origin_.pid});
+        open_windows_.erase(open);
+    }
+
+    void add_arguments(const Record& record, std::span<const record::Argument> arguments) {
+        Arguments all;
+        all.process = origin_.pid;
+        all.correlation = record.correlation;
+        for (const record::Argument& argument : arguments)
+            if (argument.value != 0) all.pointers.push_back(argument.value);
+        if (!arguments.empty() && arguments.back().value == 0) all.rest = arguments.back().index;
+        timeline_.arguments.push_back(std::move(all));
+    }
+
+    const record::TraceReader* trace_;
+    RecordingLimits limits_;
+    Timeline timeline_;
+    NameTable names_;
+    std::unordered_map<std::uint64_t, Numbers> all_numbers_;  ///< by process and incarnation
+    Numbers* numbers_ = nullptr;
+    std::uint64_t key_ = 0;
+    TraceOrigin origin_;
+    std::map<std::vector<record::TraceFrame>, std::uint32_t> stacks_;
+    std::unordered_map<std::uint32_t, std::uint32_t> sample_stacks_;
+    std::map<std::uint32_t, Time> open_windows_, latest_;
+    std::uint64_t left_out_ = 0;
+    std::size_t frames_ = 0;
+    bool stacks_full_ = false;
+};
+
+void add_damage(const record::TraceDamage& damage, Timeline& timeline) {
+    if (damage.torn_bytes > 0)
+        timeline.remarks.push_back(
+            fmt::format("the last {} bytes of the recording are torn: it goes on, or was cut", damage.torn_bytes));
+    if (damage.bad_frames > 0)
+        timeline.remarks.push_back(fmt::format("{} frames of the recording are damaged and were passed over", damage.bad_frames));
+    if (damage.unknown_frames > 0)
+        timeline.remarks.push_back(
+            fmt::format("{} frames of the recording come from a later version and were passed over", damage.unknown_frames));
+    if (damage.forgotten > 0)
+        timeline.remarks.push_back(fmt::format("{} names or stacks of the recording found no room", damage.forgotten));
+}
+
+/// The device most work ran on.
+std::uint32_t main_device(const Timeline& timeline) {
+    std::map<std::uint32_t, std::size_t> work;
+    for (const Work& one : timeline.work) ++work[one.device];
+    const auto most = std::ranges::max_element(work, {}, [](const auto& entry) { return entry.second; });
+    return most == work.end() ? 0 : most->first;
+}
+
+/// Calendar time on the trace's clock, by the nearest pair of clocks.
+Time monotonic_of(const std::vector<record::TraceClock>& clocks, double wall) {
+    const auto nearest =
+        std::ranges::min_element(clocks, {}, [&](const record::TraceClock& clock) { return std::abs(clock.wall - wall); });
+    const double nanoseconds = (wall - nearest->wall) * 1e9;
+    if (!(std::abs(nanoseconds) < 1e18)) return 0;
+    return time_of(nearest->monotonic) + static_cast<Time>(nanoseconds);
+}
+
+}  // namespace
+
+Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLimits& limits) {
+    Collector collector(trace, limits);
+    MILLRACE_TRY(trace.visit(collector));
+    Timeline timeline = collector.finish();
+    timeline.remarks.insert(timeline.remarks.begin(), trace.notes().begin(), trace.notes().end());
+    for (std::string& text : timeline.remarks) text = clean_text(text);
+    add_damage(trace.damage(), timeline);
+    return timeline;
+}
+
+Result<Timeline> read_recording(const record::Path& folder, const ReadProgress& progress, const RecordingLimits& limits) {
+    MILLRACE_LET(run, record::read_run(folder));
+    MILLRACE_LET(trace, record::TraceReader::open(folder / record::kTraceName));
+    if (progress) progress(0.3);
+    MILLRACE_LET(timeline, read_trace(trace, limits));
+    if (progress) progress(0.9);
+    timeline.title = title_of(run.manifest);
+    timeline.device_name = device_name_of(run.manifest);
+    timeline.processors = processors_of(run.samples);
+    const std::uint32_t gpu = main_device(timeline);
+    timeline.link_bytes_per_second = link_speed_of(run.samples, gpu);
+    if (!trace.clocks().empty())
+        timeline.machine = machine_samples(run.samples, gpu, [&](double wall) { return monotonic_of(trace.clocks(), wall); });
+    else if (!run.samples.rows.empty())
+        timeline.remarks.emplace_back(
+            "the recording does not say how its clock relates to the calendar: samples of the machine are left out");
+    std::ranges::stable_sort(timeline.machine, {}, &MachineSample::time);
+    add_run_remarks(run, timeline);
+    if (timeline.calls.empty() && timeline.work.empty() && timeline.samples.empty() && timeline.machine.empty())
+        return Error{"holds no recording: the program ended, or was killed, before anything was seen of it", folder.string(), 4};
+    if (progress) progress(1);
+    return timeline;
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,20 @@
+#pragma once
+#include "diagnose/kineto_reader.h"
+#include "diagnose/timeline.h"
+#include "record/trace_file.h"
+
+namespace millrace::diagnose {
+
+struct RecordingLimits {
+    std::size_t records = std::size_t{1} << 25;  ///< kept at most; those behind are counted as dropped
+};
+
+/// A run directory that `millrace record` wrote, finished, killed or going on: trace.bin, samples.jsonl and the manifest. Exit
+/// status 4 when the recording is empty.
+base::Result<Timeline> read_recording(const record::Path& folder, const ReadProgress& progress = {},
+                                      const RecordingLimits& limits = {});
+
+/// What trace.bin alone holds; times, processes, windows and everything in them.
+base::Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLimits& limits = {});
+
+}  // namespace millrace::diagnose

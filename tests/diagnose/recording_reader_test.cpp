@@ -1,0 +1,168 @@
+#include "diagnose/recording_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "diagnose/recorded_run.h"
+
+namespace millrace::diagnose {
+namespace {
+
+bool has_remark(const Timeline& timeline, std::string_view part) {
+    return std::ranges::any_of(timeline.remarks, [&](const std::string& text) { return text.find(part) != std::string::npos; });
+}
+
+class Recording : public ::testing::Test {
+protected:
+    Timeline read() {
+        auto timeline = read_recording(folder());
+        EXPECT_TRUE(timeline.ok()) << timeline.error().text();
+        return timeline.ok() ? std::move(*timeline) : Timeline{};
+    }
+    [[nodiscard]] record::Path folder() const { return temporary_ / "run"; }
+    test::TemporaryFolder temporary_;
+};
+
+TEST_F(Recording, CallsWorkAndStacksAreJoined) {
+    write_recording(folder());
+    const Timeline timeline = read();
+    EXPECT_EQ(timeline.source, Source::kRecording);
+    EXPECT_EQ(timeline.title, "python train.py --fast");
+    EXPECT_EQ(timeline.device_name, "NVIDIA H200");
+    ASSERT_EQ(timeline.calls.size(), 15u);
+    ASSERT_EQ(timeline.work.size(), 9u);
+    const Call& upload = timeline.calls[0];
+    EXPECT_EQ(upload.begin, static_cast<Time>(kBoot + 1000));
+    EXPECT_EQ(upload.kind, CallKind::kCopyAsync);
+    EXPECT_EQ(upload.bytes, 65'536u);
+    EXPECT_EQ(upload.from, MemoryKind::kPageable);
+    EXPECT_EQ(upload.to, MemoryKind::kDevice);
+    EXPECT_EQ(upload.content, 0xfeedu);
+    EXPECT_EQ(upload.stream, 7u);
+    EXPECT_EQ(timeline.names[upload.name], "cudaMemcpyAsync");
+    EXPECT_EQ(timeline.stacks[upload.stack], (Stack{{"train.py", 23, "step", false}, {"train.py", 40, "main", false}}));
+    EXPECT_TRUE(timeline.has_call_stacks);
+    EXPECT_EQ(timeline.calls[4].event, 55u);
+    EXPECT_EQ(timeline.calls[4].content, 0u);
+    EXPECT_EQ(timeline.names[timeline.work[0].name], "Memcpy HtoD (Pageable -> Device)");
+    EXPECT_EQ(timeline.work[1].shape, 77u);
+    EXPECT_EQ(timeline.work[1].process, 4000u);
+    ASSERT_EQ(timeline.arguments.size(), 3u);
+    EXPECT_EQ(timeline.arguments[0].pointers, (std::vector<std::uint64_t>{0x7f0000001000, 0x7f0000002000}));
+    EXPECT_EQ(timeline.arguments[0].rest, 0xabcdu);
+}
+
+TEST_F(Recording, EverythingBesideCallsIsThere) {
+    write_recording(folder());
+    const Timeline timeline = read();
+    ASSERT_EQ(timeline.windows.size(), 1u);
+    EXPECT_EQ(timeline.windows[0].end - timeline.windows[0].begin, 3'000'000);
+    ASSERT_EQ(timeline.blocks.size(), 1u);
+    EXPECT_EQ(timeline.blocks[0].steps, 600);
+    ASSERT_EQ(timeline.ranges.size(), 1u);
+    EXPECT_EQ(timeline.names[timeline.ranges[0].name], "marked");
+    EXPECT_EQ(timeline.collections.size(), 1u);
+    ASSERT_EQ(timeline.memory.size(), 1u);
+    EXPECT_EQ(timeline.memory[0].address, 0x7f0000001000u);
+    EXPECT_EQ(timeline.dropped, 5u);
+    ASSERT_EQ(timeline.samples.size(), 1u);
+    EXPECT_EQ(timeline.samples[0].state, 'D');
+    EXPECT_EQ(timeline.names[timeline.samples[0].wait], "read");
+    EXPECT_EQ(timeline.stacks[timeline.samples[0].stack].at(0).file, "loader.py");
+    ASSERT_EQ(timeline.processes.size(), 2u);
+    EXPECT_EQ(timeline.processes[0].main_thread, 4000u);
+    EXPECT_EQ(timeline.processes[1].parent, 4000u);
+    EXPECT_FALSE(timeline.processes[1].has_gpu);
+    EXPECT_TRUE(has_remark(timeline, "graphs were seen as a whole"));
+}
+
+TEST_F(Recording, SamplesOfTheMachineLieOnTheTracesClock) {
+    write_recording(folder());
+    const Timeline timeline = read();
+    ASSERT_EQ(timeline.machine.size(), 1u);
+    const MachineSample& sample = timeline.machine[0];
+    EXPECT_NEAR(static_cast<double>(sample.time - static_cast<Time>(kBoot)), 0.5e9, 1e3);
+    EXPECT_EQ(sample.gpu_utilization, 0.4);
+    EXPECT_EQ(sample.cpu_utilization, 0.25);
+    EXPECT_EQ(sample.throttled, true);
+    EXPECT_EQ(sample.throttle_reason, "thermal");
+    EXPECT_FALSE(sample.sm_active);
+    EXPECT_EQ(timeline.processors, 2u);
+}
+
+TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
+    write_recording(folder());
+    const auto path = folder() / record::kTraceName;
+    const std::string whole = *record::read_text(path);
+    for (std::size_t length = 16; length < whole.size(); length += 7) {
+        write_lines(path, whole.substr(0, length));
+        const auto timeline = read_recording(folder());
+        ASSERT_TRUE(timeline.ok() || timeline.error().exit_status == 4) << length << ": " << timeline.error().text();
+    }
+    write_lines(path, whole.substr(0, whole.size() - 1));
+    EXPECT_TRUE(has_remark(read(), "torn"));
+}
+
+TEST_F(Recording, AnOpenWindowEndsWithTheLastRecord) {
+    record::RunDirectory run = new_run(folder());
+    auto trace = record::TraceWriter::create(folder() / record::kTraceName);
+    ASSERT_TRUE(trace.ok());
+    Slots slots;
+    slots.add(record::RecordKind::kWindow, 100, 100).flags = record::kWindowBegins;
+    slots.call(record::CallKind::kLaunch, 200, 300, 1, 0);
+    ASSERT_TRUE(trace->records({9, 0, 0}, slots.slots).ok());
+    ASSERT_TRUE(trace->flush().ok());
+    const Timeline timeline = read();
+    ASSERT_EQ(timeline.windows.size(), 1u);
+    EXPECT_EQ(timeline.windows[0].end, 300);
+    EXPECT_TRUE(has_remark(timeline, "going on"));
+}
+
+TEST_F(Recording, ValuesOutsideTheirKindsAndTimesWithoutSenseAreTamed) {
+    record::RunDirectory run = new_run(folder());
+    auto trace = record::TraceWriter::create(folder() / record::kTraceName);
+    ASSERT_TRUE(trace.ok());
+    Slots slots;
+    record::Record& call = slots.call(record::CallKind::kLaunch, ~std::uint64_t{0}, 5, 1, 999, 999);
+    call.what = 250;
+    call.from = call.to = 99;
+    record::Record& work = slots.work(record::WorkKind::kKernel, 10, 5, 1, 0);
+    work.what = 77;
+    slots.add(record::RecordKind::kRange, ~std::uint64_t{0}, ~std::uint64_t{0});
+    slots.add(static_cast<record::RecordKind>(200), 1, 2);
+    ASSERT_TRUE(trace->records({9, 0, 0}, slots.slots).ok());
+    ASSERT_TRUE(trace->block({5, 1, 3, 9}).ok());
+    ASSERT_TRUE(trace->flush().ok());
+    const Timeline timeline = read();
+    ASSERT_EQ(timeline.calls.size(), 1u);
+    EXPECT_EQ(timeline.calls[0].kind, CallKind::kOther);
+    EXPECT_EQ(timeline.calls[0].from, MemoryKind::kUnknown);
+    EXPECT_GE(timeline.calls[0].end, timeline.calls[0].begin);
+    EXPECT_EQ(timeline.calls[0].stack, kNoStack);
+    EXPECT_EQ(timeline.work.at(0).end, timeline.work.at(0).begin);
+    EXPECT_TRUE(timeline.blocks.empty());
+}
+
+TEST_F(Recording, RecordsBeyondTheLimitAreCountedAsDropped) {
+    write_recording(folder());
+    const auto timeline = read_recording(folder(), {}, {.records = 10});
+    ASSERT_TRUE(timeline.ok());
+    EXPECT_LE(timeline->calls.size() + timeline->work.size(), 10u);
+    EXPECT_GT(timeline->dropped, 10u);
+    EXPECT_TRUE(has_remark(*timeline, "left out"));
+}
+
+TEST_F(Recording, WithoutAnyDataIsStatusFour) {
+    {
+        record::RunDirectory run = new_run(folder());
+        auto trace = record::TraceWriter::create(folder() / record::kTraceName);
+        ASSERT_TRUE(trace->flush().ok());
+    }
+    const auto timeline = read_recording(folder());
+    ASSERT_FALSE(timeline.ok());
+    EXPECT_EQ(timeline.error().exit_status, 4);
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
