@@ -1,0 +1,210 @@
+#include "report/diagnosis_html.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/version.h"
+#include "report/doctor_words.h"
+#include "report/html_curves.h"
+#include "report/html_findings.h"
+#include "report/html_page.h"
+#include "report/html_step.h"
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::Diagnosis;
+using diagnose::Owner;
+using diagnose::Timeline;
+
+constexpr const char* kPatterns =
+    "<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs><pattern id=\"hatch\" width=\"7\" "
+    "height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect class=\"hatch-a\" width=\"7\" "
+    "height=\"7\"/><path class=\"hatch-b\" d=\"M0 0v7\" stroke-width=\"2.5\"/></pattern></defs></svg>\n";
+
+double busy_ms(const Diagnosis& diagnosis) {
+    double sum = 0;
+    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
+        if (is_busy(static_cast<Owner>(at))) sum += diagnosis.breakdown_ms[at];
+    return sum;
+}
+
+std::string ring(double share) {
+    constexpr double kRadius = 84, kRound = 2 * 3.14159265358979 * kRadius;
+    const char* tone = share >= 0.9 ? "" : share >= 0.6 ? " middling" : " poor";
+    return fmt::format(
+        "<svg class=\"ring\" viewBox=\"0 0 200 200\" role=\"img\" aria-label=\"The GPU worked {0:.0f} percent of the "
+        "time\"><circle "
+        "class=\"way\" cx=\"100\" cy=\"100\" r=\"{1}\"/><circle class=\"part{2}\" cx=\"100\" cy=\"100\" r=\"{1}\" "
+        "transform=\"rotate(-90 100 100)\" stroke-dasharray=\"{3:.2f} 1000\"/><text x=\"100\" y=\"108\" "
+        "font-size=\"46\">{0:.0f} %</text><text class=\"small\" x=\"100\" y=\"132\" font-size=\"14\">GPU at work</text></svg>",
+        100 * share, kRadius, tone, kRound * std::clamp(share, 0.0, 1.0));
+}
+
+/// What comes first, with what it would return.
+std::string first_advice(const Diagnosis& diagnosis) {
+    if (diagnosis.findings.empty())
+        return diagnosis.healthy ? "<span class=\"first fine\"><b>A clean bill.</b> Nothing here is worth changing.</span>" : "";
+    const diagnose::Finding& first = diagnosis.findings.front();
+    std::string text = "<span class=\"first\"><b>Change this first:</b> <a href=\"#finding-1\">";
+    text += first.where && !first.where->file.empty() && !first.where->native
+                ? xml_text(first.where->line > 0 ? fmt::format("{} line {}", file_name(first.where->file), first.where->line)
+                                                 : file_name(first.where->file))
+                : xml_text(title_of(first.kind));
+    text += "</a>. ";
+    const double speed = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms), lost = first.lost_ms_per_step;
+    if (lost > 0 && lost < speed)
+        text += fmt::format("Up to {} of every step would come back: {:.3g} steps per second instead of {:.3g}.",
+                            milliseconds_text(lost), 1000 / (speed - lost), 1000 / speed);
+    return text + "</span>";
+}
+
+std::string hero(const Diagnosis& diagnosis) {
+    if (diagnosis.steps == 0)
+        return "<section class=\"card\"><h1>No training steps were found</h1><p class=\"lead\">The recording holds no work on a "
+               "GPU "
+               "that returns step by step, so there is nothing to say about it.</p></section>\n";
+    const double sum = breakdown_sum(diagnosis), waits = std::max(0.0, sum - busy_ms(diagnosis));
+    std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
+    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time.</h1><p class=\"lead\">A training {} takes {}. ",
+                        100 * diagnosis.busy_share, html_term("step", "step"), milliseconds_text(diagnosis.step_ms));
+    if (waits > 0.01 * sum)
+        text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
+    else
+        text += "The GPU has hardly a moment without work.";
+    return text + "</p>" + first_advice(diagnosis) + "</div></section>\n";
+}
+
+std::string tile(const std::string& name, const std::string& value, const std::string& more) {
+    return fmt::format("<div><dt>{}</dt><dd>{}{}</dd></div>\n", name, value, more.empty() ? "" : "<small>" + more + "</small>");
+}
+
+std::string tiles(const Diagnosis& diagnosis) {
+    std::string text = "<dl class=\"tiles\">\n";
+    const double step = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms);
+    if (diagnosis.steps > 0 && step > 0)
+        text += tile("Speed", fmt::format("{:.4g}", 1000 / step),
+                     diagnosis.undisturbed_step_ms ? "steps per second while nothing was recorded" : "steps per second");
+    if (diagnosis.steps > 0)
+        text += tile("Looked at", count_text(diagnosis.steps),
+                     diagnosis.steps == 1 ? "step, recorded in full" : "steps, recorded in full");
+    text += tile(
+        "Recording cost", diagnosis.overhead_share ? fmt::format("{:.1f} %", 100 * *diagnosis.overhead_share) : "not measured",
+        diagnosis.window_overhead_share ? fmt::format("of the run; {:.1f} % inside {}", 100 * *diagnosis.window_overhead_share,
+                                                      html_term("window", "windows"))
+                                        : "of the run");
+    text += tile("Lost records", count_text(diagnosis.dropped_records),
+                 diagnosis.dropped_records == 0 ? "nothing is missing" : "the picture may be incomplete");
+    return text + "</dl>\n";
+}
+
+std::string braces(double busy, double sum) {
+    const double share = busy / sum;
+    std::string text = "<div class=\"braces\" aria-hidden=\"true\">";
+    if (share > 0.001)
+        text += fmt::format("<span class=\"works\" style=\"flex:{:.4f} 1 0\">works {}</span>", share, milliseconds_text(busy));
+    if (share < 0.999)
+        text += fmt::format("<span class=\"waits\" style=\"flex:{:.4f} 1 0\">waits {}</span>", 1 - share,
+                            milliseconds_text(sum - busy));
+    return text + "</div>";
+}
+
+std::string breakdown(const Diagnosis& diagnosis) {
+    const double sum = breakdown_sum(diagnosis);
+    if (diagnosis.steps == 0 || !(sum > 0)) return {};
+    std::vector<std::size_t> owners;
+    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
+        if (diagnosis.breakdown_ms[at] > 0) owners.push_back(at);
+    std::stable_sort(owners.begin(), owners.end(), [&](std::size_t a, std::size_t b) {
+        const bool one = is_busy(static_cast<Owner>(a)), other = is_busy(static_cast<Owner>(b));
+        return one != other ? one : diagnosis.breakdown_ms[a] > diagnosis.breakdown_ms[b];
+    });
+    std::string bar, rows;
+    double x = 0;
+    for (const std::size_t at : owners) {
+        const double ms = diagnosis.breakdown_ms[at], width = 10'000 * ms / sum;
+        const OwnerWords words = words_of(static_cast<Owner>(at));
+        bar += fmt::format(
+            "<rect class=\"o{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"10\"><title>{}: {}, {:.1f} %</title></rect>\n", at, x,
+            width, words.label, milliseconds_text(ms), 100 * ms / sum);
+        rows += fmt::format(
+            "<tr><td class=\"owner\"><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" "
+            "height=\"14\"/></svg><b>{}</b><small>{}</small></td><td class=\"num\">{}</td><td class=\"num\">{:.1f} %"
+            "</td></tr>\n",
+            at, words.label, words.meaning, milliseconds_text(ms), 100 * ms / sum);
+        x += width;
+    }
+    return fmt::format(
+        "<section aria-labelledby=\"where\"><h2 id=\"where\">Where a step goes</h2>\n<p class=\"soft\">An average {} of {}, from "
+        "left "
+        "to right: first what the {} did, then why it waited.</p>\n<div class=\"card\">{}<svg class=\"fill bar\" viewBox=\"0 0 "
+        "10000 "
+        "10\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"The table below as one "
+        "bar\">{}</svg>\n<table><thead><tr><th "
+        "scope=\"col\">What happened</th><th scope=\"col\" class=\"num\">Time</th><th scope=\"col\" class=\"num\">Share</th></tr>"
+        "</thead><tbody>\n{}</tbody></table></div></section>\n",
+        html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"), braces(busy_ms(diagnosis), sum), bar, rows);
+}
+
+std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
+    if (!diagnosis.typical && !diagnosis.worst) return {};
+    const auto length = [](const diagnose::StepView& step) {
+        return milliseconds_text(static_cast<double>(step.end - step.begin) * 1e-6);
+    };
+    std::string text = fmt::format(
+        "<section aria-labelledby=\"lens\"><h2 id=\"lens\">One step under the lens</h2>\n<p class=\"soft\">Time runs from left "
+        "to right. "
+        "The upper lane shows what ran on the GPU ({}, copies), the middle one why it waited, the lower one what the program "
+        "asked the "
+        "GPU to do ({} and others). Point at anything to read what it is. Drag to zoom in; or use the buttons, or the keys + "
+        "&minus; 0 "
+        "and the arrows.</p>\n<div class=\"steps\">\n",
+        html_term("kernel", "kernels"), html_term("launch", "launches"));
+    if (diagnosis.typical)
+        text += html_step(*diagnosis.typical, timeline, "typical", "A typical step: " + length(*diagnosis.typical));
+    if (diagnosis.worst) text += html_step(*diagnosis.worst, timeline, "worst", "The worst step: " + length(*diagnosis.worst));
+    return text + "</div></section>\n";
+}
+
+std::string ending(const Diagnosis& diagnosis) {
+    const auto sentence = [](std::string text) {
+        text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+        return text + ".";
+    };
+    std::string text = fmt::format(
+        "<section aria-labelledby=\"measured\"><h2 id=\"measured\">How this was measured</h2>\n<div class=\"card\"><p>Everything "
+        "is "
+        "recorded in {}; in between only the speed is measured. What a cause costs is found by replaying the recording without "
+        "it. "
+        "{} {}</p>",
+        html_term("window", "short windows"), sentence(overhead_text(diagnosis)), sentence(dropped_text(diagnosis)));
+    if (!diagnosis.remarks.empty()) {
+        text += "<p>What the doctor could not tell, or wants you to know:</p><ul class=\"remarks\">\n";
+        for (const std::string& remark : diagnosis.remarks) text += "<li>" + xml_text(remark) + "</li>\n";
+        text += "</ul>";
+    }
+    text += "</div></section>\n<section aria-labelledby=\"words\"><h2 id=\"words\">Words</h2>\n<dl class=\"glossary card\">\n";
+    for (const GlossaryEntry& entry : glossary())
+        text += fmt::format("<dt>{}</dt><dd id=\"g-{}\">{}</dd>\n", entry.term, entry.key, xml_text(entry.meaning));
+    return text + "</dl></section>\n";
+}
+
+}  // namespace
+
+std::string diagnosis_html(const Diagnosis& diagnosis, const Timeline& timeline) {
+    std::string body = "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n";
+    body += kPatterns;
+    body += "<header class=\"top\"><b>Millrace doctor</b>";
+    if (!diagnosis.title.empty()) body += "<code>" + xml_text(shortened(diagnosis.title, 300)) + "</code>";
+    if (!diagnosis.device_name.empty()) body += "<span>" + xml_text(diagnosis.device_name) + "</span>";
+    body += "</header>\n<main id=\"main\">\n" + hero(diagnosis) + tiles(diagnosis) + html_findings(diagnosis) +
+            breakdown(diagnosis) + steps(diagnosis, timeline) + html_curves(timeline) + ending(diagnosis) + "</main>\n";
+    body += fmt::format("<footer>Made by millrace {} from a recording. This file loads nothing from the network.</footer>\n",
+                        xml_text(base::version()));
+    return html_page(diagnosis.title.empty() ? "Millrace doctor" : "Millrace doctor: " + shortened(diagnosis.title, 80), body);
+}
+
+}  // namespace millrace::report

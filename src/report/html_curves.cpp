@@ -1,0 +1,163 @@
+#include "report/html_curves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::MachineSample;
+using diagnose::Timeline;
+using Read = std::function<std::optional<double>(const MachineSample&)>;
+
+constexpr std::size_t kColumns = 400;
+constexpr double kWidth = 1000, kHeight = 100, kGiB = 1024.0 * 1024 * 1024;
+
+struct Column {
+    double sum = 0, low = 0, high = 0;
+    std::size_t count = 0;
+    void add(double value) {
+        low = count == 0 ? value : std::min(low, value);
+        high = count == 0 ? value : std::max(high, value);
+        sum += value;
+        ++count;
+    }
+    [[nodiscard]] double mean() const { return sum / static_cast<double>(count); }
+};
+
+struct Curve {
+    std::string label;
+    std::vector<Column> columns;
+    Column all;
+};
+
+struct Span {
+    diagnose::Time begin = 0, end = 0;
+    [[nodiscard]] double seconds() const { return static_cast<double>(end - begin) * 1e-9; }
+};
+
+Curve curve_of(const std::string& label, const Timeline& timeline, const Span& span, std::size_t columns, const Read& read) {
+    Curve curve{label, std::vector<Column>(columns), {}};
+    const double length = std::max(1.0, static_cast<double>(span.end - span.begin));
+    for (const MachineSample& sample : timeline.machine) {
+        const std::optional<double> value = read(sample);
+        if (!value || !std::isfinite(*value)) continue;
+        const double share = static_cast<double>(sample.time - span.begin) / length;
+        const auto at = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns - 1) + 0.5);
+        curve.columns[at].add(*value);
+        curve.all.add(*value);
+    }
+    return curve;
+}
+
+std::string paths(const Curve& curve, std::size_t colour, double high) {
+    const auto x = [&](std::size_t at) {
+        return kWidth * static_cast<double>(at) / static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
+    };
+    const auto y = [&](double value) { return kHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
+    std::string line, area;
+    std::vector<std::size_t> run;
+    const auto finish = [&] {
+        if (run.empty()) return;
+        for (std::size_t i = 0; i < run.size(); ++i)
+            line += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(curve.columns[run[i]].mean()));
+        if (run.size() == 1) line += "h1";
+        for (std::size_t i = 0; i < run.size(); ++i)
+            area += fmt::format("{}{:.1f} {:.2f}", i == 0 ? "M" : "L", x(run[i]), y(curve.columns[run[i]].high));
+        for (std::size_t i = run.size(); i > 0; --i)
+            area += fmt::format("L{:.1f} {:.2f}", x(run[i - 1]), y(curve.columns[run[i - 1]].low));
+        area += "Z";
+        run.clear();
+    };
+    // A hole of a few columns is the sampler's jitter, a longer one is a gap.
+    constexpr std::size_t kReach = 4;
+    for (std::size_t at = 0; at < curve.columns.size(); ++at) {
+        if (curve.columns[at].count == 0) continue;
+        if (!run.empty() && at - run.back() > kReach) finish();
+        run.push_back(at);
+    }
+    finish();
+    return fmt::format("<path class=\"area c{0}\" d=\"{1}\"/><path class=\"curve c{0}\" d=\"{2}\"/>", colour, area, line);
+}
+
+std::string seconds_text(double seconds, double whole) {
+    return whole >= 7200  ? fmt::format("{:g} h", seconds / 3600)
+           : whole >= 300 ? fmt::format("{:g} min", seconds / 60)
+                          : fmt::format("{:g} s", seconds);
+}
+
+std::string time_ticks(double seconds) {
+    const double unit = seconds >= 7200 ? 3600 : seconds >= 300 ? 60 : 1, step = axis_step(seconds / unit) * unit;
+    std::string text = "<div></div><div class=\"ticks\" aria-hidden=\"true\">";
+    for (int at = 0; seconds > 0 && at * step <= seconds * 1.0001; ++at) {
+        const double share = at * step / seconds;
+        text += fmt::format("<span{} style=\"left:{:.3f}%\">{}</span>", share > 0.96 ? " class=\"end\"" : "", 100 * share,
+                            seconds_text(at * step, seconds));
+    }
+    return text + "</div>";
+}
+
+/// `high` 0: as high as the curves go.
+std::string chart(const std::string& title, const std::string& unit, std::vector<Curve> curves, double high, double seconds) {
+    std::erase_if(curves, [](const Curve& curve) { return curve.all.count == 0; });
+    if (curves.empty()) return {};
+    for (const Curve& curve : curves) high = std::max(high, curve.all.high);
+    const double step = axis_step(high);
+    high = std::max(step * std::ceil(high / step - 1e-9), 1e-9);
+    std::string keys = "<ul class=\"keys\">", grid, values, drawn, said = title + ":";
+    for (int at = 0; at * step <= high * 1.0001; ++at) {
+        const double y = kHeight * (1 - at * step / high);
+        grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}h{}\"/>", y, kWidth);
+        values += fmt::format("<span style=\"top:{:.2f}%\">{:g}{}</span>", y, at * step, unit == "%" ? " %" : " " + unit);
+    }
+    for (std::size_t at = 0; at < curves.size(); ++at) {
+        drawn += paths(curves[at], at, high);
+        keys += fmt::format("<li class=\"c{}\"><i></i><span>{}: {:.3g} {} on average</span></li>", at, curves[at].label,
+                            curves[at].all.mean(), unit);
+        said += fmt::format(" {} {:.3g} {} on average, at most {:.3g}.", curves[at].label, curves[at].all.mean(), unit,
+                            curves[at].all.high);
+    }
+    return fmt::format(
+        "<figure class=\"card chart\"><figcaption><h3>{}</h3>{}</ul></figcaption><div class=\"plot\"><div class=\"values\" "
+        "aria-hidden=\"true\">{}</div><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
+        "aria-label=\"{}\">{}{}</svg>{}</div></figure>\n",
+        xml_text(title), keys, values, kWidth, kHeight, xml_text(said), grid, drawn, time_ticks(seconds));
+}
+
+}  // namespace
+
+std::string html_curves(const Timeline& timeline) {
+    if (timeline.machine.empty()) return {};
+    const auto [first, last] = std::minmax_element(timeline.machine.begin(), timeline.machine.end(),
+                                                   [](const auto& a, const auto& b) { return a.time < b.time; });
+    const Span span{first->time, last->time};
+    const std::size_t columns = std::clamp<std::size_t>(timeline.machine.size(), 2, kColumns);
+    const auto curve = [&](const char* label, const Read& read) { return curve_of(label, timeline, span, columns, read); };
+    std::string charts;
+    charts += chart("How busy", "%",
+                    {curve("a kernel was there", [](const MachineSample& s) { return s.gpu_utilization; }),
+                     curve("multiprocessors at work", [](const MachineSample& s) { return s.sm_active; }),
+                     curve("tensor cores at work", [](const MachineSample& s) { return s.tensor_active; }),
+                     curve("processor (CPU)", [](const MachineSample& s) { return s.cpu_utilization; })},
+                    100, span.seconds());
+    const auto gibibytes = [](const std::optional<double>& bytes) { return bytes ? std::optional(*bytes / kGiB) : std::nullopt; };
+    double total = 0;
+    for (const MachineSample& sample : timeline.machine)
+        total = std::max(total, gibibytes(sample.memory_total_bytes).value_or(0));
+    charts +=
+        chart("GPU memory", "GiB", {curve("in use", [&](const MachineSample& s) { return gibibytes(s.memory_used_bytes); })},
+              total, span.seconds());
+    charts += chart("GPU power", "W", {curve("drawn", [](const MachineSample& s) { return s.power_watts; })}, 0, span.seconds());
+    if (charts.empty()) return {};
+    return "<section aria-labelledby=\"machine\"><h2 id=\"machine\">The machine over the run</h2>\n<p class=\"soft\">A kernel "
+           "being "
+           "there does not mean that the chip is full: compare it with the multiprocessors at work.</p>\n<div class=\"charts\">" +
+           charts + "</div></section>\n";
+}
+
+}  // namespace millrace::report

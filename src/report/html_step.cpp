@@ -1,0 +1,205 @@
+#include "report/html_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/doctor_words.h"
+#include "report/html_page.h"
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+using diagnose::Owner;
+using diagnose::StepView;
+using diagnose::Time;
+using diagnose::Timeline;
+using record::CallKind;
+
+constexpr std::size_t kMostItems = 1200, kMostName = 160;
+constexpr double kWidth = 10'000, kHeight = 10;
+
+double ms_between(Time begin, Time end) { return static_cast<double>(end - begin) * 1e-6; }
+int number_of(Owner owner) { return static_cast<int>(owner); }
+
+/// The first of what is sorted by begin that could still reach into the step; calls and kernels last seconds at most.
+template <class Items>
+auto first_within(const Items& items, const StepView& step) {
+    constexpr Time kLongest = 10'000'000'000;
+    const Time from = step.begin - kLongest;
+    return std::lower_bound(items.begin(), items.end(), from, [](const auto& item, Time time) { return item.begin < time; });
+}
+
+std::string name_at(const Timeline& timeline, std::uint32_t name) {
+    return name < timeline.names.size() ? shortened(timeline.names[name], kMostName) : std::string();
+}
+
+std::vector<LaneItem> gpu_items(const StepView& step, const Timeline& timeline) {
+    std::vector<LaneItem> items;
+    for (auto at = first_within(timeline.work, step); at != timeline.work.end() && at->begin < step.end; ++at) {
+        if (at->end <= step.begin) continue;
+        const bool kernel = at->kind == record::WorkKind::kKernel;
+        const Owner owner = at->communication ? Owner::kCommunication : kernel ? Owner::kCompute : Owner::kCopy;
+        std::string what = name_at(timeline, at->name);
+        if (what.empty()) what = kernel ? "kernel" : at->kind == record::WorkKind::kCopy ? "copy" : "memory set";
+        items.push_back({at->begin, at->end, number_of(owner), std::move(what)});
+    }
+    return items;
+}
+
+int call_colour(CallKind kind) {
+    switch (kind) {
+        case CallKind::kLaunch:
+        case CallKind::kGraphLaunch: return number_of(Owner::kLaunchBound);
+        case CallKind::kCopy:
+        case CallKind::kCopyAsync:
+        case CallKind::kSet:
+        case CallKind::kSetAsync: return number_of(Owner::kCopy);
+        case CallKind::kDeviceSync:
+        case CallKind::kStreamSync:
+        case CallKind::kEventSync: return number_of(Owner::kHostSync);
+        case CallKind::kAlloc:
+        case CallKind::kFree:
+        case CallKind::kAllocAsync:
+        case CallKind::kFreeAsync:
+        case CallKind::kHostAlloc:
+        case CallKind::kHostFree:
+        case CallKind::kHostRegister: return number_of(Owner::kAllocatorChurn);
+        default: return number_of(Owner::kOther);
+    }
+}
+
+/// Calls of the thread that made most of them: one lane tells the story, all threads on one would lie.
+std::vector<LaneItem> host_items(const StepView& step, const Timeline& timeline) {
+    std::vector<std::pair<std::uint32_t, std::size_t>> threads;
+    const auto begin = first_within(timeline.calls, step);
+    const auto visit = [&](const auto& each) {
+        for (auto at = begin; at != timeline.calls.end() && at->begin < step.end; ++at)
+            if (at->end > step.begin) each(*at);
+    };
+    visit([&](const diagnose::Call& call) {
+        const auto known =
+            std::find_if(threads.begin(), threads.end(), [&](const auto& one) { return one.first == call.thread; });
+        if (known == threads.end())
+            threads.emplace_back(call.thread, 1);
+        else
+            ++known->second;
+    });
+    if (threads.empty()) return {};
+    const std::uint32_t thread =
+        std::max_element(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+    std::vector<LaneItem> items;
+    visit([&](const diagnose::Call& call) {
+        if (call.thread != thread) return;
+        std::string what = name_at(timeline, call.name);
+        if (what.empty()) what = "call";
+        if (call.stack < timeline.stacks.size() && !timeline.stacks[call.stack].empty())
+            what += " at " + place_text(timeline.stacks[call.stack].front());
+        items.push_back({call.begin, call.end, call_colour(call.kind), std::move(what)});
+    });
+    return items;
+}
+
+std::vector<LaneItem> owner_items(const StepView& step) {
+    std::vector<LaneItem> items;
+    for (const auto& [span, owner] : step.stretches)
+        items.push_back({span.first, span.second, number_of(owner), std::string(words_of(owner).label)});
+    return items;
+}
+
+std::string lane(std::string_view name, const std::string& label, const std::vector<LaneItem>& items, const StepView& step,
+                 bool reasons) {
+    const double length = std::max(1.0, static_cast<double>(step.end - step.begin));
+    const auto x = [&](Time time) { return kWidth * std::clamp(static_cast<double>(time - step.begin) / length, 0.0, 1.0); };
+    std::string text = fmt::format(
+        "<div class=\"name\">{}</div><div class=\"lane{}\"><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
+        "role=\"img\" aria-label=\"{}\">\n",
+        name, reasons ? " tall" : "", kWidth, kHeight, xml_text(label));
+    for (const LaneItem& item : items) {
+        const double from = x(item.begin), to = x(item.end);
+        if (!(to > from)) continue;
+        const bool busy = reasons && is_busy(static_cast<Owner>(item.colour));
+        text += fmt::format(
+            "<rect class=\"o{}{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}{}, {}, {:.3f} ms after "
+            "the step began</title></rect>\n",
+            item.colour, busy ? " busy" : "", from, to - from, kHeight,
+            item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", xml_text(item.what),
+            milliseconds_text(ms_between(item.begin, item.end)), std::max(0.0, ms_between(step.begin, item.begin)));
+    }
+    return text + "</svg></div>\n";
+}
+
+std::string ticks(double ms) {
+    const double step = axis_step(ms);
+    std::string text = "<div class=\"ticks\" aria-hidden=\"true\">";
+    for (int at = 0; at * step <= ms * 1.0001; ++at) {
+        const double share = at * step / ms;
+        text += fmt::format("<span{} style=\"left:{:.3f}%\">{:g} ms</span>", share > 0.96 ? " class=\"end\"" : "", 100 * share,
+                            at * step);
+    }
+    return text + "</div>";
+}
+
+std::string keys(const StepView& step) {
+    std::vector<std::size_t> owners;
+    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
+        if (step.ms[at] > 0) owners.push_back(at);
+    std::stable_sort(owners.begin(), owners.end(), [&](std::size_t a, std::size_t b) { return step.ms[a] > step.ms[b]; });
+    std::string text = "<ul class=\"keys\">";
+    for (const std::size_t at : owners)
+        text += fmt::format(
+            "<li><svg class=\"swatch\" aria-hidden=\"true\"><rect class=\"o{}\" width=\"14\" height=\"14\"/></svg>"
+            "{} {}</li>",
+            at, words_of(static_cast<Owner>(at)).label, milliseconds_text(step.ms[at]));
+    return text + "</ul>\n";
+}
+
+}  // namespace
+
+std::vector<LaneItem> joined(std::vector<LaneItem> items, std::size_t most) {
+    if (items.size() <= most || most == 0) return items;
+    std::vector<Time> gaps;
+    for (std::size_t at = 1; at < items.size(); ++at)
+        if (items[at].colour == items[at - 1].colour) gaps.push_back(items[at].begin - items[at - 1].end);
+    const std::size_t surplus = items.size() - most;
+    if (gaps.empty()) return items;
+    std::sort(gaps.begin(), gaps.end());
+    const Time widest = gaps[std::min(surplus, gaps.size()) - 1];
+    std::vector<LaneItem> out;
+    for (LaneItem& item : items) {
+        if (!out.empty() && out.back().colour == item.colour && item.begin - out.back().end <= widest) {
+            out.back().end = std::max(out.back().end, item.end);
+            ++out.back().count;
+        } else {
+            out.push_back(std::move(item));
+        }
+    }
+    return out;
+}
+
+std::string html_step(const StepView& step, const Timeline& timeline, std::string_view id, const std::string& caption) {
+    const double ms = ms_between(step.begin, step.end);
+    double busy = 0;
+    for (std::size_t at = 0; at < diagnose::kOwners; ++at)
+        if (is_busy(static_cast<Owner>(at))) busy += step.ms[at];
+    std::string text = fmt::format(
+        "<figure class=\"card zoomable\" data-ms=\"{:.6f}\" tabindex=\"0\" aria-labelledby=\"{}\"><figcaption><h3 "
+        "id=\"{}\">{}</h3>"
+        "<span class=\"tools\"><button type=\"button\" data-do=\"in\" aria-label=\"Zoom in\">+</button><button type=\"button\" "
+        "data-do=\"out\" aria-label=\"Zoom out\">&minus;</button><button type=\"button\" data-do=\"all\">Whole "
+        "step</button></span>"
+        "</figcaption>\n<div class=\"lanes\">\n",
+        std::max(ms, 1e-6), id, id, xml_text(caption));
+    const std::vector<LaneItem> gpu = gpu_items(step, timeline), host = host_items(step, timeline);
+    if (!gpu.empty())
+        text += lane("GPU", fmt::format("{} pieces of work on the GPU", gpu.size()), joined(gpu, kMostItems), step, false);
+    text += lane("why it waits",
+                 fmt::format("Of {}, the GPU worked {} and waited {}", milliseconds_text(ms), milliseconds_text(busy),
+                             milliseconds_text(std::max(0.0, ms - busy))),
+                 joined(owner_items(step), kMostItems), step, true);
+    if (!host.empty()) text += lane("program", fmt::format("{} CUDA calls", host.size()), joined(host, kMostItems), step, false);
+    return text + "<div class=\"name\"></div>" + ticks(std::max(ms, 1e-6)) + "</div>\n" + keys(step) + "</figure>\n";
+}
+
+}  // namespace millrace::report

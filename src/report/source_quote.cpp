@@ -1,0 +1,45 @@
+#include "report/source_quote.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "record/file.h"
+#include "report/svg_panel.h"
+
+namespace millrace::report {
+namespace {
+
+constexpr std::size_t kMostSource = std::size_t{4} << 20, kMostLine = 200;
+
+bool is_source(const std::string& name) {
+    constexpr std::string_view kEndings[] = {".py", ".pyx", ".cpp", ".cc", ".cxx", ".cu", ".cuh", ".h", ".hpp"};
+    return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+std::vector<SourceLine> quote_source(const diagnose::Frame& where, int around) {
+    if (where.line <= 0 || where.native || !is_source(where.file)) return {};
+    const auto text = record::read_text(where.file, kMostSource);
+    if (!text.ok()) return {};
+    std::vector<SourceLine> lines;
+    int number = 1;
+    bool seen = false;
+    for (std::size_t at = 0; at < text->size() && number <= where.line + around; ++number) {
+        const std::size_t end = std::min(text->find('\n', at), text->size());
+        if (number >= where.line - around) {
+            std::string line = text->substr(at, end - at);
+            if (line.ends_with('\r')) line.pop_back();
+            lines.push_back({number, shortened(line, kMostLine), number == where.line});
+            seen = seen || number == where.line;
+        }
+        at = end + 1;
+    }
+    if (!seen) return {};
+    const auto blank = [](const SourceLine& line) { return line.text.find_first_not_of(" \t") == std::string::npos; };
+    while (!lines.front().hit && blank(lines.front())) lines.erase(lines.begin());
+    while (!lines.back().hit && blank(lines.back())) lines.pop_back();
+    return lines;
+}
+
+}  // namespace millrace::report
