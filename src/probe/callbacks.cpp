@@ -1,0 +1,222 @@
+#include "probe/callbacks.h"
+
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "probe/arguments.h"
+#include "probe/calls.h"
+#include "probe/clock.h"
+#include "probe/hash.h"
+#include "probe/lanes.h"
+#include "probe/ranges.h"
+#include "probe/sites.h"
+#include "probe/texts.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CallKind;
+using record::ProbeMode;
+using record::Record;
+using record::RecordKind;
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+CallbackState state;
+std::atomic<std::uint32_t> call_names[kMostCalls];
+
+struct StreamEntry {
+    std::atomic<std::uint32_t> number;
+};
+constexpr std::uint32_t kStreams = 1024;
+std::atomic<std::uint64_t> stream_keys[kStreams];
+StreamEntry stream_numbers[kStreams];
+
+bool in_mode(ProbeMode mode) { return state.mode.load(kRelaxed) == static_cast<std::uint32_t>(mode); }
+
+std::uint32_t name_of(ThreadState& thread, std::uint32_t index) {
+    std::uint32_t number = call_names[index].load(kRelaxed);
+    if (number != 0) return number;
+    const char* name = call_at(index).name;
+    const char* end = ::strchr(name, '_');  // what follows is a version
+    number = text_number(thread, name, end != nullptr ? static_cast<std::size_t>(end - name) : ::strlen(name));
+    call_names[index].store(number, kRelaxed);
+    return number;
+}
+
+/// CUPTI's number of a stream. Handles are used again after a stream is gone, so a number holds for one window.
+std::uint32_t stream_number(const CuptiCall& data, std::uint64_t stream) {
+    if (state.cupti.stream_number == nullptr || data.context == nullptr) return 0;
+    const std::uint64_t generation = state.generation.load(kRelaxed);
+    const std::uint64_t key = hash_more(hash_more(stream, reinterpret_cast<std::uint64_t>(data.context)), generation) | 1;
+    const std::uint32_t at = static_cast<std::uint32_t>(key >> 32) % kStreams;
+    if (stream_keys[at].load(std::memory_order_acquire) == key) return stream_numbers[at].number.load(kRelaxed);
+    std::uint32_t number = 0;
+    if (state.cupti.stream_number(data.context, reinterpret_cast<void*>(stream), 0, &number) != kCuptiSuccess) return 0;
+    stream_numbers[at].number.store(number, kRelaxed);
+    stream_keys[at].store(key, std::memory_order_release);
+    return number;
+}
+
+bool is_sampled() { return state.window_pulses.load(kRelaxed) < state.sites_calls.load(kRelaxed); }
+
+void wake_controller() {
+    state.wake.fetch_add(1, std::memory_order_release);
+    ::syscall(SYS_futex, &state.wake, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+/// Counts a call of the kind that marks steps; in kPulse it also leaves a record.
+void count_pulse(ThreadState& thread, CallKind kind) {
+    const auto wanted = static_cast<CallKind>(state.pulse_call.load(kRelaxed));
+    const bool full = in_mode(ProbeMode::kFull);
+    if (kind != wanted && !(full && wanted == CallKind::kOther && kind == CallKind::kLaunch)) return;
+    if (full) {
+        const std::uint32_t counted = state.window_pulses.fetch_add(1, kRelaxed) + 1;
+        const std::uint32_t most = state.full_calls.load(kRelaxed);
+        if (wanted == CallKind::kOther) return;
+        header()->state.pulses.fetch_add(1, kRelaxed);
+        if (most != 0 && counted == most) {
+            state.window_over.store(true, kRelaxed);
+            wake_controller();
+        }
+        return;
+    }
+    Record pulse;
+    pulse.kind = RecordKind::kPulse;
+    pulse.thread = thread.thread;
+    pulse.begin = pulse.end = now();
+    pulse.count = static_cast<std::uint16_t>(kind);
+    pulse.bytes = header()->state.pulses.fetch_add(1, kRelaxed) + 1;
+    append(thread, &pulse, 1);
+}
+
+/// Arguments are known to the driver alone: from its own launches, and from those inside of the runtime's.
+void take_arguments(ThreadState& thread, const CallInfo& call, const CuptiCall& data, std::uint32_t correlation) {
+    if (call.kind != CallKind::kLaunch || call.domain != kDriverDomain || !state.with_arguments) return;
+    const CallFacts facts = facts_of(call, data.parameters);
+    write_arguments(thread, state.cupti, facts.function, data.symbol, facts.arguments, correlation);
+}
+
+void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
+    const CallInfo& call = call_at(index);
+    const std::uint32_t generation = state.generation.load(kRelaxed);
+    // The end of a call is not told when its kind was switched off meanwhile.
+    while (thread.pending_count > 0 && thread.pending[thread.pending_count - 1].generation != generation) --thread.pending_count;
+    if (thread.pending_count == ThreadState::kMostPending) return;
+    const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
+    PendingCall& pending = thread.pending[thread.pending_count++];
+    pending.correlation = data.correlation;
+    pending.generation = generation;
+    pending.call = index;
+    pending.quiet = !full || nested;
+    pending.site = 0;
+    pending.word = 0;
+    if (nested) {
+        state.nested.fetch_add(1, kRelaxed);
+        if (full && is_sampled()) take_arguments(thread, call, data, thread.pending[0].correlation);
+        pending.begin = 0;
+        return;
+    }
+    const std::uint64_t started = now();
+    const bool sampled = full && is_sampled();
+    if (full) header()->state.calls.fetch_add(1, kRelaxed);
+    count_pulse(thread, call.kind);
+    if (full && state.with_sites && (sampled || wants_site(call.kind))) pending.site = site_number(thread);
+    if (sampled) take_arguments(thread, call, data, data.correlation);
+    if (sampled && (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync)) {
+        const CallFacts facts = facts_of(call, data.parameters);
+        if (facts.source != 0 && !in_range(facts.source)) pending.word = content_hash(facts.source, facts.bytes);
+    }
+    // The address may be somebody else's before this call has returned.
+    if (call.shape == Shape::kGive) pending.word = remove_range(facts_of(call, data.parameters).address);
+    pending.begin = now();
+    if (full) header()->state.own_ns.fetch_add(pending.begin - started, kRelaxed);
+}
+
+void write_memory(ThreadState& thread, const CallInfo& call, const CuptiCall& data, const PendingCall& pending,
+                  std::uint64_t end) {
+    CallFacts facts = facts_of(call, data.parameters);
+    if (call.shape == Shape::kTake) {
+        const std::uint64_t* given;
+        ::memcpy(&given, data.parameters, sizeof given);
+        if (given == nullptr) return;
+        facts.address = *given;
+        add_range(facts.address, facts.bytes);
+    }
+    if (call.shape == Shape::kGive) facts.bytes = pending.word;
+    if (call.kind == CallKind::kOther || facts.address == 0) return;
+    Record memory;
+    memory.kind = RecordKind::kMemory;
+    memory.what = static_cast<std::uint8_t>(call.kind);
+    memory.thread = thread.thread;
+    memory.correlation = data.correlation;
+    memory.begin = pending.begin;
+    memory.end = end;
+    memory.site = pending.site;
+    memory.bytes = facts.bytes;
+    memory.extra = facts.address;
+    append(thread, &memory, 1);
+}
+
+void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data, const PendingCall& pending, std::uint64_t end) {
+    const CallInfo& call = call_at(index);
+    const CallFacts facts = facts_of(call, data.parameters);
+    Record made;
+    made.kind = RecordKind::kCall;
+    made.what = static_cast<std::uint8_t>(call.kind);
+    made.from = static_cast<std::uint8_t>(facts.from);
+    made.to = static_cast<std::uint8_t>(facts.to);
+    made.thread = thread.thread;
+    made.correlation = data.correlation;
+    made.begin = pending.begin;
+    made.end = end;
+    made.id = name_of(thread, index);
+    made.site = pending.site;
+    made.stream = facts.has_stream ? stream_number(data, facts.stream) : 0;
+    made.grid = facts.grid;
+    made.bytes = facts.bytes;
+    made.extra = call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync ? pending.word : facts.address;
+    if (data.result != nullptr && *static_cast<const int*>(data.result) != 0) made.flags = record::kFailedCall;
+    append(thread, &made, 1);
+}
+
+void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
+    const std::uint64_t end = now();
+    std::uint32_t place = thread.pending_count;
+    while (place > 0 && !(thread.pending[place - 1].call == index && thread.pending[place - 1].correlation == data.correlation))
+        --place;
+    if (place == 0) return;  // began before anybody listened
+    thread.pending_count = place - 1;
+    const PendingCall& pending = thread.pending[place - 1];
+    if (place > 1) return;
+    const bool failed = data.result == nullptr || *static_cast<const int*>(data.result) != 0;
+    if (!pending.quiet) write_call(thread, index, data, pending, end);
+    if (is_memory_call(call_at(index)) && !failed) write_memory(thread, call_at(index), data, pending, end);
+    if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
+}
+
+}  // namespace
+
+CallbackState& callback_state() { return state; }
+
+void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall* data) {
+    if (!state.alive.load(kRelaxed)) return;
+    const std::uint32_t index = call_index(domain, number);
+    if (index >= call_count() || data == nullptr) return;
+    if (data->site == kExit && state.finalize_wanted.load(kRelaxed) && state.finalize_wanted.exchange(false)) {
+        state.cupti.finalize();
+        state.finalized.store(true, std::memory_order_release);
+        wake_controller();
+        return;
+    }
+    ThreadState* thread = this_thread();
+    if (thread == nullptr) return;
+    if (data->site == kEnter)
+        enter(*thread, index, *data);
+    else
+        leave(*thread, index, *data);
+}
+
+}  // namespace millrace::probe

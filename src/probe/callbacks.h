@@ -1,0 +1,33 @@
+#pragma once
+// What happens when the program calls CUDA: callbacks of CUPTI become records.
+
+#include <atomic>
+#include <cstdint>
+
+#include "probe/cupti_library.h"
+#include "record/probe_mapping.h"
+
+namespace millrace::probe {
+
+/// What callbacks go by. Written by the controller alone, except where said.
+struct CallbackState {
+    std::atomic<bool> alive{false};  ///< false: callbacks return at once
+    std::atomic<std::uint32_t> mode{0};
+    std::atomic<std::uint32_t> generation{1};  ///< raised with each change of mode
+    std::atomic<std::uint32_t> pulse_call{0};
+    std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
+    std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
+    std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
+    std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
+    std::atomic<bool> finalize_wanted{false};     ///< the next exit of a call finalises CUPTI
+    std::atomic<bool> finalized{false};           ///< set by the callback that did
+    std::atomic<std::uint64_t> nested{0};         ///< calls inside of calls, counted by callbacks
+    bool with_sites = true, with_arguments = true;
+    Cupti cupti;
+};
+CallbackState& callback_state();
+
+/// CUPTI's callback for all calls.
+void on_call(void* user, std::uint32_t domain, std::uint32_t number, const CuptiCall* data);
+
+}  // namespace millrace::probe

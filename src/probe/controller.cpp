@@ -1,0 +1,291 @@
+#include "probe/controller.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "probe/activity.h"
+#include "probe/callbacks.h"
+#include "probe/calls.h"
+#include "probe/clock.h"
+#include "probe/lanes.h"
+#include "probe/log.h"
+#include "probe/sites.h"
+#include "probe/trial.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CallKind;
+using record::ProbeFault;
+using record::ProbeMode;
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kLook = 10 * kMillisecond, kFlush = 500 * kMillisecond;
+constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+
+struct Controller {
+    Trial trial;
+    void* subscriber = nullptr;
+    bool enabled[kMostCalls] = {};
+    bool activities = false, with_nodes = false;
+    ProbeMode mode = ProbeMode::kOff;
+    std::uint64_t last_flush = 0, late_since = 0;
+    int flushes_left = 0;  ///< after a window: work that was still queued reports later
+    bool given_up = false;
+    pthread_t thread = {};
+    bool has_thread = false;
+    std::atomic<bool> stop{false};
+};
+Controller controller;
+
+void set_fault(ProbeFault fault, CuptiResult code) {
+    header()->state.fault_code.store(static_cast<std::uint32_t>(code), std::memory_order_relaxed);
+    header()->state.fault.store(static_cast<std::uint32_t>(fault), std::memory_order_release);
+    log_line("fault %u, code %d", static_cast<unsigned>(fault), code);
+}
+
+bool subscribe() {
+    const Cupti& cupti = callback_state().cupti;
+    CuptiResult result;
+    if (cupti.subscribe_by_name != nullptr) {
+        char incumbent[128] = "";
+        CuptiSubscriberParameters parameters{sizeof parameters, "millrace", incumbent, sizeof incumbent};
+        result = cupti.subscribe_by_name(&controller.subscriber, on_call, nullptr, &parameters);
+        incumbent[sizeof incumbent - 1] = 0;
+        if (result == kCuptiOtherSubscriber) ::memcpy(header()->state.incumbent, incumbent, sizeof incumbent);
+    } else {
+        result = cupti.subscribe(&controller.subscriber, on_call, nullptr);
+    }
+    log_line("subscribe: %d", result);
+    if (result == kCuptiSuccess) {
+        register_activity(cupti);
+        return true;
+    }
+    set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
+    return false;
+}
+
+bool wants_call(const CallInfo& call, ProbeMode mode, CallKind pulse) {
+    if (is_memory_call(call) && controller.trial.memory) return true;
+    if (mode == ProbeMode::kPulse) return pulse != CallKind::kOther && call.kind == pulse;
+    return mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
+}
+
+void enable_calls(ProbeMode mode) {
+    const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
+    for (std::uint32_t i = 0; i < call_count(); ++i) {
+        const CallInfo& call = call_at(i);
+        const bool wanted = wants_call(call, mode, pulse);
+        if (wanted == controller.enabled[i]) continue;
+        const CuptiResult result =
+            callback_state().cupti.enable_callback(wanted ? 1 : 0, controller.subscriber, call.domain, call.number);
+        // Older versions do not know the youngest calls; a program built for them cannot make them.
+        if (result != kCuptiSuccess) log_line("callback of %s: %d", call.name, result);
+        controller.enabled[i] = wanted && result == kCuptiSuccess;
+    }
+}
+
+void enable_activities(bool enable, bool nodes) {
+    if (enable == controller.activities) return;
+    const Cupti& cupti = callback_state().cupti;
+    if (enable) controller.with_nodes = nodes;
+    const std::uint32_t graphs = kActivityGraph;
+    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemcpyPeer, kActivityMemset, graphs};
+    for (const std::uint32_t kind : kinds) {
+        if (kind == graphs && controller.with_nodes) continue;
+        const CuptiResult result = enable ? cupti.activity_enable(kind) : cupti.activity_disable(kind);
+        if (result != kCuptiSuccess) log_line("activity %u %s: %d", kind, enable ? "on" : "off", result);
+    }
+    controller.activities = enable;
+}
+
+void write_window(bool begins) {
+    ThreadState* thread = this_thread();
+    if (thread == nullptr) return;
+    record::Record window;
+    window.kind = record::RecordKind::kWindow;
+    window.flags = begins ? record::kWindowBegins : 0;
+    window.begin = window.end = now();
+    append(*thread, &window, 1);
+}
+
+void flush(bool forced) {
+    callback_state().cupti.activity_flush(forced ? kFlushForced : 0);
+    controller.last_flush = now();
+}
+
+void enter_window() {
+    CallbackState& callbacks = callback_state();
+    const record::ProbeControl& control = header()->control;
+    find_interpreter();
+    align_clocks(callbacks.cupti);
+    callbacks.full_calls.store(control.full_calls.load());
+    callbacks.sites_calls.store(control.sites_calls.load());
+    callbacks.window_pulses.store(0);
+    callbacks.window_over.store(false);
+    if (controller.trial.activity) enable_activities(true, control.graph_nodes.load() != 0);
+    controller.flushes_left = 0;
+    write_window(true);
+}
+
+void switch_mode(ProbeMode mode) {
+    CallbackState& callbacks = callback_state();
+    const ProbeMode before = controller.mode;
+    const std::uint64_t started = now();
+    if (before == ProbeMode::kFull) {
+        callbacks.mode.store(static_cast<std::uint32_t>(mode));
+        write_window(false);
+        enable_activities(false, false);
+        controller.flushes_left = 3;
+        controller.last_flush = now() - kFlush + 100 * kMillisecond;
+    }
+    callbacks.generation.fetch_add(1);
+    if (mode == ProbeMode::kFull) enter_window();
+    callbacks.mode.store(static_cast<std::uint32_t>(mode));
+    enable_calls(mode);
+    controller.mode = mode;
+    header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
+    if (controller.trial.finalize && before == ProbeMode::kFull) {
+        flush(true);
+        callbacks.finalize_wanted.store(true);
+        for (std::uint32_t i = 0; i < call_count(); ++i)  // some call must come to its end
+            if (call_at(i).kind == CallKind::kLaunch)
+                callbacks.cupti.enable_callback(1, controller.subscriber, call_at(i).domain, call_at(i).number);
+    }
+    log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
+             static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
+}
+
+/// CUPTI was finalised by a callback: everything has to be set up again for the next window.
+void after_finalize() {
+    controller.subscriber = nullptr;
+    ::memset(controller.enabled, 0, sizeof controller.enabled);
+    controller.activities = false;
+    controller.flushes_left = 0;
+    log_line("finalised");
+}
+
+void obey() {
+    record::ProbeControl& control = header()->control;
+    CallbackState& callbacks = callback_state();
+    const std::uint32_t epoch = control.epoch.load(std::memory_order_acquire);
+    if (epoch == header()->state.epoch.load(std::memory_order_relaxed)) {
+        if (controller.mode == ProbeMode::kFull && callbacks.window_over.load()) switch_mode(ProbeMode::kPulse);
+        return;
+    }
+    std::uint32_t wanted = control.mode.load();
+    if (wanted > static_cast<std::uint32_t>(ProbeMode::kFull)) wanted = 0;
+    callbacks.pulse_call.store(control.pulse_call.load());
+    if (callbacks.finalized.load() && wanted == static_cast<std::uint32_t>(ProbeMode::kFull)) {
+        callbacks.finalized.store(false);
+        if (!subscribe()) controller.given_up = true;
+    }
+    if (controller.subscriber != nullptr && !controller.given_up) switch_mode(static_cast<ProbeMode>(wanted));
+    header()->state.epoch.store(epoch, std::memory_order_release);
+}
+
+/// A keeper that was stopped together with the program is late at first and comes back; one that stays late is gone.
+void watch_keeper(std::uint64_t time) {
+    const std::uint64_t seen = header()->control.keeper_time.load(std::memory_order_relaxed);
+    const std::uint64_t since = seen != 0 ? seen : header()->state.started;
+    if (time < since || time - since < record::kKeeperTimeout) {
+        controller.late_since = 0;
+        return;
+    }
+    if (controller.late_since == 0) controller.late_since = time;
+    if (time - controller.late_since < kPatience) return;
+    log_line("nobody listens any more");
+    if (controller.subscriber != nullptr) switch_mode(ProbeMode::kOff);
+    controller.given_up = true;
+}
+
+void look() {
+    const std::uint64_t time = now();
+    if (callback_state().finalized.load() && controller.subscriber != nullptr) after_finalize();
+    if (!controller.given_up) watch_keeper(time);
+    if (!controller.given_up) obey();
+    const bool due = time - controller.last_flush >= kFlush && controller.subscriber != nullptr;
+    if (due && (controller.activities || controller.flushes_left > 0)) {
+        if (!controller.activities) --controller.flushes_left;
+        flush(false);
+    }
+    if (ThreadState* thread = this_thread()) name_native_sites(*thread);
+}
+
+void* run(void*) {
+    ::pthread_setname_np(::pthread_self(), "millrace-probe");
+    CallbackState& callbacks = callback_state();
+    while (!controller.stop.load(std::memory_order_acquire) && !(controller.given_up && controller.flushes_left == 0)) {
+        const std::uint32_t seen = callbacks.wake.load(std::memory_order_acquire);
+        look();
+        if (controller.stop.load(std::memory_order_acquire)) break;
+        const timespec wait{0, static_cast<long>(kLook)};
+        ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
+    }
+    if (controller.subscriber != nullptr && !callbacks.finalized.load()) {
+        const bool had_window = controller.activities || controller.flushes_left > 0;
+        if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
+        if (had_window) flush(true);
+    }
+    if (ThreadState* thread = this_thread()) name_native_sites(*thread);
+    if (controller.given_up && controller.subscriber != nullptr) {
+        callbacks.alive.store(false, std::memory_order_release);
+        callbacks.cupti.unsubscribe(controller.subscriber);
+    }
+    return nullptr;
+}
+
+bool start_thread() {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    pthread_attr_t attributes;
+    if (::pthread_attr_init(&attributes) != 0) return false;
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    controller.has_thread = ::pthread_create(&controller.thread, &attributes, run, nullptr) == 0;
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_attr_destroy(&attributes);
+    return controller.has_thread;
+}
+
+}  // namespace
+
+void start_controller() {
+    CallbackState& callbacks = callback_state();
+    controller.trial = read_trial();
+    callbacks.with_sites = controller.trial.sites;
+    callbacks.with_arguments = controller.trial.arguments;
+    if (!controller.trial.subscribe) return;
+    if (!load_cupti(callbacks.cupti)) return set_fault(ProbeFault::kNoCupti, 0);
+    header()->state.cupti_version = callbacks.cupti.version;
+    header()->state.driver_version = callbacks.cupti.driver;
+    if (!subscribe()) return;
+    callbacks.alive.store(true, std::memory_order_release);
+    enable_calls(ProbeMode::kOff);
+    if (!start_thread()) {
+        callbacks.alive.store(false);
+        set_fault(ProbeFault::kNoMemory, errno);
+    }
+}
+
+void stop_controller() {
+    CallbackState& callbacks = callback_state();
+    if (!controller.has_thread) return;
+    controller.stop.store(true, std::memory_order_release);
+    callbacks.wake.fetch_add(1);
+    ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    timespec until;
+    ::clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 2;  // the program's end is not held up by a driver that hangs
+    ::pthread_timedjoin_np(controller.thread, nullptr, &until);
+    controller.has_thread = false;
+    callbacks.alive.store(false, std::memory_order_release);
+}
+
+}  // namespace millrace::probe

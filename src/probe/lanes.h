@@ -1,0 +1,49 @@
+#pragma once
+// The shared mapping as the probe writes it: creation, lanes of threads, appending. A thread owns its lane from its first record
+// to its end; nobody waits for anybody.
+
+#include <cstdint>
+
+#include "record/probe_mapping.h"
+
+namespace millrace::probe {
+
+/// A call that has begun and not ended yet.
+struct PendingCall {
+    std::uint64_t begin;
+    std::uint64_t word;  ///< of uploads: hash of the bytes, 0 not taken; of memory given back: its size
+    std::uint32_t correlation;
+    std::uint32_t call;  ///< index in the table of calls
+    std::uint32_t site;
+    std::uint32_t generation;  ///< of the mode in which it began
+    bool quiet;                ///< only its memory counts: it began outside of windows
+};
+
+/// What one thread has; reached through a key of the C library, so that it needs no thread-local storage of the loader's.
+struct ThreadState {
+    static constexpr std::uint32_t kMostPending = 8;
+
+    record::ProbeLane* lane;
+    record::Record* slots;
+    std::uint64_t written, read_seen, usable;  ///< `usable`: slots of the ring whose memory exists
+    std::uint64_t lost;                        ///< records lost since the last one that fitted
+    std::uint32_t thread;
+    std::uint32_t nameless_site;  ///< for calls without frames; 0: not made yet
+    std::uint32_t pending_count;
+    PendingCall pending[kMostPending];
+};
+
+/// Creates and maps `<folder>/<pid>.probe`; false when that fails. After exec the name is taken: `<pid>-1.probe` and so on.
+bool create_mapping(const char* folder);
+record::ProbeHeader* header();
+
+/// The calling thread's state with a lane; null when all lanes have owners, which counts as a lost record.
+ThreadState* this_thread();
+std::uint32_t thread_number();
+
+/// Appends `count` slots that belong together (a record and its parts); false when they do not fit, which is counted once.
+bool append(ThreadState& thread, const record::Record* slots, std::uint32_t count);
+/// Whether `count` slots would fit now.
+bool has_room(ThreadState& thread, std::uint32_t count);
+
+}  // namespace millrace::probe

@@ -1,0 +1,256 @@
+// A stand-in for libcuda and libcudart in one, so that the probe can be driven end to end without a GPU. As the driver does, it
+// loads the library that CUDA_INJECTION64_PATH names when CUDA is initialised and calls InitializeInjection. Kernels take no
+// time: they only leave records. Runtime calls that launch, allocate or free make a call of the driver inside, as the real ones
+// do.
+//
+//   MOCK_CUDA_SYNC_MS=5     how long synchronisations take (0)
+//   MOCK_CUDA_DRIVER=12080  what cuDriverGetVersion says (13000)
+
+#include "mock_cuda/mock_cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <atomic>
+
+namespace millrace::mock {
+namespace {
+
+constexpr std::uint32_t kDriver = 1, kRuntime = 2;
+
+Hooks hooks;
+std::atomic<std::uint32_t> correlations{0};
+std::atomic<std::uint64_t> next_address{0x7f0000000000};
+int context_object = 0;
+pthread_mutex_t framework_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_once_t initialised = PTHREAD_ONCE_INIT;
+
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+    const char* text = ::getenv(name);
+    return text != nullptr ? ::strtoull(text, nullptr, 10) : otherwise;
+}
+
+void initialise() {
+    const char* path = ::getenv("CUDA_INJECTION64_PATH");
+    void* library = path != nullptr ? ::dlopen(path, RTLD_NOW) : nullptr;
+    if (library == nullptr) return;
+    if (auto begin = reinterpret_cast<int (*)()>(::dlsym(library, "InitializeInjection"))) begin();
+}
+
+void ensure_initialised() { ::pthread_once(&initialised, initialise); }
+
+/// One call: tells its begin and its end.
+class Call {
+public:
+    Call(std::uint32_t domain, std::uint32_t number, const char* name, const void* parameters, const char* symbol = nullptr,
+         std::uint32_t correlation = 0) {
+        ensure_initialised();
+        event_ = {domain, number,          false,
+                  name,   parameters,      &result,
+                  symbol, &context_object, correlation != 0 ? correlation : ++correlations,
+                  &kept_};
+        if (hooks.call != nullptr) hooks.call(event_);
+    }
+    ~Call() {
+        event_.is_exit = true;
+        if (hooks.call != nullptr) hooks.call(event_);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    std::uint32_t correlation() const { return event_.correlation; }
+    int result = 0;
+
+private:
+    CallEvent event_;
+    std::uint64_t kept_ = 0;
+};
+
+void tell(WorkEvent event) {
+    if (hooks.work != nullptr) hooks.work(event);
+}
+
+void wait_for_device() {
+    const std::uint64_t milliseconds = number_from("MOCK_CUDA_SYNC_MS", 0);
+    const timespec time{static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000 * 1'000'000)};
+    if (milliseconds != 0) ::nanosleep(&time, nullptr);
+}
+
+struct Sizes {
+    std::uint32_t x, y, z;
+};
+
+struct Function {
+    const char* name;
+    std::uint32_t parameters;
+    std::size_t offset[4], size[4];
+};
+// A pointer and a number; a structure with two pointers and a float, and a byte.
+Function functions[] = {{"_Z5scalePff", 2, {0, 8}, {8, 4}}, {"_Z3add6Arraysc", 2, {0, 24}, {24, 1}}};
+
+struct LaunchParameters {
+    const void* function;
+    Sizes grid, block;
+    void** arguments;
+    std::size_t shared;
+    void* stream;
+};
+struct DriverLaunchParameters {
+    void* function;
+    Sizes grid, block;
+    std::uint32_t shared;
+    void* stream;
+    void **arguments, **extra;
+};
+
+struct TakeParameters {
+    void** pointer;
+    std::size_t bytes;
+};
+
+}  // namespace
+}  // namespace millrace::mock
+
+using namespace millrace::mock;
+
+extern "C" {
+
+void mock_cuda_set_hooks(const Hooks* wanted) { hooks = *wanted; }
+
+int cuInit(unsigned) {
+    ensure_initialised();
+    return 0;
+}
+
+int cuDriverGetVersion(int* version) {
+    *version = static_cast<int>(number_from("MOCK_CUDA_DRIVER", 13000));
+    return 0;
+}
+
+int cuFuncGetParamInfo(void* function, std::size_t index, std::size_t* offset, std::size_t* size) {
+    const auto* known = static_cast<const Function*>(function);
+    if (index >= known->parameters) return 1;
+    *offset = known->offset[index];
+    *size = known->size[index];
+    return 0;
+}
+
+/// Launches function 0 or 1; `arguments` as the real call has them.
+int mock_launch(int which, std::uint32_t grid, std::uint32_t block, void** arguments, std::uint64_t stream) {
+    Function& function = functions[which];
+    const LaunchParameters parameters{&function, {grid, 1, 1}, {block, 1, 1}, arguments, 0, reinterpret_cast<void*>(stream)};
+    Call call(kRuntime, 211, "cudaLaunchKernel", &parameters, function.name);
+    const DriverLaunchParameters inner{&function, {grid, 1, 1}, {block, 1, 1}, 0, parameters.stream, arguments, nullptr};
+    Call driver(kDriver, 307, "cuLaunchKernel", &inner, function.name, call.correlation());
+    WorkEvent work{};
+    work.work = Work::kKernel;
+    work.correlation = call.correlation();
+    work.stream = static_cast<std::uint32_t>(7 + stream);
+    work.queued_ns = 1000;
+    work.running_ns = 5000;
+    work.name = function.name;
+    const std::uint32_t sizes[6] = {grid, 1, 1, block, 1, 1};
+    ::memcpy(work.sizes, sizes, sizeof sizes);
+    tell(work);
+    return 0;
+}
+
+int cudaGraphLaunch(void* graph, void* stream) {
+    const void* const parameters[] = {graph, stream};
+    Call call(kRuntime, 311, "cudaGraphLaunch", parameters);
+    WorkEvent work{};
+    work.correlation = call.correlation();
+    work.stream = 7;
+    work.running_ns = 9000;
+    work.graph = 4;
+    work.work = Work::kGraph;
+    tell(work);
+    work.work = Work::kKernel;
+    work.name = functions[0].name;
+    for (work.node = 11; work.node < 13; ++work.node) tell(work);
+    return 0;
+}
+
+int cudaMalloc(void** pointer, std::size_t bytes) {
+    const TakeParameters parameters{pointer, bytes};
+    Call call(kRuntime, 20, "cudaMalloc", &parameters);
+    if (bytes == 0 || bytes > std::size_t{1} << 40) return call.result = 2;
+    Call driver(kDriver, 243, "cuMemAlloc_v2", &parameters, nullptr, call.correlation());
+    *pointer = reinterpret_cast<void*>(next_address.fetch_add((bytes + 511) / 512 * 512));
+    return 0;
+}
+
+int cudaFree(void* pointer) {
+    Call call(kRuntime, 22, "cudaFree", &pointer);
+    Call driver(kDriver, 245, "cuMemFree_v2", &pointer, nullptr, call.correlation());
+    return 0;
+}
+
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, void* stream) {
+    struct {
+        void* to;
+        const void* from;
+        std::size_t bytes;
+        int kind;
+        void* stream;
+    } const parameters{to, from, bytes, kind, stream};
+    Call call(kRuntime, 41, "cudaMemcpyAsync", &parameters);
+    WorkEvent work{};
+    work.work = Work::kCopy;
+    work.correlation = call.correlation();
+    work.stream = 7;
+    work.bytes = bytes;
+    work.running_ns = 3000;
+    work.from = kind == 1 ? 1 : 3;
+    work.to = kind == 1 ? 3 : 1;
+    tell(work);
+    return 0;
+}
+
+int cudaMemsetAsync(void* to, int value, std::size_t bytes, void* stream) {
+    struct {
+        void* to;
+        int value;
+        std::size_t bytes;
+        void* stream;
+    } const parameters{to, value, bytes, stream};
+    Call call(kRuntime, 51, "cudaMemsetAsync", &parameters);
+    WorkEvent work{};
+    work.work = Work::kSet;
+    work.correlation = call.correlation();
+    work.stream = 7;
+    work.bytes = bytes;
+    work.running_ns = 2000;
+    work.to = 3;
+    tell(work);
+    return 0;
+}
+
+int cudaStreamSynchronize(void* stream) {
+    Call call(kRuntime, 131, "cudaStreamSynchronize", &stream);
+    wait_for_device();
+    return 0;
+}
+
+int cudaDeviceSynchronize() {
+    Call call(kRuntime, 165, "cudaDeviceSynchronize", nullptr);
+    wait_for_device();
+    return 0;
+}
+
+int cudaEventRecord(void* event, void* stream) {
+    const void* const parameters[] = {event, stream};
+    Call call(kRuntime, 135, "cudaEventRecord", parameters);
+    return 0;
+}
+
+/// A framework's allocator: takes its own lock and calls cudaMalloc or cudaFree under it.
+int mock_framework_allocate(void** pointer, std::size_t bytes) {
+    ::pthread_mutex_lock(&framework_lock);
+    const int result = *pointer == nullptr ? cudaMalloc(pointer, bytes) : cudaFree(*pointer);
+    ::pthread_mutex_unlock(&framework_lock);
+    return result;
+}
+}

@@ -1,0 +1,254 @@
+// A stand-in for libcupti that hears of calls and work from the stand-in for CUDA (mock_cuda). Built twice: as CUPTI 13, and with
+// MOCK_CUPTI_OLD as an early CUPTI 12, which has smaller records, its own clock (CLOCK_REALTIME) and no names of subscribers.
+//
+//   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
+//   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <mutex>
+#include <string>
+
+#include "mock_cuda/mock_cuda.h"
+#include "probe/cupti_abi.h"
+
+namespace millrace::mock {
+namespace {
+
+using namespace millrace::probe;
+
+#ifdef MOCK_CUPTI_OLD
+constexpr std::size_t kKernelBytes = 208, kCopyBytes = 88, kSetBytes = 88, kGraphBytes = 48;
+constexpr std::uint32_t kVersion = 18;
+#else
+constexpr std::size_t kKernelBytes = 216, kCopyBytes = 96, kSetBytes = 88, kGraphBytes = 56;
+constexpr std::uint32_t kVersion = 130001;
+#endif
+
+struct Cupti {
+    std::mutex lock;  // of buffers
+    CuptiCallback callback = nullptr;
+    void* user = nullptr;
+    bool enabled[3][1024] = {};
+    bool activity[64] = {};
+    CuptiBufferRequest request = nullptr;
+    CuptiBufferComplete complete = nullptr;
+    CuptiClock clock = nullptr;
+    std::uint8_t* buffer = nullptr;
+    std::size_t size = 0, used = 0, dropped = 0;
+} cupti;
+int subscriber_object = 0;
+
+int failure_of(const char* function) {
+    const char* wanted = ::getenv("MOCK_CUPTI_FAIL");
+    const std::string key = std::string(function) + "=";
+    return wanted != nullptr && std::string(wanted).rfind(key, 0) == 0 ? ::atoi(wanted + key.size()) : 0;
+}
+
+std::uint64_t time_now() {
+    if (cupti.clock != nullptr) return cupti.clock();
+    timespec at;
+    ::clock_gettime(CLOCK_REALTIME, &at);
+    return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(at.tv_nsec);
+}
+
+void on_call(const CallEvent& event) {
+    if (cupti.callback == nullptr || !cupti.enabled[event.domain][event.number]) return;
+    CuptiCall data{};
+    data.site = event.is_exit ? kExit : kEnter;
+    data.function = event.name;
+    data.parameters = event.parameters;
+    data.result = event.is_exit ? event.result : nullptr;
+    data.symbol = event.symbol;
+    data.context = event.context;
+    data.context_number = 1;
+    data.kept = event.kept;
+    data.correlation = event.correlation;
+    cupti.callback(cupti.user, event.domain, event.number, &data);
+}
+
+/// Hands the buffer to the client; the lock is not held then, as the client may take its time.
+void deliver(std::unique_lock<std::mutex>& lock) {
+    std::uint8_t* buffer = cupti.buffer;
+    const std::size_t size = cupti.size, used = cupti.used;
+    cupti.buffer = nullptr;
+    cupti.used = cupti.size = 0;
+    lock.unlock();
+    if (buffer != nullptr) cupti.complete(nullptr, 0, buffer, size, used);
+    lock.lock();
+}
+
+template <class Value>
+void put(std::uint8_t* record, std::size_t offset, Value value) {
+    ::memcpy(record + offset, &value, sizeof value);
+}
+
+void on_work(const WorkEvent& event) {
+    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemset, kActivityGraph};
+    const std::size_t sizes[] = {kKernelBytes, kCopyBytes, kSetBytes, kGraphBytes};
+    const auto index = static_cast<std::uint32_t>(event.work);
+    if (!cupti.activity[kinds[index]]) return;
+    if (event.node != 0 && cupti.activity[kActivityGraph]) return;  // graphs are shown as a whole
+    std::unique_lock<std::mutex> lock(cupti.lock);
+    if (cupti.buffer != nullptr && cupti.used + sizes[index] > cupti.size) deliver(lock);
+    std::size_t most = 0;
+    if (cupti.buffer == nullptr) cupti.request(&cupti.buffer, &cupti.size, &most);
+    if (cupti.buffer == nullptr) {
+        ++cupti.dropped;
+        return;
+    }
+    std::uint8_t* record = cupti.buffer + cupti.used;
+    cupti.used += sizes[index];
+    ::memset(record, 0, sizes[index]);
+    put(record, 0, kinds[index]);
+    const std::uint64_t start = time_now() + event.queued_ns, end = start + event.running_ns;
+    if (event.work == Work::kKernel) {
+        put(record, kernel_at::kStart, start);
+        put(record, kernel_at::kEnd, end);
+        put(record, kernel_at::kStream, event.stream);
+        ::memcpy(record + kernel_at::kGrid, event.sizes, sizeof event.sizes);
+        put(record, kernel_at::kCorrelation, event.correlation);
+        put(record, kernel_at::kName, event.name);
+        put(record, kernel_at::kNode, event.node);
+    } else if (event.work == Work::kGraph) {
+        put(record, graph_at::kStart, start);
+        put(record, graph_at::kEnd, end);
+        put(record, graph_at::kCorrelation, event.correlation);
+        put(record, graph_at::kGraph, event.graph);
+        put(record, graph_at::kStream, event.stream);
+    } else {  // the fields of copies and sets that are used lie at the same places
+        put(record, copy_at::kBytes, event.bytes);
+        put(record, copy_at::kStart, start);
+        put(record, copy_at::kEnd, end);
+        put(record, copy_at::kStream, event.stream);
+        put(record, copy_at::kCorrelation, event.correlation);
+        if (event.work == Work::kCopy) {
+            put(record, copy_at::kFrom, static_cast<std::uint8_t>(event.from));
+            put(record, copy_at::kTo, static_cast<std::uint8_t>(event.to));
+        } else {
+            put(record, set_at::kMemory, static_cast<std::uint16_t>(event.to));
+        }
+    }
+}
+
+int subscribe(void** subscriber, CuptiCallback callback, void* user) {
+    if (const int failure = failure_of("subscribe")) return failure;
+    if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr) return kCuptiOtherSubscriber;
+    void* cuda = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    auto set_hooks = reinterpret_cast<void (*)(const Hooks*)>(::dlsym(cuda, "mock_cuda_set_hooks"));
+    if (set_hooks == nullptr) return 15;
+    cupti.callback = callback;
+    cupti.user = user;
+    const Hooks hooks{on_call, on_work};
+    set_hooks(&hooks);
+    *subscriber = &subscriber_object;
+    return kCuptiSuccess;
+}
+
+}  // namespace
+}  // namespace millrace::mock
+
+using namespace millrace::mock;
+using namespace millrace::probe;
+
+extern "C" {
+
+CuptiResult cuptiGetVersion(std::uint32_t* version) {
+    *version = kVersion;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiSubscribe(void** subscriber, CuptiCallback callback, void* user) {
+    return subscribe(subscriber, callback, user);
+}
+
+CuptiResult cuptiUnsubscribe(void*) {
+    ::millrace::mock::cupti.callback = nullptr;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiEnableCallback(std::uint32_t enable, void*, std::uint32_t domain, std::uint32_t call) {
+    if (const int failure = failure_of("enable_callback")) return failure;
+    ::millrace::mock::cupti.enabled[domain][call] = enable != 0;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityRegisterCallbacks(CuptiBufferRequest request, CuptiBufferComplete complete) {
+    ::millrace::mock::cupti.request = request;
+    ::millrace::mock::cupti.complete = complete;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityEnable(std::uint32_t kind) {
+    if (const int failure = failure_of("activity_enable")) return failure;
+    ::millrace::mock::cupti.activity[kind] = true;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityDisable(std::uint32_t kind) {
+    ::millrace::mock::cupti.activity[kind] = false;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityFlushAll(std::uint32_t) {
+    std::unique_lock<std::mutex> lock(::millrace::mock::cupti.lock);
+    deliver(lock);
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, std::uint8_t** record) {
+    std::uint8_t* next = buffer;
+    if (*record != nullptr) {
+        std::uint32_t kind;
+        ::memcpy(&kind, *record, sizeof kind);
+        next = *record + (kind == kActivityKernel   ? kKernelBytes
+                          : kind == kActivityMemcpy ? kCopyBytes
+                          : kind == kActivityMemset ? kSetBytes
+                                                    : kGraphBytes);
+    }
+    constexpr CuptiResult kNoMore = 12;
+    if (next >= buffer + valid) return kNoMore;
+    *record = next;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiActivityGetNumDroppedRecords(void*, std::uint32_t, std::size_t* dropped) {
+    *dropped = ::millrace::mock::cupti.dropped;
+    ::millrace::mock::cupti.dropped = 0;
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiGetTimestamp(std::uint64_t* time) {
+    *time = time_now();
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t* number) {
+    *number = static_cast<std::uint32_t>(7 + reinterpret_cast<std::uint64_t>(stream));
+    return kCuptiSuccess;
+}
+
+CuptiResult cuptiFinalize() {
+    ::millrace::mock::cupti.callback = nullptr;
+    ::memset(::millrace::mock::cupti.enabled, 0, sizeof ::millrace::mock::cupti.enabled);
+    ::memset(::millrace::mock::cupti.activity, 0, sizeof ::millrace::mock::cupti.activity);
+    return kCuptiSuccess;
+}
+
+#ifndef MOCK_CUPTI_OLD
+CuptiResult cuptiSubscribe_v2(void** subscriber, CuptiCallback callback, void* user, CuptiSubscriberParameters* parameters) {
+    if (parameters == nullptr || parameters->size != sizeof *parameters) return 1;
+    const char* incumbent = ::getenv("MOCK_CUPTI_INCUMBENT");
+    if (incumbent != nullptr) ::strncpy(parameters->incumbent, incumbent, parameters->incumbent_size - 1);
+    return subscribe(subscriber, callback, user);
+}
+
+CuptiResult cuptiActivityRegisterTimestampCallback(CuptiClock clock) {
+    ::millrace::mock::cupti.clock = clock;
+    return kCuptiSuccess;
+}
+#endif
+}
