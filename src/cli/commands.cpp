@@ -24,6 +24,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace eval runs/slow
   millrace watch --plot run.svg -- python train.py
+  millrace diagnose runs/slow --html slow.html
+  millrace compare runs/slow runs/cured
 
 Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n; watch hands
 the status of the command it runs through.)";
@@ -74,6 +76,8 @@ int parse_and_run(int argc, char** argv) {
     add_data(app, context);
     add_bench(app, context);
     add_watch(app, context);
+    add_diagnose(app, context);
+    add_compare(app, context);
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& done) {

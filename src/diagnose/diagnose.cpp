@@ -38,6 +38,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         const WindowSteps found = find_steps(timeline, *launcher, lane, first, policy);
         first = false;
         for (const Step& step : found.steps) {
+            diagnosis.recorded.emplace_back(step.begin, step.end);
             lengths.push_back(milliseconds(step.end - step.begin));
             total += lengths.back();
             for (const Stretch& stretch : device_stretches(timeline, lane, step.begin, step.end)) {

@@ -20,11 +20,6 @@ using diagnose::Diagnosis;
 using diagnose::Owner;
 using diagnose::Timeline;
 
-constexpr const char* kPatterns =
-    "<svg width=\"0\" height=\"0\" style=\"position:absolute\" aria-hidden=\"true\"><defs><pattern id=\"hatch\" width=\"7\" "
-    "height=\"7\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><rect class=\"hatch-a\" width=\"7\" "
-    "height=\"7\"/><path class=\"hatch-b\" d=\"M0 0v7\" stroke-width=\"2.5\"/></pattern></defs></svg>\n";
-
 double busy_ms(const Diagnosis& diagnosis) {
     double sum = 0;
     for (std::size_t at = 0; at < diagnose::kOwners; ++at)
@@ -149,6 +144,17 @@ std::string breakdown(const Diagnosis& diagnosis) {
         html_term("step", "step"), milliseconds_text(sum), html_term("busy", "GPU"), braces(busy_ms(diagnosis), sum), bar, rows);
 }
 
+/// What the worst step spent most of its surplus on.
+std::string why_worse(const Diagnosis& diagnosis) {
+    if (!diagnosis.typical || !diagnosis.worst) return {};
+    std::size_t most = 0;
+    const auto surplus = [&](std::size_t at) { return diagnosis.worst->ms[at] - diagnosis.typical->ms[at]; };
+    for (std::size_t at = 1; at < diagnose::kOwners; ++at)
+        if (surplus(at) > surplus(most)) most = at;
+    if (!(surplus(most) > 0)) return {};
+    return fmt::format(", {} more of it {}", milliseconds_text(surplus(most)), words_of(static_cast<Owner>(most)).label);
+}
+
 std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
     if (!diagnosis.typical && !diagnosis.worst) return {};
     const auto length = [](const diagnose::StepView& step) {
@@ -157,15 +163,17 @@ std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
     std::string text = fmt::format(
         "<section aria-labelledby=\"lens\"><h2 id=\"lens\">One step under the lens</h2>\n<p class=\"soft\">Time runs from left "
         "to right. "
-        "The upper lane shows what ran on the GPU ({}, copies), the middle one why it waited, the lower one what the program "
-        "asked the "
-        "GPU to do ({} and others). Point at anything to read what it is. Drag to zoom in; or use the buttons, or the keys + "
-        "&minus; 0 "
-        "and the arrows.</p>\n<div class=\"steps\">\n",
+        "The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower one what the "
+        "program asked "
+        "for meanwhile: {} are purple, and where it is red the program itself waited for the GPU. Point at anything to read what "
+        "it is. "
+        "Drag to zoom in; or use the buttons, or the keys + &minus; 0 and the arrows.</p>\n<div class=\"steps\">\n",
         html_term("kernel", "kernels"), html_term("launch", "launches"));
     if (diagnosis.typical)
         text += html_step(*diagnosis.typical, timeline, "typical", "A typical step: " + length(*diagnosis.typical));
-    if (diagnosis.worst) text += html_step(*diagnosis.worst, timeline, "worst", "The worst step: " + length(*diagnosis.worst));
+    if (diagnosis.worst)
+        text +=
+            html_step(*diagnosis.worst, timeline, "worst", "The worst step: " + length(*diagnosis.worst) + why_worse(diagnosis));
     return text + "</div></section>\n";
 }
 
@@ -196,7 +204,6 @@ std::string ending(const Diagnosis& diagnosis) {
 
 std::string diagnosis_html(const Diagnosis& diagnosis, const Timeline& timeline) {
     std::string body = "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n";
-    body += kPatterns;
     body += "<header class=\"top\"><b>Millrace doctor</b>";
     if (!diagnosis.title.empty()) body += "<code>" + xml_text(shortened(diagnosis.title, 300)) + "</code>";
     if (!diagnosis.device_name.empty()) body += "<span>" + xml_text(diagnosis.device_name) + "</span>";

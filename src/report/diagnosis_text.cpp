@@ -154,7 +154,7 @@ private:
         sentence("= ", finding.evidence);
         if (finding.gain_upper_bound)
             sentence("+ ", fmt::format("at most {:.1f} % of the step's time comes back{}{}", 100 * *finding.gain_upper_bound,
-                                       finding.assumption.empty() ? "" : ": ", finding.assumption));
+                                       finding.assumption.empty() ? "" : ", if ", finding.assumption));
         for (const diagnose::Frame& frame : finding.stack)
             lines.push_back(
                 line().add("      called from " + ending(place_text(frame), options_.width - 18), Tone::kFaint).text());

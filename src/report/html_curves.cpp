@@ -138,12 +138,17 @@ std::string html_curves(const Timeline& timeline) {
     const Span span{first->time, last->time};
     const std::size_t columns = std::clamp<std::size_t>(timeline.machine.size(), 2, kColumns);
     const auto curve = [&](const char* label, const Read& read) { return curve_of(label, timeline, span, columns, read); };
+    const auto percent = [&](const char* label, std::optional<double> MachineSample::*member) {
+        return curve(label, [member](const MachineSample& sample) {
+            return sample.*member ? std::optional(100 * *(sample.*member)) : std::nullopt;
+        });
+    };
     std::string charts;
     charts += chart("How busy", "%",
-                    {curve("a kernel was there", [](const MachineSample& s) { return s.gpu_utilization; }),
-                     curve("multiprocessors at work", [](const MachineSample& s) { return s.sm_active; }),
-                     curve("tensor cores at work", [](const MachineSample& s) { return s.tensor_active; }),
-                     curve("processor (CPU)", [](const MachineSample& s) { return s.cpu_utilization; })},
+                    {percent("a kernel was there", &MachineSample::gpu_utilization),
+                     percent("multiprocessors at work", &MachineSample::sm_active),
+                     percent("tensor cores at work", &MachineSample::tensor_active),
+                     percent("processor (CPU)", &MachineSample::cpu_utilization)},
                     100, span.seconds());
     const auto gibibytes = [](const std::optional<double>& bytes) { return bytes ? std::optional(*bytes / kGiB) : std::nullopt; };
     double total = 0;

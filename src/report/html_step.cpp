@@ -108,14 +108,21 @@ std::vector<LaneItem> owner_items(const StepView& step) {
     return items;
 }
 
+enum class LaneKind { kWork, kReasons, kCalls };
+
 std::string lane(std::string_view name, const std::string& label, const std::vector<LaneItem>& items, const StepView& step,
-                 bool reasons) {
+                 LaneKind kind) {
+    const bool reasons = kind == LaneKind::kReasons;
     const double length = std::max(1.0, static_cast<double>(step.end - step.begin));
     const auto x = [&](Time time) { return kWidth * std::clamp(static_cast<double>(time - step.begin) / length, 0.0, 1.0); };
     std::string text = fmt::format(
         "<div class=\"name\">{}</div><div class=\"lane{}\"><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
         "role=\"img\" aria-label=\"{}\">\n",
-        name, reasons ? " tall" : "", kWidth, kHeight, xml_text(label));
+        name,
+        reasons                    ? " tall"
+        : kind == LaneKind::kCalls ? " calls"
+                                   : "",
+        kWidth, kHeight, xml_text(label));
     for (const LaneItem& item : items) {
         const double from = x(item.begin), to = x(item.end);
         if (!(to > from)) continue;
@@ -193,12 +200,15 @@ std::string html_step(const StepView& step, const Timeline& timeline, std::strin
         std::max(ms, 1e-6), id, id, xml_text(caption));
     const std::vector<LaneItem> gpu = gpu_items(step, timeline), host = host_items(step, timeline);
     if (!gpu.empty())
-        text += lane("GPU", fmt::format("{} pieces of work on the GPU", gpu.size()), joined(gpu, kMostItems), step, false);
-    text += lane("why it waits",
+        text += lane("GPU runs", fmt::format("{} pieces of work on the GPU", gpu.size()), joined(gpu, kMostItems), step,
+                     LaneKind::kWork);
+    text += lane("GPU waits for",
                  fmt::format("Of {}, the GPU worked {} and waited {}", milliseconds_text(ms), milliseconds_text(busy),
                              milliseconds_text(std::max(0.0, ms - busy))),
-                 joined(owner_items(step), kMostItems), step, true);
-    if (!host.empty()) text += lane("program", fmt::format("{} CUDA calls", host.size()), joined(host, kMostItems), step, false);
+                 joined(owner_items(step), kMostItems), step, LaneKind::kReasons);
+    if (!host.empty())
+        text +=
+            lane("program calls", fmt::format("{} CUDA calls", host.size()), joined(host, kMostItems), step, LaneKind::kCalls);
     return text + "<div class=\"name\"></div>" + ticks(std::max(ms, 1e-6)) + "</div>\n" + keys(step) + "</figure>\n";
 }
 

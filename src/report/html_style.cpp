@@ -6,11 +6,11 @@ std::string_view html_style() {
     return R"css(
 :root{color-scheme:light dark;--paper:#f6f7f9;--card:#fff;--ink:#1a2230;--soft:#566072;--faint:#e3e7ed;--line:#d3d9e2;--link:#0b5cad;
 --good:#0b7457;--good-bg:#e2f4ed;--warn:#8a5300;--warn-bg:#fdf0d9;--bad:#b3202d;--bad-bg:#fde8e8;--note-bg:#e9eef6;--code:#f1f3f7;--mark:#fff1c2;
---o0:#149a74;--o1:#1f8fd0;--o2:#6d8fe3;--o3:#e58e1f;--o4:#dc4553;--o5:#b54a97;--o6:#cda511;--o7:#8158cc;--o8:#93724a;--o9:#668a43;--o10:#c86f4e;--o11:#8d97a6;
+--o0:#149a74;--o1:#1f8fd0;--o2:#6d8fe3;--o3:#e58e1f;--o4:#dc4553;--o5:#b54a97;--o6:#cda511;--o7:#8158cc;--o8:#93724a;--o9:#668a43;--o10:#c86f4e;--o11:#7f8a9a;--o12:#b7bfcb;
 --shadow:0 1px 2px rgba(20,30,50,.06),0 6px 24px rgba(20,30,50,.06)}
 @media (prefers-color-scheme:dark){:root{--paper:#10141b;--card:#181e28;--ink:#e7ecf3;--soft:#a3aebf;--faint:#262e3b;--line:#343e4e;--link:#7cb8ff;
 --good:#5fd3ac;--good-bg:#123129;--warn:#f3b95f;--warn-bg:#38290f;--bad:#ff8b91;--bad-bg:#3d1a1f;--note-bg:#212b3a;--code:#11161e;--mark:#43380f;
---o0:#29b98e;--o1:#43a9e8;--o2:#8aa7f2;--o3:#f0a040;--o4:#f0606c;--o5:#d06ab3;--o6:#dcb932;--o7:#a07be6;--o8:#b08f63;--o9:#86ab60;--o10:#e08a69;--o11:#97a2b3;
+--o0:#29b98e;--o1:#43a9e8;--o2:#8aa7f2;--o3:#f0a040;--o4:#f0606c;--o5:#d06ab3;--o6:#dcb932;--o7:#a07be6;--o8:#b08f63;--o9:#86ab60;--o10:#e08a69;--o11:#97a2b3;--o12:#5b6677;
 --shadow:none}}
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
@@ -55,8 +55,7 @@ svg.fill{display:block;width:100%}
 )css"
            R"css(
 .o0{fill:var(--o0)}.o1{fill:var(--o1)}.o2{fill:var(--o2)}.o3{fill:var(--o3)}.o4{fill:var(--o4)}.o5{fill:var(--o5)}.o6{fill:var(--o6)}.o7{fill:var(--o7)}
-.o8{fill:var(--o8)}.o9{fill:var(--o9)}.o10{fill:var(--o10)}.o11{fill:var(--o11)}.o12{fill:url(#hatch)}
-.hatch-a{fill:var(--faint)}.hatch-b{stroke:var(--soft)}
+.o8{fill:var(--o8)}.o9{fill:var(--o9)}.o10{fill:var(--o10)}.o11{fill:var(--o11)}.o12{fill:var(--o12)}
 table{border-collapse:collapse;width:100%;margin-top:.9rem}
 th{font-size:.85rem;color:var(--soft);font-weight:500;text-align:left}
 td,th{padding:.42rem .5rem;border-bottom:1px solid var(--faint);vertical-align:top}
@@ -109,6 +108,7 @@ figcaption{display:flex;flex-wrap:wrap;gap:.3rem 1rem;align-items:baseline;justi
 .lane svg{display:block;width:100%;height:26px}
 .lane.tall svg{height:42px}
 .lane .busy{opacity:.28}
+.lane.calls rect{opacity:.6}
 .lane rect:hover{stroke:var(--ink);stroke-width:1.5;vector-effect:non-scaling-stroke}
 .ticks{position:relative;height:1.5rem;font-size:.78rem;color:var(--soft);font-variant-numeric:tabular-nums}
 .ticks span{position:absolute;transform:translateX(-50%);white-space:nowrap}
@@ -119,7 +119,8 @@ figcaption{display:flex;flex-wrap:wrap;gap:.3rem 1rem;align-items:baseline;justi
 .drag{position:absolute;background:var(--link);opacity:.22;pointer-events:none}
 .zoomable{position:relative}
 #tip{position:fixed;z-index:30;pointer-events:none;background:var(--ink);color:var(--paper);border-radius:8px;padding:.4rem .7rem;font-size:.85rem;max-width:min(30rem,90vw);overflow-wrap:anywhere;display:none}
-.charts{display:grid;gap:1.1rem;margin-top:.8rem}
+.charts{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:1rem;margin-top:.8rem}
+.charts .chart:first-child{grid-column:1/-1}.charts .chart:last-child:nth-child(2){grid-column:1/-1}
 .chart .plot{display:grid;grid-template-columns:3.4rem 1fr;gap:0 .5rem}
 .chart .values{position:relative;font-size:.78rem;color:var(--soft);font-variant-numeric:tabular-nums}
 .chart .values span{position:absolute;right:0;transform:translateY(-50%);white-space:nowrap}
@@ -140,6 +141,7 @@ footer{padding:2.2rem 1.25rem 2.5rem;color:var(--soft);font-size:.85rem}
 .card{padding:1rem}.finding{padding:0}.inside{padding:0 1rem 1rem}
 .finding>header{grid-template-columns:auto 1fr;padding:1rem}.lost{grid-column:1/-1;text-align:left;display:flex;gap:.6rem;align-items:baseline}
 .owner small{margin-left:0}
+.charts{grid-template-columns:minmax(0,1fr)}
 .lanes{grid-template-columns:1fr}.lanes .name{text-align:left;margin-top:.2rem}
 .glossary{grid-template-columns:1fr;gap:0}.glossary dd{margin-bottom:.6rem}
 .term:hover::after,.term:focus::after{position:fixed;left:1rem;right:1rem;top:auto;bottom:1rem;width:auto;max-width:none}

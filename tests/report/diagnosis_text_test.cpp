@@ -75,7 +75,7 @@ TEST(DiagnosisText, AllShowsEveryFindingWithEvidenceAndStack) {
     const std::string text = diagnosis_text(diagnosis, options);
     EXPECT_TRUE(holds(text, "= 12 cudaFree and 12 cudaMalloc calls per step."));
     EXPECT_TRUE(holds(text, "called from /usr/lib/python3/dist-packages/torch/_tensor.py:981 in item"));
-    EXPECT_TRUE(holds(text, "+ at most 16.0 % of the step's time comes back: the host keeps its pace"));
+    EXPECT_TRUE(holds(text, "+ at most 16.0 % of the step's time comes back, if the host keeps its pace"));
     EXPECT_TRUE(holds(text, "note: two"));
 }
 

@@ -70,10 +70,10 @@ inline diagnose::Timeline sick_timeline(diagnose::Diagnosis& diagnosis) {
         sample.time = second * std::int64_t{1'000'000'000};
         const double wave = std::sin(second * 0.35) * 3 + std::sin(second * 1.7) * 1.5;
         const bool checkpoint = second % 60 >= 56;
-        sample.gpu_utilization = checkpoint ? 31 + wave : 93 + wave;
-        sample.sm_active = checkpoint ? 12 : 62 + wave;
-        sample.tensor_active = checkpoint ? 4 : 28 + 0.5 * wave;
-        sample.cpu_utilization = 13 + wave;
+        sample.gpu_utilization = (checkpoint ? 31 + wave : 93 + wave) / 100;
+        sample.sm_active = (checkpoint ? 12 : 62 + wave) / 100;
+        sample.tensor_active = (checkpoint ? 4 : 28 + 0.5 * wave) / 100;
+        sample.cpu_utilization = (13 + wave) / 100;
         sample.power_watts = checkpoint ? 210 : 480 + 8 * wave;
         sample.memory_total_bytes = 140.0 * (1 << 30);
         sample.memory_used_bytes = std::min(61.0, 20.0 + second) * (1 << 30);

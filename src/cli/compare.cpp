@@ -1,0 +1,100 @@
+#include "diagnose/compare.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/read_run.h"
+#include "diagnose/diagnose.h"
+#include "report/compare_text.h"
+
+namespace millrace::cli {
+namespace {
+
+struct CompareArguments {
+    std::string before, after, min_effect = "2%", fail_if_slower;
+    bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(BEFORE and AFTER are what `millrace diagnose` reads: runs of `millrace record` or `millrace train`, traces of PyTorch's profiler.
+
+Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
+are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least.
+
+Examples:
+  millrace record -o runs/slow -- python train.py
+  millrace record -o runs/cured -- python train_cured.py
+  millrace compare runs/slow runs/cured
+  millrace compare runs/main runs/branch --fail-if-slower 5%     a gate for CI
+
+Exit status: 0 compared, 1 slower by more than --fail-if-slower allows, 2 usage or bad input, 4 nothing to compare: a run without
+any block of speed, or too few blocks to judge by when --fail-if-slower asks for a judgement.)";
+
+constexpr int kRegression = 1, kNoData = 4;
+
+base::Result<double> share_of(const char* option, const std::string& text, double most) {
+    const auto share = base::parse_percent(text);
+    if (!share.ok()) return base::Error{share.error().message, option};
+    if (!(*share >= 0) || *share > most)
+        return base::Error{"'" + text + "' is out of range: from 0% to " + base::print_percent(most), option};
+    return *share;
+}
+
+base::Result<diagnose::CompareSide> side_of(const std::string& path) {
+    MILLRACE_LET(timeline, read_run_with_progress(path));
+    const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
+    diagnose::CompareSide side;
+    side.title = diagnosis.title;
+    side.blocks = diagnose::speed_blocks(timeline, diagnosis.recorded);
+    if (diagnosis.steps > 0) {
+        side.busy_share = diagnosis.busy_share;
+        side.breakdown_ms = diagnosis.breakdown_ms;
+    }
+    return side;
+}
+
+base::Result<int> run_compare(const CompareArguments& given) {
+    report::ComparisonReport report;
+    MILLRACE_LET(least, share_of("--min-effect", given.min_effect, 1));
+    report.settings.min_effect = least;
+    if (!given.fail_if_slower.empty()) {
+        MILLRACE_LET(allowed, share_of("--fail-if-slower", given.fail_if_slower, 1));
+        report.gate = report::SpeedGate{allowed, false};
+    }
+    MILLRACE_LET(before, side_of(given.before));
+    MILLRACE_LET(after, side_of(given.after));
+    report.before = std::move(before);
+    report.after = std::move(after);
+    report.comparison = diagnose::compare(report.before, report.after, report.settings);
+    if (report.gate) report.gate->failed = diagnose::is_slower_by(report.comparison, report.gate->allowed, report.settings);
+    say(given.json ? report::compare_json(report) : report::compare_text(report, text_options()));
+    if (report.comparison.before.blocks == 0 || report.comparison.after.blocks == 0) return kNoData;
+    if (!report.gate) return 0;
+    if (report.comparison.verdict == diagnose::Verdict::kTooFewBlocks) return kNoData;
+    return report.gate->failed ? kRegression : 0;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Context& context) {
+    auto given = std::make_shared<CompareArguments>();
+    CLI::App* command = app.add_subcommand("compare", "tell by measurement whether one run is faster than another");
+    command->add_option("before", given->before, "the run to measure against")->required()->type_name("BEFORE");
+    command->add_option("after", given->after, "the run that may be faster or slower")->required()->type_name("AFTER");
+    command->add_flag("--json", given->json, "print the comparison as JSON");
+    command->add_option("--min-effect", given->min_effect, "least change of speed that counts as one")
+        ->capture_default_str()
+        ->type_name("PERCENT");
+    command
+        ->add_option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
+        ->type_name("PERCENT");
+    command->footer(kFooter);
+    command->callback([given, &context] {
+        const auto status = run_compare(*given);
+        context.exit_status = status.ok() ? *status : cli::report(status.error());
+    });
+}
+
+}  // namespace millrace::cli

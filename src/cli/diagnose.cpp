@@ -1,0 +1,86 @@
+#include "diagnose/diagnose.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/read_run.h"
+#include "record/file.h"
+#include "report/diagnosis_html.h"
+#include "report/diagnosis_json.h"
+#include "report/diagnosis_markdown.h"
+#include "report/diagnosis_text.h"
+
+namespace millrace::cli {
+namespace {
+
+struct DiagnoseArguments {
+    std::string run, markdown, html, trace;
+    bool json = false, all = false;
+};
+
+constexpr const char* kFooter =
+    R"(RUN is a folder that `millrace record` or `millrace train` wrote, also one that is still being written, or a trace of PyTorch's
+profiler (trace.json, trace.json.gz).
+
+Examples:
+  millrace record -o runs/slow -- python train.py     record the program as it is
+  millrace diagnose runs/slow                         one screen: how busy the GPU was, where the rest went, what to change
+  millrace diagnose runs/slow --html slow.html        the same as a page with timelines, for people who never saw a profiler
+  millrace diagnose runs/slow --all                   every finding with evidence and call stack
+  millrace diagnose trace.json.gz --json              for programs; keys in docs/doctor.md
+
+Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no step of a GPU program in RUN.)";
+
+constexpr int kFindings = 1, kNoData = 4;
+
+/// Every file is looked at before anything long begins, so that a bad name costs no time and leaves nothing half-written.
+base::Status check_outputs(const DiagnoseArguments& given) {
+    for (const std::string* path : {&given.markdown, &given.html, &given.trace})
+        if (!path->empty()) MILLRACE_TRY(record::check_replaceable(*path));
+    return base::ok();
+}
+
+int status_of(const diagnose::Diagnosis& diagnosis) {
+    if (!diagnosis.findings.empty() && !diagnosis.healthy) return kFindings;
+    return diagnosis.steps == 0 ? kNoData : 0;
+}
+
+base::Result<int> run_diagnose(const DiagnoseArguments& given) {
+    MILLRACE_TRY(check_outputs(given));
+    MILLRACE_LET(timeline, read_run_with_progress(given.run));
+    const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
+    if (!given.markdown.empty()) MILLRACE_TRY(record::write_atomically(given.markdown, report::diagnosis_markdown(diagnosis)));
+    if (!given.html.empty()) MILLRACE_TRY(record::write_atomically(given.html, report::diagnosis_html(diagnosis, timeline)));
+    if (given.json) {
+        say(report::diagnosis_json(diagnosis));
+    } else {
+        report::TextOptions options = text_options();
+        options.all = given.all;
+        say(report::diagnosis_text(diagnosis, options));
+    }
+    return status_of(diagnosis);
+}
+
+}  // namespace
+
+void add_diagnose(CLI::App& app, Context& context) {
+    auto given = std::make_shared<DiagnoseArguments>();
+    CLI::App* command = app.add_subcommand("diagnose", "say where the time of a recorded program went and what to do about it");
+    command->add_option("run", given->run, "folder of a run, or a trace of PyTorch's profiler")->required()->type_name("RUN");
+    command->add_flag("--json", given->json, "print the diagnosis as JSON");
+    command->add_flag("--all", given->all, "print every finding with its evidence and call stack, not one screen");
+    command->add_option("--md", given->markdown, "write it as Markdown, too")->type_name("FILE");
+    command->add_option("--html", given->html, "write a page with timelines that loads nothing, too")->type_name("FILE");
+    command->footer(kFooter);
+    command->callback([given, &context] {
+        const auto status = run_diagnose(*given);
+        context.exit_status = status.ok() ? *status : report(status.error());
+    });
+}
+
+}  // namespace millrace::cli
