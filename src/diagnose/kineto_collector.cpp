@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "diagnose/call_names.h"
+#include "sense/sample.h"
 
 namespace millrace::diagnose {
 
@@ -104,7 +105,7 @@ void KinetoCollector::take_work(const KinetoEvent& event, WorkKind kind) {
     work.shape = event.shape;
     work.graph_node = event.graph_node;
     work.bytes = event.bytes;
-    if (kind == WorkKind::kCopy) std::tie(work.from, work.to) = copy_ends_of(event.name);
+    if (kind == WorkKind::kCopy) std::tie(work.from, work.to) = copy_ends_of(event.ends.empty() ? event.name : event.ends);
     if (event.process) {
         process_of_work_.resize(timeline_.work.size(), 0);
         process_of_work_.push_back(*event.process);
@@ -215,6 +216,8 @@ void KinetoCollector::take_counters(const KinetoEvent& event) {
         const auto* const counter = std::ranges::find(kCounters, name, &Counter::name);
         if (counter != kCounters.end()) sample.*(counter->member) = value * counter->unit;
         if (name == "throttled") sample.throttled = value != 0;
+        if (name == "throttle reasons" && value >= 0 && value < 16)
+            sample.throttle_reason = sense::throttle_text(static_cast<std::uint32_t>(value));
     }
     timeline_.machine.push_back(std::move(sample));
     ++records_;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "diagnose/kineto_event.h"
+#include "diagnose/kineto_own.h"
 #include "diagnose/name_table.h"
 #include "diagnose/stack_builder.h"
 #include "diagnose/timeline.h"
@@ -30,9 +31,8 @@ public:
     [[nodiscard]] bool full() const { return records_ >= limits_.records; }
     [[nodiscard]] std::uint64_t events() const { return events_; }
 
-    /// What was collected, joined and in order. `own` has what only our own exports say, with times as in the timeline they came
-    /// from; `origin` is added to the times of all events. Nothing may be taken afterwards.
-    Timeline finish(Timeline own, Time origin);
+    /// What was collected, joined and in order; times of events have the section's origin added. Nothing may be taken afterwards.
+    Timeline finish(OwnSection own);
 
 private:
     struct DeviceFacts {
@@ -66,7 +66,7 @@ private:
     void name_device();
     void add_window();
     void shift(Time origin);
-    void write_remarks();
+    void write_remarks(bool own);
 
     KinetoLimits limits_;
     Timeline timeline_;

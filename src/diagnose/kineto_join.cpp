@@ -155,20 +155,22 @@ void KinetoCollector::shift(Time origin) {
     moments(timeline_.machine);
 }
 
-void KinetoCollector::write_remarks() {
+void KinetoCollector::write_remarks(bool own) {
     if (left_out_ > 0) remark(fmt::format("the trace has more events than are kept: its last {} were left out", left_out_));
     if (absurd_ > 0) remark(fmt::format("{} events without a possible time were left out", absurd_));
     if (names_.full()) remark("the trace has more different names than are kept: some are shown as (more)");
     if (stacks_full_) remark("the trace has more different call stacks than are kept: some calls have none");
+    // Our own exports carry the remarks that their timeline had.
+    if (own) return;
     if (profiler_time_ > 0)
         remark(fmt::format("the profiler itself took {:.1f} ms of the trace", static_cast<double>(profiler_time_) * 1e-6));
-    if (python_ && timeline_.source == Source::kKineto)
-        remark("lines are those where functions begin: PyTorch's profiler does not note the line of a call");
+    if (python_) remark("lines are those where functions begin: PyTorch's profiler does not note the line of a call");
     if (!python_ && !timeline_.has_call_stacks && !timeline_.calls.empty())
         remark("the trace has no Python stacks: record with with_stack=True to see files and lines");
 }
 
-Timeline KinetoCollector::finish(Timeline own, Time origin) {
+Timeline KinetoCollector::finish(OwnSection section) {
+    Timeline& own = section.timeline;
     drop_inner_calls();
     join();
     sort_timeline(timeline_);
@@ -179,7 +181,7 @@ Timeline KinetoCollector::finish(Timeline own, Time origin) {
     });
     timeline_.source = own.source;
     name_device();
-    shift(origin);
+    shift(section.origin);
     if (own.processes.empty())
         name_processes();
     else
@@ -194,7 +196,7 @@ Timeline KinetoCollector::finish(Timeline own, Time origin) {
     timeline_.link_bytes_per_second = own.link_bytes_per_second;
     timeline_.processors = own.processors;
     timeline_.dropped = own.dropped;
-    write_remarks();
+    write_remarks(section.present);
     timeline_.remarks = std::move(own.remarks);
     for (std::string& text : remarks_) timeline_.remarks.push_back(std::move(text));
     timeline_.names = names_.release();

@@ -20,14 +20,15 @@ std::uint32_t small_of(std::string_view number) {
     return value && *value <= 0xffffffffu ? static_cast<std::uint32_t>(*value) : 0;
 }
 
-/// [begin, end, third] of windows and blocks; false when it is no list.
-bool scan_triple(JsonScanner& scanner, Time& begin, Time& end, double& third) {
+/// [begin, end, third] of windows, [begin, end, third, fourth] of blocks; false when it is no list.
+bool scan_row(JsonScanner& scanner, Time& begin, Time& end, double& third, std::optional<double>& fourth) {
     if (!scanner.enter_array()) return false;
     for (int i = 0; scanner.next_element(); ++i) {
         const std::string_view number = scanner.number();
         if (i == 0) begin = time_of(number);
         if (i == 1) end = time_of(number);
         if (i == 2) third = double_of(number).value_or(0);
+        if (i == 3) fourth = double_of(number);
     }
     end = std::max(begin, end);
     return !scanner.failed();
@@ -38,7 +39,8 @@ void scan_windows(JsonScanner& scanner, Timeline& timeline) {
     while (scanner.next_element()) {
         Window window;
         double process = 0;
-        if (!scan_triple(scanner, window.begin, window.end, process) || timeline.windows.size() >= kMostEntries) continue;
+        std::optional<double> unused;
+        if (!scan_row(scanner, window.begin, window.end, process, unused) || timeline.windows.size() >= kMostEntries) continue;
         if (process >= 0 && process <= 0xffffffffu) window.process = static_cast<std::uint32_t>(process);
         timeline.windows.push_back(window);
     }
@@ -49,7 +51,9 @@ void scan_blocks(JsonScanner& scanner, Timeline& timeline) {
     if (!scanner.enter_array()) return;
     while (scanner.next_element()) {
         Block block;
-        if (!scan_triple(scanner, block.begin, block.end, block.steps) || timeline.blocks.size() >= kMostEntries) continue;
+        if (!scan_row(scanner, block.begin, block.end, block.steps, block.loader_wait_ms) ||
+            timeline.blocks.size() >= kMostEntries)
+            continue;
         if (block.steps >= 0) timeline.blocks.push_back(block);
     }
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
@@ -94,6 +98,7 @@ void scan_remarks(JsonScanner& scanner, Timeline& timeline) {
 
 void scan_own_section(JsonScanner& scanner, OwnSection& section) {
     if (!scanner.enter_object()) return;
+    section.present = true;
     Timeline& timeline = section.timeline;
     std::string_view key;
     while (scanner.next_key(key)) {

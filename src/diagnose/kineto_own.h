@@ -8,6 +8,7 @@ namespace millrace::diagnose {
 struct OwnSection {
     Timeline timeline;  ///< source, title, device, link, processors, processes, windows, blocks, dropped, remarks
     Time origin = 0;    ///< to be added to the times of events
+    bool present = false;
 };
 
 /// Takes the value the scanner stands at. What makes no sense in it, and sections of later versions, are passed over.

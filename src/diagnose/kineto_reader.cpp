@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "diagnose/kineto_own.h"
-
 namespace millrace::diagnose {
 
 namespace {
@@ -35,9 +33,9 @@ public:
     [[nodiscard]] bool has_events() const { return has_events_; }
     KinetoCollector& collector() { return collector_; }
     Timeline finish(const record::Path& place) {
-        if (head_.timeline.title.empty()) head_.timeline.title = clean_text(place.filename().string(), 1024);
+        if (!head_.present) head_.timeline.title = clean_text(place.filename().string(), 1024);
         if (rank_ && ranks_) head_.timeline.title += fmt::format(" (rank {} of {})", *rank_, *ranks_);
-        return collector_.finish(std::move(head_.timeline), head_.origin);
+        return collector_.finish(std::move(head_));
     }
 
 private:
