@@ -62,11 +62,13 @@ void find_main_threads(Timeline& timeline) {
 }
 
 void sort_timeline(Timeline& timeline) {
-    std::ranges::stable_sort(timeline.calls, {}, &Call::begin);
-    std::ranges::stable_sort(timeline.work, {}, &Work::begin);
-    std::ranges::stable_sort(timeline.ranges, {}, &Range::begin);
-    std::ranges::stable_sort(timeline.collections, {}, &Range::begin);
-    std::ranges::stable_sort(timeline.profiler_work, {}, &Range::begin);
+    // Of two that begin together the longer one is around the other.
+    const auto outer_first = [](const auto& one) { return std::pair(one.begin, -one.end); };
+    std::ranges::stable_sort(timeline.calls, {}, outer_first);
+    std::ranges::stable_sort(timeline.work, {}, outer_first);
+    std::ranges::stable_sort(timeline.ranges, {}, outer_first);
+    std::ranges::stable_sort(timeline.collections, {}, outer_first);
+    std::ranges::stable_sort(timeline.profiler_work, {}, outer_first);
     std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
     std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
