@@ -175,11 +175,17 @@ void register_activity(const Cupti& cupti) {
 
 void align_clocks(const Cupti& cupti) {
     if (has_own_clock.load(std::memory_order_relaxed)) return;
-    std::uint64_t theirs = 0;
-    const std::uint64_t before = now();
-    if (cupti.timestamp(&theirs) != kCuptiSuccess) return;
-    const std::uint64_t ours = (before + now()) / 2;
-    clock_offset.store(static_cast<std::int64_t>(ours - theirs), std::memory_order_relaxed);
+    // The reading that was made fastest is the one that says most.
+    std::uint64_t narrowest = ~std::uint64_t{0};
+    for (int tries = 0; tries < 16; ++tries) {
+        std::uint64_t theirs = 0;
+        const std::uint64_t before = now();
+        if (cupti.timestamp(&theirs) != kCuptiSuccess) return;
+        const std::uint64_t after = now();
+        if (after - before >= narrowest) continue;
+        narrowest = after - before;
+        clock_offset.store(static_cast<std::int64_t>(before + narrowest / 2 - theirs), std::memory_order_relaxed);
+    }
 }
 
 }  // namespace millrace::probe

@@ -147,8 +147,10 @@ std::uint32_t native_site() {
 
 /// Frames of the probe, of CUPTI and of CUDA's own libraries are no places of the program.
 bool is_machinery(const char* path) {
-    for (const char* name : {"libmillrace-probe", "libcupti", "libcuda.so", "libcudart"})
-        if (::strstr(path, name) != nullptr) return true;
+    const char* slash = ::strrchr(path, '/');
+    const char* file = slash != nullptr ? slash + 1 : path;
+    for (const char* name : {"libmillrace-probe", "cupti", "libcuda.so", "libcudart"})
+        if (::strstr(file, name) != nullptr) return true;
     return false;
 }
 

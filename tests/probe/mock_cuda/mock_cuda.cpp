@@ -246,6 +246,18 @@ int cudaEventRecord(void* event, void* stream) {
     return 0;
 }
 
+/// Launches from a thread that no interpreter knows, as frameworks do for the backward pass.
+void mock_launch_from_bare_thread() {
+    pthread_t thread;
+    const auto body = [](void*) -> void* {
+        ::pthread_setname_np(::pthread_self(), "bare_thread");
+        void *pointer = nullptr, *arguments[] = {&pointer, &pointer};
+        mock_launch(0, 3, 32, arguments, 0);
+        return nullptr;
+    };
+    if (::pthread_create(&thread, nullptr, body, nullptr) == 0) ::pthread_join(thread, nullptr);
+}
+
 /// A framework's allocator: takes its own lock and calls cudaMalloc or cudaFree under it.
 int mock_framework_allocate(void** pointer, std::size_t bytes) {
     ::pthread_mutex_lock(&framework_lock);

@@ -1,0 +1,136 @@
+"""Drives the stand-in for CUDA as a training script would: `drive.py LIBRARY`, then commands on the standard input.
+
+Each command is answered by one line. `step N` makes N steps of two launches, an upload, a set, an allocation, a graph launch and a
+synchronisation; the lines that tests look for are marked.
+"""
+import ctypes
+import os
+import sys
+import threading
+import time
+
+cuda = ctypes.CDLL(sys.argv[1])
+size_t = ctypes.c_size_t
+weights = ctypes.c_void_p()
+scale = ctypes.c_float(0.5)
+batch = ctypes.create_string_buffer(b"first", 100_001)
+
+
+def launch(function=0):
+    arguments = (ctypes.c_void_p * 2)(ctypes.addressof(weights), ctypes.addressof(scale))
+    return cuda.mock_launch(function, 12, 256, arguments, ctypes.c_uint64(0))  # launch
+
+
+def forward():
+    launch()  # from forward
+
+
+def read_loss():
+    return cuda.cudaStreamSynchronize(  # synchronise
+        None,
+    )
+
+
+def step(number):
+    forward()
+    cuda.cudaMemcpyAsync(weights, batch, size_t(len(batch)), 1, None)  # upload
+    cuda.cudaMemsetAsync(weights, 0, size_t(256), None)
+    cuda.cudaEventRecord(ctypes.c_void_p(0xe0), None)
+    scratch = ctypes.c_void_p()
+    cuda.cudaMalloc(ctypes.byref(scratch), size_t(1000 + number))  # allocate
+    cuda.cudaFree(scratch)
+    cuda.cudaGraphLaunch(ctypes.c_void_p(1), None)
+    [launch(function) for function in (0,)]  # from a comprehension
+    read_loss()
+
+
+def fork_and_launch():
+    child = os.fork()
+    if child == 0:
+        for number in range(50):
+            step(number)
+        sys.exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def two_allocators(rounds):
+    """One thread drops the interpreter's lock in the framework's allocator, the other keeps it while it waits for the allocator."""
+    keeping = ctypes.PyDLL(sys.argv[1])
+
+    def allocate(library):
+        for _ in range(rounds):
+            held = ctypes.c_void_p()
+            library.mock_framework_allocate(ctypes.byref(held), size_t(512))
+            library.mock_framework_allocate(ctypes.byref(held), size_t(512))
+
+    threads = [threading.Thread(target=allocate, args=(library,)) for library in (cuda, keeping, cuda, keeping)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def many_threads(count):
+    barrier = threading.Barrier(count)
+
+    def work():
+        launch()
+        barrier.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def launch_forever():
+    while True:
+        launch()
+
+
+def main():
+    cuda.cuInit(0)
+    cuda.cudaMalloc(ctypes.byref(weights), size_t(4096))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        word, *rest = line.split()
+        answer = "done"
+        if word == "step":
+            for number in range(int(rest[0])):
+                step(number)
+        elif word == "launch":
+            for _ in range(int(rest[0])):
+                launch()
+        elif word == "scale":
+            scale.value = float(rest[0])
+        elif word == "batch":
+            batch.value = rest[0].encode()
+        elif word == "fail":
+            answer = str(cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), size_t(1 << 50)))
+        elif word == "fork":
+            answer = str(fork_and_launch())
+        elif word == "exec":
+            os.execv(sys.executable, [sys.executable] + sys.argv)
+        elif word == "allocators":
+            two_allocators(int(rest[0]))
+        elif word == "threads":
+            many_threads(int(rest[0]))
+        elif word == "bare_thread":
+            cuda.mock_launch_from_bare_thread()
+        elif word == "daemon":
+            threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "_exit":
+            os._exit(9)
+        elif word == "runaway":
+            print("running", flush=True)
+            while True:
+                step(0)
+                time.sleep(0.001)
+        elif word == "leave":
+            sys.exit(int(rest[0]))
+        print(answer, flush=True)
+
+
+if __name__ == "__main__":
+    main()

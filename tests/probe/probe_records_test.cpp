@@ -1,0 +1,345 @@
+// What the probe records of a program that runs, driven through the stand-ins for CUDA and CUPTI by a real interpreter.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "places.h"
+#include "probed_program.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CallKind;
+using record::MemoryKind;
+using record::ProbeMode;
+using record::RecordKind;
+using record::WorkKind;
+
+std::string script() { return (testing::source_root() / "tests/probe/drive.py").string(); }
+
+/// Line of the script that ends in a mark.
+std::uint32_t line_of(const std::string& mark) {
+    std::ifstream file(script());
+    std::uint32_t number = 0;
+    for (std::string line; std::getline(file, line);) {
+        ++number;
+        const std::string end = "# " + mark;
+        if (line.size() > end.size() && line.compare(line.size() - end.size(), end.size(), end) == 0) return number;
+    }
+    ADD_FAILURE() << "no line is marked " << mark;
+    return 0;
+}
+
+class ProbeRecords : public ::testing::TestWithParam<const char*> {
+protected:
+    void SetUp() override {
+        if (interpreter().empty()) GTEST_SKIP() << "no Python interpreter";
+    }
+    static ProbedProgram::Environment cupti(const std::string& name) {
+        return {{"MILLRACE_CUPTI", (build_folder() / name).string()}};
+    }
+};
+
+/// Records of device work arrive with a flush, some time after their window.
+void wait_for_work(ProbedProgram& program, std::size_t count) {
+    for (int tries = 0; tries < 400 && program.of_kind(RecordKind::kWork).size() < count; ++tries) {
+        program.beat();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.drain();
+    }
+}
+
+TEST_P(ProbeRecords, WindowHasCallsWorkAndPlaces) {
+    ProbedProgram program(drive(), cupti(GetParam()));
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    EXPECT_EQ(program.header().state.fault.load(), 0u);
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kEventRecord, 0, 1000, 1));
+    ASSERT_EQ(program.ask("step 3"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    wait_for_work(program, 3 * 6);
+
+    // Six kinds of calls once in a step and launches twice, none of them counted again inside the driver.
+    EXPECT_EQ(program.of_kind(RecordKind::kCall).size(), 3u * 9);
+    ASSERT_EQ(program.calls(CallKind::kLaunch).size(), 6u);
+    const std::uint32_t at = line_of("launch"), forward = line_of("from forward");
+    const std::vector<Frame> launched = program.site(program.calls(CallKind::kLaunch)[0].record.site);
+    ASSERT_GE(launched.size(), 4u);
+    EXPECT_EQ(launched[0], (Frame{script(), "launch", at, false}));
+    EXPECT_EQ(launched[1], (Frame{script(), "forward", forward, false}));
+    EXPECT_EQ(launched[2].function, "step");
+    EXPECT_EQ(launched.back().function, "<module>");
+    const std::vector<Frame> second = program.site(program.calls(CallKind::kLaunch)[1].record.site);
+    const auto step = std::find_if(second.begin(), second.end(), [](const Frame& frame) { return frame.function == "step"; });
+    ASSERT_NE(step, second.end());
+    EXPECT_EQ(step->line, line_of("from a comprehension"));
+    const auto first_frame = [&](CallKind kind) { return program.site(program.calls(kind).at(0).record.site).at(0); };
+    EXPECT_EQ(first_frame(CallKind::kStreamSync), (Frame{script(), "read_loss", line_of("synchronise"), false}));
+    EXPECT_EQ(first_frame(CallKind::kCopyAsync).line, line_of("upload"));
+    EXPECT_EQ(first_frame(CallKind::kAlloc).line, line_of("allocate"));
+    EXPECT_EQ(first_frame(CallKind::kFree).line, line_of("allocate") + 1);
+
+    for (const Entry& call : program.of_kind(RecordKind::kCall)) {
+        EXPECT_LE(call.record.begin, call.record.end);
+        EXPECT_NE(call.record.thread, 0u);
+        EXPECT_EQ(call.record.thread, program.calls(CallKind::kLaunch)[0].record.thread);
+    }
+    EXPECT_EQ(program.texts[program.calls(CallKind::kLaunch)[0].record.id], "cudaLaunchKernel");
+    EXPECT_EQ(program.texts[program.calls(CallKind::kStreamSync)[0].record.id], "cudaStreamSynchronize");
+    EXPECT_EQ(program.calls(CallKind::kCopyAsync)[0].record.bytes, 100'001u);
+    EXPECT_EQ(program.calls(CallKind::kEventRecord)[0].record.extra, 0xe0u);
+    EXPECT_EQ(program.calls(CallKind::kStreamSync)[0].record.stream, 7u);
+
+    // Every launch has its kernel, with the same grid and at about the same time.
+    std::size_t kernels = 0;
+    for (const Entry& entry : program.of_kind(RecordKind::kWork)) {
+        const record::Record& work = entry.record;
+        if (work.what != static_cast<std::uint8_t>(WorkKind::kKernel) || (work.flags & record::kInGraph) != 0) continue;
+        ++kernels;
+        EXPECT_EQ(program.texts[work.id], "_Z5scalePff");
+        const std::vector<Entry> launches = program.calls(CallKind::kLaunch);
+        const auto launch = std::find_if(launches.begin(), launches.end(),
+                                         [&](const Entry& call) { return call.record.correlation == work.correlation; });
+        ASSERT_NE(launch, launches.end());
+        EXPECT_EQ(launch->record.grid, work.grid);
+        EXPECT_NE(work.grid, 0u);
+        EXPECT_EQ(work.end - work.begin, 5000u);
+        EXPECT_LT(std::llabs(static_cast<long long>(work.begin - launch->record.begin)), 1'000'000);
+    }
+    EXPECT_EQ(kernels, 6u);
+    const std::vector<Entry> windows = program.of_kind(RecordKind::kWindow);
+    ASSERT_EQ(windows.size(), 2u);
+    EXPECT_EQ(windows[0].record.flags, record::kWindowBegins);
+    EXPECT_EQ(windows[1].record.flags, 0);
+    EXPECT_EQ(program.lost(), 0u);
+    EXPECT_EQ(program.header().state.calls.load(), 27u);
+    EXPECT_EQ(program.finish(), 0);
+    EXPECT_EQ(program.errors, "");
+    EXPECT_EQ(program.header().state.ended.load(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, ProbeRecords, ::testing::Values("libmock_cupti.so", "libmock_cupti_old.so"),
+                         [](const auto& given) {
+                             return std::string(given.param).find("old") == std::string::npos ? "Cupti13" : "Cupti12";
+                         });
+
+class ProbeWindow : public ProbeRecords {};
+
+TEST_F(ProbeWindow, CopiesAndSetsSayWhatTheyMoved) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull));
+    ASSERT_EQ(program.ask("step 1"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    wait_for_work(program, 4);
+    std::size_t copies = 0, sets = 0;
+    for (const Entry& entry : program.of_kind(RecordKind::kWork)) {
+        const record::Record& work = entry.record;
+        if (work.what == static_cast<std::uint8_t>(WorkKind::kCopy)) {
+            ++copies;
+            EXPECT_EQ(work.bytes, 100'001u);
+            EXPECT_EQ(work.from, static_cast<std::uint8_t>(MemoryKind::kPageable));
+            EXPECT_EQ(work.to, static_cast<std::uint8_t>(MemoryKind::kDevice));
+            EXPECT_EQ(work.correlation, program.calls(CallKind::kCopyAsync).at(0).record.correlation);
+        }
+        if (work.what == static_cast<std::uint8_t>(WorkKind::kSet)) {
+            ++sets;
+            EXPECT_EQ(work.bytes, 256u);
+            EXPECT_EQ(work.to, static_cast<std::uint8_t>(MemoryKind::kDevice));
+        }
+    }
+    EXPECT_EQ(copies, 1u);
+    EXPECT_EQ(sets, 1u);
+}
+
+TEST_F(ProbeWindow, GraphsAreWholeUnlessNodesAreWanted) {
+    for (const std::uint32_t nodes : {0u, 1u}) {
+        ProbedProgram program(drive());
+        ASSERT_EQ(program.hear(), "ready");
+        ASSERT_TRUE(program.attach());
+        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 0, nodes));
+        ASSERT_EQ(program.ask("step 2"), "done");
+        ASSERT_TRUE(program.command(ProbeMode::kOff));
+        wait_for_work(program, nodes != 0 ? 12 : 8);
+        std::vector<std::uint64_t> seen;
+        for (const Entry& work : program.of_kind(RecordKind::kWork))
+            if ((work.record.flags & record::kInGraph) != 0) seen.push_back(work.record.extra);
+        const std::vector<Entry> graphs = program.of_kind(RecordKind::kGraph);
+        if (nodes != 0) {
+            EXPECT_EQ(seen, (std::vector<std::uint64_t>{11, 12, 11, 12}));
+            EXPECT_EQ(graphs.size(), 0u);
+        } else {
+            EXPECT_EQ(seen.size(), 0u);
+            ASSERT_EQ(graphs.size(), 2u);
+            EXPECT_EQ(graphs[0].record.grid, 4u);
+            EXPECT_EQ(graphs[0].record.correlation, program.calls(CallKind::kGraphLaunch).at(0).record.correlation);
+        }
+    }
+}
+
+TEST_F(ProbeWindow, ArgumentsShowPointersAndChangesOfTheRest) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1000));
+    ASSERT_EQ(program.ask("launch 2"), "done");
+    ASSERT_EQ(program.ask("scale 0.25"), "done");
+    ASSERT_EQ(program.ask("launch 1"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> found = program.of_kind(RecordKind::kArguments);
+    const std::vector<Entry> memory = program.of_kind(RecordKind::kMemory);
+    ASSERT_EQ(found.size(), 3u);
+    ASSERT_EQ(memory.size(), 1u) << "what was taken before the window is known";
+    EXPECT_EQ(memory[0].record.bytes, 4096u);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_EQ(found[i].arguments.size(), 2u);
+        EXPECT_EQ(found[i].arguments[0].value, memory[0].record.extra);
+        EXPECT_EQ(found[i].arguments[0].index, 0u);
+        EXPECT_EQ(found[i].arguments[1].value, 0u);
+        EXPECT_EQ(found[i].record.correlation, program.calls(CallKind::kLaunch)[i].record.correlation);
+    }
+    EXPECT_EQ(found[0].arguments[1].index, found[1].arguments[1].index);
+    EXPECT_NE(found[1].arguments[1].index, found[2].arguments[1].index);
+}
+
+TEST_F(ProbeWindow, UploadsOfTheSameBytesHaveTheSameHash) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1000));
+    ASSERT_EQ(program.ask("step 2"), "done");
+    ASSERT_EQ(program.ask("batch other"), "done");
+    ASSERT_EQ(program.ask("step 1"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> uploads = program.calls(CallKind::kCopyAsync);
+    ASSERT_EQ(uploads.size(), 3u);
+    EXPECT_NE(uploads[0].record.extra, 0u);
+    EXPECT_EQ(uploads[0].record.extra, uploads[1].record.extra);
+    EXPECT_NE(uploads[1].record.extra, uploads[2].record.extra);
+}
+
+TEST_F(ProbeWindow, PlacesOfLaunchesAreTakenInTheFirstStepsAlone) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
+    ASSERT_EQ(program.ask("step 5"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> launches = program.calls(CallKind::kLaunch), waits = program.calls(CallKind::kStreamSync);
+    ASSERT_EQ(launches.size(), 10u);
+    for (std::size_t i = 0; i < launches.size(); ++i) EXPECT_EQ(launches[i].record.site != 0, i < 4) << i;
+    ASSERT_EQ(waits.size(), 5u);
+    for (const Entry& wait : waits) EXPECT_TRUE(program.has_site(wait.record.site));
+    EXPECT_EQ(program.of_kind(RecordKind::kArguments).size(), 4u);
+    EXPECT_EQ(program.header().state.pulses.load(), 5u);
+}
+
+TEST_F(ProbeWindow, EndsByItselfAfterItsCallsAndPulsesGoOn) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 3));
+    ASSERT_EQ(program.ask("step 3"), "done");
+    for (int tries = 0; tries < 500 && program.header().state.mode.load() != 1; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_EQ(program.header().state.mode.load(), static_cast<std::uint32_t>(ProbeMode::kPulse));
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kStreamSync).size(), 3u);
+    EXPECT_EQ(program.of_kind(RecordKind::kPulse).size(), 0u);
+    program.entries.clear();
+    ASSERT_EQ(program.ask("step 4"), "done");
+    program.drain();
+    const std::vector<Entry> pulses = program.of_kind(RecordKind::kPulse);
+    ASSERT_EQ(pulses.size(), 4u);
+    for (std::size_t i = 0; i < pulses.size(); ++i) {
+        EXPECT_EQ(pulses[i].record.bytes, 4 + i);
+        EXPECT_EQ(pulses[i].record.count, static_cast<std::uint16_t>(CallKind::kStreamSync));
+    }
+    EXPECT_EQ(program.of_kind(RecordKind::kCall).size(), 0u);
+    EXPECT_EQ(program.of_kind(RecordKind::kMemory).size(), 8u) << "memory is followed all the time";
+}
+
+TEST_F(ProbeWindow, PulsesCountALaunchOnceThoughTheDriverIsInside) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+    ASSERT_EQ(program.ask("launch 7"), "done");
+    program.drain();
+    EXPECT_EQ(program.of_kind(RecordKind::kPulse).size(), 7u);
+    EXPECT_EQ(program.header().state.pulses.load(), 7u);
+}
+
+TEST_F(ProbeWindow, FailedCallsAreMarkedAndTakeNoMemory) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull));
+    ASSERT_EQ(program.ask("fail"), "2");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    ASSERT_EQ(program.calls(CallKind::kAlloc).size(), 1u);
+    EXPECT_EQ(program.calls(CallKind::kAlloc)[0].record.flags, record::kFailedCall);
+    EXPECT_EQ(program.of_kind(RecordKind::kMemory).size(), 1u) << "only what was taken at the start";
+}
+
+TEST_F(ProbeWindow, ThreadsWithoutFramesAreNamed) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1000));
+    ASSERT_EQ(program.ask("bare_thread"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    ASSERT_EQ(program.calls(CallKind::kLaunch).size(), 1u);
+    EXPECT_EQ(program.site(program.calls(CallKind::kLaunch)[0].record.site),
+              (std::vector<Frame>{{"[thread]", "bare_thread", 0, true}}));
+}
+
+TEST_F(ProbeWindow, SecondWindowAfterFinalisingHasItsRecords) {
+    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "finalize"}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    for (int window = 0; window < 2; ++window) {
+        program.entries.clear();
+        ASSERT_TRUE(program.command(ProbeMode::kFull));
+        ASSERT_EQ(program.ask("step 2"), "done");
+        ASSERT_TRUE(program.command(ProbeMode::kOff));
+        ASSERT_EQ(program.ask("step 2"), "done") << "its first call finalises";
+        wait_for_work(program, 8);
+        EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 4u) << window;
+        EXPECT_EQ(program.of_kind(RecordKind::kWork).size(), 8u) << window;
+    }
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeWindow, FullLanesLoseAndCount) {
+    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "no-activity"}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull));
+    ASSERT_EQ(program.ask("launch 70000"), "done");
+    const std::uint64_t lost = program.lost();
+    EXPECT_GT(lost, 70'000u - record::kLaneSlots);
+    program.drain();
+    ASSERT_EQ(program.ask("launch 1"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> reports = program.of_kind(RecordKind::kLost);
+    std::uint64_t reported = 0;
+    for (const Entry& report : reports) reported += report.record.bytes;
+    EXPECT_EQ(reported, program.lost());
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size() + lost, 70'001u);
+}
+
+}  // namespace
+}  // namespace millrace::probe
