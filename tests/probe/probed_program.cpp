@@ -73,8 +73,10 @@ ProbedProgram::ProbedProgram(const std::vector<std::string>& words, const Enviro
     int in[2], out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) return;
     const std::string error_file = folder_ / "errors";
+    ::signal(SIGPIPE, SIG_IGN);  // a program that died is a failed test, not a dead one
     child_ = ::fork();
     if (child_ == 0) {
+        ::signal(SIGPIPE, SIG_DFL);
         ::dup2(in[0], 0);
         ::dup2(out[1], 1);
         ::dup2(::open(error_file.c_str(), O_WRONLY | O_CREAT, 0600), 2);
