@@ -1,0 +1,203 @@
+#include "record/cpu_sampler.h"
+
+#include <time.h>
+
+#include <algorithm>
+
+#include "record/system_call_names.h"
+
+namespace millrace::record {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kRound = std::chrono::milliseconds{10}, kSlowestRound = std::chrono::milliseconds{160};
+constexpr nanoseconds kDearLook = std::chrono::milliseconds{2}, kCheapLook = std::chrono::microseconds{500};
+constexpr nanoseconds kWalk = std::chrono::milliseconds{400};
+constexpr std::uint64_t kAllEvery = 5;  ///< rounds: other threads at 20 Hz
+constexpr int kMostAttempts = 8;
+constexpr std::size_t kMostSamples = std::size_t{1} << 16, kMostSeen = 4096, kMostMembers = 512;
+constexpr std::size_t kCommandCap = 4096;
+
+std::uint64_t monotonic() {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+double thread_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// The words of a command line with blanks between them.
+std::string words_of(std::string_view text) {
+    std::string words(text.substr(0, kCommandCap));
+    while (!words.empty() && words.back() == '\0') words.pop_back();
+    for (char& letter : words)
+        if (static_cast<unsigned char>(letter) < 0x20) letter = ' ';
+    return words;
+}
+
+char state_in(std::string_view stat) {
+    const std::size_t end = stat.rfind(')');
+    return end != std::string_view::npos && end + 2 < stat.size() ? stat[end + 2] : '?';
+}
+
+}  // namespace
+
+void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
+    tree_.read(nanoseconds{static_cast<std::int64_t>(now)});
+    const std::vector<pid_t>& alive = tree_.members();
+    for (auto member = members_.begin(); member != members_.end();) {
+        if (std::ranges::binary_search(alive, static_cast<pid_t>(member->first))) {
+            ++member;
+            continue;
+        }
+        member->second.about.ended = now;
+        seen.push_back(std::move(member->second.about));
+        member = members_.erase(member);
+    }
+    for (const pid_t pid : alive) {
+        const auto number = static_cast<std::uint32_t>(pid);
+        const std::string folder = proc_ + "/" + std::to_string(pid);
+        const auto command = sense::ProcFile(folder + "/cmdline", false).read(buffer_);
+        const std::string words = command ? words_of(*command) : std::string();
+        auto known = members_.find(number);
+        if (known == members_.end()) {
+            if (members_.size() >= kMostMembers) continue;
+            known = members_.emplace(number, Member{}).first;
+            known->second.about = {number, 0, now, 0, {}};
+        }
+        Member& member = known->second;
+        if (words != member.about.command && !words.empty()) {  // new, or it executes something else by now
+            const auto stat = sense::ProcFile(folder + "/stat", false).read(buffer_);
+            const auto parsed = stat ? sense::parse_process_stat(*stat) : std::nullopt;
+            member.about.parent = parsed ? static_cast<std::uint32_t>(parsed->parent) : 0;
+            member.about.command = words;
+            member.python.reset();
+            member.attempts = 0;
+            member.threads.clear();
+            seen.push_back(member.about);
+        }
+        attach(member);
+        refresh_threads(member);
+    }
+}
+
+void ThreadLook::attach(Member& member) {
+    if (member.python || member.attempts >= kMostAttempts) return;
+    ++member.attempts;
+    member.python = PythonProcess::attach(static_cast<pid_t>(member.about.pid), proc_);
+}
+
+void ThreadLook::refresh_threads(Member& member) {
+    std::map<std::uint32_t, std::uint64_t> wanted{{member.about.pid, 0}};
+    if (member.python)
+        for (const PythonProcess::Thread& thread : member.python->threads()) wanted[thread.number] = thread.state;
+    std::erase_if(member.threads, [&](const auto& entry) { return !wanted.contains(entry.first); });
+    for (const auto& [number, state] : wanted) {
+        auto [at, fresh] = member.threads.try_emplace(number);
+        if (fresh) {
+            const std::string folder = proc_ + "/" + std::to_string(member.about.pid) + "/task/" + std::to_string(number);
+            at->second.stat = sense::ProcFile(folder + "/stat");
+            at->second.call = sense::ProcFile(folder + "/syscall");
+        }
+        at->second.state = state;
+    }
+}
+
+void ThreadLook::look(std::uint64_t now, const std::set<std::uint32_t>& busy, bool all, std::vector<CpuSample>& samples) {
+    for (auto& [pid, member] : members_) {
+        const bool first = busy.contains(pid);
+        for (auto& [number, thread] : member.threads)
+            if (all || (first && number == pid)) look_at(member, number, thread, now, samples);
+    }
+}
+
+void ThreadLook::look_at(Member& member, std::uint32_t number, Thread& thread, std::uint64_t now,
+                         std::vector<CpuSample>& samples) {
+    const auto stat = thread.stat.read(buffer_);
+    if (!stat || stat->empty()) return;
+    CpuSample sample{now, member.about.pid, number, state_in(*stat), {}, nullptr};
+    if (sample.state == 'Z' || sample.state == 'X') return;
+    if (sample.state != 'R')
+        if (const auto call = thread.call.read(buffer_)) sample.wait = system_call_in(*call);
+    if (thread.state != 0 && member.python) sample.stack = member.python->stack({number, thread.state});
+    samples.push_back(std::move(sample));
+}
+
+CpuSampler::CpuSampler(pid_t root) : look_(root) {
+    thread_ = std::thread([this] { loop(); });
+}
+
+void CpuSampler::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+void CpuSampler::set_busy(std::set<std::uint32_t> pids) {
+    const std::lock_guard lock(mutex_);
+    busy_ = std::move(pids);
+}
+
+void CpuSampler::take(std::vector<CpuSample>& samples, std::vector<SeenProcess>& processes) {
+    samples.clear();
+    processes.clear();
+    const std::lock_guard lock(mutex_);
+    samples.swap(samples_);
+    processes.swap(processes_);
+}
+
+std::uint64_t CpuSampler::dropped() const {
+    const std::lock_guard lock(mutex_);
+    return dropped_;
+}
+
+double CpuSampler::cpu_seconds() const {
+    const std::lock_guard lock(mutex_);
+    return cpu_seconds_;
+}
+
+void CpuSampler::loop() {
+    std::vector<CpuSample> samples;
+    std::vector<SeenProcess> seen;
+    std::set<std::uint32_t> busy;
+    nanoseconds pause = kRound;
+    std::uint64_t walked = 0;
+    auto due = std::chrono::steady_clock::now();
+    for (std::uint64_t round = 0;; ++round) {
+        const std::uint64_t now = monotonic();
+        if (walked == 0 || now - walked >= static_cast<std::uint64_t>(kWalk.count())) {
+            look_.walk(now, seen);
+            walked = now;
+        }
+        const std::uint64_t begin = monotonic();
+        look_.look(begin, busy, round % kAllEvery == 0, samples);
+        const nanoseconds took{static_cast<std::int64_t>(monotonic() - begin)};
+        if (took > kDearLook)
+            pause = std::min(2 * pause, kSlowestRound);
+        else if (took < kCheapLook && round % kAllEvery == 0)
+            pause = std::max(pause / 2, kRound);
+        due = std::max(due + pause, std::chrono::steady_clock::now());
+
+        std::unique_lock lock(mutex_);
+        const std::size_t room = kMostSamples - std::min(kMostSamples, samples_.size());
+        dropped_ += samples.size() - std::min(room, samples.size());
+        samples_.insert(samples_.end(), samples.begin(),
+                        samples.begin() + static_cast<std::ptrdiff_t>(std::min(room, samples.size())));
+        samples.clear();
+        if (processes_.size() < kMostSeen) processes_.insert(processes_.end(), seen.begin(), seen.end());
+        seen.clear();
+        busy = busy_;
+        cpu_seconds_ = thread_seconds();
+        if (wake_.wait_until(lock, due, [this] { return stopping_; })) return;
+    }
+}
+
+}  // namespace millrace::record

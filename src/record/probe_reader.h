@@ -1,0 +1,74 @@
+#pragma once
+// The mapping of one probed process as `record` sees it: takes records out of its lanes and tells its probe what to do. Whatever
+// stands in the mapping may be torn or hostile; nothing in it makes this side read or write elsewhere.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "record/file.h"
+#include "record/probe_mapping.h"
+#include "record/window_schedule.h"
+
+namespace millrace::record {
+
+/// What a probe says about itself, copied out of the mapping.
+struct ProbeReport {
+    std::uint32_t pid = 0, parent = 0;
+    ProbeFault fault = ProbeFault::kNone;
+    std::uint32_t fault_code = 0;
+    std::string incumbent;  ///< printable
+    ProbeMode mode = ProbeMode::kOff;
+    std::uint64_t pulses = 0, own_ns = 0;
+    bool ended = false;
+    bool obeyed = false;  ///< it has seen the last order
+    std::uint64_t python_runtime = 0;
+    std::uint32_t python_version = 0;
+};
+
+class ProbeReader {
+public:
+    /// Maps `path`. An error while the probe has not finished setting it up, and for files that cannot be one.
+    static Result<ProbeReader> open(const Path& path);
+    ProbeReader(ProbeReader&& other) noexcept;
+    ProbeReader& operator=(ProbeReader&&) = delete;
+    ~ProbeReader();
+
+    [[nodiscard]] ProbeReport report() const;
+    /// Hands `order` to the probe, unless it is the one it has. `graph_nodes`: windows show what is inside of graphs.
+    void give(const ProbeOrder& order, bool graph_nodes);
+    /// Says that `record` lives. From any thread.
+    void keep_alive(std::uint64_t now);
+
+    /// Calls `use` with what the lanes hold: whole records, each with its parts behind it, in the order of the lane. At most one
+    /// turn of each lane per call.
+    void drain(const std::function<void(std::uint16_t lane, std::span<const Record> slots)>& use);
+
+    [[nodiscard]] std::uint64_t lost() const;                         ///< records that found their lane full
+    [[nodiscard]] std::uint64_t damaged() const { return damaged_; }  ///< times a lane made no sense and was passed over
+    /// The file became too short, or cannot be read any more.
+    [[nodiscard]] bool broken() const { return broken_; }
+    [[nodiscard]] std::uint64_t inode() const { return inode_; }
+
+private:
+    ProbeReader(FileDescriptor file, ProbeHeader* header, std::uint64_t inode)
+        : file_(std::move(file)), header_(header), inode_(inode) {}
+    void drain_lane(std::uint16_t lane, const std::function<void(std::uint16_t, std::span<const Record>)>& use);
+    bool read_slots(std::uint16_t lane, std::uint64_t from, std::size_t count);
+    [[nodiscard]] bool still_whole() const;
+
+    FileDescriptor file_;
+    ProbeHeader* header_ = nullptr;
+    std::uint64_t inode_ = 0;
+    std::array<std::uint64_t, kLanes> taken_{};  ///< our own count: the mapping's may be scribbled on
+    std::vector<Record> slots_;
+    ProbeOrder given_;
+    bool gave_ = false, given_nodes_ = false, broken_ = false;
+    std::uint32_t epoch_ = 0;
+    std::uint64_t damaged_ = 0;
+};
+
+}  // namespace millrace::record

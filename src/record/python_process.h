@@ -1,0 +1,53 @@
+#pragma once
+// The Python threads of another process and their stacks, read with process_vm_readv while it runs. It is neither stopped nor
+// asked; what changed between two reads is noticed as far as it can be (record/python_frames.h) and else left out.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "record/python_frames.h"
+#include "record/trace_file.h"
+
+namespace millrace::record {
+
+using SharedStack = std::shared_ptr<const std::vector<TraceFrame>>;
+
+class PythonProcess {
+public:
+    /// Finds the interpreter by the symbols of the program and of a libpython it has mapped. Absent when there is none, it is of
+    /// a version that is not understood, or the process may not be read. `proc` is "/proc" but in tests.
+    static std::optional<PythonProcess> attach(pid_t pid, const std::string& proc = "/proc");
+
+    struct Thread {
+        std::uint32_t number = 0;  ///< gettid
+        std::uint64_t state = 0;
+    };
+    /// The threads that it has now, at most 256.
+    std::vector<Thread> threads();
+    /// The stack of a thread, innermost frame first; null when there is nothing to be read. Equal stacks are the same object as
+    /// long as they are remembered.
+    SharedStack stack(const Thread& thread);
+    [[nodiscard]] std::uint32_t minor() const { return layout_.minor; }
+
+private:
+    PythonProcess(pid_t pid, std::uint64_t runtime, std::uint64_t code_type, const PythonLayout& layout)
+        : pid_(pid), runtime_(runtime), code_type_(code_type), layout_(layout) {}
+
+    pid_t pid_;
+    std::uint64_t runtime_, code_type_;
+    PythonLayout layout_;
+    struct Known {
+        std::vector<PythonFrame> frames;
+        SharedStack stack;
+    };
+    std::unordered_map<std::uint64_t, Known> known_;  ///< by hash; forgotten now and then, since code objects come and go
+    std::uint64_t asked_ = 0;
+};
+
+}  // namespace millrace::record
