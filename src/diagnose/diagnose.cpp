@@ -1,20 +1,54 @@
 #include "diagnose/diagnose.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
-#include "diagnose/steps.h"
-#include "diagnose/stretches.h"
+#include "diagnose/findings.h"
+#include "diagnose/owners.h"
 
 namespace millrace::diagnose {
 namespace {
 
-double milliseconds(Time time) { return static_cast<double>(time) * 1e-6; }
+constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known reason, is no clean bill
 
-double median_of(std::vector<double> values) {
-    if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
+void describe_steps(const Study& study, Diagnosis& diagnosis) {
+    std::vector<Time> lengths;
+    bool whole = false, ranges = false;
+    for (const WindowSteps& window : study.steps) {
+        whole = whole || window.source == StepSource::kWindow;
+        ranges = ranges || window.source == StepSource::kRanges;
+        for (const Step& step : window.steps) {
+            lengths.push_back(step.end - step.begin);
+            diagnosis.recorded.emplace_back(step.begin, step.end);
+        }
+    }
+    diagnosis.steps = lengths.size();
+    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+    std::nth_element(lengths.begin(), middle, lengths.end());
+    diagnosis.step_ms = static_cast<double>(*middle) * 1e-6;
+    if (whole) diagnosis.remarks.push_back("no step returns in the sequence of launches: a window counts as one step");
+    if (ranges) diagnosis.remarks.push_back("steps are those that the program or its profiler marked");
+    if (study.steps.size() > 1 || whole) return;
+    if (lengths.size() < study.policy.few_steps)
+        diagnosis.remarks.push_back(
+            fmt::format("only {} steps were seen: record a longer run for surer findings", lengths.size()));
+}
+
+void describe_recording(const Study& study, Diagnosis& diagnosis) {
+    diagnosis.undisturbed_step_ms = study.undisturbed_ms;
+    if (study.undisturbed_ms && *study.undisturbed_ms > 0)
+        diagnosis.window_overhead_share = std::max(0.0, study.recorded_ms / *study.undisturbed_ms - 1);
+    if (study.replay_error > study.policy.replay_error)
+        diagnosis.remarks.push_back(
+            fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
+    if (study.timeline.dropped > 0)
+        diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
+    if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)
+        diagnosis.remarks.push_back("the host was not sampled: loader waits, file output and Python work cannot be told apart");
+    bool calls = false;
+    for (const Lane& lane : study.lanes) calls = calls || !lane.calls.empty();
+    if (!calls) diagnosis.remarks.push_back("no calls were recorded: idle time stays unexplained");
 }
 
 }  // namespace
@@ -30,32 +64,30 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         diagnosis.remarks.push_back("no work of a GPU was recorded: nothing can be said about it");
         return diagnosis;
     }
-    std::vector<double> lengths;
-    double total = 0, busy = 0;
-    bool first = true;
-    for (const Window& window : windows_of(timeline, *launcher)) {
-        const Lane lane = read_lane(timeline, *launcher, window.begin, window.end);
-        const WindowSteps found = find_steps(timeline, *launcher, lane, first, policy);
-        first = false;
-        for (const Step& step : found.steps) {
-            diagnosis.recorded.emplace_back(step.begin, step.end);
-            lengths.push_back(milliseconds(step.end - step.begin));
-            total += lengths.back();
-            for (const Stretch& stretch : device_stretches(timeline, lane, step.begin, step.end)) {
-                diagnosis.breakdown_ms[static_cast<std::size_t>(stretch.owner)] += milliseconds(stretch.end - stretch.begin);
-                if (!stretch.idle) busy += milliseconds(stretch.end - stretch.begin);
-            }
-        }
-    }
-    if (lengths.empty()) {
-        diagnosis.remarks.push_back("no steps were seen");
+    const Study study(timeline, *launcher, policy);
+    if (study.step_count == 0) {
+        diagnosis.remarks.push_back("no steps were seen: the recording is too short, or the program does not repeat itself");
         return diagnosis;
     }
-    diagnosis.steps = lengths.size();
-    diagnosis.step_ms = median_of(lengths);
-    diagnosis.busy_share = busy / total;
-    for (double& owned : diagnosis.breakdown_ms) owned /= static_cast<double>(lengths.size());
-    diagnosis.remarks.push_back("causes of idle time were not looked for");
+    describe_steps(study, diagnosis);
+    describe_recording(study, diagnosis);
+    const Roles roles(study);
+    Breakdown breakdown = divide_steps(study, roles);
+    diagnosis.breakdown_ms = breakdown.ms;
+    diagnosis.busy_share = breakdown.busy_share;
+    diagnosis.typical = std::move(breakdown.typical);
+    diagnosis.worst = std::move(breakdown.worst);
+    Chart chart(study, roles);
+    examine(chart, breakdown.busy_share);
+    diagnosis.findings = std::move(chart.findings);
+    diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
+    diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
+                                     [](const Finding& finding) { return finding.severity != Severity::kNote; });
+    if (diagnosis.healthy && 1 - diagnosis.busy_share > kMuchIdle) {
+        diagnosis.healthy = false;
+        diagnosis.remarks.push_back(
+            fmt::format("the GPU idles {:.0f} % of the step and no cause was found", 100 * (1 - diagnosis.busy_share)));
+    }
     return diagnosis;
 }
 

@@ -123,7 +123,8 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
             found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
         } else if (work.begin >= lane.begin && work.begin < lane.end) {
             const auto other = work.correlation == 0 ? foreign.end() : foreign.find(key);
-            found.push_back({i, kNobody, other == foreign.end() ? work.begin : other->second});
+            // Nobody is known to have launched it: that was before the window.
+            found.push_back({i, kNobody, other == foreign.end() ? lane.begin : other->second});
         }
     }
     std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });

@@ -25,7 +25,7 @@ struct Job {
     Time begin = 0, end = 0;
     Time busy = 0;                 ///< of that, time in which something ran: a graph pauses between its nodes
     std::uint32_t call = kNobody;  ///< position in Lane::calls; kNobody: another thread's or unknown
-    Time launched = 0;             ///< when its call began; of unknown ones `begin`
+    Time launched = 0;             ///< when its call began; the window's begin where no call is known
     std::uint32_t stream = 0;
     std::uint32_t first_work = 0;          ///< in Timeline::work
     std::vector<std::uint32_t> more_work;  ///< nodes, parts of a copy

@@ -5,7 +5,7 @@
 #include <map>
 #include <string_view>
 
-#include "record/periodicity.h"
+#include "record/step_period.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -27,12 +27,16 @@ std::uint64_t element_of(const Timeline& timeline, const Job& job, bool with_sha
     return mixed(hash, job.more_work.size());
 }
 
-/// Jobs of the line; another thread's come in between as they please. All of them where no calls are known.
-std::vector<std::uint32_t> jobs_in_order(const Lane& lane) {
-    if (!lane.own_jobs.empty()) return lane.own_jobs;
-    std::vector<std::uint32_t> order(lane.jobs.size());
-    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    return order;
+/// Kernels of the line: copies come when something is logged, and another thread's work comes as it pleases. Where there are no
+/// such kernels, or no calls are known, whatever there is.
+std::vector<std::uint32_t> jobs_in_order(const Timeline& timeline, const Lane& lane) {
+    std::vector<std::uint32_t> kernels, all;
+    for (std::uint32_t i = 0; i < lane.jobs.size(); ++i) {
+        if (!lane.own_jobs.empty() && lane.jobs[i].call == kNobody) continue;
+        all.push_back(i);
+        if (timeline.work[lane.jobs[i].first_work].kind == WorkKind::kKernel) kernels.push_back(i);
+    }
+    return kernels.size() >= 3 ? kernels : all;
 }
 
 /// Host time between the call of each job and the one before that launched something.
@@ -103,9 +107,11 @@ void cut(const Lane& lane, const std::vector<std::uint32_t>& order, const std::v
         if (jobs > length + slack) {
             // A step and something that is none: evaluation, a sample of text, a test of gradients.
             const std::uint32_t end = order[starts[i] + length];
-            found.evaluations.push_back({lane.jobs[end].begin, step.end, end, next});
-            step.end = lane.jobs[end].begin;
+            const Time last = std::max(step.begin, lane.jobs[end - 1].end);
+            found.evaluations.push_back({last, step.end, end, next});
+            step.end = last;
             step.end_job = end;
+            step.before_phase = true;
         }
         if (jobs + slack < length || step.end <= step.begin) continue;
         found.steps.push_back(step);
@@ -136,7 +142,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
                        const Policy& policy) {
     WindowSteps found;
     if (lane.jobs.empty()) return found;
-    const auto order = jobs_in_order(lane);
+    const auto order = jobs_in_order(timeline, lane);
     auto starts = starts_by_ranges(timeline, launcher, lane, order);
     if (!starts.empty()) {
         found.source = StepSource::kRanges;
@@ -146,8 +152,12 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     for (const bool with_shape : {true, false}) {
         if (!found.steps.empty()) break;
         std::vector<std::uint64_t> sequence;
-        for (std::uint32_t job : order) sequence.push_back(element_of(timeline, lane.jobs[job], with_shape));
-        const auto period = record::find_period(sequence);
+        std::vector<char> updates;
+        for (std::uint32_t job : order) {
+            sequence.push_back(element_of(timeline, lane.jobs[job], with_shape));
+            updates.push_back(record::updates_parameters(timeline.names[timeline.work[lane.jobs[job].first_work].name]) ? 1 : 0);
+        }
+        const auto period = record::find_step_period(sequence, updates);
         if (!period) continue;
         starts = record::find_starts(sequence, *period, pauses_before(timeline, lane, order));
         if (starts.size() < 3) continue;

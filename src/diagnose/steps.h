@@ -14,6 +14,7 @@ namespace millrace::diagnose {
 struct Step {
     Time begin = 0, end = 0;
     std::uint32_t first_job = 0, end_job = 0;  ///< in Lane::jobs; end_job is the first of what follows
+    bool before_phase = false;                 ///< something that is no step follows: it ends with its last job, end_job - 1
 };
 
 /// What is no training step: start-up, an evaluation.

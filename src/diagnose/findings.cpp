@@ -1,0 +1,95 @@
+#include "diagnose/findings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace millrace::diagnose {
+namespace {
+
+Framework framework_of(const Timeline& timeline) {
+    bool python = false;
+    for (const Stack& stack : timeline.stacks)
+        for (const Frame& frame : stack) {
+            if (is_framework(frame.file) && frame.file.find("torch") != std::string::npos) return Framework::kPyTorch;
+            python = python || !frame.native;
+        }
+    // A trace without stacks is PyTorch's own.
+    if (timeline.source == Source::kKineto) return Framework::kPyTorch;
+    for (const std::string& name : timeline.names)
+        if (name.find("at::native::") != std::string::npos) return Framework::kPyTorch;
+    return python ? Framework::kPython : Framework::kNative;
+}
+
+}  // namespace
+
+Chart::Chart(const Study& the_study, const Roles& the_roles)
+    : study(the_study), roles(the_roles), framework(framework_of(the_study.timeline)) {}
+
+Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const {
+    Finding finding;
+    finding.kind = kind;
+    finding.severity = share(lost_ms) >= band.critical ? Severity::kCritical
+                       : share(lost_ms) >= band.warn   ? Severity::kWarning
+                                                       : Severity::kNote;
+    if (place != kNoPlace) {
+        finding.where = study.places.frame(place);
+        finding.stack = study.places.stack(place);
+    }
+    finding.lost_ms_per_step = std::max(0.0, lost_ms);
+    finding.gain_upper_bound = std::clamp(share(lost_ms), 0.0, 1.0);
+    double confidence = 0.95;
+    if (study.timeline.dropped > 0) confidence *= 0.8;
+    if (study.step_count < study.policy.few_steps) confidence *= 0.7;
+    if (study.replay_error > study.policy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
+    for (const WindowSteps& window : study.steps)
+        if (!window.steps.empty() && window.match < 0.9) confidence *= 0.9;
+    if (study.steps.front().source == StepSource::kWindow) confidence *= 0.5;
+    finding.confidence = std::max(0.05, confidence);
+    return finding;
+}
+
+double Chart::step_after(const std::vector<Cure>& cures) const {
+    std::vector<const Cure*> order;
+    for (const Cure& cure : cures) order.push_back(&cure);
+    return study.step_with(order);
+}
+
+double Chart::cost_of(const Cure& cure) const {
+    const double alone = study.gain_of(cure);
+    if (cured.empty()) return alone;
+    std::vector<Cure> with = cured;
+    with.push_back(cure);
+    return std::min(alone, step_after(cured) - step_after(with));
+}
+
+std::string name_of_place(const Study& study, std::uint32_t place) {
+    if (place == kNoPlace) return "a place without frames";
+    const Frame& frame = study.places.frame(place);
+    const std::size_t slash = frame.file.rfind('/');
+    return fmt::format("{}:{}", slash == std::string::npos ? frame.file : frame.file.substr(slash + 1), frame.line);
+}
+
+void examine(Chart& chart, double busy_share) {
+    // Causes that are whole in themselves first, broad ones last: what a sync explains is no Python work, and a host that waits
+    // for batches is not launch-bound.
+    find_repeated_uploads(chart);
+    find_repeated_kernels(chart);
+    find_pageable_copies(chart);
+    find_allocator_churn(chart);
+    find_loader_wait(chart);
+    find_host_syncs(chart);
+    find_file_output(chart);
+    find_python_work(chart);
+    find_launch_bound(chart);
+    find_missing_tensor_cores(chart);
+    find_slow_evaluation(chart, busy_share);
+    find_stragglers(chart);
+    find_throttling(chart);
+    find_memory_edge(chart);
+    find_small_batch(chart, busy_share);
+    std::stable_sort(chart.findings.begin(), chart.findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,66 @@
+#pragma once
+// The rules. Each looks at the study and enters what it finds; what a rule may not claim twice it learns from those before it.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diagnose/cures.h"
+#include "diagnose/diagnosis.h"
+
+namespace millrace::diagnose {
+
+/// Whose words a fix should use.
+enum class Framework : std::uint8_t { kPyTorch, kPython, kNative };
+
+struct Chart {
+    Chart(const Study& study, const Roles& roles);
+
+    /// A finding with place, severity, gain and confidence filled in.
+    Finding finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const;
+    double share(double ms) const { return study.base_ms > 0 ? ms / study.base_ms : 0; }
+    /// Mean step after all of `cures`.
+    double step_after(const std::vector<Cure>& cures) const;
+    /// What a broad cause costs: what its cure returns alone, and no more than it still returns after all that was found.
+    double cost_of(const Cure& cure) const;
+
+    const Study& study;
+    const Roles& roles;
+    Framework framework = Framework::kNative;
+    std::vector<Cure> cured;                     ///< of all findings so far
+    std::vector<Cure> drained;                   ///< of those that make the host wait for the device
+    std::vector<std::uint32_t> repeated_places;  ///< uploads there are repeated work: whatever else they are
+    std::vector<Finding> findings;
+    std::vector<std::string> remarks;
+};
+
+void find_repeated_uploads(Chart& chart);
+void find_repeated_kernels(Chart& chart);
+void find_pageable_copies(Chart& chart);
+void find_allocator_churn(Chart& chart);
+void find_loader_wait(Chart& chart);
+void find_host_syncs(Chart& chart);
+void find_file_output(Chart& chart);
+void find_python_work(Chart& chart);
+void find_launch_bound(Chart& chart);
+void find_missing_tensor_cores(Chart& chart);
+void find_small_batch(Chart& chart, double busy_share);
+void find_slow_evaluation(Chart& chart, double busy_share);
+void find_memory_edge(Chart& chart);
+void find_throttling(Chart& chart);
+void find_stragglers(Chart& chart);
+
+/// All of them, in their order; most lost first.
+void examine(Chart& chart, double busy_share);
+
+/// Why the loader's workers are late, in a sentence with numbers, and what to do about it.
+struct LoaderReason {
+    std::string evidence, fix;
+    std::size_t workers = 0, samples = 0;
+};
+LoaderReason loader_reason(const Study& study, bool waiting);
+
+/// "train.py:12"
+std::string name_of_place(const Study& study, std::uint32_t place);
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,228 @@
+// What the host does while the GPU idles: waits for batches, writes files, runs Python, launches.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "diagnose/findings.h"
+
+namespace millrace::diagnose {
+namespace {
+
+struct Amount {
+    double ms = 0;  ///< per step
+    std::size_t samples = 0;
+    std::uint32_t place = kNoPlace;
+    double most = 0;
+    bool waiting = false;
+};
+
+/// Recorded host time of steady steps by function of the user's.
+std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
+    std::map<std::uint32_t, Amount> amounts;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (std::uint32_t act = std::max<std::uint32_t>(1, study.steady[lane].first); act < study.steady[lane].second; ++act)
+            for (const Portion& portion : study.host.portions(lane, act)) {
+                if (portion.doing != doing) continue;
+                const double ms =
+                    portion.share * static_cast<double>(study.host_gap(lane, act)) * 1e-6 / static_cast<double>(study.step_count);
+                const std::uint32_t place = portion.place != kNoPlace ? portion.place : study.host.place_of(lane, act);
+                Amount& amount = amounts[study.places.function(portion.place)];
+                amount.ms += ms;
+                amount.samples = std::max(amount.samples, portion.samples);
+                if (ms >= amount.most) amount.most = ms, amount.place = place, amount.waiting = portion.waiting;
+            }
+    return amounts;
+}
+
+Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
+    Amount sum;
+    for (const auto& [function, amount] : amounts) {
+        sum.ms += amount.ms;
+        sum.samples += amount.samples;
+        if (amount.ms > sum.most) sum.most = amount.ms, sum.place = amount.place, sum.waiting = amount.waiting;
+    }
+    return sum;
+}
+
+void lower_for_few_samples(Finding& finding, std::size_t samples) {
+    if (samples < 5) finding.confidence *= 0.7;
+}
+
+std::string replayed(const Chart& chart, double lost) {
+    return fmt::format("replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", chart.study.base_ms - lost,
+                       chart.study.base_ms);
+}
+
+void find_collections(Chart& chart) {
+    const Study& study = chart.study;
+    const Cure cure = without_collections(study);
+    const double lost = chart.cost_of(cure);
+    if (chart.share(lost) < study.policy.python_work.warn) return;
+    Finding finding = chart.finding(Kind::kPythonWork, kNoPlace, lost, study.policy.python_work);
+    finding.what = "Python's garbage collector runs inside the steps while the GPU idles.";
+    finding.evidence = "Collections were seen between launches; " + replayed(chart, lost);
+    finding.fix = "`gc.collect(); gc.freeze()` before the loop, `gc.disable()` in it, and `gc.collect()` every thousand steps.";
+    finding.assumption = "the objects can wait";
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+void enter_python(Chart& chart, const Amount& amount, const Cure& cure, double lost) {
+    Finding finding = chart.finding(Kind::kPythonWork, amount.place, lost, chart.study.policy.python_work);
+    finding.what = "The training thread computes on the CPU while the GPU has nothing to do.";
+    finding.evidence =
+        fmt::format("{:.2f} ms per step of this host work ({} samples); ", amount.ms, amount.samples) + replayed(chart, lost);
+    finding.fix =
+        chart.framework == Framework::kPyTorch
+            ? "Move it into the Dataset (loader workers), onto the GPU with torch operators, or do it for the next step "
+              "before this one is waited for."
+            : "Prepare the next step on another thread, or do it on the device.";
+    finding.assumption = "the work can run elsewhere, beside the GPU";
+    lower_for_few_samples(finding, amount.samples);
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+/// User frames of a launch, innermost first; those of framework threads are where the main thread was.
+const Stack* stack_of_launch(const Study& study, std::size_t lane, std::uint32_t act) {
+    const Call& call = study.call(lane, act);
+    if (call.stack != kNoStack && study.places.of_stack(call.stack) != kNoPlace) return &study.timeline.stacks[call.stack];
+    if (call.thread == study.launcher.main_thread) return nullptr;  // stacks were not taken in this step
+    const std::uint32_t place = study.host.place_of(lane, act);
+    return place == kNoPlace ? nullptr : &study.places.stack(place);
+}
+
+/// The innermost frame under which enough of the launches fall, and the stack it was seen in.
+std::pair<std::optional<Frame>, Stack> common_frame(const Study& study) {
+    struct Count {
+        std::size_t launches = 0, depth = 0;
+        const Stack* stack = nullptr;
+        std::size_t at = 0;
+    };
+    std::map<std::tuple<std::string, int, std::string>, Count> counts;
+    std::size_t total = 0;
+    bool stacks_taken = false;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
+            const CallKind kind = study.call(lane, act).kind;
+            if (kind != CallKind::kLaunch && kind != CallKind::kGraphLaunch) continue;
+            if (study.call(lane, act).thread == study.launcher.main_thread)
+                stacks_taken = study.call(lane, act).stack != kNoStack;
+            const Stack* stack = stacks_taken ? stack_of_launch(study, lane, act) : nullptr;
+            if (!stack) continue;
+            ++total;
+            for (std::size_t i = 0; i < stack->size(); ++i) {
+                const Frame& frame = (*stack)[i];
+                if (frame.native || is_library(frame.file)) continue;
+                Count& count = counts[{frame.file, frame.line, frame.function}];
+                if (count.launches++ == 0) count.stack = stack, count.at = i, count.depth = stack->size() - i;
+            }
+        }
+    const Count* best = nullptr;
+    for (const auto& [frame, count] : counts)
+        if (static_cast<double>(count.launches) >= study.policy.launches_under * static_cast<double>(total) &&
+            (!best || count.depth > best->depth))
+            best = &count;
+    if (!best) return {std::nullopt, {}};
+    return {(*best->stack)[best->at], Stack(best->stack->begin() + static_cast<std::ptrdiff_t>(best->at), best->stack->end())};
+}
+
+}  // namespace
+
+void find_loader_wait(Chart& chart) {
+    const Study& study = chart.study;
+    const Cure cure = without_host_work(study, Doing::kLoading);
+    const double lost = study.gain_of(cure);
+    if (chart.share(lost) < study.policy.loader_wait.warn) return;
+    const Amount amount = sum_of(amounts_of(study, Doing::kLoading));
+    Finding finding = chart.finding(Kind::kLoaderWait, amount.place, lost, study.policy.loader_wait);
+    const LoaderReason reason = loader_reason(study, amount.waiting);
+    finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
+                                  : "The GPU idles while the training thread loads the next batch itself.";
+    finding.evidence = fmt::format("{:.2f} ms per step {}; {} {}", amount.ms,
+                                   amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
+                                   replayed(chart, lost), reason.evidence);
+    finding.fix = reason.fix;
+    finding.assumption = "batches are always ready";
+    lower_for_few_samples(finding, amount.samples);
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+void find_file_output(Chart& chart) {
+    const Study& study = chart.study;
+    const Cure cure = without_writing(study, chart.roles);
+    const double lost = chart.cost_of(cure);
+    if (chart.share(lost) < study.policy.file_output.warn) return;
+    const Amount amount = sum_of(amounts_of(study, Doing::kWriting));
+    Finding finding = chart.finding(Kind::kFileOutput, amount.place, lost, study.policy.file_output);
+    finding.what = "The training thread writes files or logs while the GPU has nothing to do.";
+    finding.evidence =
+        fmt::format("{:.2f} ms per step go into writing ({} samples); ", amount.ms, amount.samples) + replayed(chart, lost);
+    finding.fix = "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).";
+    finding.assumption = "writing can happen beside the GPU's work";
+    lower_for_few_samples(finding, amount.samples);
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+void find_python_work(Chart& chart) {
+    const Study& study = chart.study;
+    find_collections(chart);
+    const auto amounts = amounts_of(study, Doing::kComputing);
+    const double least = study.policy.python_work.warn * study.base_ms;
+    std::vector<std::pair<double, std::uint32_t>> order;
+    for (const auto& [function, amount] : amounts) order.emplace_back(amount.ms, function);
+    std::sort(order.rbegin(), order.rend());
+    bool found = false;
+    for (std::size_t i = 0; i < std::min<std::size_t>(5, order.size()); ++i) {
+        const std::uint32_t function = order[i].second;
+        if (function == 0) continue;
+        const Cure cure = without_host_work(study, Doing::kComputing, function);
+        const double lost = chart.cost_of(cure);
+        if (lost < least) continue;
+        enter_python(chart, amounts.at(function), cure, lost);
+        found = true;
+    }
+    const Cure all = without_host_work(study, Doing::kComputing);
+    if (found) return;
+    if (const double lost = chart.cost_of(all); lost >= least) enter_python(chart, sum_of(amounts), all, lost);
+}
+
+void find_launch_bound(Chart& chart) {
+    const Study& study = chart.study;
+    const Cure cure = without_launches(study, chart.roles);
+    const double lost = chart.cost_of(cure);
+    if (chart.share(lost) < study.policy.launch_bound.warn) return;
+    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, lost, study.policy.launch_bound);
+    std::tie(finding.where, finding.stack) = common_frame(study);
+    double launches = 0, busy = 0, jobs = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)
+            launches +=
+                study.call(lane, act).kind == CallKind::kLaunch || study.call(lane, act).kind == CallKind::kGraphLaunch ? 1 : 0;
+        for (const Step& step : study.steps[lane].steps)
+            for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
+                busy += static_cast<double>(study.lanes[lane].jobs[job].busy), jobs += 1;
+    }
+    const auto steps = static_cast<double>(study.step_count);
+    finding.what = "The host cannot launch kernels as fast as the GPU finishes them.";
+    finding.evidence = fmt::format(
+        "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes "
+        "{:.2f} ms.",
+        launches / steps, jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, study.base_ms);
+    finding.fix =
+        chart.framework == Framework::kPyTorch
+            ? "Capture the step in a CUDA graph (`torch.compile(mode=\"reduce-overhead\")`, or `torch.cuda.graph` with static "
+              "shapes), or give each kernel more to do (larger batch, fused operators)."
+            : "Capture the step in a CUDA graph and replay it, or fuse kernels.";
+    finding.assumption = "the step is launched as a whole and the GPU works without pauses";
+    if (!finding.where && study.timeline.has_call_stacks) finding.confidence *= 0.9;
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,279 @@
+// Work that gives the same result in every step: uploads of the same bytes, kernels that compute a constant.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <unordered_map>
+
+#include "diagnose/findings.h"
+
+namespace millrace::diagnose {
+namespace {
+
+/// The framework's kernels whose first pointer is what they write and whose others they read.
+bool writes_first_pointer(std::string_view name) {
+    constexpr std::array<std::string_view, 5> kRandom{"distribution", "philox", "random", "dropout", "bernoulli"};
+    for (std::string_view part : kRandom)
+        if (name.find(part) != std::string_view::npos) return false;
+    constexpr std::array<std::string_view, 4> kKnown{"elementwise_kernel", "triu_tril_kernel", "CatArrayBatchedCopy", "arange"};
+    return std::any_of(kKnown.begin(), kKnown.end(),
+                       [&](std::string_view part) { return name.find(part) != std::string_view::npos; });
+}
+
+class ArgumentIndex {
+public:
+    explicit ArgumentIndex(const Timeline& timeline) : timeline_(timeline) {
+        for (std::uint32_t i = 0; i < timeline.arguments.size(); ++i)
+            index_[(std::uint64_t{timeline.arguments[i].process} << 32) | timeline.arguments[i].correlation] = i;
+    }
+    const Arguments* of(const Work& work) const {
+        auto found = index_.find((std::uint64_t{work.process} << 32) | work.correlation);
+        return work.correlation == 0 || found == index_.end() ? nullptr : &timeline_.arguments[found->second];
+    }
+
+private:
+    const Timeline& timeline_;
+    std::unordered_map<std::uint64_t, std::uint32_t> index_;
+};
+
+/// Which buffers hold a constant at a moment of the step. Buffers are known by their first byte alone: a write between two of
+/// them may be a write into the lower one.
+class Constants {
+public:
+    struct Maker {
+        std::uint32_t job = 0;
+        int depth = 0;
+    };
+    const Maker* of(std::uint64_t pointer) const {
+        auto found = makers_.find(pointer);
+        return found == makers_.end() ? nullptr : &found->second;
+    }
+    void made(std::uint64_t pointer, Maker maker) { makers_[pointer] = maker; }
+    void spoiled(std::uint64_t pointer) {
+        auto above = makers_.upper_bound(pointer);
+        if (above != makers_.begin()) makers_.erase(std::prev(above));
+    }
+    void forget() { makers_.clear(); }
+
+private:
+    std::map<std::uint64_t, Maker> makers_;
+};
+
+/// Jobs of one step (positions in it) that compute constants out of constants. `same` tells whether position i has the same
+/// parameters as in the step before.
+std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, const Step& step, const ArgumentIndex& arguments,
+                                         const std::vector<char>& same) {
+    Constants constants;
+    std::vector<char> chosen(step.end_job - step.first_job, 0);
+    for (std::uint32_t i = 0; i < chosen.size(); ++i) {
+        const Job& job = study.lanes[lane].jobs[step.first_job + i];
+        const Work& work = study.timeline.work[job.first_work];
+        const Arguments* given = work.kind == WorkKind::kKernel && job.more_work.empty() ? arguments.of(work) : nullptr;
+        const bool known = given && !given->pointers.empty() && writes_first_pointer(study.timeline.names[work.name]);
+        if (!known) {
+            constants.forget();  // it may write anywhere
+            continue;
+        }
+        const std::uint64_t output = given->pointers.front();
+        // What framework threads do (backward) is not the user's to hoist.
+        const bool own = job.call != kNobody && study.call(lane, job.call).thread == study.launcher.main_thread;
+        int depth = 0;
+        bool constant = same[i] != 0 && own;
+        std::vector<std::uint32_t> makers;
+        for (std::size_t p = 1; p < given->pointers.size() && constant; ++p) {
+            const Constants::Maker* maker = constants.of(given->pointers[p]);
+            constant = maker != nullptr;
+            if (maker) depth = std::max(depth, maker->depth), makers.push_back(maker->job);
+        }
+        if (!constant) {
+            constants.spoiled(output);
+            continue;
+        }
+        constants.made(output, {i, depth + 1});
+        // A buffer that is merely filled may be meant to be written later; what was computed from it is a table.
+        if (depth > 0) {
+            chosen[i] = 1;
+            for (std::uint32_t maker : makers) chosen[maker] = 1;
+        }
+    }
+    std::vector<std::uint32_t> positions;
+    for (std::uint32_t i = 0; i < chosen.size(); ++i)
+        if (chosen[i]) positions.push_back(i);
+    return positions;
+}
+
+bool alike(const Study& study, std::size_t lane, const Step& a, const Step& b) {
+    if (a.end_job - a.first_job != b.end_job - b.first_job) return false;
+    for (std::uint32_t i = 0; i < a.end_job - a.first_job; ++i) {
+        const auto& jobs = study.lanes[lane].jobs;
+        if (study.timeline.work[jobs[a.first_job + i].first_work].name !=
+            study.timeline.work[jobs[b.first_job + i].first_work].name)
+            return false;
+    }
+    return true;
+}
+
+/// Positions whose parameters (without pointers) are the same in both steps.
+std::vector<char> same_parameters(const Study& study, std::size_t lane, const Step& a, const Step& b,
+                                  const ArgumentIndex& arguments) {
+    std::vector<char> same(a.end_job - a.first_job, 0);
+    const auto& jobs = study.lanes[lane].jobs;
+    for (std::uint32_t i = 0; i < same.size(); ++i) {
+        const Arguments* one = arguments.of(study.timeline.work[jobs[a.first_job + i].first_work]);
+        const Arguments* other = arguments.of(study.timeline.work[jobs[b.first_job + i].first_work]);
+        same[i] = one && other && one->rest == other->rest && one->pointers.size() == other->pointers.size() ? 1 : 0;
+    }
+    return same;
+}
+
+struct Repeated {
+    std::vector<std::vector<std::uint32_t>> jobs;  ///< per lane
+    std::size_t compared = 0;                      ///< pairs of steps
+};
+
+Repeated repeated_kernels(const Study& study) {
+    const ArgumentIndex arguments(study.timeline);
+    Repeated found;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        found.jobs.emplace_back();
+        const std::vector<Step>& steps = study.steps[lane].steps;
+        std::map<std::uint32_t, std::size_t> votes;
+        std::size_t pairs = 0;
+        const Step* reference = nullptr;
+        for (std::size_t i = 1; i < steps.size(); ++i) {
+            const Work& first = study.timeline.work[study.lanes[lane].jobs[steps[i].first_job].first_work];
+            if (first.kind == WorkKind::kKernel && !arguments.of(first)) continue;  // parameters were not taken in this step
+            if (!alike(study, lane, steps[i - 1], steps[i])) continue;
+            const auto same = same_parameters(study, lane, steps[i - 1], steps[i], arguments);
+            if (std::find(same.begin(), same.end(), 1) == same.end()) continue;
+            ++pairs;
+            reference = &steps[i];
+            for (std::uint32_t position : constant_jobs(study, lane, steps[i], arguments, same)) ++votes[position];
+        }
+        found.compared += pairs;
+        if (pairs < 2) continue;
+        for (const Step& step : steps) {
+            if (!alike(study, lane, *reference, step)) continue;
+            for (const auto& [position, count] : votes)
+                if (static_cast<double>(count) >= study.policy.repeated_steps * static_cast<double>(pairs))
+                    found.jobs.back().push_back(step.first_job + position);
+        }
+    }
+    return found;
+}
+
+/// The user's line under which most of these jobs' time falls.
+std::uint32_t heaviest_place(const Study& study, const std::vector<std::vector<std::uint32_t>>& jobs, double& ms, double& count) {
+    std::map<std::uint32_t, double> times;
+    for (std::size_t lane = 0; lane < jobs.size(); ++lane)
+        for (std::uint32_t index : jobs[lane]) {
+            const Job& job = study.lanes[lane].jobs[index];
+            ms += static_cast<double>(job.end - job.begin) * 1e-6 / static_cast<double>(study.step_count);
+            count += 1 / static_cast<double>(study.step_count);
+            // Lines are taken in some steps only; the others' calls have the last place that was known, which may be another.
+            if (job.call != kNobody && study.call(lane, job.call).stack != kNoStack)
+                times[study.host.place_of(lane, job.call)] += static_cast<double>(job.end - job.begin);
+        }
+    std::uint32_t best = kNoPlace;
+    double most = 0;
+    for (const auto& [place, time] : times)
+        if (place != kNoPlace && time > most) most = time, best = place;
+    return best;
+}
+
+}  // namespace
+
+void find_repeated_kernels(Chart& chart) {
+    const Study& study = chart.study;
+    if (study.timeline.arguments.empty()) {
+        chart.remarks.push_back("repeated kernels were not looked for: the recording has no launch parameters");
+        return;
+    }
+    const Repeated repeated = repeated_kernels(study);
+    double ms = 0, count = 0;
+    const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
+    if (ms == 0) return;
+    const Cure cure = without_jobs(study, repeated.jobs);
+    const double lost = study.gain_of(cure);
+    if (chart.share(lost) < study.policy.repeated_work.warn) return;
+    Finding finding = chart.finding(Kind::kRepeatedWork, place, lost, study.policy.repeated_work);
+    finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
+    finding.evidence = fmt::format(
+        "{:.3g} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what "
+        "such kernels wrote.",
+        count, ms, repeated.compared);
+    finding.fix = "Compute it once before the loop (`self.register_buffer(\"table\", ...)`) and use it in every step.";
+    finding.assumption = "the table fits in memory";
+    if (repeated.compared < 4) finding.confidence *= 0.8;
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+}
+
+void find_repeated_uploads(Chart& chart) {
+    const Study& study = chart.study;
+    struct Upload {
+        std::size_t same = 0, pairs = 0;
+        double bytes = 0;
+        std::vector<std::vector<std::uint32_t>> jobs;
+        std::uint64_t last = 0;
+        std::size_t last_lane = 0;
+    };
+    // By line and by how many uploads of that line came before in the step.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Upload> uploads;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (const Step& step : study.steps[lane].steps) {
+            std::map<std::uint32_t, std::uint32_t> ordinal;
+            for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
+                const Job& job = study.lanes[lane].jobs[index];
+                if (job.call == kNobody || study.call(lane, job.call).content == 0) continue;
+                const Call& call = study.call(lane, job.call);
+                const std::uint32_t place = study.host.place_of(lane, job.call);
+                Upload& upload = uploads[{place, ordinal[place]++}];
+                upload.jobs.resize(study.lanes.size());
+                if (upload.last != 0 && upload.last_lane == lane) {
+                    ++upload.pairs;
+                    upload.same += upload.last == call.content ? 1 : 0;
+                }
+                upload.last = call.content;
+                upload.last_lane = lane;
+                upload.bytes += static_cast<double>(std::max(call.bytes, study.timeline.work[job.first_work].bytes)) /
+                                static_cast<double>(study.step_count);
+                upload.jobs[lane].push_back(index);
+            }
+        }
+    std::map<std::uint32_t, std::pair<std::vector<std::vector<std::uint32_t>>, double>> by_place;
+    for (auto& [key, upload] : uploads) {
+        if (upload.pairs < 3 ||
+            static_cast<double>(upload.same) < study.policy.repeated_steps * static_cast<double>(upload.pairs))
+            continue;
+        auto& [jobs, bytes] = by_place[key.first];
+        jobs.resize(study.lanes.size());
+        bytes += upload.bytes;
+        for (std::size_t lane = 0; lane < jobs.size(); ++lane)
+            jobs[lane].insert(jobs[lane].end(), upload.jobs[lane].begin(), upload.jobs[lane].end());
+    }
+    for (auto& [place, entry] : by_place) {
+        std::vector<Cure> cures{without_jobs(study, entry.first)};
+        // The waits that come with such copies go with them.
+        for (const auto* sites : {&chart.roles.pageable, &chart.roles.syncs})
+            for (const Site& site : *sites)
+                if (site.place == place && place != kNoPlace) cures.push_back(without_waits(study, chart.roles, site));
+        const Cure cure = all_of(std::move(cures));
+        const double lost = study.gain_of(cure);
+        if (chart.share(lost) < study.policy.repeated_work.warn) continue;
+        Finding finding = chart.finding(Kind::kRepeatedWork, place, lost, study.policy.repeated_work);
+        finding.what = "The same bytes are uploaded again in every step.";
+        finding.evidence =
+            fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", entry.second * 1e-6);
+        finding.fix = "Upload it once before the loop and keep it on the GPU.";
+        finding.assumption = "it fits in memory";
+        chart.findings.push_back(std::move(finding));
+        chart.cured.push_back(cure);
+        chart.drained.push_back(cure);
+        chart.repeated_places.push_back(place);
+    }
+}
+
+}  // namespace millrace::diagnose

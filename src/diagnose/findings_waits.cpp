@@ -1,0 +1,201 @@
+// Calls that make the host wait for the device: reads, pageable copies, the allocator.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "diagnose/findings.h"
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr std::size_t kMostSites = 16;
+
+/// "cudaMemcpyAsync and cudaStreamSynchronize": names of a site's calls.
+std::string names_of(const Study& study, const Site& site) {
+    std::set<std::string> names;
+    for (std::size_t lane = 0; lane < site.acts.size(); ++lane)
+        for (std::uint32_t act : site.acts[lane]) {
+            const std::uint32_t name = study.call(lane, act).name;
+            if (name < study.timeline.names.size() && !study.timeline.names[name].empty())
+                names.insert(study.timeline.names[name]);
+            if (names.size() >= 3) break;
+        }
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text.empty() ? "blocking calls" : text;
+}
+
+std::string sync_fix(Framework framework) {
+    switch (framework) {
+        case Framework::kPyTorch:
+            return "Keep the value on the GPU (`total += loss.detach()`, `torch.stack(...)`, `torch.where` instead of `if`) and "
+                   "read it "
+                   "every hundred steps or after the loop; upload with `pin_memory()` and `non_blocking=True`.";
+        case Framework::kPython: return "Keep results on the device and fetch them every hundred steps, not in each.";
+        case Framework::kNative: break;
+    }
+    return "Copy results into pinned memory with cudaMemcpyAsync, record an event, and look at it some steps later.";
+}
+
+class SyncSearch {
+public:
+    explicit SyncSearch(Chart& chart) : chart_(chart), base_(chart.drained) {
+        const std::size_t count = std::min(kMostSites, chart.roles.syncs.size());
+        for (std::size_t i = 0; i < count; ++i) left_.push_back(&chart.roles.syncs[i]);
+        current_ = chart.step_after(base_);
+    }
+
+    void run() {
+        const double least = chart_.study.policy.host_sync.warn * chart_.study.base_ms;
+        while (!left_.empty() && current_ - step_without(left_) >= least) {
+            const Site* best = nullptr;
+            double best_step = current_;
+            for (const Site* site : left_)
+                if (const double step = step_without({site}); step < best_step) best_step = step, best = site;
+            if (best && current_ - best_step >= least)
+                enter({best}, best_step);
+            else
+                enter_masked();
+        }
+    }
+
+private:
+    double step_without(const std::vector<const Site*>& sites) const {
+        std::vector<Cure> cures = base_;
+        for (const Site* site : sites) cures.push_back(without_waits(chart_.study, chart_.roles, *site));
+        return chart_.step_after(cures);
+    }
+
+    /// Sites of which each waits for what the others would have waited for: only together do they go.
+    void enter_masked() {
+        const double all = current_ - step_without(left_);
+        std::vector<const Site*> group;
+        for (const Site* site : left_) {
+            group.push_back(site);
+            if (current_ - step_without(group) >= 0.9 * all) break;
+        }
+        for (std::size_t i = group.size(); i-- > 0 && group.size() > 1;) {
+            std::vector<const Site*> fewer = group;
+            fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+            if (current_ - step_without(fewer) >= 0.85 * all) group = std::move(fewer);
+        }
+        enter(group, step_without(group));
+    }
+
+    void enter(const std::vector<const Site*>& group, double step) {
+        const Site& first = *group.front();  // waits most
+        const double lost = current_ - step;
+        Finding finding = chart_.finding(Kind::kHostSync, first.place, lost, chart_.study.policy.host_sync);
+        finding.what = "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
+        double calls = 0, waited = 0;
+        std::string others;
+        for (const Site* site : group) {
+            calls += site->calls;
+            waited += site->ms;
+            if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart_.study, site->place);
+        }
+        finding.evidence = fmt::format(
+            "{:.3g} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
+            "instead of {:.2f} ms.",
+            calls, names_of(chart_.study, first), waited, step, current_);
+        if (!others.empty())
+            finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
+        finding.fix = sync_fix(chart_.framework);
+        finding.assumption = "the value is not needed to decide what to launch next";
+        if (first.place == kNoPlace) finding.confidence *= 0.8;
+        chart_.findings.push_back(std::move(finding));
+        for (const Site* site : group) {
+            base_.push_back(without_waits(chart_.study, chart_.roles, *site));
+            chart_.cured.push_back(base_.back());
+            std::erase(left_, site);
+        }
+        current_ = step;
+    }
+
+    Chart& chart_;
+    std::vector<Cure> base_;
+    std::vector<const Site*> left_;
+    double current_ = 0;
+};
+
+}  // namespace
+
+void find_host_syncs(Chart& chart) { SyncSearch(chart).run(); }
+
+void find_pageable_copies(Chart& chart) {
+    const Study& study = chart.study;
+    for (const Site& site : chart.roles.pageable) {
+        if (std::find(chart.repeated_places.begin(), chart.repeated_places.end(), site.place) != chart.repeated_places.end())
+            continue;
+        const Cure cure = with_pinned_copies(study, chart.roles, site);
+        const double lost = study.gain_of(cure);
+        if (chart.share(lost) < study.policy.pageable_copy.warn) continue;
+        Finding finding = chart.finding(Kind::kPageableCopy, site.place, lost, study.policy.pageable_copy);
+        finding.what =
+            "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
+        const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
+        finding.evidence = fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms",
+                                       site.bytes * 1e-6, speed, site.ms);
+        if (study.copy_bytes_per_second) {
+            finding.evidence +=
+                fmt::format("; pinned memory moves {:.1f} GB/s here and does not block.", *study.copy_bytes_per_second * 1e-9);
+            finding.assumption = "pinned copies run at the link's speed beside the host's work";
+        } else {
+            finding.evidence += "; how fast pinned copies are here is not known, so only the waiting is counted.";
+            finding.assumption = "the copy takes as long as now, but the host does not wait for it";
+            finding.confidence *= 0.7;
+        }
+        finding.fix = chart.framework == Framework::kPyTorch
+                          ? "Pin the source once (`tensor.pin_memory()`, or `DataLoader(..., pin_memory=True)`) and copy with "
+                            "`.to(\"cuda\", non_blocking=True)`."
+                          : "Allocate the host buffer once with cudaHostAlloc (or cudaHostRegister it) and use cudaMemcpyAsync.";
+        chart.findings.push_back(std::move(finding));
+        chart.cured.push_back(cure);
+        chart.drained.push_back(cure);
+    }
+}
+
+void find_allocator_churn(Chart& chart) {
+    const Study& study = chart.study;
+    const Roles& roles = chart.roles;
+    if (roles.allocator.calls <= 0) return;
+    const Cure cure = without_allocations(study, roles);
+    const double lost = study.gain_of(cure);
+    if (chart.share(lost) < study.policy.allocator_churn.warn) return;
+    // Memory is taken again because it was given back: that line is to blame.
+    double taken = 0, given = 0, wait = 0;
+    for (const Site& site : roles.allocations) taken += site.calls;
+    for (const Site& site : roles.frees) given += site.calls, wait += site.ms;
+    const Site* blamed = nullptr;
+    for (const auto* sites : {&roles.frees, &roles.allocations}) {
+        for (const Site& site : *sites)
+            if (!blamed && site.place != kNoPlace && site.calls > 0) blamed = &site;
+        if (!blamed && !sites->empty() && sites->front().calls > 0) blamed = &sites->front();
+        if (blamed) break;
+    }
+    Finding finding = chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, lost, study.policy.allocator_churn);
+    finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
+    finding.evidence = fmt::format(
+        "{:.3g} calls per step take memory and {:.3g} give it back or wait for that ({:.2f} ms, of {:.2f} ms in "
+        "the allocator); replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
+        taken, given, wait, roles.allocator.ms, study.base_ms - lost, study.base_ms);
+    finding.assumption = "the memory fits when it is kept";
+    if (chart.framework != Framework::kPyTorch)
+        finding.fix =
+            "Allocate once before the loop and keep the buffers, or use cudaMallocAsync with a pool that keeps its memory.";
+    else if (given > 0)
+        finding.fix =
+            "Do not call `torch.cuda.empty_cache()` in the loop (the cache is reused anyway); against fragmentation set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
+    else
+        finding.fix =
+            "Keep shapes constant (pad to a few sizes) so that the allocator's cache fits, or set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
+    chart.findings.push_back(std::move(finding));
+    chart.cured.push_back(cure);
+    chart.drained.push_back(cure);
+}
+
+}  // namespace millrace::diagnose

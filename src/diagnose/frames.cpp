@@ -1,0 +1,124 @@
+#include "diagnose/frames.h"
+
+#include <array>
+#include <map>
+#include <string>
+
+namespace millrace::diagnose {
+namespace {
+
+template <std::size_t N>
+bool contains_any(std::string_view text, const std::array<std::string_view, N>& parts) {
+    for (std::string_view part : parts)
+        if (text.find(part) != std::string_view::npos) return true;
+    return false;
+}
+
+constexpr std::array<std::string_view, 12> kTorchFolders{"nn/", "optim/", "utils/",     "autograd/", "cuda/",     "amp/",
+                                                         "_",   "fx/",    "functional", "storage",   "backends/", "distributed/"};
+
+/// "torch/nn/modules/linear.py" as a whole path or below any folder: traces shorten paths, developers install from sources.
+bool is_torch(std::string_view file) {
+    for (std::size_t at = file.find("torch/"); at != std::string_view::npos; at = file.find("torch/", at + 1)) {
+        if (at > 0 && file[at - 1] != '/') continue;
+        for (std::string_view folder : kTorchFolders)
+            if (file.substr(at + 6).starts_with(folder)) return true;
+    }
+    return false;
+}
+
+constexpr std::array<std::string_view, 14> kRuntimes{"libcuda",  "libcudart",  "libcublas",   "libcudnn", "libnv",
+                                                     "libc.so",  "libc-",      "libtorch",    "libc10",   "libstdc++",
+                                                     "ld-linux", "libpthread", "libmillrace", "libpython"};
+
+}  // namespace
+
+bool is_library(std::string_view file) {
+    constexpr std::array<std::string_view, 5> kInstalled{"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3",
+                                                         "python3.zip"};
+    if (file.empty() || file.starts_with("<frozen") || file.starts_with("<built-in") || file.starts_with("<__array_function__"))
+        return true;
+    return contains_any(file, kInstalled) || is_torch(file);
+}
+
+bool is_framework(std::string_view file) {
+    if (file.find("torch/utils/data") != std::string_view::npos) return false;
+    constexpr std::array<std::string_view, 6> kOthers{"/jax/", "/flax/", "/optax/", "/tensorflow/", "/keras/", "/contextlib.py"};
+    return is_torch(file) || contains_any(file, kOthers);
+}
+
+bool is_loader(const Frame& frame) {
+    constexpr std::array<std::string_view, 12> kFiles{"torch/utils/data/",
+                                                      "dataloader",
+                                                      "data_loader",
+                                                      "tensorflow/python/data",
+                                                      "nvidia/dali",
+                                                      "webdataset/",
+                                                      "grain/",
+                                                      "litdata/",
+                                                      "/multiprocessing/queues",
+                                                      "/multiprocessing/connection",
+                                                      "streaming/base",
+                                                      "/multiprocessing/pool"};
+    if (contains_any(frame.file, kFiles)) return true;
+    const bool queue = frame.file.ends_with("/queue.py") || frame.file == "queue.py";
+    if (queue && frame.function.starts_with("get")) return true;
+    return frame.file.find("concurrent/futures") != std::string::npos && frame.function.starts_with("result");
+}
+
+bool is_output(const Frame& frame) {
+    constexpr std::array<std::string_view, 15> kFiles{"torch/serialization",
+                                                      "safetensors",
+                                                      "/json/encoder",
+                                                      "/csv.py",
+                                                      "/logging/",
+                                                      "tensorboard",
+                                                      "torch/utils/tensorboard",
+                                                      "matplotlib/",
+                                                      "PIL/",
+                                                      "wandb/",
+                                                      "mlflow/",
+                                                      "/tqdm/",
+                                                      "/shutil.py",
+                                                      "/zipfile",
+                                                      "imageio"};
+    if (contains_any(frame.file, kFiles)) return frame.function.find("load") == std::string::npos;
+    const bool numpy = frame.file.find("numpy/lib/") != std::string::npos || frame.file.find("h5py/") != std::string::npos;
+    return numpy && frame.function.find("save") != std::string::npos;
+}
+
+std::optional<std::size_t> user_frame(const Stack& stack) {
+    bool python = false;
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+        if (stack[i].native) continue;
+        python = true;
+        if (!is_library(stack[i].file)) return i;
+    }
+    if (python) return std::nullopt;
+    for (std::size_t i = 0; i < stack.size(); ++i)
+        if (!stack[i].file.empty() && !contains_any(stack[i].file, kRuntimes)) return i;
+    return std::nullopt;
+}
+
+Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), functions_(1, 0), stacks_(1, kNoStack) {
+    std::map<std::pair<std::string, std::pair<int, std::string>>, std::uint32_t> known;
+    std::map<std::pair<std::string, std::string>, std::uint32_t> functions;
+    of_stack_.assign(timeline.stacks.size(), kNoPlace);
+    for (std::uint32_t i = 0; i < timeline.stacks.size(); ++i) {
+        const auto at = user_frame(timeline.stacks[i]);
+        if (!at) continue;
+        const Frame& frame = timeline.stacks[i][*at];
+        auto [place, fresh] =
+            known.try_emplace({frame.file, {frame.line, frame.function}}, static_cast<std::uint32_t>(frames_.size()));
+        if (fresh) {
+            frames_.push_back(frame);
+            stacks_.push_back(i);
+            functions_.push_back(
+                functions.try_emplace({frame.file, frame.function}, static_cast<std::uint32_t>(functions.size() + 1))
+                    .first->second);
+        }
+        of_stack_[i] = place->second;
+    }
+}
+
+}  // namespace millrace::diagnose

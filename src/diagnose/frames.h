@@ -1,0 +1,47 @@
+#pragma once
+// Whose line it is: frames of the user's own code among those of the interpreter, its library and installed packages.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "diagnose/timeline.h"
+
+namespace millrace::diagnose {
+
+/// The standard library, installed packages, the framework, code without a file.
+bool is_library(std::string_view file);
+/// The framework that turns Python into launches (PyTorch, JAX, TensorFlow), without its data loaders.
+bool is_framework(std::string_view file);
+/// A data loader's own code, or that of queues and pipes between processes.
+bool is_loader(const Frame& frame);
+/// Code that writes: checkpoints, logs, pictures, progress.
+bool is_output(const Frame& frame);
+
+/// Position of the innermost frame of the user's own code; of native programs that of the first library which is no runtime's.
+std::optional<std::size_t> user_frame(const Stack& stack);
+
+constexpr std::uint32_t kNoPlace = 0;
+
+/// Numbers for lines of user code, so that calls can be grouped by them.
+class Places {
+public:
+    explicit Places(const Timeline& timeline);
+
+    std::uint32_t of_stack(std::uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : kNoPlace; }
+    const Frame& frame(std::uint32_t place) const { return frames_[place]; }
+    /// Places of one function share it.
+    std::uint32_t function(std::uint32_t place) const { return functions_[place]; }
+    std::size_t size() const { return frames_.size(); }
+    /// A stack that has it innermost among the user's.
+    const Stack& stack(std::uint32_t place) const { return timeline_.stacks[stacks_[place]]; }
+
+private:
+    const Timeline& timeline_;
+    std::vector<Frame> frames_;  ///< [0] is nothing
+    std::vector<std::uint32_t> of_stack_, functions_, stacks_;
+};
+
+}  // namespace millrace::diagnose

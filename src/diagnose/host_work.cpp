@@ -1,0 +1,195 @@
+#include "diagnose/host_work.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr Time kNearby = 20'000'000;  ///< two samples' distance
+
+std::string_view wait_of(const Timeline& timeline, const Sample& sample) {
+    return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
+}
+
+bool writes(std::string_view wait) {
+    constexpr std::array<std::string_view, 10> kCalls{"write",     "pwrite64",        "writev", "pwritev",   "fsync",
+                                                      "fdatasync", "sync_file_range", "rename", "ftruncate", "msync"};
+    return std::find(kCalls.begin(), kCalls.end(), wait) != kCalls.end();
+}
+
+bool reads(std::string_view wait) {
+    return wait == "read" || wait == "pread64" || wait == "readv" || wait == "preadv" || wait == "openat" || wait == "getdents64";
+}
+
+/// Samples of one thread, by time.
+std::vector<Sample> samples_of(const Timeline& timeline, std::uint32_t process, std::uint32_t thread) {
+    std::vector<Sample> own;
+    for (const Sample& sample : timeline.samples)
+        if (sample.process == process && sample.thread == thread) own.push_back(sample);
+    return own;
+}
+
+/// Whether a marked range of a loader covers the moment.
+class LoaderRanges {
+public:
+    LoaderRanges(const Timeline& timeline, std::uint32_t process) {
+        for (const Range& range : timeline.ranges)
+            if (range.process == process && range.name < timeline.names.size() &&
+                timeline.names[range.name].find("DataLoader") != std::string::npos)
+                ranges_.push_back(range);
+    }
+    double share(Time begin, Time end) const {
+        Time covered = 0, until = begin;
+        auto range = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& r) { return r.begin < begin; });
+        if (range != ranges_.begin()) --range;
+        for (; range != ranges_.end() && range->begin < end; ++range) {
+            const Time from = std::max(until, range->begin), to = std::min(end, range->end);
+            if (to > from) covered += to - from, until = to;
+        }
+        return end > begin ? static_cast<double>(covered) / static_cast<double>(end - begin) : 0;
+    }
+
+private:
+    std::vector<Range> ranges_;
+};
+
+struct Tally {
+    std::map<std::tuple<Doing, bool, std::uint32_t>, std::map<std::uint32_t, std::size_t>> counts;  // doing, waiting, function
+    std::size_t total = 0;
+    double loader = 0;  ///< nanoseconds under a loader's range
+    double length = 0;  ///< nanoseconds of all stretches
+    std::size_t stretches = 0;
+
+    std::vector<Portion> portions(bool sampled, const Policy& policy) const {
+        std::vector<Portion> result;
+        const double under = length > 0 ? loader / length : 0;
+        if (total == 0) {
+            if (under > 0.5) return {{Doing::kLoading, true, kNoPlace, 1, 0}};
+            const bool brief =
+                length / static_cast<double>(std::max<std::size_t>(1, stretches)) < static_cast<double>(policy.scan_gap);
+            return {{sampled && brief ? Doing::kEnqueuing : Doing::kUnknown, false, kNoPlace, 1, 0}};
+        }
+        for (const auto& [key, lines] : counts) {
+            Portion portion{std::get<0>(key), std::get<1>(key), kNoPlace, 0, 0};
+            std::size_t most = 0;
+            for (const auto& [place, count] : lines) {
+                portion.samples += count;
+                if (count > most) most = count, portion.place = place;
+            }
+            portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
+            result.push_back(portion);
+        }
+        return result;
+    }
+};
+
+using StretchKey = std::array<std::uint32_t, 5>;
+
+}  // namespace
+
+bool is_waiting(const Timeline& timeline, const Sample& sample) {
+    if (sample.state == 'R') return false;
+    const std::string_view wait = wait_of(timeline, sample);
+    return !reads(wait) && !writes(wait) && sample.state != 'D';
+}
+
+Doing doing_of(const Timeline& timeline, const Sample& sample) {
+    static const Stack kEmpty;
+    const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
+    const std::string_view wait = wait_of(timeline, sample);
+    const bool waiting = is_waiting(timeline, sample);
+    bool loader = false, output = false;
+    const Frame* innermost = nullptr;
+    for (const Frame& frame : stack) {
+        if (frame.native) continue;
+        if (!innermost) innermost = &frame;
+        // Queues, pools and futures concern a loader only while one waits for them.
+        loader = loader || (is_loader(frame) && (waiting || frame.file.find("data") != std::string::npos));
+        output = output || is_output(frame);
+    }
+    if (loader) return Doing::kLoading;
+    if (output || writes(wait)) return Doing::kWriting;
+    if (reads(wait)) return Doing::kLoading;
+    if (innermost && is_framework(innermost->file)) return Doing::kEnqueuing;
+    if (!innermost && sample.state != 'R') return Doing::kUnknown;
+    return Doing::kComputing;
+}
+
+HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
+                   const Policy& policy) {
+    const auto samples = samples_of(timeline, launcher.process, launcher.main_thread);
+    const LoaderRanges loader_ranges(timeline, launcher.process);
+    const auto first_sample = [&](Time time) {
+        return std::partition_point(samples.begin(), samples.end(), [&](const Sample& sample) { return sample.time < time; });
+    };
+    std::map<StretchKey, std::uint32_t> keys;
+    std::vector<Tally> tallies(1);
+    for (const Lane& lane : lanes) {
+        find_places(timeline, launcher, places, lane, samples);
+        find_collections(timeline, launcher, lane);
+        auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
+        for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
+            const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
+            const Time begin = before.end, end = call.begin;
+            if (end - begin <= policy.launch_gap) continue;
+            // Places of framework threads are guesses: only real frames tell stretches apart. So does their size, roughly: what
+            // happens in every hundredth step only is another thing.
+            const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
+            const StretchKey key{places.of_stack(before.stack), static_cast<std::uint32_t>(before.kind),
+                                 places.of_stack(call.stack), static_cast<std::uint32_t>(call.kind), size};
+            auto [found, fresh] = keys.try_emplace(key, static_cast<std::uint32_t>(tallies.size()));
+            if (fresh) tallies.emplace_back();
+            class_of[i] = found->second;
+            Tally& tally = tallies[found->second];
+            const auto length = static_cast<double>(end - begin);
+            tally.length += length;
+            tally.loader += loader_ranges.share(begin, end) * length;
+            ++tally.stretches;
+            for (auto sample = first_sample(begin); sample != samples.end() && sample->time < end; ++sample) {
+                const std::uint32_t place = places.of_stack(sample->stack);
+                ++tally.counts[{doing_of(timeline, *sample), is_waiting(timeline, *sample), places.function(place)}][place];
+                ++tally.total;
+                ++samples_;
+            }
+        }
+    }
+    classes_.push_back({{Doing::kEnqueuing, false, kNoPlace, 1, 0}});
+    for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty(), policy));
+}
+
+void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const Lane& lane,
+                           const std::vector<Sample>& samples) {
+    auto& place_of = place_of_.emplace_back(lane.calls.size(), kNoPlace);
+    std::uint32_t main_place = kNoPlace;
+    auto near = samples.begin();
+    for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
+        const Call& call = timeline.calls[lane.calls[i]];
+        place_of[i] = places.of_stack(call.stack);
+        if (place_of[i] != kNoPlace) {
+            if (call.thread == launcher.main_thread) main_place = place_of[i];
+            continue;
+        }
+        while (near != samples.end() && near->time < call.begin) ++near;
+        if (near != samples.end() && near->time - call.begin < kNearby) place_of[i] = places.of_stack(near->stack);
+        if (place_of[i] == kNoPlace) place_of[i] = main_place;
+    }
+}
+
+void HostWork::find_collections(const Timeline& timeline, const Launcher& launcher, const Lane& lane) {
+    auto& collecting = collecting_.emplace_back(lane.calls.size(), 0);
+    auto collection = timeline.collections.begin();
+    for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
+        const Time begin = timeline.calls[lane.calls[i - 1]].end, end = timeline.calls[lane.calls[i]].begin;
+        while (collection != timeline.collections.end() && collection->end <= begin) ++collection;
+        for (auto range = collection; range != timeline.collections.end() && range->begin < end; ++range)
+            if (range->process == launcher.process)
+                collecting[i] += std::max<Time>(0, std::min(end, range->end) - std::max(begin, range->begin));
+    }
+}
+
+}  // namespace millrace::diagnose

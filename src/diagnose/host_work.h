@@ -1,0 +1,63 @@
+#pragma once
+// What the launching line did between its calls, from samples of its main thread. The same stretch returns in every step, so
+// samples of all steps speak for it: a hundred a second are too few for one step and enough for fifty.
+
+#include <cstdint>
+#include <vector>
+
+#include "diagnose/frames.h"
+#include "diagnose/line.h"
+#include "diagnose/policy.h"
+
+namespace millrace::diagnose {
+
+enum class Doing : std::uint8_t {
+    kEnqueuing,  ///< the framework on its way to the next launch
+    kLoading,    ///< waits for a batch, or makes one itself
+    kWriting,    ///< files, logs
+    kComputing,  ///< other code of the user's
+    kUnknown,
+};
+
+/// A part of a stretch.
+struct Portion {
+    Doing doing = Doing::kUnknown;
+    bool waiting = false;            ///< sleeps until others are done (kLoading: workers)
+    std::uint32_t place = kNoPlace;  ///< line that was seen most of the function it stands for
+    double share = 0;                ///< of the stretch
+    std::size_t samples = 0;
+};
+
+/// Portions of the stretches before each call of a lane.
+class HostWork {
+public:
+    /// One entry per lane.
+    HostWork(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
+             const Policy& policy);
+
+    /// They sum to 1; short stretches are enqueuing as a whole.
+    const std::vector<Portion>& portions(std::size_t lane, std::uint32_t call) const { return classes_[class_of_[lane][call]]; }
+    /// Garbage collection within the stretch, in nanoseconds; the portions share the rest.
+    Time collecting(std::size_t lane, std::uint32_t call) const { return collecting_[lane][call]; }
+    std::size_t samples() const { return samples_; }
+
+    /// The line the user's code was in at a call: its own stack's, else (calls of the framework's threads) what the main thread's
+    /// samples show nearby, else that of the main thread's call before.
+    std::uint32_t place_of(std::size_t lane, std::uint32_t call) const { return place_of_[lane][call]; }
+
+private:
+    void find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const Lane& lane,
+                     const std::vector<Sample>& samples);
+    void find_collections(const Timeline& timeline, const Launcher& launcher, const Lane& lane);
+
+    std::vector<std::vector<Portion>> classes_;
+    std::vector<std::vector<std::uint32_t>> class_of_, place_of_;
+    std::vector<std::vector<Time>> collecting_;
+    std::size_t samples_ = 0;
+};
+
+/// What a sampled thread does.
+Doing doing_of(const Timeline& timeline, const Sample& sample);
+bool is_waiting(const Timeline& timeline, const Sample& sample);
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,138 @@
+#include "diagnose/owners.h"
+
+#include <algorithm>
+
+#include "diagnose/stretches.h"
+
+namespace millrace::diagnose {
+namespace {
+
+using Shares = std::array<double, kOwners>;
+
+struct Stage {
+    Owner owner;
+    Cure cure;
+};
+
+std::vector<Stage> stages_of(const Study& study, const Roles& roles) {
+    std::vector<Cure> copies;
+    for (const Site& site : roles.pageable) copies.push_back(with_pinned_copies(study, roles, site));
+    return {{Owner::kPageableCopy, all_of(std::move(copies))},
+            {Owner::kAllocatorChurn, without_allocations(study, roles)},
+            {Owner::kLoaderWait, without_host_work(study, Doing::kLoading)},
+            {Owner::kHostSync, without_all_waits(study, roles)},
+            {Owner::kFileOutput, without_writing(study, roles)},
+            {Owner::kGarbageCollection, without_collections(study)},
+            {Owner::kPythonWork, without_host_work(study, Doing::kComputing)},
+            {Owner::kLaunchBound, without_launches(study, roles)},
+            {Owner::kUnexplained, without_host_work(study, Doing::kUnknown)}};
+}
+
+/// Of the idle time before each job, whose it is. What no cure closes is the device's own: pauses between jobs, dependencies.
+std::vector<Shares> shares_before(const Study& study, std::size_t lane, const std::vector<Stage>& stages) {
+    Model model = study.models[lane];
+    const auto base = idle_before(play(model));
+    std::vector<Time> left = base;
+    std::vector<Shares> shares(base.size());
+    Shares whole{};
+    double total = 0;
+    for (std::size_t i = 0; i < base.size(); ++i) total += static_cast<double>(base[i]);
+    for (const Stage& stage : stages) {
+        stage.cure(lane, model);
+        const auto idle = idle_before(play(model));
+        for (std::size_t i = 0; i < base.size(); ++i) {
+            if (idle[i] >= left[i]) continue;
+            const auto closed = static_cast<double>(left[i] - idle[i]);
+            shares[i][static_cast<std::size_t>(stage.owner)] += closed / static_cast<double>(base[i]);
+            whole[static_cast<std::size_t>(stage.owner)] += closed / total;
+            left[i] = idle[i];
+        }
+    }
+    constexpr auto kRest = static_cast<std::size_t>(Owner::kOther);
+    for (std::size_t i = 0; i < base.size(); ++i) {
+        if (base[i] > 0) {
+            shares[i][kRest] += static_cast<double>(left[i]) / static_cast<double>(base[i]);
+            whole[kRest] += static_cast<double>(left[i]) / total;
+        }
+    }
+    if (total == 0) whole[kRest] = 1;
+    // Where the replay has no gap and the recording has one, it belongs as gaps do on the whole.
+    for (std::size_t i = 0; i < base.size(); ++i)
+        if (base[i] == 0) shares[i] = whole;
+    return shares;
+}
+
+/// Cuts an idle stretch among its owners; they follow each other in the order of the enumeration.
+void enter_idle(const Stretch& stretch, const Shares& shares, StepView& view) {
+    const auto length = static_cast<double>(stretch.end - stretch.begin);
+    double sum = 0;
+    Time at = stretch.begin;
+    for (std::size_t owner = 0; owner < kOwners; ++owner) {
+        if (shares[owner] <= 0) continue;
+        sum += shares[owner];
+        const Time end = std::clamp(stretch.begin + static_cast<Time>(sum * length + 0.5), at, stretch.end);
+        if (end > at) view.stretches.push_back({{at, end}, static_cast<Owner>(owner)});
+        at = end;
+    }
+    if (at < stretch.end) view.stretches.push_back({{at, stretch.end}, Owner::kOther});
+}
+
+StepView view_of(const Step& step, std::vector<Stretch>::const_iterator& stretch, std::vector<Stretch>::const_iterator end,
+                 const std::vector<Shares>& shares, bool has_calls) {
+    StepView view{step.begin, step.end, {}, {}};
+    while (stretch != end && stretch->end <= step.begin) ++stretch;
+    for (auto part = stretch; part != end && part->begin < step.end; ++part) {
+        Stretch cut = *part;
+        cut.begin = std::max(cut.begin, step.begin);
+        cut.end = std::min(cut.end, step.end);
+        Shares one{};
+        if (!cut.idle)
+            one[static_cast<std::size_t>(cut.owner)] = 1;
+        else if (cut.inside_job)
+            one[static_cast<std::size_t>(Owner::kOther)] = 1;
+        else if (!has_calls || cut.next_job == kNobody)
+            one[static_cast<std::size_t>(Owner::kUnexplained)] = 1;
+        else
+            one = shares[cut.next_job];
+        enter_idle(cut, one, view);
+    }
+    for (const auto& [times, owner] : view.stretches)
+        view.ms[static_cast<std::size_t>(owner)] += static_cast<double>(times.second - times.first) * 1e-6;
+    return view;
+}
+
+}  // namespace
+
+Breakdown divide_steps(const Study& study, const Roles& roles) {
+    Breakdown breakdown;
+    if (study.step_count == 0) return breakdown;
+    std::vector<Time> lengths;
+    for (const WindowSteps& window : study.steps)
+        for (const Step& step : window.steps) lengths.push_back(step.end - step.begin);
+    std::sort(lengths.begin(), lengths.end());
+    const Time median = lengths[lengths.size() / 2], longest = lengths.back();
+    const auto stages = stages_of(study, roles);
+    double total = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        const std::vector<Step>& steps = study.steps[lane].steps;
+        if (steps.empty()) continue;
+        const auto shares = shares_before(study, lane, stages);
+        const auto stretches = device_stretches(study.timeline, study.lanes[lane], steps.front().begin, steps.back().end);
+        auto stretch = stretches.begin();
+        for (const Step& step : steps) {
+            StepView view = view_of(step, stretch, stretches.end(), shares, !study.lanes[lane].calls.empty());
+            for (std::size_t owner = 0; owner < kOwners; ++owner) breakdown.ms[owner] += view.ms[owner];
+            total += static_cast<double>(step.end - step.begin) * 1e-6;
+            if (step.end - step.begin == longest && !breakdown.worst) breakdown.worst = view;
+            if (step.end - step.begin == median && !breakdown.typical) breakdown.typical = std::move(view);
+        }
+    }
+    double busy = 0;
+    for (Owner owner : {Owner::kCompute, Owner::kCommunication, Owner::kCopy})
+        busy += breakdown.ms[static_cast<std::size_t>(owner)];
+    breakdown.busy_share = total > 0 ? busy / total : 0;
+    for (double& owned : breakdown.ms) owned /= static_cast<double>(study.step_count);
+    return breakdown;
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,22 @@
+#pragma once
+// Each moment of a step has one owner. Busy moments belong to what ran; idle ones to the cause whose cure closes them in the
+// replay, asked in the order of how specific causes are, so that the gap after a blocking call belongs to that call and not to
+// the host work that fills it.
+
+#include <array>
+#include <optional>
+
+#include "diagnose/cures.h"
+#include "diagnose/diagnosis.h"
+
+namespace millrace::diagnose {
+
+struct Breakdown {
+    std::array<double, kOwners> ms{};  ///< mean per step; sums to the mean recorded step
+    double busy_share = 0;
+    std::optional<StepView> typical, worst;  ///< the step of median length, the longest one
+};
+
+Breakdown divide_steps(const Study& study, const Roles& roles);
+
+}  // namespace millrace::diagnose

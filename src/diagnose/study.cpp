@@ -1,0 +1,147 @@
+#include "diagnose/study.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr Time kHighestCallCost = 20'000;  ///< recording adds 1 to 10 us to a call
+constexpr std::size_t kFewSamples = 3;
+constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
+
+std::vector<Window> some_of(std::vector<Window> windows, std::size_t most) {
+    if (windows.size() <= most) return windows;
+    std::vector<Window> kept;
+    for (std::size_t i = 0; i < most; ++i) kept.push_back(windows[i * windows.size() / most]);
+    return kept;
+}
+
+std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, const Policy& policy) {
+    std::vector<Lane> lanes;
+    for (const Window& window : some_of(windows_of(timeline, launcher), policy.windows))
+        lanes.push_back(read_lane(timeline, launcher, window.begin, window.end));
+    return lanes;
+}
+
+/// Link speed as pinned copies of this program show it, else as the link allows.
+std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy) {
+    double best = 0;
+    for (const Work& work : timeline.work) {
+        const bool pinned = work.from == MemoryKind::kPinned || work.to == MemoryKind::kPinned;
+        if (work.kind != WorkKind::kCopy || !pinned || work.bytes < policy.bulk_bytes || work.end <= work.begin) continue;
+        best = std::max(best, static_cast<double>(work.bytes) / static_cast<double>(work.end - work.begin) * 1e9);
+    }
+    if (best > 0) return best;
+    if (timeline.link_bytes_per_second && *timeline.link_bytes_per_second > 0)
+        return *timeline.link_bytes_per_second * policy.link_efficiency;
+    return std::nullopt;
+}
+
+/// A batch that workers make is there when it is there, however early the host asks for it.
+void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
+    for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
+        double share = 0;
+        std::size_t samples = 0;
+        for (const Portion& portion : study.host.portions(lane, act))
+            if (portion.doing == Doing::kLoading && portion.waiting) share += portion.share, samples += portion.samples;
+        const Time gap = study.host_gap(lane, act);
+        if (share < 0.5 || gap < kStarved || (samples < kFewSamples && gap < 5 * kStarved)) continue;
+        model.acts[act].gap -= std::min(model.acts[act].gap, static_cast<Time>(share * static_cast<double>(gap)));
+        model.acts[act].ready = study.call(lane, act).begin;
+    }
+}
+
+double mean_ms(const Study& study, const std::vector<Model>& models) {
+    Time sum = 0;
+    for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
+    return study.step_count == 0 ? 0 : static_cast<double>(sum) * 1e-6 / static_cast<double>(study.step_count);
+}
+
+std::vector<Model> quickened(std::vector<Model> models, Time cost) {
+    for (Model& model : models) quicken(model, cost);
+    return models;
+}
+
+/// What recording added to each call: as much as makes the model as fast as the program is outside of windows. Where the device
+/// sets the pace nothing can be told, and nothing is taken off.
+Time recording_cost(const Study& study, double undisturbed_ms) {
+    const double fastest = mean_ms(study, quickened(study.models, kHighestCallCost));
+    const double goal = std::max(undisturbed_ms, fastest * 1.002);
+    if (study.base_ms <= goal * 1.003) return 0;
+    Time low = 0, high = kHighestCallCost;
+    while (high - low > 50) {
+        const Time middle = (low + high) / 2;
+        (mean_ms(study, quickened(study.models, middle)) > goal ? low : high) = middle;
+    }
+    return high;
+}
+
+}  // namespace
+
+Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const Policy& the_policy)
+    : timeline(the_timeline),
+      policy(the_policy),
+      launcher(the_launcher),
+      places(the_timeline),
+      lanes(lanes_of(the_timeline, the_launcher, the_policy)),
+      host(the_timeline, the_launcher, places, lanes, the_policy) {
+    Time recorded = 0;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
+        const std::vector<Step>& found = steps.back().steps;
+        auto& [first, end] = steady.emplace_back(0, 0);
+        if (!found.empty()) {
+            const auto begins = [&](Time time) {
+                return static_cast<std::uint32_t>(
+                    std::partition_point(lanes[i].calls.begin(), lanes[i].calls.end(),
+                                         [&](std::uint32_t index) { return timeline.calls[index].begin < time; }) -
+                    lanes[i].calls.begin());
+            };
+            first = begins(lanes[i].jobs[found.front().first_job].launched);
+            end = begins(lanes[i].jobs[found.back().end_job].launched);
+        }
+        step_count += found.size();
+        for (const Step& step : found) recorded += step.end - step.begin;
+        models.push_back(build_model(timeline, lanes[i], policy));
+        wait_for_batches(*this, i, models.back());
+    }
+    if (step_count == 0) return;
+    recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
+    base_ms = mean_ms(*this, models);
+    replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
+    copy_bytes_per_second = copy_speed(timeline, policy);
+    double block_steps = 0, block_ms = 0;
+    for (const Block& block : timeline.blocks)
+        if (block.steps > 0 && block.end > block.begin)
+            block_steps += block.steps, block_ms += static_cast<double>(block.end - block.begin) * 1e-6;
+    if (block_steps <= 0) return;
+    undisturbed_ms = block_ms / block_steps;
+    // Where logging returns after some steps, these may have been counted as one.
+    if (const double times = std::round(*undisturbed_ms / base_ms);
+        times >= 2 && std::abs(*undisturbed_ms / base_ms / times - 1) < 0.1)
+        *undisturbed_ms /= times;
+    if (steps.front().source == StepSource::kWindow || *undisturbed_ms >= base_ms) return;
+    call_cost = recording_cost(*this, *undisturbed_ms);
+    models = quickened(std::move(models), call_cost);
+    base_ms = mean_ms(*this, models);
+}
+
+Time Study::host_gap(std::size_t lane, std::uint32_t act) const {
+    if (act == 0) return 0;
+    return std::max<Time>(0, call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act));
+}
+
+double Study::step_with(std::span<const Cure* const> cures) const {
+    std::vector<Model> changed = models;
+    for (std::size_t i = 0; i < changed.size(); ++i)
+        for (const Cure* cure : cures) (*cure)(i, changed[i]);
+    return mean_ms(*this, changed);
+}
+
+double Study::step_with(const Cure& cure) const {
+    const Cure* const only[] = {&cure};
+    return step_with(only);
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,53 @@
+#pragma once
+// Everything that rules look at, worked out once: lanes, steps, what the host did, the model that is played again.
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "diagnose/host_work.h"
+#include "diagnose/replay.h"
+#include "diagnose/steps.h"
+
+namespace millrace::diagnose {
+
+/// Changes the model of one lane so that a cause is gone.
+using Cure = std::function<void(std::size_t lane, Model& model)>;
+
+struct Study {
+    Study(const Timeline& timeline, const Launcher& launcher, const Policy& policy);
+    Study(const Study&) = delete;
+    Study& operator=(const Study&) = delete;
+
+    /// Mean step in milliseconds after cures, in their order.
+    double step_with(std::span<const Cure* const> cures) const;
+    double step_with(const Cure& cure) const;
+    /// `lost` without negative zeros: base step - step with the cure.
+    double gain_of(const Cure& cure) const { return base_ms - step_with(cure); }
+
+    const Call& call(std::size_t lane, std::uint32_t act) const { return timeline.calls[lanes[lane].calls[act]]; }
+    /// Whether a call lies in the steady steps of its lane.
+    bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
+    /// Recorded host time before a call, without collections.
+    Time host_gap(std::size_t lane, std::uint32_t act) const;
+
+    const Timeline& timeline;
+    const Policy& policy;
+    Launcher launcher;
+    Places places;
+    std::vector<Lane> lanes;
+    std::vector<WindowSteps> steps;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> steady;  ///< calls [first, second) of each lane
+    HostWork host;
+    std::vector<Model> models;  ///< without what recording added to each call
+    std::size_t step_count = 0;
+    double recorded_ms = 0;                       ///< mean step in the windows
+    double base_ms = 0;                           ///< the model's mean step: what costs are measured against
+    double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
+    std::optional<double> undisturbed_ms;         ///< mean step outside of windows
+    Time call_cost = 0;                           ///< that recording added to each call
+    std::optional<double> copy_bytes_per_second;  ///< of pinned copies
+};
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,56 @@
+#include "record/step_period.h"
+
+#include <algorithm>
+
+namespace millrace::record {
+namespace {
+
+constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels; others stand between them
+constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
+constexpr std::size_t kLeastGroups = 4;
+constexpr double kLeastMatch = 0.5;  ///< of all elements, between what is no step
+
+double match_at(std::span<const std::uint64_t> sequence, std::size_t distance) {
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i + distance < sequence.size(); ++i) equal += sequence[i] == sequence[i + distance] ? 1 : 0;
+    return static_cast<double>(equal) / static_cast<double>(sequence.size() - distance);
+}
+
+/// First elements of groups of updates.
+std::vector<std::size_t> groups_of(std::span<const char> updates) {
+    std::vector<std::size_t> groups;
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < updates.size(); ++i) {
+        if (!updates[i]) continue;
+        if (groups.empty() || i - last > kTogether) groups.push_back(i);
+        last = i;
+    }
+    return groups;
+}
+
+}  // namespace
+
+bool updates_parameters(std::string_view kernel) {
+    for (std::string_view part :
+         {"multi_tensor_apply", "adam", "Adam", "sgd", "SGD", "adagrad", "Adagrad", "rmsprop", "RMSprop", "Lamb", "Lion"})
+        if (kernel.find(part) != std::string_view::npos) return true;
+    return false;
+}
+
+std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> updates) {
+    const auto found = find_period(sequence);
+    if (updates.size() != sequence.size()) return found;
+    const auto groups = groups_of(updates);
+    for (std::size_t apart = 1; apart <= kMostGroups && groups.size() >= kLeastGroups * apart; ++apart) {
+        std::vector<std::size_t> distances;
+        for (std::size_t i = apart; i < groups.size(); ++i) distances.push_back(groups[i] - groups[i - apart]);
+        const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+        std::nth_element(distances.begin(), middle, distances.end());
+        if (found && 2 * *middle > found->length) break;
+        if (*middle == 0 || *middle >= sequence.size()) continue;
+        if (const double match = match_at(sequence, *middle); match >= kLeastMatch) return Period{*middle, match};
+    }
+    return found;
+}
+
+}  // namespace millrace::record

@@ -1,0 +1,19 @@
+#pragma once
+// Which of several periods is the step: programs also return after ten steps (they log) and after a hundred (they evaluate).
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "record/periodicity.h"
+
+namespace millrace::record {
+
+/// Whether a kernel changes parameters: optimizers of the usual frameworks, by name.
+bool updates_parameters(std::string_view kernel);
+
+/// The period of `sequence`, or a shorter one that updates parameters in each of its repetitions: `updates` has one entry per
+/// element, 1 where updates_parameters(). Micro-batches, which update nothing, are no steps. Without updates it is find_period().
+std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> updates);
+
+}  // namespace millrace::record

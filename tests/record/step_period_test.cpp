@@ -1,0 +1,72 @@
+#include "record/step_period.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::record {
+namespace {
+
+using Sequence = std::vector<std::uint64_t>;
+
+void append(Sequence& to, const Sequence& what, int times = 1) {
+    for (int i = 0; i < times; ++i) to.insert(to.end(), what.begin(), what.end());
+}
+
+Sequence layered_step(int layers, std::uint64_t last) {
+    Sequence step{1, 2};
+    append(step, {10, 11, 12}, layers);
+    step.push_back(20);
+    append(step, {30, 31, 32, 33, 34}, layers);
+    step.push_back(last);
+    return step;
+}
+
+constexpr std::uint64_t kUpdate = 40;
+
+std::vector<char> updates_of(const Sequence& sequence) {
+    std::vector<char> updates;
+    for (const std::uint64_t element : sequence) updates.push_back(element == kUpdate ? 1 : 0);
+    return updates;
+}
+
+TEST(StepPeriod, IsNotMisledByWhatEveryTenthStepDoes) {
+    const Sequence step = layered_step(6, kUpdate);
+    Sequence logged, evaluated;
+    for (int i = 0; i < 6; ++i) {
+        append(logged, step, 10);
+        append(logged, {99, 98});
+        append(evaluated, step, 7);
+        append(evaluated, {1, 10, 11, 12, 10, 11, 12, 77}, 9);
+    }
+    EXPECT_EQ(find_step_period(logged, updates_of(logged))->length, step.size());
+    EXPECT_EQ(find_step_period(evaluated, updates_of(evaluated))->length, step.size());
+}
+
+TEST(StepPeriod, MicroBatchesThatUpdateNothingAreNoSteps) {
+    const Sequence micro = layered_step(5, 41);
+    Sequence sequence;
+    for (int i = 0; i < 9; ++i) {
+        append(sequence, micro, 4);
+        append(sequence, {90, kUpdate, 92});
+    }
+    EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, 4 * micro.size() + 3);
+}
+
+TEST(StepPeriod, TwoGroupsOfUpdatesInAStepAreOneStep) {
+    Sequence step{kUpdate};  // gradients are cleared
+    append(step, layered_step(7, kUpdate));
+    Sequence sequence;
+    for (int i = 0; i < 6; ++i) {
+        append(sequence, step, 10);
+        append(sequence, {70, 71, 72, 73});
+    }
+    // The end of one step and the beginning of the next are one group.
+    EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size());
+}
+
+TEST(StepPeriod, KnowsOptimizersByName) {
+    EXPECT_TRUE(updates_parameters("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>"));
+    EXPECT_FALSE(updates_parameters("sm90_xmma_gemm_bf16bf16"));
+}
+
+}  // namespace
+}  // namespace millrace::record
