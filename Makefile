@@ -21,6 +21,7 @@ demo: build ## train energy flow on built-in pairs of sentences and print how ma
 	@tools/demo
 
 test: build ## build and run all tests; GPU tests run when there is a GPU
+	@tools/setup --browser || echo "test: no Chromium, so the doctor's page is not opened in a browser"
 	@ctest --preset release -j $(JOBS)
 
 asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -74,14 +74,14 @@ private:
 
     void row(const std::string& label, const std::string& before, const std::string& after, const std::string& change,
              Tone tone = Tone::kPlain) {
-        put(line()
-                .add(label)
-                .pad(kBeforeColumn)
-                .add(fmt::format("{:>14}", before))
-                .pad(kAfterColumn)
-                .add(fmt::format("{:>14}", after))
-                .pad(kChangeColumn)
-                .add(fmt::format("{:>12}", change), tone));
+        ViewLine columns = line();
+        columns.add(label)
+            .pad(kBeforeColumn)
+            .add(fmt::format("{:>14}", before))
+            .pad(kAfterColumn)
+            .add(fmt::format("{:>14}", after));
+        if (!change.empty()) columns.pad(kChangeColumn).add(fmt::format("{:>12}", change), tone);
+        put(columns);
     }
 
     void table() {

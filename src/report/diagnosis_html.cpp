@@ -90,21 +90,22 @@ std::string tiles(const Diagnosis& diagnosis) {
         "Recording cost", diagnosis.overhead_share ? fmt::format("{:.1f} %", 100 * *diagnosis.overhead_share) : "not measured",
         diagnosis.window_overhead_share ? fmt::format("of the run; {:.1f} % inside {}", 100 * *diagnosis.window_overhead_share,
                                                       html_term("window", "windows"))
-                                        : "of the run");
+        : diagnosis.overhead_share      ? "of the run"
+                                        : "");
     text += tile("Lost records", count_text(diagnosis.dropped_records),
                  diagnosis.dropped_records == 0 ? "nothing is missing" : "the picture may be incomplete");
     return text + "</dl>\n";
 }
 
 std::string braces(double busy, double sum) {
-    const double share = busy / sum;
-    std::string text = "<div class=\"braces\" aria-hidden=\"true\">";
-    if (share > 0.001)
-        text += fmt::format("<span class=\"works\" style=\"flex:{:.4f} 1 0\">works {}</span>", share, milliseconds_text(busy));
-    if (share < 0.999)
-        text += fmt::format("<span class=\"waits\" style=\"flex:{:.4f} 1 0\">waits {}</span>", 1 - share,
-                            milliseconds_text(sum - busy));
-    return text + "</div>";
+    constexpr double kRoomForWords = 0.12;
+    const auto brace = [](const char* name, double share, double ms) {
+        if (share < 0.001) return std::string();
+        return fmt::format("<span class=\"{}\" style=\"flex:{:.4f} 1 0\">{}</span>", name, share,
+                           share < kRoomForWords ? "&nbsp;" : fmt::format("{} {}", name, milliseconds_text(ms)));
+    };
+    return "<div class=\"braces\" aria-hidden=\"true\">" + brace("works", busy / sum, busy) +
+           brace("waits", 1 - busy / sum, sum - busy) + "</div>";
 }
 
 std::string breakdown(const Diagnosis& diagnosis) {
@@ -152,7 +153,7 @@ std::string why_worse(const Diagnosis& diagnosis) {
     for (std::size_t at = 1; at < diagnose::kOwners; ++at)
         if (surplus(at) > surplus(most)) most = at;
     if (!(surplus(most) > 0)) return {};
-    return fmt::format(", {} more of it {}", milliseconds_text(surplus(most)), words_of(static_cast<Owner>(most)).label);
+    return fmt::format(", {} more for: {}", milliseconds_text(surplus(most)), words_of(static_cast<Owner>(most)).label);
 }
 
 std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {

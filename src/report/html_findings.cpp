@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "report/doctor_words.h"
 #include "report/html_page.h"
 #include "report/source_quote.h"
@@ -12,9 +14,17 @@ namespace {
 
 constexpr int kLinesAround = 3;
 
+/// What all lines are indented by says nothing, and narrow screens have no room for it.
+void take_margin_off(std::vector<SourceLine>& lines) {
+    std::size_t margin = std::string::npos;
+    for (const SourceLine& line : lines) margin = std::min(margin, line.text.find_first_not_of(' '));
+    for (SourceLine& line : lines) line.text.erase(0, std::min(margin, line.text.size()));
+}
+
 std::string quote(const diagnose::Frame& where) {
-    const std::vector<SourceLine> lines = quote_source(where, kLinesAround);
+    std::vector<SourceLine> lines = quote_source(where, kLinesAround);
     if (lines.empty()) return {};
+    take_margin_off(lines);
     std::string text =
         fmt::format("<div class=\"quote\" tabindex=\"0\" role=\"region\" aria-label=\"Source around line {}\"><pre>", where.line);
     for (const SourceLine& line : lines)

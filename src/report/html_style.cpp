@@ -30,7 +30,8 @@ code,pre{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mon
 .skip:focus{left:0;z-index:20}
 .top{display:flex;flex-wrap:wrap;gap:.25rem 1rem;align-items:baseline;padding-top:1.1rem;color:var(--soft);font-size:.9rem}
 .top b{color:var(--ink);letter-spacing:.02em}
-.top code{overflow-wrap:anywhere}
+.top,.top code,.inside,.remarks,figcaption{overflow-wrap:anywhere}
+.hero>*,.finding>header>*{min-width:0}
 .card{background:var(--card);border:1px solid var(--line);border-radius:14px;box-shadow:var(--shadow);padding:1.4rem}
 .hero{display:grid;grid-template-columns:210px 1fr;gap:1rem 2.2rem;align-items:center;margin-top:1rem;padding:1.8rem}
 .ring{width:100%;max-width:210px;display:block;margin:auto}

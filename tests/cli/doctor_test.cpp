@@ -1,0 +1,164 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/child.h"
+#include "diagnose/recorded_run.h"
+#include "places.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+class Doctor : public ::testing::Test {
+protected:
+    std::string path(const std::string& below) const { return (folder_ / below).string(); }
+    Said call(const Words& words, const ChildOptions& options = {}) const { return run(folder_.path().string(), words, options); }
+    std::string content(const std::string& below) const {
+        std::ifstream in(folder_ / below, std::ios::binary);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    static std::string trace(const char* name) { return (testing::source_root() / "tests/goldens/kineto" / name).string(); }
+    void expect_refusal(const Words& words, const std::string& part) const {
+        const Said said = call(words);
+        EXPECT_EQ(said.status, 2) << said.err;
+        EXPECT_EQ(said.err.rfind("millrace: ", 0), 0u) << said.err;
+        EXPECT_NE(said.err.find(part), std::string::npos) << said.err;
+        EXPECT_EQ(said.out, "");
+    }
+    /// A recording with so many blocks of half a second beside its three steps.
+    void record(const std::string& name, std::size_t blocks, double steps) const {
+        record::RunDirectory run = diagnose::new_run(folder_ / name);
+        auto trace = record::TraceWriter::create(folder_ / name / record::kTraceName);
+        ASSERT_TRUE(trace.ok()) << trace.error().text();
+        ASSERT_TRUE(trace->process({4000, 1, 0, true, diagnose::kBoot, 0, "python train.py"}).ok());
+        ASSERT_TRUE(trace->clock({diagnose::kBoot, diagnose::kWall}).ok());
+        diagnose::write_steps(*trace, 4000);
+        for (std::size_t at = 0; at < blocks; ++at) {
+            const std::uint64_t begin = diagnose::kBoot + 20'000'000 + at * 500'000'000;
+            ASSERT_TRUE(trace->block({begin, begin + 500'000'000, steps + 0.01 * static_cast<double>(at * 7 % 5), 4000}).ok());
+        }
+        ASSERT_TRUE(trace->flush().ok());
+    }
+
+    test::TemporaryFolder folder_;
+};
+
+TEST_F(Doctor, DiagnosesARecordingInEveryForm) {
+    diagnose::write_recording(folder_ / "run");
+    const Said text = call({"diagnose", path("run"), "--md", path("d.md"), "--html", path("d.html")});
+    EXPECT_TRUE(text.status == 0 || text.status == 1) << text.err;
+    EXPECT_NE(text.out.find("The GPU worked "), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find("5 records were lost"), std::string::npos) << text.out;
+    EXPECT_EQ(text.out.find('\033'), std::string::npos);
+    EXPECT_EQ(text.err, "");
+    EXPECT_EQ(content("d.md").rfind("# What the GPU did", 0), 0u);
+    EXPECT_EQ(content("d.html").rfind("<!DOCTYPE html>", 0), 0u);
+    const Said json = call({"diagnose", path("run"), "--json"});
+    EXPECT_EQ(json.status, text.status);
+    const Json parsed = Json::parse(json.out);
+    EXPECT_EQ(parsed["schema"], 1);
+    EXPECT_GT(parsed["steps"], 0);
+    EXPECT_EQ(parsed["dropped_records"], 5);
+    EXPECT_EQ(parsed["findings"].empty(), json.status == 0);
+}
+
+TEST_F(Doctor, DiagnosesATraceOfTheProfiler) {
+    const Said said = call({"diagnose", trace("with_stack.json"), "--json"});
+    EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
+    EXPECT_GT(Json::parse(said.out)["steps"], 0);
+}
+
+TEST_F(Doctor, ARunThatIsStillWrittenIsReadAsFarAsItIs) {
+    diagnose::write_recording(folder_ / "run");
+    std::filesystem::resize_file(folder_ / "run" / record::kTraceName,
+                                 std::filesystem::file_size(folder_ / "run" / record::kTraceName) - 7);
+    const Said said = call({"diagnose", path("run")});
+    EXPECT_TRUE(said.status == 0 || said.status == 1) << said.err;
+    EXPECT_NE(said.out.find("The GPU worked "), std::string::npos);
+}
+
+TEST_F(Doctor, BadInputIsRefusedAndNothingIsWritten) {
+    diagnose::write_recording(folder_ / "run");
+    expect_refusal({"diagnose", path("absent")}, "does not exist");
+    expect_refusal({"diagnose"}, "run is required");
+    std::ofstream(path("text.json")) << "no json at all";
+    expect_refusal({"diagnose", path("text.json"), "--html", path("never.html")}, "text.json");
+    EXPECT_FALSE(std::filesystem::exists(path("never.html")));
+    std::filesystem::create_directory(folder_ / "folder");
+    expect_refusal({"diagnose", path("run"), "--html", path("folder")}, "folder");
+    expect_refusal({"diagnose", path("run"), "--md", path("absent/d.md")}, "absent");
+    expect_refusal({"compare", path("run")}, "after is required");
+    expect_refusal({"compare", path("run"), path("run"), "--min-effect", "2"}, "--min-effect");
+    expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", "-5%"}, "--fail-if-slower");
+    expect_refusal({"compare", path("run"), path("absent")}, "does not exist");
+}
+
+TEST_F(Doctor, ARunWithoutStepsIsNoData) {
+    record::RunDirectory run = diagnose::new_run(folder_ / "run", "cpu");
+    diagnose::write_lines(folder_ / "run" / "metrics.jsonl", "");
+    EXPECT_EQ(call({"diagnose", path("run")}).status, 4);
+}
+
+TEST_F(Doctor, ComparesAndGates) {
+    record("slow", 20, 18);
+    record("fast", 20, 21.5);
+    const Said better = call({"compare", path("slow"), path("fast")});
+    EXPECT_EQ(better.status, 0) << better.err;
+    EXPECT_EQ(better.out.rfind("better: 19.4 % more steps per second\n", 0), 0u) << better.out;
+    EXPECT_NE(better.out.find("ms of a step"), std::string::npos);
+    const Said same = call({"compare", path("slow"), path("slow"), "--json"});
+    EXPECT_EQ(same.status, 0);
+    EXPECT_EQ(Json::parse(same.out)["verdict"], "no difference");
+    const Said gate = call({"compare", path("fast"), path("slow"), "--fail-if-slower", "5%"});
+    EXPECT_EQ(gate.status, 1);
+    EXPECT_NE(gate.out.find("gate: failed"), std::string::npos);
+    EXPECT_EQ(call({"compare", path("fast"), path("slow"), "--fail-if-slower", "30%"}).status, 0);
+    EXPECT_EQ(call({"compare", path("slow"), path("fast"), "--fail-if-slower", "5%"}).status, 0);
+}
+
+TEST_F(Doctor, TooFewBlocksPassNoGate) {
+    record("short", 3, 18);
+    const Said said = call({"compare", path("short"), path("short")});
+    EXPECT_EQ(said.status, 0);
+    EXPECT_NE(said.out.find("too few blocks"), std::string::npos);
+    EXPECT_NE(said.out.find("at least 2.0 s longer"), std::string::npos) << said.out;
+    EXPECT_EQ(call({"compare", path("short"), path("short"), "--fail-if-slower", "5%"}).status, 4);
+}
+
+TEST_F(Doctor, ComparesRunsOfTrain) {
+    for (const auto& [name, speed] : {std::pair("slow", 100.0), std::pair("fast", 130.0)}) {
+        record::RunDirectory run = diagnose::new_run(folder_ / name, "cpu");
+        std::string rows;
+        for (int second = 1; second <= 12; ++second) {
+            const double steps = speed + second % 3;
+            rows += Json{{"kind", "interval"}, {"time", diagnose::kWall + second}, {"steps", steps}, {"steps_per_second", steps}}
+                        .dump() +
+                    "\n";
+        }
+        diagnose::write_lines(folder_ / name / "metrics.jsonl", rows);
+    }
+    const Said said = call({"compare", path("slow"), path("fast"), "--json"});
+    EXPECT_EQ(said.status, 0) << said.err;
+    const Json json = Json::parse(said.out);
+    EXPECT_EQ(json["verdict"], "better");
+    EXPECT_NEAR(json["change"].get<double>(), 0.297, 0.005);
+    EXPECT_TRUE(json["before"]["busy_share"].is_null());
+}
+
+TEST_F(Doctor, HelpHasExamplesAndExitStatuses) {
+    for (const char* command : {"diagnose", "compare"}) {
+        const Said said = call({command, "--help"});
+        EXPECT_EQ(said.status, 0);
+        EXPECT_NE(said.out.find("Examples:"), std::string::npos);
+        EXPECT_NE(said.out.find("Exit status: 0"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace millrace::cli
