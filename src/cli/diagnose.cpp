@@ -14,6 +14,7 @@
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
 #include "report/diagnosis_text.h"
+#include "report/kineto_export.h"
 
 namespace millrace::cli {
 namespace {
@@ -32,6 +33,7 @@ Examples:
   millrace diagnose runs/slow                         one screen: how busy the GPU was, where the rest went, what to change
   millrace diagnose runs/slow --html slow.html        the same as a page with timelines, for people who never saw a profiler
   millrace diagnose runs/slow --all                   every finding with evidence and call stack
+  millrace diagnose runs/slow --trace slow.json.gz    for https://ui.perfetto.dev
   millrace diagnose trace.json.gz --json              for programs; keys in docs/doctor.md
 
 Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no step of a GPU program in RUN.)";
@@ -42,6 +44,13 @@ constexpr int kFindings = 1, kNoData = 4;
 base::Status check_outputs(const DiagnoseArguments& given) {
     for (const std::string* path : {&given.markdown, &given.html, &given.trace})
         if (!path->empty()) MILLRACE_TRY(record::check_replaceable(*path));
+    return base::ok();
+}
+
+base::Status write_trace(const diagnose::Timeline& timeline, const diagnose::Diagnosis& diagnosis, const std::string& path) {
+    MILLRACE_LET(written, report::export_trace(timeline, diagnosis, path));
+    if (written.left_out > 0)
+        MILLRACE_LOG(warn, "{}: {} events at the end were left out, no viewer opens more than 2 GiB", path, written.left_out);
     return base::ok();
 }
 
@@ -56,6 +65,7 @@ base::Result<int> run_diagnose(const DiagnoseArguments& given) {
     const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
     if (!given.markdown.empty()) MILLRACE_TRY(record::write_atomically(given.markdown, report::diagnosis_markdown(diagnosis)));
     if (!given.html.empty()) MILLRACE_TRY(record::write_atomically(given.html, report::diagnosis_html(diagnosis, timeline)));
+    if (!given.trace.empty()) MILLRACE_TRY(write_trace(timeline, diagnosis, given.trace));
     if (given.json) {
         say(report::diagnosis_json(diagnosis));
     } else {
@@ -76,6 +86,8 @@ void add_diagnose(CLI::App& app, Context& context) {
     command->add_flag("--all", given->all, "print every finding with its evidence and call stack, not one screen");
     command->add_option("--md", given->markdown, "write it as Markdown, too")->type_name("FILE");
     command->add_option("--html", given->html, "write a page with timelines that loads nothing, too")->type_name("FILE");
+    command->add_option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
+        ->type_name("FILE");
     command->footer(kFooter);
     command->callback([given, &context] {
         const auto status = run_diagnose(*given);

@@ -51,7 +51,7 @@ protected:
 
 TEST_F(Doctor, DiagnosesARecordingInEveryForm) {
     diagnose::write_recording(folder_ / "run");
-    const Said text = call({"diagnose", path("run"), "--md", path("d.md"), "--html", path("d.html")});
+    const Said text = call({"diagnose", path("run"), "--md", path("d.md"), "--html", path("d.html"), "--trace", path("d.json")});
     EXPECT_TRUE(text.status == 0 || text.status == 1) << text.err;
     EXPECT_NE(text.out.find("The GPU worked "), std::string::npos) << text.out;
     EXPECT_NE(text.out.find("5 records were lost"), std::string::npos) << text.out;
@@ -59,7 +59,11 @@ TEST_F(Doctor, DiagnosesARecordingInEveryForm) {
     EXPECT_EQ(text.err, "");
     EXPECT_EQ(content("d.md").rfind("# What the GPU did", 0), 0u);
     EXPECT_EQ(content("d.html").rfind("<!DOCTYPE html>", 0), 0u);
+    EXPECT_NE(content("d.json").find("ProfilerStep#"), std::string::npos);
+    const Said again = call({"diagnose", path("d.json"), "--json"});
+    EXPECT_EQ(again.status, text.status) << again.err;
     const Said json = call({"diagnose", path("run"), "--json"});
+    EXPECT_EQ(Json::parse(again.out)["step_ms"], Json::parse(json.out)["step_ms"]);
     EXPECT_EQ(json.status, text.status);
     const Json parsed = Json::parse(json.out);
     EXPECT_EQ(parsed["schema"], 1);
@@ -120,6 +124,13 @@ TEST_F(Doctor, ComparesAndGates) {
     EXPECT_NE(gate.out.find("gate: failed"), std::string::npos);
     EXPECT_EQ(call({"compare", path("fast"), path("slow"), "--fail-if-slower", "30%"}).status, 0);
     EXPECT_EQ(call({"compare", path("slow"), path("fast"), "--fail-if-slower", "5%"}).status, 0);
+}
+
+TEST_F(Doctor, TracesOfAFewStepsAreTooShort) {
+    // A few steps of a third of a millisecond are no half second: nothing to compare, and how long it would have to be.
+    const Said said = call({"compare", trace("with_stack.json"), trace("plain.json")});
+    EXPECT_EQ(said.status, 4) << said.out;
+    EXPECT_NE(said.out.find("Record each run at least"), std::string::npos);
 }
 
 TEST_F(Doctor, TooFewBlocksPassNoGate) {
