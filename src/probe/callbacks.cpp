@@ -71,7 +71,9 @@ void wake_controller() {
 void count_pulse(ThreadState& thread, CallKind kind) {
     const auto wanted = static_cast<CallKind>(state.pulse_call.load(kRelaxed));
     const bool full = in_mode(ProbeMode::kFull);
-    if (kind != wanted && !(full && wanted == CallKind::kOther && kind == CallKind::kLaunch)) return;
+    if (!full && !in_mode(ProbeMode::kPulse)) return;
+    // Before a kind was chosen, launches stand in for it inside of windows.
+    if (wanted == CallKind::kOther ? !full || kind != CallKind::kLaunch : kind != wanted) return;
     if (full) {
         const std::uint32_t counted = state.window_pulses.fetch_add(1, kRelaxed) + 1;
         const std::uint32_t most = state.full_calls.load(kRelaxed);
@@ -115,8 +117,11 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     pending.word = 0;
     if (nested) {
         state.nested.fetch_add(1, kRelaxed);
-        if (full && is_sampled()) take_arguments(thread, call, data, thread.pending[0].correlation);
         pending.begin = 0;
+        if (!full || !is_sampled()) return;
+        const std::uint64_t started = now();
+        take_arguments(thread, call, data, thread.pending[0].correlation);
+        header()->state.own_ns.fetch_add(now() - started, kRelaxed);
         return;
     }
     const std::uint64_t started = now();

@@ -112,6 +112,7 @@ void write_window(bool begins) {
     window.kind = record::RecordKind::kWindow;
     window.flags = begins ? record::kWindowBegins : 0;
     window.begin = window.end = now();
+    window.bytes = header()->control.epoch.load();
     append(*thread, &window, 1);
 }
 

@@ -1,41 +1,15 @@
 #include "probe/cupti_library.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "probe/loaded_library.h"
 #include "probe/log.h"
 
 namespace millrace::probe {
 namespace {
-
-struct Search {
-    const char* name;
-    char found[4096];
-};
-
-int look_at(dl_phdr_info* info, std::size_t, void* data) {
-    auto* search = static_cast<Search*>(data);
-    const char* path = info->dlpi_name;
-    const char* slash = path != nullptr ? ::strrchr(path, '/') : nullptr;
-    const char* name = slash != nullptr ? slash + 1 : path;
-    if (name == nullptr || ::strncmp(name, search->name, ::strlen(search->name)) != 0) return 0;
-    if (::strlen(path) >= sizeof search->found) return 0;
-    ::strcpy(search->found, path);
-    return 1;
-}
-
-/// The library of that name the process has loaded, from wherever.
-void* loaded_library(const char* name) {
-    Search search;
-    search.name = name;
-    search.found[0] = 0;
-    if (::dl_iterate_phdr(look_at, &search) == 0) return nullptr;
-    log_line("uses %s, which the process has loaded", search.found);
-    return ::dlopen(search.found, RTLD_LAZY | RTLD_NOLOAD);
-}
 
 void* installed_library(std::uint32_t driver_major) {
     static const char* const kPatterns[] = {

@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 
 #include "probe/hash.h"
+#include "probe/loaded_library.h"
 #include "probe/log.h"
 #include "probe/memory.h"
 #include "probe/texts.h"
@@ -49,15 +50,17 @@ WaitingStack* waiting = nullptr;
 std::atomic<std::uint32_t> waiting_claimed{0};
 std::uint32_t waiting_named = 0;
 
+void* scope = RTLD_DEFAULT;  // where the interpreter's symbols are: a program that embeds it may keep them to itself
+
 template <class Function>
 bool bind(const char* name, Function& function) {
-    void* symbol = ::dlsym(RTLD_DEFAULT, name);
+    void* symbol = ::dlsym(scope, name);
     ::memcpy(&function, &symbol, sizeof symbol);
     return symbol != nullptr;
 }
 
 std::uint32_t version_of_interpreter() {
-    if (const void* number = ::dlsym(RTLD_DEFAULT, "Py_Version"))
+    if (const void* number = ::dlsym(scope, "Py_Version"))
         return static_cast<std::uint32_t>(*static_cast<const unsigned long*>(number));
     const char* (*text)() = nullptr;
     if (!bind("Py_GetVersion", text)) return 0;
@@ -168,6 +171,9 @@ void find_interpreter() {
     if (has_python.load(std::memory_order_relaxed)) return;
     Interpreter found;
     if (!bind("PyGILState_GetThisThreadState", found.thread_state)) {
+        if (void* library = loaded_library("libpython3")) scope = library;
+    }
+    if (found.thread_state == nullptr && !bind("PyGILState_GetThisThreadState", found.thread_state)) {
         if (!has_native.load(std::memory_order_relaxed)) {
             void* first[1];
             ::backtrace(first, 1);  // the C library loads its unwinder now and not in a callback
@@ -176,8 +182,8 @@ void find_interpreter() {
         return;
     }
     if (!bind("Py_IsFinalizing", found.finalizing)) bind("_Py_IsFinalizing", found.finalizing);
-    found.runtime = reinterpret_cast<std::uint64_t>(::dlsym(RTLD_DEFAULT, "_PyRuntime"));
-    found.code_type = reinterpret_cast<std::uint64_t>(::dlsym(RTLD_DEFAULT, "PyCode_Type"));
+    found.runtime = reinterpret_cast<std::uint64_t>(::dlsym(scope, "_PyRuntime"));
+    found.code_type = reinterpret_cast<std::uint64_t>(::dlsym(scope, "PyCode_Type"));
     found.version = version_of_interpreter();
     DirectReader reader;
     if (found.runtime != 0) found.layout = record::python_layout(reader, found.runtime, found.version);
