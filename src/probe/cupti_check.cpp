@@ -1,14 +1,16 @@
-// Compares the declarations of cupti_abi.h and call_list.h with the toolkit's headers, where there are any. Nothing of it remains
-// in the library.
+// Compares the declarations of cupti_abi.h, call_list.h and nvtx_abi.h with the toolkit's headers, where there are any. Nothing
+// of it remains in the library.
 
 #ifdef MILLRACE_HAVE_CUPTI_HEADERS
 
 #include <cuda_runtime_api.h>
 #include <cupti.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <cstddef>
 
 #include "probe/cupti_abi.h"
+#include "probe/nvtx_abi.h"
 
 namespace millrace::probe {
 namespace {
@@ -112,6 +114,18 @@ SAME_PLACE(launch_at::kExFunction, cuLaunchKernelEx_params, f);
 SAME_PLACE(launch_at::kExArguments, cuLaunchKernelEx_params, kernelParams);
 SAME_PLACE(launch_at::kConfigStream, cudaLaunchConfig_t, stream);
 SAME_PLACE(launch_at::kConfigStream, CUlaunchConfig, hStream);
+
+SAME_NUMBER(kNvtxCallbacks, NVTX_ETID_CALLBACKS);
+SAME_NUMBER(kNvtxCore, NVTX_CB_MODULE_CORE);
+SAME_NUMBER(kNvtxCore2, NVTX_CB_MODULE_CORE2);
+SAME_NUMBER(kNvtxPushEx, NVTX_CBID_CORE_RangePushEx);
+SAME_NUMBER(kNvtxPushA, NVTX_CBID_CORE_RangePushA);
+SAME_NUMBER(kNvtxPop, NVTX_CBID_CORE_RangePop);
+SAME_NUMBER(kNvtxDomainPushEx, NVTX_CBID_CORE2_DomainRangePushEx);
+SAME_NUMBER(kNvtxDomainPop, NVTX_CBID_CORE2_DomainRangePop);
+SAME_NUMBER(kNvtxAscii, NVTX_MESSAGE_TYPE_ASCII);
+SAME_PLACE(nvtx_at::kMessageType, nvtxEventAttributes_t, messageType);
+SAME_PLACE(nvtx_at::kMessage, nvtxEventAttributes_t, message);
 
 #define CALL(domain, name, number, kind, shape) SAME_##domain(name, number)
 #define SAME_Runtime(name, number) SAME_NUMBER(number, CUPTI_RUNTIME_TRACE_CBID_##name);

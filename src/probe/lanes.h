@@ -19,9 +19,15 @@ struct PendingCall {
     bool quiet;                ///< only its memory counts: it began outside of windows
 };
 
+/// A range the program has begun (program_ranges.cpp).
+struct OpenRange {
+    std::uint64_t begin;
+    std::uint32_t name;  ///< 0: it began outside of windows
+};
+
 /// What one thread has; reached through a key of the C library, so that it needs no thread-local storage of the loader's.
 struct ThreadState {
-    static constexpr std::uint32_t kMostPending = 8;
+    static constexpr std::uint32_t kMostPending = 8, kMostRanges = 16;
 
     record::ProbeLane* lane;
     record::Record* slots;
@@ -31,6 +37,8 @@ struct ThreadState {
     std::uint32_t nameless_site;  ///< for calls without frames; 0: not made yet
     std::uint32_t pending_count;
     PendingCall pending[kMostPending];
+    std::uint32_t range_depth;
+    OpenRange ranges[kMostRanges];
 };
 
 /// Creates and maps `<folder>/<pid>.probe`; false when that fails. After exec the name is taken: `<pid>-1.probe` and so on.

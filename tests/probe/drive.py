@@ -120,6 +120,13 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "ranges":
+            for name in (b"epoch", b"step"):
+                cuda.nvtxRangePushA(name)
+            launch()
+            for _ in range(2):
+                cuda.nvtxRangePop()
+            answer = str(cuda.nvtxRangePop())
         elif word == "_exit":
             os._exit(9)
         elif word == "runaway":

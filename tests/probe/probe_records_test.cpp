@@ -305,6 +305,27 @@ TEST_F(ProbeWindow, ThreadsWithoutFramesAreNamed) {
               (std::vector<Frame>{{"[thread]", "bare_thread", 0, true}}));
 }
 
+TEST_F(ProbeWindow, RangesOfTheProgramLieAroundItsCalls) {
+    ProbedProgram program(drive(), {{"NVTX_INJECTION64_PATH", (build_folder() / "libmillrace-probe.so").string()}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_EQ(program.ask("ranges"), "0") << "outside of windows they leave no trace; one pop too many does no harm";
+    ASSERT_TRUE(program.command(ProbeMode::kFull));
+    ASSERT_EQ(program.ask("ranges"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> ranges = program.of_kind(RecordKind::kRange);
+    ASSERT_EQ(ranges.size(), 2u);
+    EXPECT_EQ(program.texts[ranges[0].record.id], "step");
+    EXPECT_EQ(program.texts[ranges[1].record.id], "epoch");
+    const record::Record launch = program.calls(CallKind::kLaunch).at(0).record;
+    EXPECT_LE(ranges[1].record.begin, ranges[0].record.begin);
+    EXPECT_LE(ranges[0].record.begin, launch.begin);
+    EXPECT_LE(launch.end, ranges[0].record.end);
+    EXPECT_LE(ranges[0].record.end, ranges[1].record.end);
+    EXPECT_EQ(ranges[0].record.thread, launch.thread);
+}
+
 TEST_F(ProbeWindow, SecondWindowAfterFinalisingHasItsRecords) {
     ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "finalize"}});
     ASSERT_EQ(program.hear(), "ready");

@@ -110,6 +110,37 @@ struct TakeParameters {
     std::size_t bytes;
 };
 
+using RangeFunction = void (*)();
+RangeFunction range_functions[16];
+RangeFunction* range_table[16];
+pthread_once_t ranges_initialised = PTHREAD_ONCE_INIT;
+
+int range_module(std::uint32_t module, RangeFunction*** table, std::uint32_t* size) {
+    if (module != 1) return 0;
+    *table = range_table;
+    *size = 16;
+    return 1;
+}
+
+const void* range_export(std::uint32_t table) {
+    static const struct {
+        std::size_t size;
+        int (*module)(std::uint32_t, RangeFunction***, std::uint32_t*);
+    } callbacks{sizeof callbacks, range_module};
+    return table == 1 ? &callbacks : nullptr;
+}
+
+void ensure_ranges() {
+    ::pthread_once(&ranges_initialised, [] {
+        for (int i = 0; i < 16; ++i) range_table[i] = &range_functions[i];
+        const char* path = ::getenv("NVTX_INJECTION64_PATH");
+        void* library = path != nullptr ? ::dlopen(path, RTLD_NOW) : nullptr;
+        if (library == nullptr) return;
+        using Initialise = int (*)(const void* (*)(std::uint32_t));
+        if (auto begin = reinterpret_cast<Initialise>(::dlsym(library, "InitializeInjectionNvtx2"))) begin(range_export);
+    });
+}
+
 }  // namespace
 }  // namespace millrace::mock
 
@@ -256,6 +287,16 @@ void mock_launch_from_bare_thread() {
         return nullptr;
     };
     if (::pthread_create(&thread, nullptr, body, nullptr) == 0) ::pthread_join(thread, nullptr);
+}
+
+/// NVTX as a program has it: at the first use it loads the library that NVTX_INJECTION64_PATH names and lets it fill its tables.
+int nvtxRangePushA(const char* name) {
+    ensure_ranges();
+    return range_functions[9] != nullptr ? reinterpret_cast<int (*)(const char*)>(range_functions[9])(name) : -2;
+}
+int nvtxRangePop() {
+    ensure_ranges();
+    return range_functions[11] != nullptr ? reinterpret_cast<int (*)()>(range_functions[11])() : -2;
 }
 
 /// A framework's allocator: takes its own lock and calls cudaMalloc or cudaFree under it.
