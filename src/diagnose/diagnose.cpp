@@ -6,6 +6,7 @@
 
 #include "diagnose/findings.h"
 #include "diagnose/owners.h"
+#include "diagnose/sound.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -54,6 +55,13 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
 }  // namespace
 
 Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
+    if (!is_sound(timeline)) {
+        std::size_t dropped = 0;
+        const Timeline sound = made_sound(timeline, dropped);
+        Diagnosis diagnosis = diagnose(sound, policy);
+        if (dropped > 0) diagnosis.remarks.push_back(fmt::format("{} entries contradict themselves and were left out", dropped));
+        return diagnosis;
+    }
     Diagnosis diagnosis;
     diagnosis.title = timeline.title;
     diagnosis.device_name = timeline.device_name;

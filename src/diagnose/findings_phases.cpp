@@ -23,7 +23,8 @@ void find_slow_evaluation(Chart& chart, double busy_share) {
             for (const Stretch& stretch : device_stretches(study.timeline, study.lanes[lane], phase.begin, phase.end))
                 if (stretch.idle) idle += static_cast<double>(stretch.end - stretch.begin) * 1e-6;
             for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
-                if (const std::uint32_t call = study.lanes[lane].jobs[job].call; call != kNobody)
+                if (const std::uint32_t call = study.lanes[lane].jobs[job].call;
+                    call != kNobody && study.call(lane, call).stack != kNoStack)
                     ++places[study.host.place_of(lane, call)];
         }
     if (phases == 0 || time <= 0) return;

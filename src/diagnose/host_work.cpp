@@ -90,6 +90,18 @@ struct Tally {
 
 using StretchKey = std::array<std::uint32_t, 5>;
 
+/// What a call is in every step alike. Lines of launches are taken in some steps only, names of kernels in all; lines of other
+/// calls always.
+std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, const Places& places, const Lane& lane,
+                                                    std::uint32_t act) {
+    const Call& call = timeline.calls[lane.calls[act]];
+    const bool launch = call.kind == CallKind::kLaunch || call.kind == CallKind::kGraphLaunch;
+    if (launch && lane.jobs_of_call[act] < lane.jobs_of_call[act + 1])
+        return {static_cast<std::uint32_t>(call.kind),
+                timeline.work[lane.jobs[lane.own_jobs[lane.jobs_of_call[act]]].first_work].name};
+    return {static_cast<std::uint32_t>(call.kind), launch ? call.name : places.of_stack(call.stack)};
+}
+
 }  // namespace
 
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
@@ -137,11 +149,11 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
             const Time begin = before.end, end = call.begin;
             if (end - begin <= policy.launch_gap) continue;
-            // Places of framework threads are guesses: only real frames tell stretches apart. So does their size, roughly: what
-            // happens in every hundredth step only is another thing.
+            // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
-            const StretchKey key{places.of_stack(before.stack), static_cast<std::uint32_t>(before.kind),
-                                 places.of_stack(call.stack), static_cast<std::uint32_t>(call.kind), size};
+            const auto [from, from_what] = identity_of(timeline, places, lane, i - 1);
+            const auto [to, to_what] = identity_of(timeline, places, lane, i);
+            const StretchKey key{from, from_what, to, to_what, size};
             auto [found, fresh] = keys.try_emplace(key, static_cast<std::uint32_t>(tallies.size()));
             if (fresh) tallies.emplace_back();
             class_of[i] = found->second;

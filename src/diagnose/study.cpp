@@ -52,6 +52,19 @@ void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
     }
 }
 
+/// What another profiler did between the calls is no part of the program.
+void forget_profiler(const Study& study, std::size_t lane, Model& model) {
+    auto range = study.timeline.profiler_work.begin();
+    for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
+        const Time begin = study.call(lane, act - 1).end, end = study.call(lane, act).begin;
+        while (range != study.timeline.profiler_work.end() && range->end <= begin) ++range;
+        for (auto each = range; each != study.timeline.profiler_work.end() && each->begin < end; ++each)
+            if (each->process == study.launcher.process || each->process == 0)
+                model.acts[act].gap -=
+                    std::clamp<Time>(std::min(end, each->end) - std::max(begin, each->begin), 0, model.acts[act].gap);
+    }
+}
+
 double mean_ms(const Study& study, const std::vector<Model>& models) {
     Time sum = 0;
     for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
@@ -109,7 +122,10 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (step_count == 0) return;
     recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
     base_ms = mean_ms(*this, models);
+    if (!timeline.profiler_work.empty())
+        for (std::size_t i = 0; i < lanes.size(); ++i) forget_profiler(*this, i, models[i]);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
+    if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
     copy_bytes_per_second = copy_speed(timeline, policy);
     double block_steps = 0, block_ms = 0;
     for (const Block& block : timeline.blocks)
