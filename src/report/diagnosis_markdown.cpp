@@ -10,6 +10,13 @@
 namespace millrace::report {
 namespace {
 
+/// Text with code where it has backticks.
+std::string sentence(std::string_view text) {
+    std::string out;
+    for (const SentencePart& part : sentence_parts(text)) out += part.code ? markdown_code(part.text) : markdown_text(part.text);
+    return out;
+}
+
 std::string breakdown(const diagnose::Diagnosis& diagnosis) {
     const double sum = breakdown_sum(diagnosis);
     std::string text = "\n## Where a step goes\n\n| | ms per step | share |\n|---|---:|---:|\n";
@@ -33,13 +40,13 @@ std::string finding(std::size_t rank, const diagnose::Finding& finding, double s
         text += "\n\n";
     }
     if (finding.gain_upper_bound)
-        text += fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
-                            100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ",
-                            markdown_text(finding.assumption));
+        text +=
+            fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
+                        100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ", sentence(finding.assumption));
     text += fmt::format("; confidence {:.0f} %.\n", 100 * finding.confidence);
-    if (!finding.what.empty()) text += "\n" + markdown_text(finding.what) + "\n";
-    if (!finding.fix.empty()) text += "\n**Do:** " + markdown_text(finding.fix) + "\n";
-    if (!finding.evidence.empty()) text += "\nEvidence: " + markdown_text(finding.evidence) + "\n";
+    if (!finding.what.empty()) text += "\n" + sentence(finding.what) + "\n";
+    if (!finding.fix.empty()) text += "\n**Do:** " + sentence(finding.fix) + "\n";
+    if (!finding.evidence.empty()) text += "\nEvidence: " + sentence(finding.evidence) + "\n";
     for (std::size_t at = 0; at < finding.stack.size(); ++at)
         text += (at == 0 ? "\n- " : "- ") + markdown_code(place_text(finding.stack[at])) + "\n";
     return text;

@@ -81,6 +81,7 @@ std::string_view meaning_of(std::string_view key) {
 
 std::string place_text(const std::optional<diagnose::Frame>& where) {
     if (!where) return "place unknown";
+    if (where->file.empty()) return where->function.empty() ? "place unknown" : where->function;
     if (where->native) return where->function.empty() ? where->file : where->function + " in " + where->file;
     std::string text = where->line > 0 ? fmt::format("{}:{}", where->file, where->line) : where->file;
     return where->function.empty() ? text : text + " in " + where->function;
@@ -96,6 +97,22 @@ std::string count_text(std::uint64_t count) {
     std::string text = std::to_string(count);
     for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
     return text;
+}
+
+std::vector<SentencePart> sentence_parts(std::string_view text) {
+    std::vector<SentencePart> parts;
+    bool code = false;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t mark = text.find('`', at);
+        // A last mark without its twin is a character like others.
+        const bool closed = mark != std::string_view::npos && (code || text.find('`', mark + 1) != std::string_view::npos);
+        const std::size_t end = closed ? mark : text.size();
+        if (end > at) parts.push_back({std::string(text.substr(at, end - at)), code});
+        if (!closed) break;
+        code = !code;
+        at = mark + 1;
+    }
+    return parts;
 }
 
 double breakdown_sum(const diagnose::Diagnosis& diagnosis) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "diagnose/diagnosis.h"
 
@@ -30,6 +31,13 @@ std::string_view meaning_of(std::string_view key);  ///< of a key of the glossar
 /// "train.py:41 in step"; "train.py" without a line; of native code the function and its library; "place unknown" without a
 /// frame.
 std::string place_text(const std::optional<diagnose::Frame>& where);
+
+/// A sentence of a finding in pieces: what stands between backticks is code.
+struct SentencePart {
+    std::string text;
+    bool code = false;
+};
+std::vector<SentencePart> sentence_parts(std::string_view text);
 
 /// "28.1 ms", "0.042 ms": three figures that mean something.
 std::string milliseconds_text(double milliseconds);

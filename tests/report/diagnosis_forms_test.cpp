@@ -5,6 +5,7 @@
 
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
+#include "report/doctor_words.h"
 #include "report/made_up_diagnosis.h"
 #include "report/svg_text.h"
 
@@ -71,6 +72,30 @@ TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
               std::string::npos);
     EXPECT_NE(diagnosis_markdown(healthy_diagnosis()).find("a clean bill"), std::string::npos);
     EXPECT_NE(diagnosis_markdown({}).find("No training steps were found"), std::string::npos);
+}
+
+TEST(SentenceParts, BackticksInPairsMakeCode) {
+    const auto joined = [](std::string_view text) {
+        std::string out;
+        for (const SentencePart& part : sentence_parts(text))
+            out += (part.code ? "<" : "(") + part.text + (part.code ? ">" : ")");
+        return out;
+    };
+    EXPECT_EQ(joined(""), "");
+    EXPECT_EQ(joined("plain"), "(plain)");
+    EXPECT_EQ(joined("use `a` or `b`."), "(use )<a>( or )<b>(.)");
+    EXPECT_EQ(joined("`a`"), "<a>");
+    EXPECT_EQ(joined("odd ` one"), "(odd ` one)");
+    EXPECT_EQ(joined("`a` odd ` one"), "<a>( odd ` one)");
+}
+
+TEST(PlaceText, SaysWhatIsKnown) {
+    EXPECT_EQ(place_text(std::nullopt), "place unknown");
+    EXPECT_EQ(place_text(diagnose::Frame{"a.py", 3, "f", false}), "a.py:3 in f");
+    EXPECT_EQ(place_text(diagnose::Frame{"a.py", 0, "", false}), "a.py");
+    EXPECT_EQ(place_text(diagnose::Frame{"", 0, "aten::mm", true}), "aten::mm");
+    EXPECT_EQ(place_text(diagnose::Frame{"lib.so", 0, "run", true}), "run in lib.so");
+    EXPECT_EQ(place_text(diagnose::Frame{}), "place unknown");
 }
 
 TEST(DiagnosisMarkdown, HostileNamesStayText) {

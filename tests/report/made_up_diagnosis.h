@@ -39,9 +39,9 @@ inline diagnose::Diagnosis sick_diagnosis() {
     sync.gain_upper_bound = 0.16;
     sync.assumption = "the host keeps its pace";
     sync.confidence = 0.92;
-    sync.what = "loss.item() waits for the GPU to finish the step; the GPU then idles while the next step is being launched.";
+    sync.what = "`loss.item()` waits for the GPU to finish the step; the GPU then idles while the next step is being launched.";
     sync.evidence = "50 of 50 steps wait here, 19.2 ms each; replayed without the wait a step takes 23.5 ms instead of 28.0 ms.";
-    sync.fix = "Add the loss up on the GPU (total += loss.detach()) and read it once every 100 steps.";
+    sync.fix = "Add the loss up on the GPU (`total += loss.detach()`) and read it once every 100 steps.";
     diagnosis.findings.push_back(sync);
 
     diagnose::Finding churn;
@@ -51,7 +51,7 @@ inline diagnose::Diagnosis sick_diagnosis() {
     churn.lost_ms_per_step = 1.0;
     churn.gain_upper_bound = 0.036;
     churn.confidence = 0.8;
-    churn.what = "torch.cuda.empty_cache() gives memory back that the next step takes again.";
+    churn.what = "`torch.cuda.empty_cache()` gives memory back that the next step takes again.";
     churn.evidence = "12 cudaFree and 12 cudaMalloc calls per step.";
     churn.fix = "Take the call out; the cache is reused without it.";
     diagnosis.findings.push_back(churn);
