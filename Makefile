@@ -34,13 +34,17 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS)
 
-fuzz: setup ## look for inputs that break the reader of run directories, for FUZZ_SECONDS (600)
+fuzz: setup ## look for inputs that break the readers of runs, recordings and traces, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz
 	@cmake --preset fuzz -Wno-dev
 	@cmake --build --preset fuzz -j $(JOBS)
-	@mkdir -p build-fuzz/corpus
-	@cd build-fuzz && ./run_reader_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -dict=../tests/fuzz/run_reader.dict \
-		corpus ../tests/fuzz/corpus
+	@$(call fuzz_target,run_reader,corpus,4096)
+	@$(call fuzz_target,kineto_reader,corpus-kineto,8192)
+	@$(call fuzz_target,recording,corpus-recording,8192)
+
+# Target, its corpus, longest input.
+fuzz_target = mkdir -p build-fuzz/$(2) && cd build-fuzz && ./$(1)_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=$(3) -timeout=10 \
+	-rss_limit_mb=2048 -print_final_stats=1 -dict=../tests/fuzz/$(1).dict $(2) ../tests/fuzz/$(2)
 
 docs: build ## write docs/metrics.md anew from the table of metrics
 	@build/metrics_doc docs/metrics.md

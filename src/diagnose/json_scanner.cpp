@@ -9,7 +9,7 @@ namespace millrace::diagnose {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 10;
+constexpr std::size_t kPiece = std::size_t{64} << 10;
 constexpr std::size_t kLongestNumber = 512;
 
 bool is_space(char letter) { return letter == ' ' || letter == '\n' || letter == '\t' || letter == '\r'; }

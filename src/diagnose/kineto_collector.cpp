@@ -132,7 +132,7 @@ void KinetoCollector::take_call(const KinetoEvent& event) {
     call.event = event.waits_for;
     if (!event.ends.empty()) std::tie(call.from, call.to) = copy_ends_of(event.ends);
     if (!event.call_stack.empty()) call.stack = stack_number(event.call_stack);
-    if (event.rest != 0 || !event.pointers.empty()) {
+    if (call.correlation != 0 && (event.rest != 0 || !event.pointers.empty())) {
         timeline_.arguments.push_back({call.process, call.correlation, event.pointers, event.rest});
         ++records_;
     }

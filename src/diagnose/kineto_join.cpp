@@ -171,7 +171,7 @@ void KinetoCollector::write_remarks(bool own) {
 
 Timeline KinetoCollector::finish(OwnSection section) {
     Timeline& own = section.timeline;
-    drop_inner_calls();
+    if (!section.present) drop_inner_calls();
     join();
     sort_timeline(timeline_);
     stacks_full_ |= !functions_.build(timeline_.calls, timeline_.stacks);
