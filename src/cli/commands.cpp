@@ -24,11 +24,12 @@ constexpr const char* kExamples = R"(Examples:
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace eval runs/slow
   millrace watch --plot run.svg -- python train.py
-  millrace diagnose runs/slow --html slow.html
-  millrace compare runs/slow runs/cured
+  millrace record -o runs/mine -- python train.py
+  millrace diagnose runs/mine --html mine.html
+  millrace compare runs/mine runs/cured
 
-Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n; watch hands
-the status of the command it runs through.)";
+Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n; watch and record
+hand the status of the command they run through.)";
 
 /// What was wrong with the arguments and where help is.
 std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {
@@ -55,7 +56,7 @@ void keep_standard_descriptors() {
 
 /// Cuts the command that follows "--" off the arguments of those commands that run one: its words are not ours to read.
 std::optional<std::vector<std::string>> cut_command(int& argc, char** argv) {
-    if (argc < 2 || std::string_view(argv[1]) != "watch") return std::nullopt;
+    if (argc < 2 || (std::string_view(argv[1]) != "watch" && std::string_view(argv[1]) != "record")) return std::nullopt;
     const auto mark = std::find(argv, argv + argc, std::string_view("--"));
     if (mark == argv + argc) return std::nullopt;
     std::vector<std::string> command(mark + 1, argv + argc);
@@ -76,6 +77,7 @@ int parse_and_run(int argc, char** argv) {
     add_data(app, context);
     add_bench(app, context);
     add_watch(app, context);
+    add_record(app, context);
     add_diagnose(app, context);
     add_compare(app, context);
     try {

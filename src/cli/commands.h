@@ -38,6 +38,7 @@ void add_models(CLI::App& app, Context& context);
 void add_data(CLI::App& app, Context& context);
 void add_bench(CLI::App& app, Context& context);
 void add_watch(CLI::App& app, Context& context);
+void add_record(CLI::App& app, Context& context);
 void add_diagnose(CLI::App& app, Context& context);
 void add_compare(CLI::App& app, Context& context);
 

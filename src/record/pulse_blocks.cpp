@@ -15,11 +15,13 @@ constexpr std::uint64_t kLongPause = 1'000'000'000;
 std::optional<TraceBlock> PulseBlocks::add(std::uint64_t time, std::uint64_t number) {
     if (calls_per_step_ <= 0) return std::nullopt;
     std::optional<TraceBlock> before;
-    const bool out_of_order = open_ && (time < newest_ || number <= last_number_);
+    // Numbers go on inside of windows, where no pulse is written.
+    const bool out_of_order = open_ && (time < newest_ || number != newest_number_ + 1);
     const bool long_pause = open_ && time > newest_ && time - newest_ > kLongPause && step_ns_ > 0 &&
                             static_cast<double>(time - newest_) > kLongPauseSteps * step_ns_;
     if (out_of_order || long_pause) before = close();
     newest_ = time;
+    newest_number_ = number;
     if (!open_) {
         open_ = true;
         first_time_ = last_time_ = time;

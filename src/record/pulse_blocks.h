@@ -13,7 +13,8 @@ class PulseBlocks {
 public:
     explicit PulseBlocks(std::uint32_t pid) : pid_(pid) {}
 
-    /// A pulse at `time`, the `number`th of its call. Gives a block when one is full: at least half a second of whole steps.
+    /// A pulse at `time`, the `number`th of its call; a number left out closes what was open. Gives a block when one is full: at
+    /// least half a second of whole steps.
     std::optional<TraceBlock> add(std::uint64_t time, std::uint64_t number);
     /// Counting stops here (a window, the end) or is about another call from now on; a rest of ten steps or more is a block, too.
     std::optional<TraceBlock> close();
@@ -29,7 +30,7 @@ private:
     double calls_per_step_ = 0;
     std::uint64_t first_time_ = 0, first_number_ = 0;  ///< of the open block
     std::uint64_t last_time_ = 0, last_number_ = 0;    ///< the newest pulse that ends a whole step
-    std::uint64_t newest_ = 0;
+    std::uint64_t newest_ = 0, newest_number_ = 0;
     bool open_ = false;
     double step_ns_ = 0;
 };

@@ -48,14 +48,17 @@ void StepWatch::add(const Record& record) {
         if (first_launch_ == 0) first_launch_ = record.begin;
         if (begins_.size() >= 2 * capacity_) begins_.clear();  // whoever comes late has no time, which is bearable
         begins_[record.correlation] = record.begin;
+        // Graphs by their calls: where their nodes are shown there is no record of the whole.
+        if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid});
         if (threads_.size() < kMostThreads || threads_.contains(record.thread)) ++threads_[record.thread];
         return;
     }
-    const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel &&
-                           (record.flags & kInGraph) == 0;
-    if (!is_kernel && record.kind != RecordKind::kGraph) return;
-    const std::uint64_t element = std::uint64_t{record.id} << 32 | record.grid;
-    launches_.push_back({record.correlation, is_kernel ? element : ~element});
+    const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;
+    if (is_kernel && (record.flags & kInGraph) == 0) add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid);
+}
+
+void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element) {
+    launches_.push_back({correlation, element});
     ++launches_seen_;
     keep_newest(launches_, capacity_);
 }

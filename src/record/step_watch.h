@@ -26,7 +26,7 @@ public:
     /// Remembers at most so many launches and four times as many calls, the newest.
     explicit StepWatch(std::size_t capacity = std::size_t{1} << 17) : capacity_(capacity) {}
 
-    /// Takes kCall, kWork and kGraph; passes over the rest.
+    /// Takes kCall and kWork; passes over the rest.
     void add(const Record& record);
     /// A new window begins.
     void clear();
@@ -48,6 +48,7 @@ private:
         std::uint64_t begin = 0;
         CallKind kind = CallKind::kOther;
     };
+    void add_launch(std::uint32_t correlation, std::uint64_t element);
     [[nodiscard]] std::optional<StepFacts> look() const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 

@@ -9,8 +9,8 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::uint64_t kEarlyWindows = 3;
-constexpr std::uint32_t kSitedSteps = 10;                            ///< of a window: every launch with its site and arguments
-constexpr std::uint32_t kAllSites = 1u << 30;                        ///< while steps are not known
+constexpr std::uint32_t kSitedSteps = 10;      ///< of a window: every launch with its site and arguments
+constexpr std::uint32_t kFirstSites = 10'000;  ///< launches with sites while steps are not known: a change would cut the window
 constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
 constexpr nanoseconds kLongestFirst = std::chrono::minutes{10};
 constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
@@ -30,7 +30,7 @@ double seconds(nanoseconds time) { return std::chrono::duration<double>(time).co
 
 WindowSchedule::WindowSchedule(const ScheduleSettings& settings, nanoseconds start)
     : settings_(settings), start_(start), since_(start) {
-    order_ = {ProbeMode::kFull, CallKind::kLaunch, 0, kAllSites};
+    order_ = {ProbeMode::kFull, CallKind::kLaunch, 0, kFirstSites};
 }
 
 const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
@@ -70,7 +70,6 @@ void WindowSchedule::during_first(const ScheduleView& view) {
     }
     const nanoseconds taken = view.now - since_;
     const bool too_long = taken > kLongestFirst || view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
-    if (view.facts && view.facts->steady_steps >= kSitedSteps) order_.sites_calls = 0;
     const bool enough = view.facts && view.facts->steady_steps >= settings_.steps_per_window && taken >= kLeastFirst;
     if (enough || too_long) end_window(view);
 }
@@ -145,8 +144,9 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
     wanted_steps_ = steps;
     order_.mode = ProbeMode::kFull;
     if (steps == 0) {
+        order_.pulse_call = CallKind::kLaunch;
         order_.full_calls = 0;
-        order_.sites_calls = kAllSites;
+        order_.sites_calls = kFirstSites;
         return;
     }
     order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));

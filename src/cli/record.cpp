@@ -1,0 +1,104 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "record/record_session.h"
+
+namespace millrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RecordArguments {
+    record::RecordSettings settings;
+    std::string probe;
+    bool no_samples = false, quiet = false;
+};
+
+constexpr const char* kProbeName = "libmillrace-probe.so";
+
+constexpr const char* kFooter = R"(The command follows --: millrace record [OPTIONS] -- COMMAND ARGUMENTS...
+
+Examples:
+  millrace record -- python train.py
+  millrace record -o runs/before -- torchrun --nproc-per-node 2 train.py
+  millrace record --steps-per-window 20 --every 500 -- ./trainer
+
+The command runs unchanged: it has the terminal, its output and its exit status are its own, and what millrace has to say follows on
+stderr when it has ended (--quiet: not at all). Its processes that use CUDA are recorded in full in windows of some steps, at least three
+when it is long enough; in between steps are only counted. Threads (Python stacks, system calls) and the machine are sampled meanwhile.
+Where CUPTI cannot be had, because another profiler holds it or no library fits, the samples alone are recorded, and the summary says so.
+
+Every option has a twin in the environment: MILLRACE_RECORD_OUT=runs/a, MILLRACE_RECORD_EVERY=500; options win.
+
+Exit status: that of the command, whatever was recorded; 128 + n when signal n ended it, 127 when it was not found, 126 when it cannot be
+executed. Before it begins: 2 for bad arguments and a run directory that cannot be written, 3 when the probe has no place for its memory.)";
+
+/// The probe beside this program or in ../lib; empty when there is none.
+std::string find_probe() {
+    std::error_code failed;
+    const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
+    for (const fs::path& place :
+         {folder / kProbeName, folder.parent_path() / "lib" / kProbeName, folder.parent_path() / kProbeName})
+        if (!failed && fs::is_regular_file(place, failed)) return place.string();
+    return {};
+}
+
+base::Result<int> run_record(RecordArguments given, const Context& context) {
+    record::RecordSettings& settings = given.settings;
+    if (!context.command || context.command->empty())
+        return base::Error{"no command to record: it follows --, as in millrace record -- python train.py"};
+    settings.command = *context.command;
+    settings.samples = !given.no_samples;
+    if (given.probe.empty()) {
+        settings.probe = find_probe();
+    } else {
+        std::error_code failed;
+        const fs::path place = fs::absolute(given.probe, failed);
+        if (access(place.c_str(), R_OK) != 0 || !fs::is_regular_file(place, failed))
+            return base::Error{"there is no such library that can be read", "--probe " + given.probe};
+        settings.probe = place.string();
+    }
+    MILLRACE_LET(outcome, record::record_command(settings));
+    if (!given.quiet) {
+        std::fputs(record::summary_text(outcome).c_str(), stderr);
+        std::fflush(stderr);
+    }
+    return outcome.status;
+}
+
+}  // namespace
+
+void add_record(CLI::App& app, Context& context) {
+    auto given = std::make_shared<RecordArguments>();
+    CLI::App* command = app.add_subcommand("record", "run a CUDA program and record what it and its GPU do");
+    const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
+        return command->add_option(name, value, meaning)->envname(std::string("MILLRACE_RECORD_") + variable);
+    };
+    constexpr std::uint32_t kMostSteps = 100'000, kMostEvery = 1'000'000'000;
+    option("-o,--out", given->settings.out, "run directory to write; by default runs/record-<time>", "OUT")->type_name("RUN");
+    option("--steps-per-window", given->settings.schedule.steps_per_window, "steps that are recorded in one go",
+           "STEPS_PER_WINDOW")
+        ->capture_default_str()
+        ->check(CLI::Range(record::kLeastSteps, kMostSteps))
+        ->type_name("N");
+    option("--every", given->settings.schedule.every, "steps from one such window to the next", "EVERY")
+        ->capture_default_str()
+        ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
+        ->type_name("N");
+    command->add_flag("--no-samples", given->no_samples, "do not look at the threads of the command")
+        ->envname("MILLRACE_RECORD_NO_SAMPLES");
+    option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE")->type_name("FILE");
+    command->add_flag("--quiet", given->quiet, "no summary")->envname("MILLRACE_RECORD_QUIET");
+    command->footer(kFooter);
+    command->callback([given, &context] {
+        const auto status = run_record(*given, context);
+        context.exit_status = status.ok() ? *status : report(status.error());
+    });
+}
+
+}  // namespace millrace::cli

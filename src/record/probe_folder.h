@@ -1,0 +1,41 @@
+#pragma once
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "record/file.h"
+#include "record/probe_reader.h"
+
+namespace millrace::record {
+
+/// The private folder in which probes put their mappings (MILLRACE_PROBE_DIR); removed with everything in it at the end.
+class ProbeFolder {
+public:
+    /// In memory (/dev/shm) when that is there and has room, else in `fallback`.
+    static Result<ProbeFolder> create(const Path& fallback);
+    ProbeFolder(ProbeFolder&& other) noexcept : path_(std::exchange(other.path_, Path{})) {}
+    ProbeFolder& operator=(ProbeFolder&&) = delete;
+    ~ProbeFolder();
+
+    [[nodiscard]] const Path& path() const { return path_; }
+
+    struct Found {
+        ProbeReader reader;
+        Path path;
+        std::uint32_t pid = 0;
+        std::uint16_t incarnation = 0;  ///< how many mappings this process had before
+    };
+    /// Mappings (PID.probe, and PID-1.probe once the process executes another program) that were not handed out before.
+    std::vector<Found> look();
+    /// Everything of it was read: removes the file.
+    static void remove(const Path& mapping);
+
+private:
+    explicit ProbeFolder(Path path) : path_(std::move(path)) {}
+    Path path_;
+    std::set<std::string> known_;                   ///< names handed out
+    std::map<std::uint32_t, std::uint16_t> times_;  ///< by process
+};
+
+}  // namespace millrace::record

@@ -1,0 +1,150 @@
+#include "record/probed_process.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "record/record_parts.h"
+
+namespace millrace::record {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint64_t kLostStep = 1000;  ///< dropped records between two events about them
+
+/// What is kept even when the run has taken all bytes it may, outside of windows.
+bool always_kept(RecordKind kind) {
+    return kind == RecordKind::kText || kind == RecordKind::kSite || kind == RecordKind::kWindow || kind == RecordKind::kLost;
+}
+
+}  // namespace
+
+std::string fault_text(const ProbeReport& report) {
+    switch (report.fault) {
+        case ProbeFault::kNone: return {};
+        case ProbeFault::kNoCupti:
+            return fmt::format(
+                "process {}: no CUPTI library that fits the driver was found, so kernels and calls are not recorded", report.pid);
+        case ProbeFault::kOtherClient:
+            return fmt::format("process {}: another profiler{}{} holds CUPTI, so kernels and calls are not recorded", report.pid,
+                               report.incumbent.empty() ? "" : ", ", report.incumbent);
+        case ProbeFault::kCuptiFailed:
+            return fmt::format("process {}: CUPTI refused (result {}), so kernels and calls are not recorded", report.pid,
+                               report.fault_code);
+        case ProbeFault::kNoMemory:
+            return fmt::format("process {}: the probe got no memory or thread, so kernels and calls are not recorded",
+                               report.pid);
+    }
+    return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
+}
+
+ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now)
+    : reader_(std::move(reader)),
+      origin_(origin),
+      blocks_(origin.pid),
+      schedule_(settings, nanoseconds{static_cast<std::int64_t>(now)}) {
+    report_ = reader_.report();
+    report_.pid = origin_.pid;
+    reader_.keep_alive(now);
+    reader_.give(schedule_.order(), true);
+}
+
+void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events) {
+    reader_.keep_alive(now);
+    const bool in_window = schedule_.in_window();
+    drain(in_window || !bytes.tight, trace, events);
+    report_ = reader_.report();
+    report_.pid = origin_.pid;
+    say_fault(trace, events);
+
+    ScheduleView view;
+    view.now = nanoseconds{static_cast<std::int64_t>(now)};
+    view.obeyed = report_.obeyed;
+    view.in_full = report_.mode == ProbeMode::kFull;
+    view.pulses = report_.pulses;
+    view.bytes = bytes.taken;
+    view.pulse_step_ns = blocks_.step_ns();
+    if (in_window) {
+        view.launches = steps_.launches();
+        view.facts = steps_.facts();
+    }
+    const ProbeOrder order = schedule_.next(view);
+    if (const auto block = blocks_.set_calls_per_step(schedule_.calls_per_step())) (void)trace.block(*block);
+    if (!in_window && schedule_.in_window()) steps_.clear();
+    reader_.give(order, true);
+}
+
+void ProbedProcess::finish(TraceWriter& trace, EventWriter& events) {
+    drain(true, trace, events);
+    if (const auto block = blocks_.close()) (void)trace.block(*block);
+    report_ = reader_.report();
+    report_.pid = origin_.pid;
+    say_fault(trace, events);
+}
+
+void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events) {
+    reader_.drain([&](std::uint16_t lane, std::span<const Record> slots) {
+        kept_.clear();
+        for (std::size_t at = 0; at < slots.size();) {
+            const Record& record = slots[at];
+            const std::size_t size = 1 + parts_behind(record).value_or(0);
+            take(record, events);
+            // Pulses are summed up in blocks.
+            if (record.kind != RecordKind::kPulse && (keep_all || always_kept(record.kind)))
+                kept_.insert(kept_.end(), slots.begin() + static_cast<std::ptrdiff_t>(at),
+                             slots.begin() + static_cast<std::ptrdiff_t>(std::min(at + size, slots.size())));
+            at += size;
+            ++records_;
+        }
+        (void)trace.records({origin_.pid, origin_.incarnation, lane}, kept_);
+    });
+    add_pulses(trace);
+    lane_lost_ = std::max(lane_lost_, reader_.lost());
+    if (dropped() >= told_lost_ + kLostStep || (dropped() > 0 && told_lost_ == 0)) {
+        told_lost_ = dropped();
+        (void)events.append("records_dropped",
+                            fmt::format("process {} made records faster than they could be taken", origin_.pid),
+                            {{"pid", std::int64_t{origin_.pid}}, {"dropped", static_cast<std::int64_t>(dropped())}});
+    }
+}
+
+void ProbedProcess::take(const Record& record, EventWriter& events) {
+    switch (record.kind) {
+        case RecordKind::kPulse: pulses_.emplace_back(record.bytes, record.begin); break;
+        case RecordKind::kLost:
+            if ((record.flags & kLostByCupti) != 0) cupti_lost_ += std::min<std::uint64_t>(record.bytes, 1u << 30);
+            break;
+        case RecordKind::kWindow: {
+            const bool begins = (record.flags & kWindowBegins) != 0;
+            windows_ += begins ? 1 : 0;
+            (void)events.append(begins ? "window_begun" : "window_ended",
+                                fmt::format("process {} {} recorded in full", origin_.pid, begins ? "is" : "is no longer"),
+                                {{"pid", std::int64_t{origin_.pid}},
+                                 {"window", static_cast<std::int64_t>(windows_)},
+                                 {"monotonic_ns", static_cast<std::int64_t>(record.begin)}});
+            break;
+        }
+        default: steps_.add(record);
+    }
+}
+
+void ProbedProcess::add_pulses(TraceWriter& trace) {
+    std::ranges::sort(pulses_);  // several threads may have made them
+    for (const auto& [number, time] : pulses_)
+        if (const auto block = blocks_.add(time, number)) (void)trace.block(*block);
+    pulses_.clear();
+}
+
+void ProbedProcess::say_fault(TraceWriter& trace, EventWriter& events) {
+    if (said_fault_ || report_.fault == ProbeFault::kNone) return;
+    said_fault_ = true;
+    const std::string text = fault_text(report_);
+    (void)trace.note(text);
+    (void)events.append("probe_fault", text,
+                        {{"pid", std::int64_t{origin_.pid}},
+                         {"fault", static_cast<std::int64_t>(report_.fault)},
+                         {"code", std::int64_t{report_.fault_code}}});
+}
+
+}  // namespace millrace::record

@@ -1,0 +1,64 @@
+#pragma once
+// One probed process from its first record to its last: takes its records into the trace, watches its steps, and tells its probe
+// when to record in full.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "record/events.h"
+#include "record/probe_reader.h"
+#include "record/pulse_blocks.h"
+#include "record/step_watch.h"
+#include "record/trace_file.h"
+#include "record/window_schedule.h"
+
+namespace millrace::record {
+
+/// How much the run takes, for all processes together.
+struct RunBytes {
+    std::uint64_t taken = 0;
+    bool tight = false;  ///< nothing but windows, texts and counts is kept any more
+};
+
+class ProbedProcess {
+public:
+    ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now);
+
+    /// Takes what has come since the last time and decides what comes next. `trace` and `events` are borrowed for the call.
+    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events);
+    /// The process is gone or `record` ends: what is left is taken.
+    void finish(TraceWriter& trace, EventWriter& events);
+
+    [[nodiscard]] ProbeReader& reader() { return reader_; }
+    [[nodiscard]] const ProbeReport& report() const { return report_; }
+    [[nodiscard]] const WindowSchedule& schedule() const { return schedule_; }
+    [[nodiscard]] const TraceOrigin& origin() const { return origin_; }
+    [[nodiscard]] std::uint32_t main_thread() const { return steps_.main_thread(); }
+    [[nodiscard]] double pulse_step_ns() const { return blocks_.step_ns(); }
+    [[nodiscard]] std::uint64_t dropped() const { return cupti_lost_ + lane_lost_; }
+    [[nodiscard]] std::uint64_t records() const { return records_; }
+    [[nodiscard]] std::uint64_t damaged() const { return reader_.damaged(); }
+
+private:
+    void drain(bool keep_all, TraceWriter& trace, EventWriter& events);
+    void take(const Record& record, EventWriter& events);
+    void add_pulses(TraceWriter& trace);
+    void say_fault(TraceWriter& trace, EventWriter& events);
+
+    ProbeReader reader_;
+    TraceOrigin origin_;
+    StepWatch steps_;
+    PulseBlocks blocks_;
+    WindowSchedule schedule_;
+    ProbeReport report_;
+    std::vector<Record> kept_;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> pulses_;  ///< number, time
+    std::uint64_t cupti_lost_ = 0, lane_lost_ = 0, told_lost_ = 0, records_ = 0, windows_ = 0;
+    bool said_fault_ = false;
+};
+
+/// A sentence for people about why a probe records nothing; empty without a fault.
+std::string fault_text(const ProbeReport& report);
+
+}  // namespace millrace::record

@@ -1,0 +1,175 @@
+#include "record/record_session.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+
+#include "base/child_process.h"
+#include "base/signal_queue.h"
+#include "record/run_directory.h"
+#include "record/sinks.h"
+#include "record/trace_keeper.h"
+#include "sense/sampler.h"
+
+namespace millrace::record {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kMachineInterval = std::chrono::seconds{1};
+constexpr nanoseconds kHeartbeat = std::chrono::milliseconds{250};
+constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+/// Rows of the machine are thinned out to every tenth when they have taken so much.
+constexpr double kSampleAllowance = 4e6, kSampleBytesPerSecond = 1500;
+constexpr std::uint64_t kThinned = 10;
+constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
+
+/// runs/record-20251104-120000, with a number behind it when that is taken.
+std::string default_name() {
+    const std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    std::error_code ignored;
+    for (int number = 2; number < 1000; ++number) {
+        const std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
+        if (!fs::exists(each, ignored)) return each;
+    }
+    return name;
+}
+
+/// Sets what the command's processes need to load the probe; says what stands in the way.
+void set_environment(const RecordSettings& settings, const ProbeFolder& folder, RecordOutcome& outcome) {
+    const char* other = ::getenv(kInjection);
+    if (settings.probe.empty()) {
+        outcome.notes.emplace_back(
+            "the probe's library (libmillrace-probe.so) is neither beside the program nor in ../lib: kernels and calls are not "
+            "recorded");
+        return;
+    }
+    if (other != nullptr && *other != '\0' && settings.probe != other) {
+        outcome.notes.push_back(fmt::format(
+            "{} is set to '{}' and was left so: kernels and calls are not recorded; unset it to record them", kInjection, other));
+        return;
+    }
+    ::setenv(kInjection, settings.probe.c_str(), 1);
+    ::setenv("MILLRACE_PROBE_DIR", folder.path().c_str(), 1);
+}
+
+Manifest manifest_of(const RecordSettings& settings, const sense::MachineFacts& facts) {
+    Manifest manifest;
+    manifest.command = settings.command;
+    manifest.device = facts.gpus.empty() ? "cpu" : "cuda:0 " + facts.gpus.front().name;
+    if (!facts.driver.empty()) manifest.versions["driver"] = facts.driver;
+    return manifest;
+}
+
+std::uint64_t size_of(const Path& path) {
+    std::error_code failed;
+    const std::uint64_t size = fs::file_size(path, failed);
+    return failed ? 0 : size;
+}
+
+/// The command from its release to its end; signals that came to us alone go on to it.
+class Running {
+public:
+    Running(base::ChildProcess& child, base::SignalQueue& queue, TraceKeeper& keeper)
+        : child_(child), queue_(queue), keeper_(keeper) {}
+
+    template <class Look>
+    int until_end(const Look& look) {
+        while (true) {
+            if (const auto status = child_.poll()) return *status;
+            const auto event = queue_.next(kHeartbeat);
+            keeper_.keep_alive();
+            look();
+            if (event && event->number != SIGCHLD && !event->from_terminal) child_.send(event->number);
+        }
+    }
+
+private:
+    base::ChildProcess& child_;
+    base::SignalQueue& queue_;
+    TraceKeeper& keeper_;
+};
+
+RunStatus run_status(int status) {
+    if (status == 0) return RunStatus::kFinished;
+    return status > 128 ? RunStatus::kInterrupted : RunStatus::kFailed;
+}
+
+/// Everything between the command's release and its end.
+base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& child, base::SignalQueue& queue, RunDirectory& run,
+                          sense::Source& machine, ProbeFolder& folder, RecordOutcome& outcome) {
+    MILLRACE_LET(trace, TraceWriter::create(run.path() / kTraceName));
+    std::vector<std::unique_ptr<Sink>> sinks;
+    MILLRACE_LET(samples, json_lines_sink(run.samples(), FileStart::kAppend));
+    sinks.push_back(std::move(samples));
+    SinkThread outputs(std::move(sinks));
+    for (const std::string& note : outcome.notes) (void)trace.note(note);
+
+    MILLRACE_TRY(child.release());
+    const auto start = std::chrono::steady_clock::now();
+    const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    std::atomic<bool> thinned = false;
+    sense::Sampler sampler(machine, kMachineInterval, [&](const sense::Sample& sample) {
+        if (thinned && sample.sequence % kThinned != 0) return;
+        outputs.post({RowKind::kSample, sample.wall, std::nullopt, points_of(sample)});
+    });
+    std::optional<CpuSampler> threads;
+    if (settings.samples) threads.emplace(child.pid());
+    {
+        TraceKeeper keeper(folder, trace, run.events(), threads ? &*threads : nullptr, settings.schedule);
+        outcome.status = Running(child, queue, keeper).until_end([&] {
+            const std::uint64_t taken = size_of(run.samples());
+            keeper.set_other_bytes(taken);
+            thinned = static_cast<double>(taken) > kSampleAllowance + kSampleBytesPerSecond * elapsed();
+        });
+        outcome.seconds = elapsed();
+        if (threads) threads->stop();
+        keeper.stop();
+        keeper.describe(outcome);
+        if (threads && threads->dropped() > 0)
+            outcome.notes.push_back(fmt::format("{} samples of threads found no room", threads->dropped()));
+    }
+    sampler.stop();
+    outputs.drain();
+    for (const std::string& lost : outputs.failed()) outcome.notes.push_back("an output was lost: " + lost);
+    return base::ok();
+}
+
+}  // namespace
+
+base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
+    RecordOutcome outcome;
+    outcome.run = settings.out.empty() ? default_name() : settings.out;
+    std::error_code failed;
+    MILLRACE_LET(folder, ProbeFolder::create(fs::temp_directory_path(failed)));
+    set_environment(settings, folder, outcome);
+    MILLRACE_LET(child, base::ChildProcess::prepare(settings.command));
+    // A reader of the summary that leaves must not end us before the command's status is handed through.
+    std::signal(SIGPIPE, SIG_IGN);
+    base::SignalQueue queue(kSignals);
+    sense::MachineOptions options = sense::machine_options();
+    options.root = child.pid();
+    const std::unique_ptr<sense::Source> machine = sense::open_machine(options);
+    MILLRACE_LET(run, RunDirectory::open(outcome.run, RunStart::kNew, manifest_of(settings, machine->facts())));
+    const base::Status done = run_recorded(settings, child, queue, run, *machine, folder, outcome);
+    if (!done.ok()) {
+        (void)run.finish(RunStatus::kFailed, done.error().exit_status);
+        return done.error();
+    }
+    if (const auto finished = run.finish(run_status(outcome.status), outcome.status); !finished.ok())
+        outcome.notes.push_back("the manifest was not finished: " + finished.error().text());
+    for (const char* name : {kTraceName, "samples.jsonl", "events.jsonl", "manifest.json"})
+        outcome.bytes += size_of(run.path() / name);
+    return outcome;
+}
+
+}  // namespace millrace::record

@@ -1,0 +1,48 @@
+#pragma once
+// `millrace record` from the first line of the run directory to the closing summary: runs the command under the probe, takes what
+// the probes of all its processes write, samples its threads and the machine, and hands its exit status through.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "record/window_schedule.h"
+
+namespace millrace::record {
+
+struct RecordSettings {
+    std::string out;                   ///< run directory; empty: runs/record-<time>
+    std::vector<std::string> command;  ///< not empty
+    std::string probe;                 ///< the probe's library; empty: none is there, and the summary says so
+    bool samples = true;               ///< of threads, from outside
+    ScheduleSettings schedule;
+};
+
+/// What the summary tells.
+struct RecordOutcome {
+    std::string run;  ///< the directory
+    int status = 0;   ///< of the command; 128 + n after signal n
+    double seconds = 0;
+    std::uint64_t probed = 0, processes = 0;  ///< probed without a fault; seen in all
+    std::uint64_t windows = 0, records = 0, dropped = 0, samples = 0;
+    double steps = 0;  ///< of the process with most; 0 none found
+    std::optional<double> step_ms, window_step_ms;
+    std::optional<double> cost, window_cost;  ///< shares of the run's, of a window's time
+    std::uint64_t bytes = 0;                  ///< of the run directory
+    std::vector<std::string> notes;           ///< why something was not recorded
+};
+
+/// An error is returned before the command begins: the run directory cannot be made (2), the command cannot be started (126,
+/// 127), no place for the probe's memory (3). Whatever goes wrong later is told in the notes; the command and its status come
+/// first.
+///
+/// The command has our terminal and our standard streams; nothing is written to them while it runs. A signal that was sent to
+/// this process alone is passed on to the command.
+base::Result<RecordOutcome> record_command(const RecordSettings& settings);
+
+/// A few lines for people.
+std::string summary_text(const RecordOutcome& outcome);
+
+}  // namespace millrace::record
