@@ -34,7 +34,7 @@ Examples:
   millrace diagnose runs/slow --html slow.html        the same as a page with timelines, for people who never saw a profiler
   millrace diagnose runs/slow --all                   every finding with evidence and call stack
   millrace diagnose runs/slow --trace slow.json.gz    for https://ui.perfetto.dev
-  millrace diagnose trace.json.gz --json              for programs; keys in docs/doctor.md
+  millrace diagnose trace.json.gz --json              for programs; keys in docs/doctor-reports.md
 
 Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no step of a GPU program in RUN.)";
 

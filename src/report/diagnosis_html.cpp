@@ -111,9 +111,10 @@ std::string braces(double busy, double sum) {
 std::string breakdown(const Diagnosis& diagnosis) {
     const double sum = breakdown_sum(diagnosis);
     if (diagnosis.steps == 0 || !(sum > 0)) return {};
+    constexpr double kShown = 0.0005;  // what is less rounds to 0.0 %
     std::vector<std::size_t> owners;
     for (std::size_t at = 0; at < diagnose::kOwners; ++at)
-        if (diagnosis.breakdown_ms[at] > 0) owners.push_back(at);
+        if (diagnosis.breakdown_ms[at] >= kShown * sum) owners.push_back(at);
     std::stable_sort(owners.begin(), owners.end(), [&](std::size_t a, std::size_t b) {
         const bool one = is_busy(static_cast<Owner>(a)), other = is_busy(static_cast<Owner>(b));
         return one != other ? one : diagnosis.breakdown_ms[a] > diagnosis.breakdown_ms[b];

@@ -1,5 +1,5 @@
 #pragma once
-// `millrace diagnose --json`: the stable form of a diagnosis for programs. Keys are added, never renamed; docs/doctor.md lists
+// `millrace diagnose --json`: the stable form of a diagnosis for programs. Keys are added, never renamed; docs/doctor-reports.md lists
 // them.
 
 #include <string>

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import browser  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("MILLRACE_BUILD", ROOT / "build"))
+BUILD = pathlib.Path(os.environ.get("MILLRACE_BUILD", ROOT / "build")).resolve()
 PROGRAM = browser.find()
 
 # Contrast of every piece of text with what is behind it, by the rule of the web's guidelines; those below it are returned.
@@ -40,9 +40,9 @@ CONTRAST = """(() => {
 
 
 def write_reports(folder):
-    """Pages of made-up diagnoses: sick, healthy, empty, hostile."""
-    subprocess.run([BUILD / "test_report", "--gtest_filter=DiagnosisHtml.WritesReportsForABrowser"], check=True,
-                   env={**os.environ, "MILLRACE_REPORTS_TO": str(folder)}, stdout=subprocess.DEVNULL)
+    """Pages of made-up diagnoses: sick, healthy, empty, hostile. Names in them are relative to the folder."""
+    subprocess.run([BUILD / "test_report", "--gtest_filter=DiagnosisHtml.WritesReportsForABrowser"], check=True, cwd=folder,
+                   env={**os.environ, "MILLRACE_REPORTS_TO": ""}, stdout=subprocess.DEVNULL)
 
 
 @unittest.skipUnless((BUILD / "test_report").exists(), f"no test_report in {BUILD}: build the tests")
