@@ -1,6 +1,6 @@
 #pragma once
-// `millrace diagnose --json`: the stable form of a diagnosis for programs. Keys are added, never renamed; docs/doctor-reports.md lists
-// them.
+// `millrace diagnose --json`: the stable form of a diagnosis for programs. Keys are added, never renamed;
+// docs/doctor-reports.md lists them.
 
 #include <string>
 
