@@ -1,0 +1,279 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "cli/folder.h"
+#include "places.h"
+#include "record/run_reader.h"
+#include "record/trace_file.h"
+
+namespace millrace::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Seen : record::TraceVisitor {
+    struct One {
+        record::TraceOrigin origin;
+        record::Record record;
+    };
+    std::vector<One> records;
+    std::vector<record::TraceSample> samples;
+    std::vector<record::TraceBlock> blocks;
+    void record(const record::TraceOrigin& origin, const record::Record& record, std::span<const record::Argument>) override {
+        records.push_back({origin, record});
+    }
+    void sample(const record::TraceSample& sample) override { samples.push_back(sample); }
+    void block(const record::TraceBlock& block) override { blocks.push_back(block); }
+    [[nodiscard]] std::size_t of(record::RecordKind kind) const {
+        return static_cast<std::size_t>(std::ranges::count(records, kind, [](const One& one) { return one.record.kind; }));
+    }
+};
+
+class Record : public ::testing::Test {
+protected:
+    void SetUp() override {
+        std::string pattern = (std::filesystem::temp_directory_path() / "millrace-record-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+
+    std::string path(const std::string& below) const { return (folder_ / below).string(); }
+    Words words(const Words& command, const Words& options = {}) const {
+        Words all{"record", "-o", path("run")};
+        all.insert(all.end(), options.begin(), options.end());
+        all.emplace_back("--");
+        all.insert(all.end(), command.begin(), command.end());
+        return all;
+    }
+    static ChildOptions plain(Words more = {}) {
+        Words environment{"MILLRACE_NVML=", "CUDA_INJECTION64_PATH=",
+                          "MILLRACE_CUPTI=" + (testing::program_folder() / "libmock_cupti.so").string()};
+        environment.insert(environment.end(), more.begin(), more.end());
+        return {0, environment, {}, false};
+    }
+    Said record(const Words& command, const Words& options = {}, const ChildOptions& child = plain()) const {
+        return run(folder_.string(), words(command, options), child);
+    }
+    Said shell(const std::string& script, const Words& options = {}) const { return record({"sh", "-c", script}, options); }
+
+    /// A training script on the stand-in for CUDA: `steps` steps of 4 ms, then `then`.
+    Words script(int steps, const std::string& then) const {
+        const std::string drive = (testing::source_root() / "tests/probe/drive.py").string();
+        std::ofstream(path("train.py")) << "import sys, os, time, signal\n"
+                                        << "source = open('" << drive << "').read().split('if __name__')[0]\n"
+                                        << "arguments, sys.argv = sys.argv[1:], ['drive', '"
+                                        << (testing::program_folder() / "mock_cuda/libcuda.so.1").string() << "']\n"
+                                        << "exec(compile(source, '" << drive << "', 'exec'))\n"
+                                        << "cuda.cuInit(0)\n"
+                                        << "cuda.cudaMalloc(ctypes.byref(weights), size_t(4096))\n"
+                                        << "def train_loop():\n"
+                                        << "    for number in range(" << steps << "):\n"
+                                        << "        step(number)\n"
+                                        << "        time.sleep(0.004)\n"
+                                        << "train_loop()\n"
+                                        << "print('trained', flush=True)\n"
+                                        << then << "\n";
+        return {"python3", path("train.py")};
+    }
+    /// What was recorded; fails the test when it cannot be read.
+    Seen contents() {
+        auto opened = record::TraceReader::open(folder_ / "run" / record::kTraceName);
+        EXPECT_TRUE(opened.ok()) << opened.error().text();
+        Seen seen;
+        if (!opened.ok()) return seen;
+        reader_.emplace(std::move(opened).value());
+        EXPECT_EQ(reader_->damage(), record::TraceDamage{});
+        EXPECT_TRUE(reader_->visit(seen).ok());
+        return seen;
+    }
+    record::RunContents run_contents() const {
+        auto read = record::read_run(folder_ / "run");
+        EXPECT_TRUE(read.ok()) << read.error().text();
+        return std::move(read).value();
+    }
+    static std::size_t count(const record::RunContents& run, const std::string& kind) {
+        return static_cast<std::size_t>(std::ranges::count(run.events.events, kind, &record::RunEvent::kind));
+    }
+    static std::set<std::string> probe_folders() {
+        std::set<std::string> names;
+        std::error_code failed;
+        for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", failed))
+            if (entry.path().filename().string().starts_with("millrace-probe-")) names.insert(entry.path().filename().string());
+        return names;
+    }
+
+    std::filesystem::path folder_;
+    std::optional<record::TraceReader> reader_;
+};
+
+TEST_F(Record, OutputAndExitStatusAreTheCommandsOwn) {
+    const Said said = shell("printf 'to out\\n\\001x'; echo to err >&2; exit 7", {"--quiet"});
+    EXPECT_EQ(said.status, 7);
+    EXPECT_EQ(said.out, "to out\n\001x");
+    EXPECT_EQ(said.err, "to err\n");
+    const auto run = run_contents();
+    EXPECT_EQ(run.manifest.exit_status, 7);
+    EXPECT_EQ(run.manifest.status, record::RunStatus::kFailed);
+    EXPECT_EQ(run.manifest.command.front(), "sh");
+}
+
+TEST_F(Record, SummaryFollowsOnStandardErrorAlone) {
+    const Said said = shell("echo words; echo more >&2");
+    EXPECT_EQ(said.status, 0);
+    EXPECT_EQ(said.out, "words\n");
+    EXPECT_EQ(said.err.rfind("more\nmillrace: recorded ", 0), 0u) << said.err;
+    EXPECT_NE(said.err.find("no process of the command used CUDA"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("millrace diagnose " + path("run")), std::string::npos) << said.err;
+    EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kFinished);
+}
+
+TEST_F(Record, SignalsThatEndTheCommandAreHandedThrough) {
+    for (const int number : {SIGKILL, SIGABRT, SIGSEGV, SIGTERM}) {
+        std::filesystem::remove_all(folder_ / "run");
+        const Said said = shell("ulimit -c 0; kill -" + std::to_string(number) + " $$", {"--quiet"});
+        EXPECT_EQ(said.status, 128 + number);
+        EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kInterrupted);
+    }
+}
+
+TEST_F(Record, SignalsSentToUsReachTheCommand) {
+    Child child(folder_.string(),
+                words({"sh", "-c", "trap 'exit 33' TERM; echo up > " + path("up") + "; while :; do sleep 0.01; done"}), plain());
+    for (int wait = 0; wait < 3000 && !std::filesystem::exists(folder_ / "up"); ++wait)
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    child.send(SIGTERM);
+    EXPECT_EQ(child.wait().status, 33);
+}
+
+TEST_F(Record, CommandThatCannotBeStartedLeavesNothing) {
+    Said said = record({"no-such-command-anywhere"});
+    EXPECT_EQ(said.status, 127);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+    said = record({folder_.string()});
+    EXPECT_EQ(said.status, 126);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(Record, BadArgumentsAreRefusedBeforeAnythingRuns) {
+    const Words touch{"touch", path("ran")};
+    EXPECT_EQ(run(folder_.string(), {"record"}, plain()).status, 2);
+    EXPECT_EQ(run(folder_.string(), {"record", "--"}, plain()).status, 2);
+    EXPECT_EQ(record(touch, {"--steps-per-window", "3"}).status, 2);
+    EXPECT_EQ(record(touch, {"--every", "0"}).status, 2);
+    EXPECT_EQ(record(touch, {"--probe", path("missing.so")}).status, 2);
+    std::filesystem::create_directory(folder_ / "run");
+    std::ofstream(path("run/precious")) << "mine";
+    EXPECT_EQ(record(touch).status, 2);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "ran"));
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "run"), {}), 1);
+}
+
+TEST_F(Record, AnotherInjectionIsLeftAlone) {
+    const Said said = record({"sh", "-c", "echo $CUDA_INJECTION64_PATH-$MILLRACE_PROBE_DIR"}, {},
+                             plain({"CUDA_INJECTION64_PATH=/opt/other.so", "MILLRACE_PROBE_DIR="}));
+    EXPECT_EQ(said.status, 0);
+    EXPECT_EQ(said.out, "/opt/other.so-\n");
+    EXPECT_NE(said.err.find("/opt/other.so"), std::string::npos) << said.err;
+    contents();
+    ASSERT_EQ(reader_->notes().size(), 1u);
+}
+
+TEST_F(Record, TrainingScriptIsRecordedInWindows) {
+    const auto before = probe_folders();
+    const Said said = record(script(400, ""));
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out, "trained\n");
+    const Seen seen = contents();
+    const auto contents_of_run = run_contents();
+    EXPECT_GE(count(contents_of_run, "window_begun"), 3u);
+    EXPECT_EQ(count(contents_of_run, "window_begun"), count(contents_of_run, "window_ended"));
+    EXPECT_EQ(count(contents_of_run, "process_probed"), 1u);
+    EXPECT_GE(seen.of(record::RecordKind::kWork), 100u * 2);
+    EXPECT_EQ(seen.of(record::RecordKind::kPulse), 0u);
+    ASSERT_FALSE(seen.blocks.empty());
+    double steps = 0, time = 0;
+    for (const record::TraceBlock& block : seen.blocks) {
+        steps += block.steps;
+        time += static_cast<double>(block.end - block.begin);
+    }
+    EXPECT_GT(time / steps, 4e6);
+    EXPECT_LT(time / steps, 40e6) << "a step takes 4 ms and what the machine makes of it";
+    const auto python = std::ranges::find_if(seen.records, [&](const Seen::One& one) {
+        const auto frames = reader_->site(one.origin, one.record.site);
+        return std::ranges::any_of(frames, [](const record::TraceFrame& frame) { return frame.function == "read_loss"; });
+    });
+    EXPECT_NE(python, seen.records.end()) << "calls that block have their place in the script";
+    const auto sample = std::ranges::find_if(seen.samples, [&](const record::TraceSample& each) {
+        const auto& stack = reader_->stack(each.stack);
+        return std::ranges::any_of(stack, [](const record::TraceFrame& frame) { return frame.function == "train_loop"; });
+    });
+    EXPECT_NE(sample, seen.samples.end());
+    const auto process = std::ranges::find_if(reader_->processes(), &record::TraceProcess::has_gpu);
+    ASSERT_NE(process, reader_->processes().end());
+    EXPECT_NE(process->command.find("train.py"), std::string::npos);
+    EXPECT_GT(process->ended, process->appeared);
+    EXPECT_GE(reader_->clocks().size(), 2u);
+    EXPECT_NE(said.err.find("steps, "), std::string::npos) << said.err;
+    EXPECT_EQ(probe_folders(), before) << "nothing is left in memory";
+    EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
+}
+
+TEST_F(Record, KilledProgramLosesNothingItHadWritten) {
+    const Said said = record(script(60, "os.kill(os.getpid(), signal.SIGKILL)"));
+    EXPECT_EQ(said.status, 128 + SIGKILL);
+    const Seen seen = contents();
+    EXPECT_GE(seen.of(record::RecordKind::kCall), 60u);
+}
+
+TEST_F(Record, ProgramThatLeavesAbruptlyOrForksKeepsItsStatus) {
+    EXPECT_EQ(record(script(20, "os._exit(9)"), {"--quiet"}).status, 9);
+    std::filesystem::remove_all(folder_ / "run");
+    const Said said = record(script(20, "print(fork_and_launch(), flush=True); sys.exit(3)"), {"--quiet"});
+    EXPECT_EQ(said.status, 3);
+    EXPECT_EQ(said.out, "trained\n7\n");
+}
+
+TEST_F(Record, ProgramExecutedInItsPlaceIsAnIncarnationOfItsOwn) {
+    const Said said =
+        record(script(30, "if not arguments: os.execv(sys.executable, [sys.executable, '" + path("train.py") + "', 'again'])"));
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out, "trained\ntrained\n");
+    const Seen seen = contents();
+    std::set<std::uint16_t> incarnations;
+    for (const Seen::One& one : seen.records) {
+        incarnations.insert(one.origin.incarnation);
+        const bool is_call = one.record.kind == record::RecordKind::kCall;
+        EXPECT_TRUE(!is_call || !reader_->text(one.origin, one.record.id).empty());
+    }
+    EXPECT_EQ(incarnations.size(), 2u);
+    EXPECT_EQ(count(run_contents(), "process_probed"), 2u);
+}
+
+TEST_F(Record, AnotherProfilerIsNamedAndTheRestRecorded) {
+    const Said said = record(script(100, "sys.exit(4)"), {}, plain({"MOCK_CUPTI_INCUMBENT=elder-profiler"}));
+    EXPECT_EQ(said.status, 4);
+    EXPECT_NE(said.err.find("elder-profiler"), std::string::npos) << said.err;
+    const Seen seen = contents();
+    EXPECT_EQ(seen.of(record::RecordKind::kCall), 0u);
+    EXPECT_FALSE(seen.samples.empty());
+    ASSERT_FALSE(reader_->notes().empty());
+    EXPECT_EQ(count(run_contents(), "probe_fault"), 1u);
+}
+
+TEST_F(Record, WithoutSamplesThreadsAreLeftAlone) {
+    const Said said = record(script(30, ""), {"--no-samples"});
+    EXPECT_EQ(said.status, 0) << said.err;
+    const Seen seen = contents();
+    EXPECT_TRUE(seen.samples.empty());
+    EXPECT_GT(seen.of(record::RecordKind::kCall), 0u);
+}
+
+}  // namespace
+}  // namespace millrace::cli
