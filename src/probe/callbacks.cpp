@@ -210,11 +210,12 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
     if (!state.alive.load(kRelaxed)) return;
     const std::uint32_t index = call_index(domain, number);
     if (index >= call_count() || data == nullptr) return;
-    if (data->site == kExit && state.finalize_wanted.load(kRelaxed) && state.finalize_wanted.exchange(false)) {
+    Finalizing wanted = Finalizing::kWanted;
+    if (data->site == kExit && state.finalizing.load(kRelaxed) == wanted &&
+        state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) {
         state.cupti.finalize();
-        state.finalized.store(true, std::memory_order_release);
-        wake_controller();
-        return;
+        state.finalizing.store(Finalizing::kDone, std::memory_order_release);
+        return wake_controller();
     }
     ThreadState* thread = this_thread();
     if (thread == nullptr) return;

@@ -9,6 +9,9 @@
 
 namespace millrace::probe {
 
+/// CUPTI can be finalised at the end of a call. The controller wishes it, a callback does it, the controller sets up anew.
+enum class Finalizing : std::uint32_t { kNot, kWanted, kRunning, kDone };
+
 /// What callbacks go by. Written by the controller alone, except where said.
 struct CallbackState {
     std::atomic<bool> alive{false};  ///< false: callbacks return at once
@@ -19,9 +22,8 @@ struct CallbackState {
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
-    std::atomic<bool> finalize_wanted{false};     ///< the next exit of a call finalises CUPTI
-    std::atomic<bool> finalized{false};           ///< set by the callback that did
-    std::atomic<std::uint64_t> nested{0};         ///< calls inside of calls, counted by callbacks
+    std::atomic<Finalizing> finalizing{Finalizing::kNot};
+    std::atomic<std::uint64_t> nested{0};  ///< calls inside of calls, counted by callbacks
     bool with_sites = true, with_arguments = true;
     Cupti cupti;
 };

@@ -135,6 +135,17 @@ void enter_window() {
     write_window(true);
 }
 
+/// CUPTI may be finalised at the end of some call. From here on this thread must not use it until that has happened.
+void request_finalize() {
+    CallbackState& callbacks = callback_state();
+    flush(true);
+    controller.flushes_left = 0;
+    for (std::uint32_t i = 0; i < call_count(); ++i)
+        if (call_at(i).kind == CallKind::kLaunch)
+            callbacks.cupti.enable_callback(1, controller.subscriber, call_at(i).domain, call_at(i).number);
+    callbacks.finalizing.store(Finalizing::kWanted);
+}
+
 void switch_mode(ProbeMode mode) {
     CallbackState& callbacks = callback_state();
     const ProbeMode before = controller.mode;
@@ -152,13 +163,7 @@ void switch_mode(ProbeMode mode) {
     enable_calls(mode);
     controller.mode = mode;
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
-    if (controller.trial.finalize && before == ProbeMode::kFull) {
-        flush(true);
-        callbacks.finalize_wanted.store(true);
-        for (std::uint32_t i = 0; i < call_count(); ++i)  // some call must come to its end
-            if (call_at(i).kind == CallKind::kLaunch)
-                callbacks.cupti.enable_callback(1, controller.subscriber, call_at(i).domain, call_at(i).number);
-    }
+    if (controller.trial.finalize && before == ProbeMode::kFull) request_finalize();
     log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
 }
@@ -182,9 +187,16 @@ void obey() {
     }
     std::uint32_t wanted = control.mode.load();
     if (wanted > static_cast<std::uint32_t>(ProbeMode::kFull)) wanted = 0;
+    const bool wants_window = wanted == static_cast<std::uint32_t>(ProbeMode::kFull);
     callbacks.pulse_call.store(control.pulse_call.load());
-    if (callbacks.finalized.load() && wanted == static_cast<std::uint32_t>(ProbeMode::kFull)) {
-        callbacks.finalized.store(false);
+    if (!wants_window && callbacks.finalizing.load() != Finalizing::kNot)  // CUPTI is not to be touched, or gone
+        return header()->state.epoch.store(epoch, std::memory_order_release);
+    Finalizing wish = Finalizing::kWanted;
+    callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // a window takes the wish back
+    if (wish == Finalizing::kRunning) return;
+    if (wish == Finalizing::kDone) {
+        after_finalize();
+        callbacks.finalizing.store(Finalizing::kNot);
         if (!subscribe()) controller.given_up = true;
     }
     if (controller.subscriber != nullptr && !controller.given_up) switch_mode(static_cast<ProbeMode>(wanted));
@@ -202,16 +214,16 @@ void watch_keeper(std::uint64_t time) {
     if (controller.late_since == 0) controller.late_since = time;
     if (time - controller.late_since < kPatience) return;
     log_line("nobody listens any more");
-    if (controller.subscriber != nullptr) switch_mode(ProbeMode::kOff);
+    if (controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot) switch_mode(ProbeMode::kOff);
     controller.given_up = true;
 }
 
 void look() {
     const std::uint64_t time = now();
-    if (callback_state().finalized.load() && controller.subscriber != nullptr) after_finalize();
+    const bool untouchable = callback_state().finalizing.load() != Finalizing::kNot;
     if (!controller.given_up) watch_keeper(time);
     if (!controller.given_up) obey();
-    const bool due = time - controller.last_flush >= kFlush && controller.subscriber != nullptr;
+    const bool due = time - controller.last_flush >= kFlush && controller.subscriber != nullptr && !untouchable;
     if (due && (controller.activities || controller.flushes_left > 0)) {
         if (!controller.activities) --controller.flushes_left;
         flush(false);
@@ -229,13 +241,14 @@ void* run(void*) {
         const timespec wait{0, static_cast<long>(kLook)};
         ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
     }
-    if (controller.subscriber != nullptr && !callbacks.finalized.load()) {
+    const bool untouchable = callbacks.finalizing.load() != Finalizing::kNot;
+    if (controller.subscriber != nullptr && !untouchable) {
         const bool had_window = controller.activities || controller.flushes_left > 0;
         if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
         if (had_window) flush(true);
     }
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
-    if (controller.given_up && controller.subscriber != nullptr) {
+    if (controller.given_up && controller.subscriber != nullptr && !untouchable) {
         callbacks.alive.store(false, std::memory_order_release);
         callbacks.cupti.unsubscribe(controller.subscriber);
     }

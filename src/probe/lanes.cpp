@@ -33,7 +33,11 @@ Record* slots_of(std::uint32_t lane) {
     return reinterpret_cast<Record*>(bytes) + std::uint64_t{lane} * kLaneSlots;
 }
 
-void release(void* state) { static_cast<ThreadState*>(state)->lane->thread.store(0, std::memory_order_release); }
+/// A thread has ended. In a forked child the lane is still the parent's.
+void release(void* state) {
+    if (mapped->state.pid != static_cast<std::uint32_t>(::getpid())) return;
+    static_cast<ThreadState*>(state)->lane->thread.store(0, std::memory_order_release);
+}
 
 /// Makes the pages of a lane up to `end` (in the first lap: later ones exist). A full file system answers here and not with
 /// SIGBUS.

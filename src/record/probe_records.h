@@ -16,10 +16,10 @@ enum class RecordKind : std::uint8_t {
     kRange = 4,  ///< a range the program marked itself (NVTX)
     kPulse =
         5,  ///< a call that was counted outside of windows: `begin` alone is filled, `bytes` has the number of it since the start
-    kWindow = 6,      ///< full records begin (`flag` kWindowBegins) or end here
+    kWindow = 6,      ///< full records begin (`flag` kWindowBegins) or end here; `bytes`: epoch of the control words
     kText = 7,        ///< `id` gets a text: `bytes` bytes follow in the next ceil(bytes / 64) slots of the lane
     kSite = 8,        ///< `id` gets a call stack: `count` frames follow in the next slots as SiteFrame, innermost first
-    kMemory = 9,      ///< device memory was taken (kCall with the same correlation) or given back: `address`, `bytes`
+    kMemory = 9,      ///< device memory was taken or given back (`what`: CallKind), also outside of windows: `extra`, `bytes`
     kArguments = 10,  ///< of the launch with this correlation: `count` values follow in the next slots as Argument
     kLost = 11,       ///< `bytes` records of this lane, or of CUPTI (flag kLostByCupti), did not fit before this one
     kCollected = 12,  ///< garbage collection of the interpreter ran in [begin, end]
@@ -78,13 +78,14 @@ struct Record {
     std::uint32_t id = 0;    ///< text: of a kernel, a call, a range; for kText and kSite the number that is given
     std::uint32_t site = 0;  ///< where the call was made; 0 not looked
     std::uint32_t stream = 0;
-    std::uint32_t grid = 0;   ///< of kernels: hash of grid and block; of graphs: the graph's number
+    std::uint32_t grid = 0;   ///< of kernels and their launches: hash of grid and block; of graphs: the graph's number
     std::uint64_t bytes = 0;  ///< of copies, sets and memory; see kinds
     std::uint64_t extra = 0;  ///< of uploads from the host: hash of the bytes (0 not taken); of work in graphs: node; of memory:
                               ///< address; of calls that record, ask or wait for an event: the event
 };
 static_assert(sizeof(Record) == 64, "a slot of a lane");
 
+/// A thread that runs no code of the interpreter has one frame: file "[thread]", its name as the function, native.
 struct SiteFrame {
     std::uint32_t file = 0, function = 0;  ///< texts
     std::uint32_t line = 0;                ///< 0: unknown
