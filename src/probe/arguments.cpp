@@ -2,9 +2,11 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "probe/hash.h"
-#include "probe/memory.h"
+#include "probe/log.h"
 #include "probe/ranges.h"
 #include "probe/texts.h"
 
@@ -27,6 +29,20 @@ struct Signature {
 KeyTable functions;
 Signature* signatures = nullptr;
 
+/// Asks for one parameter after the other until the driver refuses; returns what it said to the first.
+int ask(Signature& signature, int (*parameter)(void*, std::size_t, std::size_t*, std::size_t*), void* handle) {
+    for (std::uint32_t i = 0; i < kMostParameters; ++i) {
+        std::size_t offset = 0, size = 0;
+        const int refusal = parameter(handle, i, &offset, &size);
+        if (refusal != 0) return i == 0 ? refusal : 0;
+        if (offset + size > kMostParameterBytes) break;
+        signature.offset[i] = static_cast<std::uint16_t>(offset);
+        signature.size[i] = static_cast<std::uint16_t>(size);
+        signature.count = i + 1;
+    }
+    return 0;
+}
+
 /// A handle can come to mean another function after a module was unloaded; with its name it does not.
 const Signature* signature_of(const Cupti& cupti, std::uint64_t function, const char* name) {
     bool added = false;
@@ -35,14 +51,10 @@ const Signature* signature_of(const Cupti& cupti, std::uint64_t function, const 
     if (entry == 0) return nullptr;
     Signature& signature = signatures[entry - 1];
     if (!added) return signature.ready.load(std::memory_order_acquire) != 0 ? &signature : nullptr;
-    for (std::uint32_t i = 0; i < kMostParameters; ++i) {
-        std::size_t offset = 0, size = 0;
-        if (cupti.parameter_info(reinterpret_cast<void*>(function), i, &offset, &size) != 0) break;
-        if (offset + size > kMostParameterBytes) break;
-        signature.offset[i] = static_cast<std::uint16_t>(offset);
-        signature.size[i] = static_cast<std::uint16_t>(size);
-        signature.count = i + 1;
-    }
+    auto* handle = reinterpret_cast<void*>(function);
+    int refusal = ask(signature, cupti.function_parameter, handle);
+    if (signature.count == 0 && cupti.kernel_parameter != nullptr) refusal = ask(signature, cupti.kernel_parameter, handle);
+    if (signature.count == 0) log_line("no parameters of %.200s: %d", name, refusal);
     signature.ready.store(1, std::memory_order_release);
     return &signature;
 }
@@ -59,7 +71,7 @@ bool prepare_arguments() {
 
 void write_arguments(ThreadState& thread, const Cupti& cupti, std::uint64_t function, const char* name, const void* arguments,
                      std::uint32_t correlation) {
-    if (cupti.parameter_info == nullptr || function == 0 || name == nullptr || arguments == nullptr) return;
+    if (cupti.function_parameter == nullptr || function == 0 || name == nullptr || arguments == nullptr) return;
     const Signature* signature = signature_of(cupti, function, name);
     if (signature == nullptr || signature->count == 0) return;
     Argument found[kMaxArguments];
@@ -92,25 +104,24 @@ void write_arguments(ThreadState& thread, const Cupti& cupti, std::uint64_t func
 }
 
 std::uint64_t content_hash(std::uint64_t address, std::uint64_t bytes) {
-    constexpr std::uint64_t kPiece = 4096, kPieces = 16;
-    CarefulReader reader;
-    char piece[kPiece];
-    std::uint64_t hash = bytes;
-    if (bytes <= kPiece * kPieces) {
-        for (std::uint64_t at = 0; at < bytes; at += kPiece) {
-            const std::uint64_t size = bytes - at < kPiece ? bytes - at : kPiece;
-            if (!reader.read(address + at, piece, size)) return 0;
-            hash = hash_bytes(piece, size, hash);
+    constexpr std::uint64_t kPiece = 512, kPieces = 64;
+    char content[kPiece * kPieces];
+    iovec local{content, sizeof content}, pieces[kPieces];
+    std::uint64_t count = kPieces;
+    if (bytes <= sizeof content) {
+        local.iov_len = bytes;
+        pieces[0] = {reinterpret_cast<void*>(address), bytes};
+        count = 1;
+    } else {
+        for (std::uint64_t i = 0; i < kPieces; ++i) {
+            const std::uint64_t at = i + 1 == kPieces ? bytes - kPiece : (bytes - kPiece) / (kPieces - 1) * i;
+            pieces[i] = {reinterpret_cast<void*>(address + at), kPiece};
         }
-        return hash | 1;
     }
-    // The first and the last piece and others at equal distances between them.
-    for (std::uint64_t i = 0; i < kPieces; ++i) {
-        const std::uint64_t at = (bytes - kPiece) / (kPieces - 1) * i;
-        if (!reader.read(address + (i + 1 == kPieces ? bytes - kPiece : at), piece, kPiece)) return 0;
-        hash = hash_bytes(piece, kPiece, hash);
-    }
-    return hash | 1;
+    // By way of the kernel: the address is the program's, and may be wrong.
+    const ssize_t got = ::process_vm_readv(::getpid(), &local, 1, pieces, count, 0);
+    if (got != static_cast<ssize_t>(local.iov_len)) return 0;
+    return hash_bytes(content, local.iov_len, bytes) | 1;
 }
 
 }  // namespace millrace::probe

@@ -16,7 +16,8 @@ bool prepare_arguments();
 void write_arguments(ThreadState& thread, const Cupti& cupti, std::uint64_t function, const char* name, const void* arguments,
                      std::uint32_t correlation);
 
-/// Hash of what an upload reads from host memory; of large ones parts only (64 KiB). 0: could not be read.
+/// Hash of what an upload reads from host memory; of large ones 64 parts at equal distances, the first and the last
+/// among them. 0: could not be read.
 std::uint64_t content_hash(std::uint64_t address, std::uint64_t bytes);
 
 }  // namespace millrace::probe

@@ -77,6 +77,7 @@ void count_pulse(ThreadState& thread, CallKind kind) {
     if (full) {
         const std::uint32_t counted = state.window_pulses.fetch_add(1, kRelaxed) + 1;
         const std::uint32_t most = state.full_calls.load(kRelaxed);
+        if (counted == state.sites_calls.load(kRelaxed)) wake_controller();  // it can switch off what only arguments needed
         if (wanted == CallKind::kOther) return;
         header()->state.pulses.fetch_add(1, kRelaxed);
         if (most != 0 && counted == most) {
@@ -124,6 +125,8 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
         header()->state.own_ns.fetch_add(now() - started, kRelaxed);
         return;
     }
+    if (call.domain == kDriverDomain && state.direct[index].load(kRelaxed) < kDirectEnough)
+        state.direct[index].fetch_add(1, kRelaxed);
     const std::uint64_t started = now();
     const bool sampled = full && is_sampled();
     if (full) header()->state.calls.fetch_add(1, kRelaxed);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "probe/calls.h"
 #include "probe/cupti_library.h"
 #include "record/probe_mapping.h"
 
@@ -11,6 +12,9 @@ namespace millrace::probe {
 
 /// CUPTI can be finalised at the end of a call. The controller wishes it, a callback does it, the controller sets up anew.
 enum class Finalizing : std::uint32_t { kNot, kWanted, kRunning, kDone };
+
+/// So many direct calls of the driver are no chance: the runtime's begin can be missed when callbacks go on under a running call.
+constexpr std::uint32_t kDirectEnough = 16;
 
 /// What callbacks go by. Written by the controller alone, except where said.
 struct CallbackState {
@@ -24,6 +28,9 @@ struct CallbackState {
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
     std::atomic<Finalizing> finalizing{Finalizing::kNot};
     std::atomic<std::uint64_t> nested{0};  ///< calls inside of calls, counted by callbacks
+    /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
+    /// callbacks.
+    std::atomic<std::uint32_t> direct[kMostCalls]{};
     bool with_sites = true, with_arguments = true;
     Cupti cupti;
 };

@@ -181,6 +181,21 @@ bool wants_site(CallKind kind) {
     }
 }
 
+bool is_frequent(CallKind kind) {
+    switch (kind) {
+        case CallKind::kLaunch:
+        case CallKind::kGraphLaunch:
+        case CallKind::kCopyAsync:
+        case CallKind::kSetAsync:
+        case CallKind::kStreamSync:
+        case CallKind::kEventRecord:
+        case CallKind::kEventQuery:
+        case CallKind::kStreamWait:
+        case CallKind::kStreamQuery: return true;
+        default: return false;
+    }
+}
+
 bool is_memory_call(const CallInfo& call) {
     return call.shape == Shape::kTake || call.shape == Shape::kGive ||
            (call.shape == Shape::kMapped && (call.kind == CallKind::kAlloc || call.kind == CallKind::kFree));

@@ -72,6 +72,8 @@ std::uint32_t grid_hash(const void* sizes);
 
 /// Whether the place of such a call is of interest in every step of a window: it blocks, takes or gives memory, or uploads.
 bool wants_site(record::CallKind kind);
+/// Whether programs make such calls many times a step.
+bool is_frequent(record::CallKind kind);
 /// Whether the call takes or gives device memory.
 bool is_memory_call(const CallInfo& call);
 

@@ -34,6 +34,8 @@ struct Controller {
     void* subscriber = nullptr;
     bool enabled[kMostCalls] = {};
     bool activities = false, with_nodes = false;
+    bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
+    bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
     std::uint64_t last_flush = 0, late_since = 0;
     int flushes_left = 0;  ///< after a window: work that was still queued reports later
@@ -71,8 +73,18 @@ bool subscribe() {
     return false;
 }
 
-bool wants_call(const CallInfo& call, ProbeMode mode, CallKind pulse) {
+/// Most calls of the driver are made by the runtime, whose callback is enough: to hear of both doubles the cost. So calls of the
+/// driver are heard in the sampled steps of windows, for their arguments and to learn which of them the program makes itself.
+bool is_redundant(std::uint32_t index) {
+    const bool sampled = controller.mode == ProbeMode::kFull && !controller.trimmed;
+    if (call_at(index).domain != kDriverDomain || !is_frequent(call_at(index).kind)) return false;
+    return controller.learned && !sampled && callback_state().direct[index].load() < kDirectEnough;
+}
+
+bool wants_call(std::uint32_t index, ProbeMode mode, CallKind pulse) {
+    const CallInfo& call = call_at(index);
     if (is_memory_call(call) && controller.trial.memory) return true;
+    if (is_redundant(index)) return false;
     if (mode == ProbeMode::kPulse) return pulse != CallKind::kOther && call.kind == pulse;
     return mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
@@ -81,7 +93,7 @@ void enable_calls(ProbeMode mode) {
     const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
     for (std::uint32_t i = 0; i < call_count(); ++i) {
         const CallInfo& call = call_at(i);
-        const bool wanted = wants_call(call, mode, pulse);
+        const bool wanted = wants_call(i, mode, pulse);
         if (wanted == controller.enabled[i]) continue;
         const CuptiResult result =
             callback_state().cupti.enable_callback(wanted ? 1 : 0, controller.subscriber, call.domain, call.number);
@@ -132,7 +144,18 @@ void enter_window() {
     callbacks.window_over.store(false);
     if (controller.trial.activity) enable_activities(true, control.graph_nodes.load() != 0);
     controller.flushes_left = 0;
+    controller.trimmed = callbacks.sites_calls.load() == 0;
+    for (auto& count : callbacks.direct)
+        if (count.load() < kDirectEnough) count.store(0);
     write_window(true);
+}
+
+/// The sampled steps are over. A call that is under way loses its end when its kind goes off, hence the new generation.
+void trim_window() {
+    controller.trimmed = controller.learned = true;
+    enable_calls(ProbeMode::kFull);
+    callback_state().generation.fetch_add(1);
+    log_line("window trimmed");
 }
 
 /// CUPTI may be finalised at the end of some call. From here on this thread must not use it until that has happened.
@@ -152,16 +175,17 @@ void switch_mode(ProbeMode mode) {
     const std::uint64_t started = now();
     if (before == ProbeMode::kFull) {
         callbacks.mode.store(static_cast<std::uint32_t>(mode));
+        controller.learned = true;
         write_window(false);
         enable_activities(false, false);
         controller.flushes_left = 3;
         controller.last_flush = now() - kFlush + 100 * kMillisecond;
     }
     callbacks.generation.fetch_add(1);
+    controller.mode = mode;
     if (mode == ProbeMode::kFull) enter_window();
     callbacks.mode.store(static_cast<std::uint32_t>(mode));
     enable_calls(mode);
-    controller.mode = mode;
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
     if (controller.trial.finalize && before == ProbeMode::kFull) request_finalize();
     log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
@@ -182,7 +206,9 @@ void obey() {
     CallbackState& callbacks = callback_state();
     const std::uint32_t epoch = control.epoch.load(std::memory_order_acquire);
     if (epoch == header()->state.epoch.load(std::memory_order_relaxed)) {
-        if (controller.mode == ProbeMode::kFull && callbacks.window_over.load()) switch_mode(ProbeMode::kPulse);
+        if (controller.mode != ProbeMode::kFull) return;
+        if (callbacks.window_over.load()) return switch_mode(ProbeMode::kPulse);
+        if (!controller.trimmed && callbacks.window_pulses.load() >= callbacks.sites_calls.load()) trim_window();
         return;
     }
     std::uint32_t wanted = control.mode.load();

@@ -49,7 +49,8 @@ void bind_driver(Cupti& cupti) {
     int (*version)(int*) = nullptr;
     int number = 0;
     if (bind(driver, "cuDriverGetVersion", version) && version(&number) == 0) cupti.driver = static_cast<std::uint32_t>(number);
-    bind(driver, "cuFuncGetParamInfo", cupti.parameter_info);
+    bind(driver, "cuFuncGetParamInfo", cupti.function_parameter);
+    bind(driver, "cuKernelGetParamInfo", cupti.kernel_parameter);
 }
 
 }  // namespace

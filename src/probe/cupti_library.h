@@ -23,8 +23,10 @@ struct Cupti {
     CuptiResult (*finalize)() = nullptr;
     std::uint32_t version = 0;  ///< as cuptiGetVersion says
     std::uint32_t driver = 0;   ///< as cuDriverGetVersion says: 13000 for 13.0; 0: unknown
-    /// cuFuncGetParamInfo of the driver (from 12.4 on, else null): place and size of one parameter.
-    int (*parameter_info)(void* function, std::size_t index, std::size_t* offset, std::size_t* size) = nullptr;
+    /// cuFuncGetParamInfo and cuKernelGetParamInfo of the driver (from 12.4 on, else null): place and size of one parameter. What
+    /// a launch is given can be a handle of either kind; the driver refuses the wrong one.
+    int (*function_parameter)(void* function, std::size_t index, std::size_t* offset, std::size_t* size) = nullptr;
+    int (*kernel_parameter)(void* kernel, std::size_t index, std::size_t* offset, std::size_t* size) = nullptr;
 };
 
 /// Finds CUPTI and fills `cupti`; false when there is none with all that is needed. MILLRACE_CUPTI names a library to use

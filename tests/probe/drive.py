@@ -116,6 +116,13 @@ def main():
             two_allocators(int(rest[0]))
         elif word == "threads":
             many_threads(int(rest[0]))
+        elif word == "direct":
+            three = (ctypes.c_uint64 * 3)(weights.value, 1, 2)
+            one = ctypes.c_byte(3)
+            for _ in range(int(rest[0])):
+                cuda.mock_driver_launch((ctypes.c_void_p * 2)(ctypes.addressof(three), ctypes.addressof(one)))
+        elif word == "callbacks":
+            answer = str(ctypes.CDLL(os.environ["MILLRACE_CUPTI"]).mock_cupti_callbacks())
         elif word == "bare_thread":
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":

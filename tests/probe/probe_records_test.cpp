@@ -243,6 +243,51 @@ TEST_F(ProbeWindow, PlacesOfLaunchesAreTakenInTheFirstStepsAlone) {
     EXPECT_EQ(program.header().state.pulses.load(), 5u);
 }
 
+/// What the probe hears of a hundred launches.
+std::uint64_t callbacks_of_launches(ProbedProgram& program) {
+    const std::uint64_t before = std::stoull(program.ask("callbacks"));
+    EXPECT_EQ(program.ask("launch 100"), "done");
+    return std::stoull(program.ask("callbacks")) - before;
+}
+
+TEST_F(ProbeWindow, CallsInsideOfCallsAreHeardInSampledStepsAlone) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
+    EXPECT_EQ(callbacks_of_launches(program), 400u) << "begin and end, of the runtime and of the driver";
+    ASSERT_EQ(program.ask("step 2"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(callbacks_of_launches(program), 200u);
+    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+    EXPECT_EQ(callbacks_of_launches(program), 200u) << "nor by pulses";
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
+    EXPECT_EQ(callbacks_of_launches(program), 400u) << "the next window's sampled steps need arguments again";
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeWindow, CallsOfTheDriverThatTheProgramMakesItselfAreHeardAllAlong) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
+    ASSERT_EQ(program.ask("direct 20"), "done");
+    ASSERT_EQ(program.ask("step 2"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ASSERT_EQ(program.ask("direct 30"), "done");
+    ASSERT_EQ(program.ask("launch 10"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    std::size_t direct = 0;
+    for (const Entry& call : program.calls(CallKind::kLaunch)) direct += program.texts[call.record.id] == "cuLaunchKernel";
+    EXPECT_EQ(direct, 50u);
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 50u + 4 + 10);
+    const std::vector<Entry> arguments = program.of_kind(RecordKind::kArguments);
+    ASSERT_EQ(arguments.size(), 24u);
+    ASSERT_EQ(arguments[0].arguments.size(), 2u) << "one pointer in a structure of three words, and the rest";
+    EXPECT_EQ(arguments[0].arguments[0].index, 0u);
+}
+
 TEST_F(ProbeWindow, EndsByItselfAfterItsCallsAndPulsesGoOn) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");

@@ -277,6 +277,13 @@ int cudaEventRecord(void* event, void* stream) {
     return 0;
 }
 
+/// A launch by way of the driver alone.
+int mock_driver_launch(void** arguments) {
+    const DriverLaunchParameters parameters{&functions[1], {5, 1, 1}, {64, 1, 1}, 0, nullptr, arguments, nullptr};
+    Call call(kDriver, 307, "cuLaunchKernel", &parameters, functions[1].name);
+    return 0;
+}
+
 /// Launches from a thread that no interpreter knows, as frameworks do for the backward pass.
 void mock_launch_from_bare_thread() {
     pthread_t thread;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -39,6 +40,7 @@ struct Cupti {
     CuptiClock clock = nullptr;
     std::uint8_t* buffer = nullptr;
     std::size_t size = 0, used = 0, dropped = 0;
+    std::atomic<std::uint64_t> callbacks{0};
 } cupti;
 int subscriber_object = 0;
 
@@ -67,6 +69,7 @@ void on_call(const CallEvent& event) {
     data.context_number = 1;
     data.kept = event.kept;
     data.correlation = event.correlation;
+    ++cupti.callbacks;
     cupti.callback(cupti.user, event.domain, event.number, &data);
 }
 
@@ -155,6 +158,9 @@ using namespace millrace::mock;
 using namespace millrace::probe;
 
 extern "C" {
+
+/// How many callbacks were made.
+std::uint64_t mock_cupti_callbacks() { return ::millrace::mock::cupti.callbacks; }
 
 CuptiResult cuptiGetVersion(std::uint32_t* version) {
     *version = kVersion;
