@@ -158,6 +158,15 @@ void trim_window() {
     log_line("window trimmed");
 }
 
+/// The subscription is gone, and with it what was enabled: everything has to be set up again for the next window.
+void forget_subscription() {
+    controller.subscriber = nullptr;
+    ::memset(controller.enabled, 0, sizeof controller.enabled);
+    controller.activities = false;
+    controller.flushes_left = 0;
+    log_line("subscription gone");
+}
+
 /// CUPTI may be finalised at the end of some call. From here on this thread must not use it until that has happened.
 void request_finalize() {
     CallbackState& callbacks = callback_state();
@@ -188,17 +197,13 @@ void switch_mode(ProbeMode mode) {
     enable_calls(mode);
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
     if (controller.trial.finalize && before == ProbeMode::kFull) request_finalize();
+    if (controller.trial.unsubscribe && before == ProbeMode::kFull && mode == ProbeMode::kOff) {
+        flush(true);
+        callbacks.cupti.unsubscribe(controller.subscriber);
+        forget_subscription();
+    }
     log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
-}
-
-/// CUPTI was finalised by a callback: everything has to be set up again for the next window.
-void after_finalize() {
-    controller.subscriber = nullptr;
-    ::memset(controller.enabled, 0, sizeof controller.enabled);
-    controller.activities = false;
-    controller.flushes_left = 0;
-    log_line("finalised");
 }
 
 void obey() {
@@ -221,10 +226,10 @@ void obey() {
     callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // a window takes the wish back
     if (wish == Finalizing::kRunning) return;
     if (wish == Finalizing::kDone) {
-        after_finalize();
+        forget_subscription();
         callbacks.finalizing.store(Finalizing::kNot);
-        if (!subscribe()) controller.given_up = true;
     }
+    if (wants_window && controller.subscriber == nullptr && !subscribe()) controller.given_up = true;
     if (controller.subscriber != nullptr && !controller.given_up) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
 }

@@ -7,13 +7,14 @@
 namespace millrace::probe {
 
 struct Trial {
-    bool subscribe = true;  ///< "no-subscribe": CUPTI is not touched
-    bool memory = true;     ///< "no-memory": allocations are not followed outside of windows
-    bool activity = true;   ///< "no-activity": windows without records of devices
-    bool callbacks = true;  ///< "no-callbacks": windows without records of calls
-    bool sites = true;      ///< "no-sites"
-    bool arguments = true;  ///< "no-arguments"
-    bool finalize = false;  ///< "finalize": CUPTI is finalised after each window
+    bool subscribe = true;     ///< "no-subscribe": CUPTI is not touched
+    bool memory = true;        ///< "no-memory": allocations are not followed outside of windows
+    bool activity = true;      ///< "no-activity": windows without records of devices
+    bool callbacks = true;     ///< "no-callbacks": windows without records of calls
+    bool sites = true;         ///< "no-sites"
+    bool arguments = true;     ///< "no-arguments"
+    bool finalize = false;     ///< "finalize": CUPTI is finalised after each window
+    bool unsubscribe = false;  ///< "unsubscribe": the subscription is given back after each window
 };
 
 inline Trial read_trial() {
@@ -28,6 +29,7 @@ inline Trial read_trial() {
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");
     trial.finalize = has("finalize");
+    trial.unsubscribe = has("unsubscribe");
     return trial;
 }
 

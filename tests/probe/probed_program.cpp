@@ -136,7 +136,10 @@ bool ProbedProgram::command(record::ProbeMode mode, record::CallKind pulse, std:
     control.sites_calls.store(sites_calls);
     control.graph_nodes.store(graph_nodes);
     const std::uint32_t epoch = control.epoch.fetch_add(1) + 1;
-    return wait_for(5, [&] { return header_->state.epoch.load() == epoch; });
+    return wait_for(20, [&] {
+        beat();
+        return header_->state.epoch.load() == epoch;
+    });
 }
 
 void ProbedProgram::say(const std::string& line) {
@@ -153,7 +156,12 @@ std::string ProbedProgram::hear() {
             return line;
         }
         pollfd ready{output_, POLLIN, 0};
-        if (::poll(&ready, 1, 20'000) <= 0) {
+        int patience = 600;  // a minute; a machine may have much else to do
+        while (patience > 0 && ::poll(&ready, 1, 100) == 0) {
+            --patience;
+            if (header_ != nullptr) beat();
+        }
+        if (patience == 0) {
             ADD_FAILURE() << "the program is silent";
             return "";
         }

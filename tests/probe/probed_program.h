@@ -38,7 +38,7 @@ public:
     ProbedProgram& operator=(const ProbedProgram&) = delete;
 
     /// Waits for the mapping to be there and valid; false after `seconds`.
-    bool attach(double seconds = 10);
+    bool attach(double seconds = 30);
     [[nodiscard]] record::ProbeHeader& header() const { return *header_; }
     /// Gives control words and waits until they are obeyed.
     bool command(record::ProbeMode mode, record::CallKind pulse = record::CallKind::kOther, std::uint32_t full_calls = 0,
