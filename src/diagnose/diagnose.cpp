@@ -7,6 +7,7 @@
 #include "diagnose/findings.h"
 #include "diagnose/owners.h"
 #include "diagnose/sound.h"
+#include "diagnose/training_diagnosis.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -62,6 +63,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         if (dropped > 0) diagnosis.remarks.push_back(fmt::format("{} entries contradict themselves and were left out", dropped));
         return diagnosis;
     }
+    if (timeline.source == Source::kTraining) return diagnose_training(timeline, policy);
     Diagnosis diagnosis;
     diagnosis.title = timeline.title;
     diagnosis.device_name = timeline.device_name;

@@ -15,6 +15,8 @@ namespace {
 using base::Error;
 using base::Result;
 
+constexpr double kLatestSecond = 1e10;  ///< some 300 years of seconds since 1970
+
 std::optional<double> positive(const record::MetricsRow& row, std::string_view key) {
     const auto value = row.number(key);
     return value && std::isfinite(*value) && *value > 0 ? value : std::nullopt;
@@ -26,7 +28,7 @@ std::optional<Block> block_of(const record::MetricsRow& row, const std::function
     const auto time = positive(row, "time"), steps = positive(row, "steps"), speed = positive(row, "steps_per_second");
     if (kind == nullptr || *kind != record::MetricValue(std::string("interval")) || !time || !steps || !speed)
         return std::nullopt;
-    if (*time > 1e10 || *steps / *speed > 1e7) return std::nullopt;
+    if (*time > kLatestSecond || *steps / *speed > 1e7) return std::nullopt;
     Block block;
     block.end = time_of(*time);
     block.begin = block.end - static_cast<Time>(*steps / *speed * 1e9);
@@ -44,6 +46,14 @@ std::uint32_t gpu_of(const record::Manifest& manifest) {
     return number;
 }
 
+/// Seconds since 1970 at the first row of the run: the timeline's origin.
+double first_second(const record::RunContents& run) {
+    for (const record::RunStream* stream : {&run.metrics, &run.samples})
+        for (const record::MetricsRow& row : stream->rows)
+            if (const auto time = positive(row, "time"); time && *time < kLatestSecond) return *time;
+    return 0;
+}
+
 }  // namespace
 
 Result<Timeline> read_training(const record::Path& folder, const ReadProgress& progress) {
@@ -56,8 +66,8 @@ Result<Timeline> read_training(const record::Path& folder, const ReadProgress& p
     timeline.names.emplace_back();
     timeline.stacks.emplace_back();
     timeline.processors = processors_of(run.samples);
-    // Nanoseconds since 1970 fit, and nobody compares them with another clock.
-    const auto time_of = [](double wall) { return static_cast<Time>(wall * 1e9); };
+    const double start = first_second(run);
+    const auto time_of = [start](double wall) { return static_cast<Time>((wall - start) * 1e9); };
     for (const record::MetricsRow& row : run.metrics.rows)
         if (const auto block = block_of(row, time_of)) timeline.blocks.push_back(*block);
     timeline.machine = machine_samples(run.samples, gpu_of(run.manifest), time_of);
