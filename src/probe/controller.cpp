@@ -25,7 +25,7 @@ using record::ProbeFault;
 using record::ProbeMode;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kLook = 10 * kMillisecond, kFlush = 500 * kMillisecond;
+constexpr std::uint64_t kLook = 10 * kMillisecond, kFlush = 200 * kMillisecond;
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 

@@ -14,8 +14,9 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds kRound = std::chrono::milliseconds{10}, kSlowestRound = std::chrono::milliseconds{160};
 constexpr nanoseconds kDearLook = std::chrono::milliseconds{2}, kCheapLook = std::chrono::microseconds{500};
 constexpr nanoseconds kWalk = std::chrono::milliseconds{400};
-constexpr std::uint64_t kAllEvery = 5;  ///< rounds: other threads at 20 Hz
-constexpr int kMostAttempts = 8;
+constexpr std::uint64_t kAllEvery = 5;                  ///< rounds: other threads at 20 Hz
+constexpr int kEagerAttempts = 8, kMostAttempts = 256;  ///< walks: programs may load an interpreter late
+constexpr std::size_t kMostKept = 128;                  ///< threads whose files stay open
 constexpr std::size_t kMostSamples = std::size_t{1} << 16, kMostSeen = 4096, kMostMembers = 512;
 constexpr std::size_t kCommandCap = 4096;
 
@@ -49,6 +50,8 @@ char state_in(std::string_view stat) {
 
 void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
     tree_.read(nanoseconds{static_cast<std::int64_t>(now)});
+    threads_ = 0;
+    for (const auto& [pid, member] : members_) threads_ += member.threads.size();
     const std::vector<pid_t>& alive = tree_.members();
     for (auto member = members_.begin(); member != members_.end();) {
         if (std::ranges::binary_search(alive, static_cast<pid_t>(member->first))) {
@@ -89,6 +92,7 @@ void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
 void ThreadLook::attach(Member& member) {
     if (member.python || member.attempts >= kMostAttempts) return;
     ++member.attempts;
+    if (member.attempts > kEagerAttempts && member.attempts % kEagerAttempts != 0) return;
     member.python = PythonProcess::attach(static_cast<pid_t>(member.about.pid), proc_);
 }
 
@@ -101,8 +105,9 @@ void ThreadLook::refresh_threads(Member& member) {
         auto [at, fresh] = member.threads.try_emplace(number);
         if (fresh) {
             const std::string folder = proc_ + "/" + std::to_string(member.about.pid) + "/task/" + std::to_string(number);
-            at->second.stat = sense::ProcFile(folder + "/stat");
-            at->second.call = sense::ProcFile(folder + "/syscall");
+            const bool keep = ++threads_ <= kMostKept;
+            at->second.stat = sense::ProcFile(folder + "/stat", keep);
+            at->second.call = sense::ProcFile(folder + "/syscall", keep);
         }
         at->second.state = state;
     }

@@ -57,7 +57,6 @@ private:
         SeenProcess about;
         std::optional<PythonProcess> python;
         int attempts = 0;  ///< to find an interpreter: a program may map it late, or execute another one
-        std::uint64_t image = 0;
         std::map<std::uint32_t, Thread> threads;
     };
     void attach(Member& member);
@@ -67,6 +66,7 @@ private:
     const std::string proc_;
     sense::ProcessTree tree_;
     std::map<std::uint32_t, Member> members_;
+    std::size_t threads_ = 0;  ///< of all members
     std::string buffer_;
 };
 

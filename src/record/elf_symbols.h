@@ -14,7 +14,7 @@ struct ElfSymbols {
 };
 
 /// Finds `names` among the symbols of a 64-bit little-endian ELF file. Names that it does not have are left out; a file that is
-/// no such ELF or makes no sense is an error. Reads headers and symbol tables alone.
+/// no such ELF or makes no sense is an error. Reads headers and symbol tables alone, and no table above 32 MiB.
 Result<ElfSymbols> find_elf_symbols(const Path& path, const std::vector<std::string>& names);
 
 }  // namespace millrace::record

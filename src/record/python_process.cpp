@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 
 #include "record/elf_symbols.h"
 #include "sense/proc_file.h"
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kMostThreads = 256, kMostFrames = 96;
 constexpr std::uint64_t kForgetAfter = 4096;  ///< stacks asked for
-constexpr std::size_t kMostKnown = 4096;
+constexpr std::size_t kMostKnown = 4096, kMostMappings = 1u << 17;
 
 /// Memory of another process.
 struct RemoteMemory {
@@ -39,11 +40,10 @@ bool names_python(std::string_view path) {
 /// Mapped files that may be the interpreter, by /proc/PID/maps.
 std::vector<Image> images_of(const std::string& folder) {
     std::vector<Image> images;
-    std::string buffer;
-    const auto text = sense::ProcFile(folder + "/maps", false).read(buffer);
-    if (!text) return images;
-    std::string_view rest = *text, line;
-    while (sense::next_line(rest, line)) {
+    std::ifstream maps(folder + "/maps");  // of programs with a GPU it is long
+    std::string text;
+    for (std::size_t number = 0; number < kMostMappings && std::getline(maps, text); ++number) {
+        std::string_view line = text;
         const std::string_view range = sense::next_word(line);
         sense::next_word(line);
         const std::string_view offset = sense::next_word(line);

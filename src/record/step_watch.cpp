@@ -48,13 +48,16 @@ void StepWatch::add(const Record& record) {
         if (first_launch_ == 0) first_launch_ = record.begin;
         if (begins_.size() >= 2 * capacity_) begins_.clear();  // whoever comes late has no time, which is bearable
         begins_[record.correlation] = record.begin;
+        if (kind == CallKind::kLaunch) launches_kernels_ = true;
         // Graphs by their calls: where their nodes are shown there is no record of the whole.
         if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid});
         if (threads_.size() < kMostThreads || threads_.contains(record.thread)) ++threads_[record.thread];
         return;
     }
     const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;
-    if (is_kernel && (record.flags & kInGraph) == 0) add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid);
+    if (!is_kernel || (record.flags & kInGraph) != 0) return;
+    newest_work_ = std::max(newest_work_, record.correlation);
+    add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid);
 }
 
 void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element) {
@@ -68,6 +71,8 @@ void StepWatch::clear() {
     calls_.clear();
     begins_.clear();
     launches_seen_ = looked_at_ = first_launch_ = 0;
+    newest_work_ = 0;
+    launches_kernels_ = false;
     facts_.reset();
 }
 
@@ -89,6 +94,8 @@ std::optional<StepFacts> StepWatch::look() const {
     std::vector<Launch> order(launches_.end() - static_cast<std::ptrdiff_t>(std::min(launches_.size(), capacity_)),
                               launches_.end());
     std::ranges::stable_sort(order, {}, &Launch::correlation);
+    // Kernels are known some time after their calls, graphs at once: behind the newest kernel the order has holes.
+    if (launches_kernels_) std::erase_if(order, [this](const Launch& launch) { return launch.correlation > newest_work_; });
     std::vector<std::uint64_t> sequence(order.size());
     std::ranges::transform(order, sequence.begin(), &Launch::element);
     const auto period = find_period(sequence);

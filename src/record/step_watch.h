@@ -58,6 +58,8 @@ private:
     std::unordered_map<std::uint32_t, std::uint64_t> begins_;  ///< of launching calls, by correlation
     std::unordered_map<std::uint32_t, std::uint64_t> threads_;
     std::uint64_t launches_seen_ = 0, looked_at_ = 0, first_launch_ = 0;
+    std::uint32_t newest_work_ = 0;  ///< greatest correlation of a kernel that is known
+    bool launches_kernels_ = false;
     std::optional<StepFacts> facts_;
 };
 

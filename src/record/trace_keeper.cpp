@@ -11,7 +11,7 @@
 namespace millrace::record {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::milliseconds kTick{50}, kEarlyTick{20};  ///< the first windows of a process follow closely
 constexpr std::uint64_t kSecond = 1'000'000'000, kClockEvery = 10 * kSecond;
 constexpr std::uint64_t kLinger = kSecond / 2;  ///< a mapping is read on for so long after its process went
 constexpr std::size_t kMostProcesses = 4096;
@@ -53,7 +53,8 @@ void TraceKeeper::loop() {
     auto due = std::chrono::steady_clock::now();
     while (true) {
         tick(monotonic());
-        due = std::max(due + kTick, std::chrono::steady_clock::now());
+        const bool early = std::ranges::any_of(entries_, [](const Entry& entry) { return entry.process.schedule().is_early(); });
+        due = std::max(due + (early ? kEarlyTick : kTick), std::chrono::steady_clock::now());
         std::unique_lock lock(mutex_);
         if (wake_.wait_until(lock, due, [this] { return stopping_; })) break;
     }

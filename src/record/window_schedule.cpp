@@ -14,7 +14,7 @@ constexpr std::uint32_t kFirstSites = 10'000;  ///< launches with sites while st
 constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
 constexpr nanoseconds kLongestFirst = std::chrono::minutes{10};
 constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
-constexpr std::uint32_t kLeastGap = 8, kMostGap = 20;         ///< steps between the early windows ...
+constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;         ///< steps between the early windows ...
 constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
 constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std::chrono::seconds{60};
 constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
@@ -77,11 +77,12 @@ void WindowSchedule::during_first(const ScheduleView& view) {
 void WindowSchedule::end_window(const ScheduleView& view) {
     const bool was_first = phase_ == Phase::kFirst;
     const std::uint64_t steps = view.facts ? view.facts->steps : 0;
-    blind_ = view.facts ? 0 : blind_ + 1;
+    const bool early = !was_first && windows_ < kEarlyWindows;
+    blind_ = view.facts ? 0 : blind_ + (early ? 0 : 1);
     if (was_first) steps_ += static_cast<double>(steps);
-    if (steps > 0)
+    if (steps > 0 && !early)
         bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
-    steps_recorded_ += steps;
+    steps_recorded_ += std::max<std::uint64_t>(steps, view.facts ? 0 : wanted_steps_);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
     full_time_ += end - since_;
     ++windows_;
@@ -168,8 +169,9 @@ void WindowSchedule::during_window(const ScheduleView& view) {
     if (!over) return;
     // What the GPU did comes a little later than the calls: wait for most of it, or there is nothing to learn from.
     if (over_at_ == nanoseconds{}) over_at_ = view.now;
+    // The early ones do not: a short program is over by then.
     const bool arrived = view.facts && static_cast<double>(view.facts->steps) >= kMostSteps * wanted_steps_;
-    if (arrived || view.now - over_at_ >= kSettle) end_window(view);
+    if (arrived || windows_ < kEarlyWindows || view.now - over_at_ >= kSettle) end_window(view);
 }
 
 std::optional<double> WindowSchedule::window_cost() const {

@@ -54,6 +54,7 @@ public:
 
     [[nodiscard]] const ProbeOrder& order() const { return order_; }
     [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
+    [[nodiscard]] bool is_early() const { return windows_ < 3; }      ///< windows follow one another closely
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
     [[nodiscard]] std::uint64_t steps_recorded() const { return steps_recorded_; }
     /// Steps since the program began, as far as they were counted.

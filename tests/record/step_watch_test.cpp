@@ -99,6 +99,23 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
 }
 
+TEST(StepWatch, KernelsThatAreKnownLaterThanGraphsDoNotMislead) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (int step = 0; step < 200; ++step) {
+        trainer.launch(1);
+        trainer.call(CallKind::kGraphLaunch);
+        trainer.call(CallKind::kGraphLaunch);
+        trainer.launch(2);
+        trainer.call(CallKind::kEventRecord);
+    }
+    EXPECT_FALSE(watch.facts()) << "graphs alone are not the whole of it";
+    for (const Record& work : trainer.late) watch.add(work);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->launches_per_step, 4u);
+    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kEventRecord);
+}
+
 TEST(StepWatch, MemoryStaysBounded) {
     StepWatch watch(1024);
     Trainer trainer{watch};
