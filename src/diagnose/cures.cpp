@@ -19,7 +19,11 @@ void cut(Act& act, Time time) { act.gap -= std::min(act.gap, std::max<Time>(0, t
 
 Cure without_waits(const Study&, const Roles& roles, const Site& site) {
     return [&roles, &site](std::size_t lane, Model& model) {
-        for (std::uint32_t act : site.acts[lane]) stop_waiting(model, act, roles.of[lane][act] == Role::kReads);
+        for (std::uint32_t act : site.acts[lane]) {
+            stop_waiting(model, act, roles.of[lane][act] == Role::kSends);
+            // The framework's way to a copy that is not made is not taken.
+            if (roles.of[lane][act] == Role::kReads) cut(model.acts[act], model.operator_cost);
+        }
     };
 }
 

@@ -13,7 +13,8 @@ namespace millrace::diagnose {
 enum class Role : std::uint8_t {
     kNone,
     kWaits,         ///< waits for the device
-    kReads,         ///< a blocking copy of a small result or value: the copy stays, the waiting goes
+    kReads,         ///< a blocking copy of a small result: when it is read later, or with others, it is not copied here
+    kSends,         ///< a blocking copy of a small value: the copy stays, the waiting goes
     kPageableCopy,  ///< bulk copy of pageable memory
     kPageableWait,  ///< the wait that comes with it
     kAllocates,

@@ -95,39 +95,54 @@ const Stack* stack_of_launch(const Study& study, std::size_t lane, std::uint32_t
     return place == kNoPlace ? nullptr : &study.places.stack(place);
 }
 
-/// The innermost frame under which enough of the launches fall, and the stack it was seen in.
-std::pair<std::optional<Frame>, Stack> common_frame(const Study& study) {
-    struct Count {
-        std::size_t launches = 0, depth = 0;
-        const Stack* stack = nullptr;
-        std::size_t at = 0;
-    };
-    std::map<std::tuple<std::string, int, std::string>, Count> counts;
+/// A frame and how many launches fall under it.
+struct Under {
+    std::size_t launches = 0, depth = 0, at = 0;
+    const Stack* stack = nullptr;
+
+    void add(const Stack& in, std::size_t place) {
+        if (launches++ == 0) stack = &in, at = place, depth = in.size() - place;
+    }
+};
+
+template <typename Key>
+const Under* innermost(const std::map<Key, Under>& counts, double least) {
+    const Under* best = nullptr;
+    for (const auto& [key, under] : counts)
+        if (static_cast<double>(under.launches) >= least && (!best || under.depth > best->depth)) best = &under;
+    return best;
+}
+
+/// The innermost line under which enough of the launches fall, else the innermost function and its line with most of them.
+const Under* common_frame(const Study& study, std::map<std::tuple<std::string, std::string, int>, Under>& lines) {
+    std::map<std::tuple<std::string, std::string>, Under> functions;
     std::size_t total = 0;
     bool stacks_taken = false;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
-            const CallKind kind = study.call(lane, act).kind;
-            if (kind != CallKind::kLaunch && kind != CallKind::kGraphLaunch) continue;
-            if (study.call(lane, act).thread == study.launcher.main_thread)
-                stacks_taken = study.call(lane, act).stack != kNoStack;
+            const Call& call = study.call(lane, act);
+            if (call.kind != CallKind::kLaunch && call.kind != CallKind::kGraphLaunch) continue;
+            if (call.thread == study.launcher.main_thread) stacks_taken = call.stack != kNoStack;
             const Stack* stack = stacks_taken ? stack_of_launch(study, lane, act) : nullptr;
             if (!stack) continue;
             ++total;
             for (std::size_t i = 0; i < stack->size(); ++i) {
                 const Frame& frame = (*stack)[i];
                 if (frame.native || is_library(frame.file)) continue;
-                Count& count = counts[{frame.file, frame.line, frame.function}];
-                if (count.launches++ == 0) count.stack = stack, count.at = i, count.depth = stack->size() - i;
+                lines[{frame.file, frame.function, frame.line}].add(*stack, i);
+                functions[{frame.file, frame.function}].add(*stack, i);
             }
         }
-    const Count* best = nullptr;
-    for (const auto& [frame, count] : counts)
-        if (static_cast<double>(count.launches) >= study.policy.launches_under * static_cast<double>(total) &&
-            (!best || count.depth > best->depth))
-            best = &count;
-    if (!best) return {std::nullopt, {}};
-    return {(*best->stack)[best->at], Stack(best->stack->begin() + static_cast<std::ptrdiff_t>(best->at), best->stack->end())};
+    const double least = study.policy.launches_under * static_cast<double>(total);
+    if (const Under* line = innermost(lines, least)) return line;
+    const Under* function = innermost(functions, least);
+    if (!function) return nullptr;
+    const Frame& frame = (*function->stack)[function->at];
+    const Under* most = nullptr;
+    for (const auto& [key, under] : lines)
+        if (std::get<0>(key) == frame.file && std::get<1>(key) == frame.function && (!most || under.launches > most->launches))
+            most = &under;
+    return most;
 }
 
 }  // namespace
@@ -198,7 +213,11 @@ void find_launch_bound(Chart& chart) {
     const double lost = chart.cost_of(cure);
     if (chart.share(lost) < study.policy.launch_bound.warn) return;
     Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, lost, study.policy.launch_bound);
-    std::tie(finding.where, finding.stack) = common_frame(study);
+    std::map<std::tuple<std::string, std::string, int>, Under> lines;
+    if (const Under* under = common_frame(study, lines)) {
+        finding.where = (*under->stack)[under->at];
+        finding.stack.assign(under->stack->begin() + static_cast<std::ptrdiff_t>(under->at), under->stack->end());
+    }
     double launches = 0, busy = 0, jobs = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)

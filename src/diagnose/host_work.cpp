@@ -10,8 +10,6 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr Time kNearby = 20'000'000;  ///< two samples' distance
-
 std::string_view wait_of(const Timeline& timeline, const Sample& sample) {
     return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
 }
@@ -139,10 +137,10 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
     const auto first_sample = [&](Time time) {
         return std::partition_point(samples.begin(), samples.end(), [&](const Sample& sample) { return sample.time < time; });
     };
+    find_places(timeline, launcher, places, lanes, samples);
     std::map<StretchKey, std::uint32_t> keys;
     std::vector<Tally> tallies(1);
     for (const Lane& lane : lanes) {
-        find_places(timeline, launcher, places, lane, samples);
         find_collections(timeline, launcher, lane);
         auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
         for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
@@ -174,21 +172,50 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
     for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty(), policy));
 }
 
-void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const Lane& lane,
-                           const std::vector<Sample>& samples) {
-    auto& place_of = place_of_.emplace_back(lane.calls.size(), kNoPlace);
-    std::uint32_t main_place = kNoPlace;
-    auto near = samples.begin();
-    for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
-        const Call& call = timeline.calls[lane.calls[i]];
-        place_of[i] = places.of_stack(call.stack);
-        if (place_of[i] != kNoPlace) {
-            if (call.thread == launcher.main_thread) main_place = place_of[i];
-            continue;
+void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, const Places& places,
+                           const std::vector<Lane>& lanes, const std::vector<Sample>& samples) {
+    // Calls of the framework's threads between two of the main thread: where that one waits, by samples of all steps.
+    using Turn = std::array<std::uint32_t, 4>;
+    std::map<Turn, std::map<std::uint32_t, std::size_t>> seen;
+    const auto turn_of = [&](const Lane& lane, std::uint32_t before, std::uint32_t after) {
+        const auto [from, from_what] = identity_of(timeline, places, lane, before);
+        const auto [to, to_what] = identity_of(timeline, places, lane, after);
+        return Turn{from, from_what, to, to_what};
+    };
+    const auto for_each_turn = [&](const Lane& lane, auto use) {
+        std::uint32_t before = kNobody;
+        for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
+            if (timeline.calls[lane.calls[i]].thread != launcher.main_thread) continue;
+            if (before != kNobody && i > before + 1) use(before, i);
+            before = i;
         }
-        while (near != samples.end() && near->time < call.begin) ++near;
-        if (near != samples.end() && near->time - call.begin < kNearby) place_of[i] = places.of_stack(near->stack);
-        if (place_of[i] == kNoPlace) place_of[i] = main_place;
+    };
+    for (const Lane& lane : lanes)
+        for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
+            const Time begin = timeline.calls[lane.calls[before]].end, end = timeline.calls[lane.calls[after]].begin;
+            auto sample =
+                std::partition_point(samples.begin(), samples.end(), [&](const Sample& each) { return each.time < begin; });
+            for (; sample != samples.end() && sample->time < end; ++sample)
+                if (const std::uint32_t place = places.of_stack(sample->stack); place != kNoPlace)
+                    ++seen[turn_of(lane, before, after)][place];
+        });
+    for (const Lane& lane : lanes) {
+        auto& place_of = place_of_.emplace_back(lane.calls.size(), kNoPlace);
+        std::uint32_t last = kNoPlace;
+        for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
+            const Call& call = timeline.calls[lane.calls[i]];
+            place_of[i] = places.of_stack(call.stack);
+            if (place_of[i] == kNoPlace) place_of[i] = last;
+            if (call.thread == launcher.main_thread) last = place_of[i];
+        }
+        for_each_turn(lane, [&](std::uint32_t before, std::uint32_t after) {
+            const auto found = seen.find(turn_of(lane, before, after));
+            if (found == seen.end()) return;
+            const auto most = std::max_element(found->second.begin(), found->second.end(),
+                                               [](const auto& a, const auto& b) { return a.second < b.second; });
+            for (std::uint32_t i = before + 1; i < after; ++i)
+                if (places.of_stack(timeline.calls[lane.calls[i]].stack) == kNoPlace) place_of[i] = most->first;
+        });
     }
 }
 

@@ -41,12 +41,12 @@ public:
     Time collecting(std::size_t lane, std::uint32_t call) const { return collecting_[lane][call]; }
     std::size_t samples() const { return samples_; }
 
-    /// The line the user's code was in at a call: its own stack's, else (calls of the framework's threads) what the main thread's
-    /// samples show nearby, else that of the main thread's call before.
+    /// The line the user's code was in at a call: its own stack's, else (calls of the framework's threads) where samples
+    /// show the main thread waiting for them, else that of the main thread's call before.
     std::uint32_t place_of(std::size_t lane, std::uint32_t call) const { return place_of_[lane][call]; }
 
 private:
-    void find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const Lane& lane,
+    void find_places(const Timeline& timeline, const Launcher& launcher, const Places& places, const std::vector<Lane>& lanes,
                      const std::vector<Sample>& samples);
     void find_collections(const Timeline& timeline, const Launcher& launcher, const Lane& lane);
 

@@ -42,7 +42,8 @@ struct Model {
     std::vector<Task> tasks;  ///< as Lane::jobs
     std::vector<std::uint32_t> waits;
     std::size_t queue_limit = 0;
-    Time launch_cost = 0;  ///< a launch that waits for nothing: median
+    Time launch_cost = 0;    ///< a launch that waits for nothing: median
+    Time operator_cost = 0;  ///< host work before a launch: median
 };
 
 struct Played {

@@ -8,6 +8,7 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr Time kClockSlack = 5'000;        ///< host and device clocks agree that well
+constexpr Time kReturnSlack = 50'000;      ///< a call that waited may be seen to return so long before what it waited for ended
 constexpr Time kEntry = 2'000;             ///< into and out of a call that does nothing
 constexpr Time kUsualLag = 5'000;          ///< from launch to begin, where none was seen
 constexpr Time kRelease = 30'000;          ///< a task starts that soon after what it waited for
@@ -45,6 +46,10 @@ public:
         for (std::size_t i = 0; i < lane_.calls.size(); ++i)
             if (call(i).kind == CallKind::kLaunch) costs.push_back(call(i).end - call(i).begin);
         model_.launch_cost = median_of(std::move(costs), kUsualLag);
+        std::vector<Time> gaps;
+        for (std::size_t i = 1; i < lane_.calls.size(); ++i)
+            if (call(i).kind == CallKind::kLaunch) gaps.push_back(std::max<Time>(0, call(i).begin - call(i - 1).end));
+        model_.operator_cost = median_of(std::move(gaps), kUsualLag);
         set_acts();
         return std::move(model_);
     }
@@ -175,7 +180,7 @@ std::uint32_t Builder::released_by(std::uint32_t i, Time slack) const {
     const Call& entry = call(i);
     for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * policy_.queue_limit;) {
         const Job& job = lane_.jobs[task];
-        if (job.end <= entry.begin || job.end > entry.end + kClockSlack || entry.end - job.end > slack) continue;
+        if (job.end <= entry.begin || job.end > entry.end + kReturnSlack || entry.end - job.end > slack) continue;
         if (best == kNobody || job.end > lane_.jobs[best].end) best = task;
     }
     return best;
@@ -239,7 +244,7 @@ std::vector<std::uint32_t> Builder::targets_of(std::uint32_t i) {
     // What ended after the call returned was not waited for.
     std::erase_if(targets, [&](std::uint32_t task) {
         const bool own = std::find(own_begin, own_end, task) != own_end;
-        return !own && lane_.jobs[task].end > entry.end + kClockSlack;
+        return !own && lane_.jobs[task].end > entry.end + kReturnSlack;
     });
     return targets;
 }

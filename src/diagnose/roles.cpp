@@ -34,14 +34,22 @@ CopyFacts facts_of(const Study& study, std::size_t lane, std::uint32_t act) {
     return facts;
 }
 
+/// A copy of a small result that does not block by itself; a wait follows.
+bool fetches_result(const Study& study, std::size_t lane, std::uint32_t act) {
+    const CallKind kind = study.call(lane, act).kind;
+    if (kind != CallKind::kCopy && kind != CallKind::kCopyAsync) return false;
+    const CopyFacts facts = facts_of(study, lane, act);
+    return is_device(facts.from) && !is_device(facts.to) && facts.bytes < study.policy.bulk_bytes;
+}
+
 /// A blocking copy: does it cost because it is slow, or because it waits?
 Role role_of_copy(const Study& study, std::size_t lane, std::uint32_t act) {
     const CopyFacts facts = facts_of(study, lane, act);
     if (study.models[lane].acts[act].waits == 0) return Role::kNone;
     const bool upload = is_device(facts.to) && !is_device(facts.from);
     const bool pageable = facts.from == MemoryKind::kPageable || facts.to == MemoryKind::kPageable;
-    if (!pageable) return Role::kReads;
-    if (upload) return facts.bytes >= study.policy.staged_bytes ? Role::kPageableCopy : Role::kReads;
+    if (!pageable) return fetches_result(study, lane, act) ? Role::kReads : Role::kSends;
+    if (upload) return facts.bytes >= study.policy.staged_bytes ? Role::kPageableCopy : Role::kSends;
     const Time waited = std::max<Time>(0, facts.begin - study.call(lane, act).begin);
     return facts.bytes >= study.policy.bulk_bytes && facts.time > waited ? Role::kPageableCopy : Role::kReads;
 }
@@ -143,12 +151,18 @@ Roles::Roles(const Study& study) {
                     roles[act] = Role::kPageableWait;
                 else if (freeing.contains(place))
                     roles[act] = Role::kFlushes;
+                else if (act > 0 && roles[act - 1] == Role::kNone && study.host.place_of(lane, act - 1) == place &&
+                         fetches_result(study, lane, act - 1)) {
+                    roles[act - 1] = Role::kReads;
+                    (writing.contains(place) ? all_written : all_syncs).add(lane, act - 1, place, true);
+                }
             }
             switch (roles[act]) {
                 case Role::kNone: break;
                 case Role::kWaits:
                 case Role::kReads:
-                    (writing.contains(place) ? all_written : all_syncs).add(lane, act, place, roles[act] == Role::kReads);
+                case Role::kSends:
+                    (writing.contains(place) ? all_written : all_syncs).add(lane, act, place, roles[act] != Role::kWaits);
                     break;
                 case Role::kPageableCopy:
                 case Role::kPageableWait:

@@ -6,7 +6,7 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr Time kHighestCallCost = 20'000;  ///< recording adds 1 to 10 us to a call
+constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewSamples = 3;
 constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
@@ -71,6 +71,23 @@ double mean_ms(const Study& study, const std::vector<Model>& models) {
     return study.step_count == 0 ? 0 : static_cast<double>(sum) * 1e-6 / static_cast<double>(study.step_count);
 }
 
+/// Step time outside of windows: the median over time, since blocks also hold evaluations, and the program's end.
+std::optional<double> undisturbed_step(const Timeline& timeline) {
+    std::vector<std::pair<double, double>> blocks;  // ms per step, ms
+    double total = 0;
+    for (const Block& block : timeline.blocks) {
+        if (block.steps <= 0 || block.end <= block.begin) continue;
+        const double ms = static_cast<double>(block.end - block.begin) * 1e-6;
+        blocks.emplace_back(ms / block.steps, ms);
+        total += ms;
+    }
+    std::sort(blocks.begin(), blocks.end());
+    double passed = 0;
+    for (const auto& [step, ms] : blocks)
+        if ((passed += ms) >= total / 2) return step;
+    return std::nullopt;
+}
+
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
     for (Model& model : models) quicken(model, cost);
     return models;
@@ -127,12 +144,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
     copy_bytes_per_second = copy_speed(timeline, policy);
-    double block_steps = 0, block_ms = 0;
-    for (const Block& block : timeline.blocks)
-        if (block.steps > 0 && block.end > block.begin)
-            block_steps += block.steps, block_ms += static_cast<double>(block.end - block.begin) * 1e-6;
-    if (block_steps <= 0) return;
-    undisturbed_ms = block_ms / block_steps;
+    undisturbed_ms = undisturbed_step(timeline);
+    if (!undisturbed_ms) return;
     // Where logging returns after some steps, these may have been counted as one.
     if (const double times = std::round(*undisturbed_ms / base_ms);
         times >= 2 && std::abs(*undisturbed_ms / base_ms / times - 1) < 0.1)

@@ -172,6 +172,13 @@ TEST(Diagnose, SmallKernelsAreLaunchBound) {
     }
 }
 
+TEST(Diagnose, ALoopWithoutAFunctionIsNamedByItsBusiestLine) {
+    const Diagnosis diagnosis = diagnose(simulate([](SimulatedProgram& p, int, bool) { train(p, {30, 4}); }, false).timeline);
+    ASSERT_NE(finding_of(diagnosis, Kind::kLaunchBound), nullptr) << told(diagnosis);
+    ASSERT_TRUE(diagnosis.findings.front().where);
+    EXPECT_EQ(diagnosis.findings.front().where->line, 21);  // backward: three launches of five, by where the main thread waits
+}
+
 TEST(Diagnose, OneGraphPerStepIsHealthy) {
     expect_healthy([](SimulatedProgram& p, int, bool) {
         p.at(9);
