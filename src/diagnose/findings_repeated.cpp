@@ -183,6 +183,57 @@ std::uint32_t heaviest_place(const Study& study, const std::vector<std::vector<s
     return best;
 }
 
+struct Uploads {
+    std::vector<std::vector<std::uint32_t>> jobs;  ///< per lane
+    double bytes = 0;                              ///< per step
+    std::size_t same = 0, pairs = 0;               ///< steps with the content of the step before, of how many
+    std::uint64_t last = 0;
+    std::size_t last_lane = 0;
+};
+
+/// Uploads by line and by how many of that line came before in the step.
+std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> uploads_of(const Study& study) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> all;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (const Step& step : study.steps[lane].steps) {
+            std::map<std::uint32_t, std::uint32_t> ordinal;
+            for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
+                const Job& job = study.lanes[lane].jobs[index];
+                if (job.call == kNobody || study.call(lane, job.call).content == 0) continue;
+                const Call& call = study.call(lane, job.call);
+                const std::uint32_t place = study.host.place_of(lane, job.call);
+                Uploads& uploads = all[{place, ordinal[place]++}];
+                uploads.jobs.resize(study.lanes.size());
+                if (uploads.last != 0 && uploads.last_lane == lane) {
+                    ++uploads.pairs;
+                    uploads.same += uploads.last == call.content ? 1 : 0;
+                }
+                uploads.last = call.content;
+                uploads.last_lane = lane;
+                uploads.bytes += static_cast<double>(std::max(call.bytes, study.timeline.work[job.first_work].bytes)) /
+                                 static_cast<double>(study.step_count);
+                uploads.jobs[lane].push_back(index);
+            }
+        }
+    return all;
+}
+
+/// By line, those that repeat.
+std::map<std::uint32_t, Uploads> repeated_uploads(const Study& study) {
+    std::map<std::uint32_t, Uploads> by_place;
+    for (const auto& [key, uploads] : uploads_of(study)) {
+        if (uploads.pairs < 3 ||
+            static_cast<double>(uploads.same) < study.policy.repeated_steps * static_cast<double>(uploads.pairs))
+            continue;
+        Uploads& repeated = by_place[key.first];
+        repeated.jobs.resize(study.lanes.size());
+        repeated.bytes += uploads.bytes;
+        for (std::size_t lane = 0; lane < uploads.jobs.size(); ++lane)
+            repeated.jobs[lane].insert(repeated.jobs[lane].end(), uploads.jobs[lane].begin(), uploads.jobs[lane].end());
+    }
+    return by_place;
+}
+
 }  // namespace
 
 void find_repeated_kernels(Chart& chart) {
@@ -213,49 +264,8 @@ void find_repeated_kernels(Chart& chart) {
 
 void find_repeated_uploads(Chart& chart) {
     const Study& study = chart.study;
-    struct Upload {
-        std::size_t same = 0, pairs = 0;
-        double bytes = 0;
-        std::vector<std::vector<std::uint32_t>> jobs;
-        std::uint64_t last = 0;
-        std::size_t last_lane = 0;
-    };
-    // By line and by how many uploads of that line came before in the step.
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Upload> uploads;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (const Step& step : study.steps[lane].steps) {
-            std::map<std::uint32_t, std::uint32_t> ordinal;
-            for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
-                const Job& job = study.lanes[lane].jobs[index];
-                if (job.call == kNobody || study.call(lane, job.call).content == 0) continue;
-                const Call& call = study.call(lane, job.call);
-                const std::uint32_t place = study.host.place_of(lane, job.call);
-                Upload& upload = uploads[{place, ordinal[place]++}];
-                upload.jobs.resize(study.lanes.size());
-                if (upload.last != 0 && upload.last_lane == lane) {
-                    ++upload.pairs;
-                    upload.same += upload.last == call.content ? 1 : 0;
-                }
-                upload.last = call.content;
-                upload.last_lane = lane;
-                upload.bytes += static_cast<double>(std::max(call.bytes, study.timeline.work[job.first_work].bytes)) /
-                                static_cast<double>(study.step_count);
-                upload.jobs[lane].push_back(index);
-            }
-        }
-    std::map<std::uint32_t, std::pair<std::vector<std::vector<std::uint32_t>>, double>> by_place;
-    for (auto& [key, upload] : uploads) {
-        if (upload.pairs < 3 ||
-            static_cast<double>(upload.same) < study.policy.repeated_steps * static_cast<double>(upload.pairs))
-            continue;
-        auto& [jobs, bytes] = by_place[key.first];
-        jobs.resize(study.lanes.size());
-        bytes += upload.bytes;
-        for (std::size_t lane = 0; lane < jobs.size(); ++lane)
-            jobs[lane].insert(jobs[lane].end(), upload.jobs[lane].begin(), upload.jobs[lane].end());
-    }
-    for (auto& [place, entry] : by_place) {
-        std::vector<Cure> cures{without_jobs(study, entry.first)};
+    for (const auto& [place, uploads] : repeated_uploads(study)) {
+        std::vector<Cure> cures{without_jobs(study, uploads.jobs)};
         // The waits that come with such copies go with them.
         for (const auto* sites : {&chart.roles.pageable, &chart.roles.syncs})
             for (const Site& site : *sites)
@@ -266,7 +276,7 @@ void find_repeated_uploads(Chart& chart) {
         Finding finding = chart.finding(Kind::kRepeatedWork, place, lost, study.policy.repeated_work);
         finding.what = "The same bytes are uploaded again in every step.";
         finding.evidence =
-            fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", entry.second * 1e-6);
+            fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", uploads.bytes * 1e-6);
         finding.fix = "Upload it once before the loop and keep it on the GPU.";
         finding.assumption = "it fits in memory";
         chart.findings.push_back(std::move(finding));

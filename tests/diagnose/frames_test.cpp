@@ -1,0 +1,56 @@
+#include "diagnose/frames.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::diagnose {
+namespace {
+
+TEST(Frames, TellTheUsersCodeFromLibraries) {
+    for (const char* library : {"/usr/lib/python3.11/json/encoder.py", "/home/u/.venv/lib/python3.12/site-packages/numpy/core.py",
+                                "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", "<frozen importlib._bootstrap>", "",
+                                "torch/optim/adamw.py", "/opt/pytorch/torch/nn/functional.py"})
+        EXPECT_TRUE(is_library(library)) << library;
+    for (const char* own : {"/home/u/train.py", "train.py", "/home/u/torch/train.py", "/work/my_torch/nn.py", "<stdin>",
+                            "/home/u/python3/model.py"})
+        EXPECT_FALSE(is_library(own)) << own;
+}
+
+TEST(Frames, TheInnermostOfTheUsersIsTheirs) {
+    const Frame library{"/usr/lib/python3/dist-packages/torch/_tensor.py", 5, "backward", false};
+    const Frame inner{"/home/u/model.py", 7, "forward", false}, outer{"/home/u/train.py", 9, "<module>", false};
+    EXPECT_EQ(user_frame({library, inner, library, outer}), 1u);
+    EXPECT_FALSE(user_frame({library, library}));
+    EXPECT_FALSE(user_frame({}));
+    // A native program has its own library or binary, and never the runtime's.
+    EXPECT_EQ(user_frame({{"/usr/lib/libcudart.so.12", 0, "cudaLaunchKernel", true}, {"/home/u/trainer", 0, "step()", true}}),
+              1u);
+    EXPECT_FALSE(user_frame({{"/usr/lib/libcuda.so.1", 0, "", true}}));
+}
+
+TEST(Frames, PlacesOfOneFunctionShareIt) {
+    Timeline timeline;
+    timeline.stacks = {{},
+                       {{"a.py", 1, "f", false}},
+                       {{"a.py", 2, "f", false}},
+                       {{"a.py", 2, "g", false}},
+                       {{"a.py", 1, "f", false}, {"b.py", 3, "h", false}}};
+    const Places places(timeline);
+    EXPECT_EQ(places.of_stack(0), kNoPlace);
+    EXPECT_EQ(places.of_stack(1), places.of_stack(4));
+    EXPECT_NE(places.of_stack(1), places.of_stack(2));
+    EXPECT_EQ(places.function(places.of_stack(1)), places.function(places.of_stack(2)));
+    EXPECT_NE(places.function(places.of_stack(2)), places.function(places.of_stack(3)));
+    EXPECT_EQ(places.of_stack(99), kNoPlace);
+}
+
+TEST(Frames, LoadersAndWritersAreKnown) {
+    EXPECT_TRUE(is_loader({"/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py", 1, "__next__", false}));
+    EXPECT_TRUE(is_loader({"/usr/lib/python3.11/queue.py", 1, "get", false}));
+    EXPECT_FALSE(is_loader({"/usr/lib/python3.11/queue.py", 1, "put", false}));
+    EXPECT_TRUE(is_output({"/usr/lib/python3/dist-packages/torch/serialization.py", 1, "save", false}));
+    EXPECT_FALSE(is_output({"/usr/lib/python3/dist-packages/torch/serialization.py", 1, "load", false}));
+    EXPECT_FALSE(is_framework("/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py"));
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
