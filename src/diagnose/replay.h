@@ -42,7 +42,7 @@ struct Model {
     std::vector<Task> tasks;  ///< as Lane::jobs
     std::vector<std::uint32_t> waits;
     std::size_t queue_limit = 0;
-    Time launch_cost = 0;    ///< a launch that waits for nothing: median
+    Time launch_cost = 0;    ///< a launch that waits for nothing
     Time operator_cost = 0;  ///< host work before a launch: median
 };
 

@@ -7,9 +7,10 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr Time kClockSlack = 5'000;        ///< host and device clocks agree that well
-constexpr Time kReturnSlack = 50'000;      ///< a call that waited may be seen to return so long before what it waited for ended
-constexpr Time kEntry = 2'000;             ///< into and out of a call that does nothing
+constexpr Time kClockSlack = 5'000;    ///< host and device clocks agree that well
+constexpr Time kReturnSlack = 50'000;  ///< a call that waited may be seen to return so long before what it waited for ended
+constexpr Time kEntry = 2'000;         ///< into and out of a call that does nothing
+constexpr Time kSlowestLaunch = 100'000;
 constexpr Time kUsualLag = 5'000;          ///< from launch to begin, where none was seen
 constexpr Time kRelease = 30'000;          ///< a task starts that soon after what it waited for
 constexpr Time kLongPause = 50'000;        ///< queued tasks follow each other faster, unless they wait for another stream
@@ -45,7 +46,9 @@ public:
         std::vector<Time> costs;
         for (std::size_t i = 0; i < lane_.calls.size(); ++i)
             if (call(i).kind == CallKind::kLaunch) costs.push_back(call(i).end - call(i).begin);
-        model_.launch_cost = median_of(std::move(costs), kUsualLag);
+        // With a full queue most launches wait: only the quickest show what one takes.
+        std::sort(costs.begin(), costs.end());
+        model_.launch_cost = costs.empty() ? kUsualLag : std::min(costs[costs.size() / 10], kSlowestLaunch);
         std::vector<Time> gaps;
         for (std::size_t i = 1; i < lane_.calls.size(); ++i)
             if (call(i).kind == CallKind::kLaunch) gaps.push_back(std::max<Time>(0, call(i).begin - call(i - 1).end));

@@ -104,6 +104,22 @@ TEST(Diagnose, APageableUploadIsSlowAndBlocks) {
             Kind::kPageableCopy, 35);
 }
 
+TEST(Diagnose, AFullQueueHidesNoCost) {
+    // A short queue fills at once; nearly every launch then takes as long as a kernel.
+    SimulatedProgram::Traits traits;
+    traits.queue = 130;
+    expect_case(
+        [](SimulatedProgram& p, int step, bool cured) {
+            train(p, {12, 300});
+            p.at(31);
+            if (step % 7 == 6 && !cured) {
+                p.item();
+                p.work(20'000);
+            }
+        },
+        Kind::kHostSync, 31, traits, 150);
+}
+
 TEST(Diagnose, APageableUploadOnASecondStream) {
     expect_case(
         [](SimulatedProgram& p, int, bool cured) {
