@@ -129,9 +129,11 @@ void scan_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& even
     else if (key == "device" || key == "inDevice")
         event.device = small_of(scanner.number());
     else if (key == "bytes" || key == "Bytes") {
-        const auto bytes = integer_of(scanner.number());
-        event.memory_bytes = bytes;
-        event.bytes = bytes && *bytes > 0 ? static_cast<std::uint64_t>(*bytes) : 0;
+        const std::string_view number = scanner.number();
+        const auto most = unsigned_of(number);
+        const auto bytes = most ? std::nullopt : integer_of(number);
+        event.takes_memory = most.has_value() || bytes.has_value();
+        event.bytes = most ? *most : bytes && *bytes > 0 ? static_cast<std::uint64_t>(*bytes) : 0;
     } else if (key == "grid" || key == "block")
         scan_shape(scanner, event);
     else if (key == "graph node id")

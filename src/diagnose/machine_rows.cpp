@@ -81,7 +81,7 @@ std::optional<double> link_speed_of(const record::RunStream& stream, std::uint32
 
 std::string device_name_of(const record::Manifest& manifest) {
     std::string_view name = manifest.device;
-    if (name == "cpu") return {};
+    if (name.starts_with("cpu")) return {};
     if (name.starts_with("cuda:")) name.remove_prefix(std::min(name.find(' '), name.size() - 1) + 1);
     return clean_text(name, 256);
 }

@@ -20,7 +20,7 @@ std::uint32_t processors_of(const record::RunStream& stream);
 /// Of the GPU's link, where it was sampled.
 std::optional<double> link_speed_of(const record::RunStream& stream, std::uint32_t gpu);
 
-/// "NVIDIA H200" of a manifest's "cuda:0 NVIDIA H200".
+/// "NVIDIA H200" of a manifest's "cuda:0 NVIDIA H200"; empty for a CPU.
 std::string device_name_of(const record::Manifest& manifest);
 /// "python train.py --epochs 3".
 std::string title_of(const record::Manifest& manifest);

@@ -10,6 +10,7 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr double kFewestSamples = 3;  ///< one reading is an anecdote
+constexpr double kBusy = 0.85;
 
 /// What the blocks say about a step, in milliseconds; weighted by their steps.
 struct Steps {
@@ -129,6 +130,12 @@ Diagnosis diagnose_training(const Timeline& timeline, const Policy& policy) {
     const Machine machine = machine_of(timeline);
     diagnosis.steps = static_cast<std::uint64_t>(std::min(steps.count, 1e15));
     diagnosis.step_ms = steps.median;
+    if (timeline.device_name.empty() && machine.utilization_samples == 0) {
+        diagnosis.steps = 0;
+        diagnosis.remarks.insert(diagnosis.remarks.begin(),
+                                 "the run trained on the CPU: there is no GPU whose time could be divided");
+        return diagnosis;
+    }
     if (diagnosis.steps == 0) diagnosis.remarks.emplace_back("no steps were seen: the run ended before its first row of metrics");
 
     const auto part = [&](Owner owner) -> double& { return diagnosis.breakdown_ms[static_cast<std::size_t>(owner)]; };
@@ -152,8 +159,8 @@ Diagnosis diagnose_training(const Timeline& timeline, const Policy& policy) {
     const bool warned =
         std::ranges::any_of(diagnosis.findings, [](const Finding& finding) { return finding.severity != Severity::kNote; });
     // Without a trace a GPU that idles cannot be told from one that is kept waiting: no clean bill for it.
-    const bool idle = machine.utilization_samples >= kFewestSamples && machine.utilization < 1 - 0.15;
-    diagnosis.healthy = diagnosis.steps > 0 && !warned && !idle;
+    const bool busy = machine.utilization_samples >= kFewestSamples && machine.utilization >= kBusy;
+    diagnosis.healthy = diagnosis.steps > 0 && !warned && busy;
     return diagnosis;
 }
 

@@ -13,6 +13,7 @@ namespace {
 Timeline run(double step_ms, std::optional<double> wait_ms, double utilization) {
     Timeline timeline;
     timeline.source = Source::kTraining;
+    timeline.device_name = "NVIDIA H200";
     timeline.names.emplace_back();
     timeline.stacks.emplace_back();
     Time at = 0;
@@ -88,11 +89,22 @@ TEST(TrainingDiagnosis, AnIdleGpuWithoutAKnownCauseIsNoCleanBill) {
     EXPECT_NE(diagnosis.remarks.back().find("20 %"), std::string::npos);
 }
 
+TEST(TrainingDiagnosis, ARunOnTheCpuHasNoGpuToSpeakOf) {
+    Timeline timeline = run(2, 1, 0.9);
+    timeline.device_name.clear();
+    timeline.machine.clear();
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_FALSE(diagnosis.healthy);
+    EXPECT_EQ(diagnosis.steps, 0u);
+    EXPECT_NE(diagnosis.remarks.front().find("on the CPU"), std::string::npos);
+}
+
 TEST(TrainingDiagnosis, NothingMeasuredIsNothingClaimed) {
     Timeline timeline = run(2, std::nullopt, 0.9);
     timeline.machine.clear();
     const Diagnosis without = diagnose(timeline);
     EXPECT_EQ(without.busy_share, 0);
+    EXPECT_FALSE(without.healthy);
     EXPECT_NEAR(without.breakdown_ms[static_cast<std::size_t>(Owner::kUnexplained)], 2, 1e-9);
     EXPECT_NE(without.remarks.back().find("not sampled"), std::string::npos);
     timeline.blocks.clear();
