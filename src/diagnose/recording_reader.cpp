@@ -58,9 +58,7 @@ public:
             case RecordKind::kRange: return add_range(timeline_.ranges, record);
             case RecordKind::kCollected: return add_range(timeline_.collections, record);
             case RecordKind::kWindow: return mark_window(record);
-            case RecordKind::kMemory:
-                timeline_.memory.push_back({time_of(record.begin), origin.pid, record.extra, record.bytes});
-                return;
+            case RecordKind::kMemory: return add_memory(record);
             case RecordKind::kArguments: return add_arguments(record, arguments);
             case RecordKind::kLost: timeline_.dropped += std::min<std::uint64_t>(record.bytes, 1u << 30); return;
             case RecordKind::kNone:
@@ -171,7 +169,8 @@ private:
         call.from = enum_of(record.from, MemoryKind::kManaged);
         call.to = enum_of(record.to, MemoryKind::kManaged);
         call.stream = record.stream;
-        (concerns_event(call.kind) ? call.event : call.content) = record.extra;
+        if (concerns_event(call.kind)) call.event = record.extra;
+        if (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync) call.content = record.extra;
         timeline_.calls.push_back(call);
     }
 
@@ -213,6 +212,13 @@ private:
         if (open == open_windows_.end()) return;
         timeline_.windows.push_back({open->second, std::max(open->second, moment), origin_.pid});
         open_windows_.erase(open);
+    }
+
+    void add_memory(const Record& record) {
+        const CallKind kind = enum_of(record.what, CallKind::kAttribute);
+        if (kind == CallKind::kHostAlloc || kind == CallKind::kHostFree || kind == CallKind::kHostRegister) return;
+        const bool given_back = kind == CallKind::kFree || kind == CallKind::kFreeAsync;
+        timeline_.memory.push_back({time_of(record.begin), origin_.pid, record.extra, given_back ? 0 : record.bytes});
     }
 
     void add_arguments(const Record& record, std::span<const record::Argument> arguments) {

@@ -112,6 +112,11 @@ inline void write_steps(record::TraceWriter& trace, std::uint32_t pid) {
     record::Record& taken = host.add(record::RecordKind::kMemory, kBoot + 700, kBoot + 700);
     taken.extra = 0x7f0000001000;
     taken.bytes = 4096;
+    taken.what = static_cast<std::uint8_t>(CallKind::kAlloc);
+    record::Record& given = host.add(record::RecordKind::kMemory, kBoot + 800, kBoot + 800);
+    given.extra = 0x7f0000001000;
+    given.bytes = 4096;
+    given.what = static_cast<std::uint8_t>(CallKind::kFree);
     host.add(record::RecordKind::kLost, kBoot, kBoot).bytes = 5;
     host.add(record::RecordKind::kWindow, kBoot + 3'000'000, kBoot + 3'000'000);
     ASSERT_TRUE(trace.records({pid, 0, 0}, host.slots).ok());

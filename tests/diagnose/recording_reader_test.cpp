@@ -63,7 +63,9 @@ TEST_F(Recording, EverythingBesideCallsIsThere) {
     ASSERT_EQ(timeline.ranges.size(), 1u);
     EXPECT_EQ(timeline.names[timeline.ranges[0].name], "marked");
     EXPECT_EQ(timeline.collections.size(), 1u);
-    ASSERT_EQ(timeline.memory.size(), 1u);
+    ASSERT_EQ(timeline.memory.size(), 2u);
+    EXPECT_EQ(timeline.memory[0].bytes, 4096u);
+    EXPECT_EQ(timeline.memory[1].bytes, 0u);
     EXPECT_EQ(timeline.memory[0].address, 0x7f0000001000u);
     EXPECT_EQ(timeline.dropped, 5u);
     ASSERT_EQ(timeline.samples.size(), 1u);
