@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace millrace::diagnose {
 
@@ -148,6 +149,7 @@ Diagnosis diagnose_training(const Timeline& timeline, const Policy& policy) {
             diagnosis.remarks.push_back(
                 fmt::format("the GPU had a kernel in {:.0f} % of the time alone", 100 * machine.utilization));
     } else {
+        diagnosis.busy_share = std::numeric_limits<double>::quiet_NaN();
         diagnosis.remarks.emplace_back("the GPU's use was not sampled: how busy it was is not known");
     }
     part(Owner::kUnexplained) = steps.mean - part(Owner::kLoaderWait) - part(Owner::kCompute);

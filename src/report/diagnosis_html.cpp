@@ -59,10 +59,16 @@ std::string first_advice(const Diagnosis& diagnosis) {
 
 std::string hero(const Diagnosis& diagnosis) {
     if (diagnosis.steps == 0)
-        return "<section class=\"card\"><h1>No training steps were found</h1><p class=\"lead\">The recording holds no work on a "
+        return "<section class=\"card\"><h1>No training steps on a GPU were found</h1><p class=\"lead\">The recording holds no "
+               "work on a "
                "GPU "
                "that returns step by step, so there is nothing to say about it.</p></section>\n";
     const double sum = breakdown_sum(diagnosis), waits = std::max(0.0, sum - busy_ms(diagnosis));
+    if (!std::isfinite(diagnosis.busy_share))
+        return fmt::format(
+            "<section class=\"card\"><h1>A training step takes {}.</h1><p class=\"lead\">How busy a GPU was is not "
+            "measured.</p>{}</section>\n",
+            milliseconds_text(diagnosis.step_ms), first_advice(diagnosis));
     std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
     text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time.</h1><p class=\"lead\">A training {} takes {}. ",
                         100 * diagnosis.busy_share, html_term("step", "step"), milliseconds_text(diagnosis.step_ms));
@@ -82,10 +88,9 @@ std::string tiles(const Diagnosis& diagnosis) {
     const double step = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms);
     if (diagnosis.steps > 0 && step > 0)
         text += tile("Speed", fmt::format("{:.4g}", 1000 / step),
-                     diagnosis.undisturbed_step_ms ? "steps per second while nothing was recorded" : "steps per second");
-    if (diagnosis.steps > 0)
-        text += tile("Looked at", count_text(diagnosis.steps),
-                     diagnosis.steps == 1 ? "step, recorded in full" : "steps, recorded in full");
+                     diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
+                                                                                : "steps per second");
+    if (diagnosis.steps > 0) text += tile("Looked at", count_text(diagnosis.steps), diagnosis.steps == 1 ? "step" : "steps");
     text += tile(
         "Recording cost", diagnosis.overhead_share ? fmt::format("{:.1f} %", 100 * *diagnosis.overhead_share) : "not measured",
         diagnosis.window_overhead_share ? fmt::format("of the run; {:.1f} % inside {}", 100 * *diagnosis.window_overhead_share,

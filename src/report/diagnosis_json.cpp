@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "report/doctor_words.h"
+
 namespace millrace::report {
 namespace {
 
@@ -47,8 +49,10 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["window_overhead_share"] = number(diagnosis.window_overhead_share);
     json["dropped_records"] = diagnosis.dropped_records;
     json["breakdown"] = Json::object();
+    const bool divided = seen && breakdown_sum(diagnosis) > 0;
     for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner)
-        json["breakdown"][std::string(name_of(static_cast<diagnose::Owner>(owner)))] = measured(diagnosis.breakdown_ms[owner]);
+        json["breakdown"][std::string(name_of(static_cast<diagnose::Owner>(owner)))] =
+            divided ? number(diagnosis.breakdown_ms[owner]) : Json(nullptr);
     json["findings"] = Json::array();
     for (const diagnose::Finding& each : diagnosis.findings) json["findings"].push_back(finding(each));
     json["remarks"] = diagnosis.remarks;

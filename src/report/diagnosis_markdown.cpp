@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/doctor_words.h"
 #include "report/svg_panel.h"
@@ -86,13 +87,16 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
     if (!diagnosis.device_name.empty()) text += (diagnosis.title.empty() ? "" : " on ") + markdown_text(diagnosis.device_name);
     if (!diagnosis.title.empty() || !diagnosis.device_name.empty()) text += "\n\n";
     if (diagnosis.steps == 0) {
-        text += "No training steps were found, so there is nothing to say about them.\n";
+        text += "No training steps on a GPU were found, so there is nothing to say about them.\n";
     } else {
-        text += fmt::format("**The GPU worked {:.0f} % of the time**: {} step{} of {}", 100 * diagnosis.busy_share,
-                            count_text(diagnosis.steps), diagnosis.steps == 1 ? "" : "s", milliseconds_text(diagnosis.step_ms));
-        if (diagnosis.undisturbed_step_ms)
+        text += std::isfinite(diagnosis.busy_share)
+                    ? fmt::format("**The GPU worked {:.0f} % of the time**", 100 * diagnosis.busy_share)
+                    : "How busy a GPU was is not measured";
+        text += fmt::format(": {} step{} of {}", count_text(diagnosis.steps), diagnosis.steps == 1 ? "" : "s",
+                            milliseconds_text(diagnosis.step_ms));
+        if (diagnosis.undisturbed_step_ms && *diagnosis.undisturbed_step_ms != diagnosis.step_ms)
             text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
-        text += ".\n" + breakdown(diagnosis);
+        text += ".\n" + (breakdown_sum(diagnosis) > 0 ? breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)

@@ -51,7 +51,7 @@ public:
 
     std::string text() {
         head();
-        if (diagnosis_.steps > 0) breakdown();
+        if (diagnosis_.steps > 0 && breakdown_sum(diagnosis_) > 0) breakdown();
         std::vector<std::string> end = closing();
         findings(end.size());
         lines_.insert(lines_.end(), end.begin(), end.end());
@@ -71,17 +71,19 @@ private:
             put(line().add(ending(diagnosis_.title, std::max<std::size_t>(room, 16))).add(device, Tone::kFaint));
         }
         if (diagnosis_.steps == 0) {
-            put(line().add("No training steps were found, so there is nothing to say about them.", Tone::kStrong));
+            put(line().add("No training steps on a GPU were found, so there is nothing to say about them.", Tone::kStrong));
             return;
         }
         ViewLine said = line();
         const double share = diagnosis_.busy_share;
-        said.add(fmt::format("The GPU worked {:.0f} % of the time", 100 * share), share >= 0.9   ? Tone::kGood
-                                                                                  : share >= 0.6 ? Tone::kCaution
-                                                                                                 : Tone::kBad);
+        const Tone tone = share >= 0.9 ? Tone::kGood : share >= 0.6 ? Tone::kCaution : Tone::kBad;
+        if (std::isfinite(share))
+            said.add(fmt::format("The GPU worked {:.0f} % of the time", 100 * share), tone);
+        else
+            said.add("How busy a GPU was is not measured");
         said.add(fmt::format(": {} step{} of {}", count_text(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
                              milliseconds_text(diagnosis_.step_ms)));
-        if (diagnosis_.undisturbed_step_ms)
+        if (diagnosis_.undisturbed_step_ms && *diagnosis_.undisturbed_step_ms != diagnosis_.step_ms)
             said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));
         put(said);
     }
@@ -200,7 +202,7 @@ private:
         };
         for (std::size_t at = 0; at < diagnosis_.remarks.size(); ++at) {
             if (!options_.all && at == 1) {
-                add(fmt::format("({} more remarks with --all)", diagnosis_.remarks.size() - 1), Tone::kFaint);
+                add(fmt::format("({} more with --all)", diagnosis_.remarks.size() - 1), Tone::kFaint);
                 break;
             }
             std::vector<std::string> parts = wrapped("note: " + diagnosis_.remarks[at], options_.width);

@@ -1,4 +1,5 @@
-#include <sys/stat.h>
+#include <pty.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -160,6 +161,33 @@ TEST_F(Doctor, ComparesRunsOfTrain) {
     EXPECT_EQ(json["verdict"], "better");
     EXPECT_NEAR(json["change"].get<double>(), 0.297, 0.005);
     EXPECT_TRUE(json["before"]["busy_share"].is_null());
+}
+
+TEST_F(Doctor, ColourIsForTerminalsWithoutNoColor) {
+    diagnose::write_recording(folder_ / "run");
+    const std::string program = (testing::program_folder() / "millrace").string();
+    const auto on_terminal = [&](const char* no_color) {
+        winsize size{24, 80, 0, 0};
+        int terminal = -1;
+        const pid_t pid = forkpty(&terminal, nullptr, nullptr, &size);
+        if (pid == 0) {
+            setenv("TERM", "xterm", 1);
+            no_color != nullptr ? setenv("NO_COLOR", no_color, 1) : unsetenv("NO_COLOR");
+            execl(program.c_str(), program.c_str(), "diagnose", path("run").c_str(), nullptr);
+            _exit(127);
+        }
+        std::string said;
+        char bytes[4096];
+        for (ssize_t count = 0; (count = read(terminal, bytes, sizeof bytes)) > 0;)
+            said.append(bytes, static_cast<std::size_t>(count));
+        waitpid(pid, nullptr, 0);
+        close(terminal);
+        return said;
+    };
+    EXPECT_NE(on_terminal(nullptr).find("\033["), std::string::npos);
+    const std::string plain = on_terminal("1");
+    EXPECT_NE(plain.find("The GPU worked"), std::string::npos);
+    EXPECT_EQ(plain.find('\033'), std::string::npos);
 }
 
 TEST_F(Doctor, HelpHasExamplesAndExitStatuses) {

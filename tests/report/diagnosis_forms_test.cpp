@@ -71,7 +71,7 @@ TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
     EXPECT_NE(text.find("**Loses 4.48 ms per step (16.0 %)**; at most 16.0 % of the step's time comes back, if the host"),
               std::string::npos);
     EXPECT_NE(diagnosis_markdown(healthy_diagnosis()).find("a clean bill"), std::string::npos);
-    EXPECT_NE(diagnosis_markdown({}).find("No training steps were found"), std::string::npos);
+    EXPECT_NE(diagnosis_markdown({}).find("No training steps on a GPU were found"), std::string::npos);
 }
 
 TEST(SentenceParts, BackticksInPairsMakeCode) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -96,10 +97,16 @@ TEST(DiagnosisHtml, HostileNamesStayText) {
 TEST(DiagnosisHtml, HealthyAndEmptyOnesSaySo) {
     EXPECT_TRUE(holds(diagnosis_html(healthy_diagnosis(), {}), "A clean bill."));
     const std::string nothing = diagnosis_html({}, {});
-    EXPECT_TRUE(holds(nothing, "No training steps were found"));
+    EXPECT_TRUE(holds(nothing, "No training steps on a GPU were found"));
     EXPECT_FALSE(holds(nothing, "class=\"ring\""));
     EXPECT_TRUE(holds(nothing, "not measured"));
     EXPECT_FALSE(holds(nothing, "nan"));
+    diagnose::Diagnosis speed;
+    speed.steps = 2000;
+    speed.step_ms = 10;
+    speed.busy_share = std::nan("");
+    EXPECT_TRUE(holds(diagnosis_html(speed, {}), "A training step takes 10.0 ms."));
+    EXPECT_FALSE(holds(diagnosis_html(speed, {}), "nan"));
 }
 
 TEST(DiagnosisHtml, AStepOfManyKernelsStaysSmall) {

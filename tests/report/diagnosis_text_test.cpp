@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <sstream>
 
+#include "places.h"
 #include "report/made_up_diagnosis.h"
 
 namespace millrace::report {
@@ -41,6 +44,12 @@ TEST(DiagnosisText, SickProgramSaysWhatWhereAndWhatToDo) {
     EXPECT_LT(text.find("computing"), text.find("host waits for GPU"));
     EXPECT_LT(text.find("host waits for GPU"), text.find("allocating memory"));
     EXPECT_FALSE(holds(text, "\033"));
+}
+
+TEST(DiagnosisText, TheScreenIsTheOneThatWasAgreedOn) {
+    std::ifstream in(testing::source_root() / "tests/goldens/doctor/sick.txt");
+    const std::string golden{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(diagnosis_text(sick_diagnosis(), {}), golden);
 }
 
 TEST(DiagnosisText, ManyLongFindingsStillFitOneScreen) {
@@ -89,9 +98,21 @@ TEST(DiagnosisText, HealthyProgramGetsACleanBill) {
 
 TEST(DiagnosisText, WithoutStepsNoFigureIsMadeUp) {
     const std::string text = diagnosis_text({}, {});
-    EXPECT_TRUE(holds(text, "No training steps were found"));
+    EXPECT_TRUE(holds(text, "No training steps on a GPU were found"));
     EXPECT_FALSE(holds(text, "0 %"));
     EXPECT_FALSE(holds(text, "clean bill"));
+}
+
+TEST(DiagnosisText, WithoutAGpuThereIsSpeedAlone) {
+    diagnose::Diagnosis diagnosis;
+    diagnosis.steps = 2000;
+    diagnosis.step_ms = 10;
+    diagnosis.undisturbed_step_ms = 10;
+    diagnosis.busy_share = std::nan("");
+    const std::string text = diagnosis_text(diagnosis, {});
+    EXPECT_TRUE(text.starts_with("How busy a GPU was is not measured: 2,000 steps of 10.0 ms\n")) << text;
+    EXPECT_FALSE(holds(text, "nan"));
+    EXPECT_FALSE(holds(text, "computing"));
 }
 
 TEST(DiagnosisText, HostileNamesReachTheTerminalHarmless) {

@@ -101,7 +101,7 @@ class Page(unittest.TestCase):
         self.assertIn("A clean bill.", self.visible())
         self.assertNotIn("What to change", self.visible())
         self.open("empty.html")
-        self.assertIn("No training steps were found", self.visible())
+        self.assertIn("No training steps on a GPU were found", self.visible())
 
     def test_text_stands_out_in_light_and_dark(self):
         backgrounds = []
