@@ -191,6 +191,11 @@ struct Uploads {
     std::size_t last_lane = 0;
 };
 
+bool is_hashed_upload(const Call& call) {
+    const bool copies = call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync;
+    return copies && call.content != 0 && call.to == MemoryKind::kDevice && call.from != MemoryKind::kDevice;
+}
+
 /// Uploads by line and by how many of that line came before in the step.
 std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> uploads_of(const Study& study) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> all;
@@ -199,7 +204,7 @@ std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> uploads_of(const Stud
             std::map<std::uint32_t, std::uint32_t> ordinal;
             for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
                 const Job& job = study.lanes[lane].jobs[index];
-                if (job.call == kNobody || study.call(lane, job.call).content == 0) continue;
+                if (job.call == kNobody || !is_hashed_upload(study.call(lane, job.call))) continue;
                 const Call& call = study.call(lane, job.call);
                 const std::uint32_t place = study.host.place_of(lane, job.call);
                 Uploads& uploads = all[{place, ordinal[place]++}];
@@ -243,6 +248,10 @@ void find_repeated_kernels(Chart& chart) {
         return;
     }
     const Repeated repeated = repeated_kernels(study);
+    if (repeated.compared < 2) {
+        chart.remarks.push_back("repeated kernels were not looked for: launch parameters are missing in most steps");
+        return;
+    }
     double ms = 0, count = 0;
     const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
     if (ms == 0) return;

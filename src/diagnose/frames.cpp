@@ -104,9 +104,13 @@ Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), func
     std::map<std::pair<std::string, std::pair<int, std::string>>, std::uint32_t> known;
     std::map<std::pair<std::string, std::string>, std::uint32_t> functions;
     of_stack_.assign(timeline.stacks.size(), kNoPlace);
+    bool python = false;
+    for (const Stack& stack : timeline.stacks)
+        for (const Frame& frame : stack) python = python || !frame.native;
     for (std::uint32_t i = 0; i < timeline.stacks.size(); ++i) {
         const auto at = user_frame(timeline.stacks[i]);
-        if (!at) continue;
+        // In a Python program native frames alone are a framework's thread.
+        if (!at || (python && timeline.stacks[i][*at].native)) continue;
         const Frame& frame = timeline.stacks[i][*at];
         auto [place, fresh] =
             known.try_emplace({frame.file, {frame.line, frame.function}}, static_cast<std::uint32_t>(frames_.size()));

@@ -1,6 +1,7 @@
 #include "diagnose/line.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 
@@ -131,6 +132,62 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
     return found;
 }
 
+std::size_t class_of(CallKind kind) {
+    switch (kind) {
+        case CallKind::kLaunch: return 0;
+        case CallKind::kCopy:
+        case CallKind::kCopyAsync: return 1;
+        case CallKind::kSet:
+        case CallKind::kSetAsync: return 2;
+        default: return 3;
+    }
+}
+
+/// Recorders were seen to give all work of a thread the number of one call. A launch starts one kernel, so that is noticed; the
+/// work then belongs to the thread's calls without any, kind by kind and one after the other.
+void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
+    std::vector<std::size_t> works(lane.calls.size(), 0), kernels(lane.calls.size(), 0);
+    for (const Found& entry : found) {
+        if (entry.call == kNobody) continue;
+        const Work& work = timeline.work[entry.work];
+        ++works[entry.call];
+        kernels[entry.call] += work.kind == WorkKind::kKernel && work.graph_node == 0 && !work.whole_graph ? 1 : 0;
+    }
+    const auto suspect = [&](std::uint32_t call) {
+        return class_of(timeline.calls[lane.calls[call]].kind) < 3 && works[call] >= 3 && kernels[call] >= 2;
+    };
+    std::array<std::vector<std::uint32_t>, 3> waiting;
+    std::uint32_t thread = 0;
+    for (std::uint32_t call = 0; call < lane.calls.size(); ++call)
+        if (suspect(call)) thread = timeline.calls[lane.calls[call]].thread;
+    if (thread == 0) return;
+    for (std::uint32_t call = 0; call < lane.calls.size(); ++call) {
+        const Call& entry = timeline.calls[lane.calls[call]];
+        if (entry.thread == thread && class_of(entry.kind) < 3 && (works[call] == 0 || suspect(call)))
+            waiting[class_of(entry.kind)].push_back(call);
+    }
+    std::vector<Found*> orphans;
+    for (Found& entry : found)
+        if (entry.call != kNobody && suspect(entry.call)) orphans.push_back(&entry);
+    std::stable_sort(orphans.begin(), orphans.end(),
+                     [&](const Found* a, const Found* b) { return timeline.work[a->work].begin < timeline.work[b->work].begin; });
+    std::array<std::size_t, 3> next{};
+    for (Found* entry : orphans) {
+        const Work& work = timeline.work[entry->work];
+        const auto which = static_cast<std::size_t>(work.kind);
+        entry->call = kNobody;
+        entry->launched = lane.begin;
+        if (which >= 3 || next[which] >= waiting[which].size()) continue;
+        const std::uint32_t call = waiting[which][next[which]];
+        if (timeline.calls[lane.calls[call]].begin > work.begin) continue;
+        ++next[which];
+        ++lane.mended;
+        entry->call = call;
+        entry->launched = timeline.calls[lane.calls[call]].begin;
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
+}
+
 /// Parts of one copy and nodes of one graph become one job.
 void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& lane) {
     std::unordered_map<std::uint32_t, std::uint32_t> open;  // call: its job, where parts may follow
@@ -185,7 +242,9 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     lane.begin = begin;
     lane.end = end;
     const auto by_correlation = take_calls(timeline, launcher, lane);
-    make_jobs(timeline, find_work(timeline, launcher, lane, by_correlation), lane);
+    auto found = find_work(timeline, launcher, lane, by_correlation);
+    mend(timeline, lane, found);
+    make_jobs(timeline, found, lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
     for (const Job& job : lane.jobs)
         if (job.call != kNobody) ++lane.jobs_of_call[job.call + 1];

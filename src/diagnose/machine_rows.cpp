@@ -45,6 +45,7 @@ std::vector<MachineSample> machine_samples(const record::RunStream& stream, std:
         sample.memory_used_bytes = finite(row, prefix + "memory_used_bytes");
         sample.memory_total_bytes = finite(row, prefix + "memory_total_bytes");
         sample.power_watts = finite(row, prefix + "power_watts");
+        sample.power_limit_watts = finite(row, prefix + "power_limit_watts");
         sample.cpu_utilization = share(row, "cpu/utilization_percent");
         if (const auto bits = finite(row, prefix + "throttle_reasons"); bits && *bits >= 0 && *bits < 4294967296.0) {
             sample.throttled = *bits != 0;

@@ -44,10 +44,11 @@ struct Policy {
     double link_efficiency = 0.87;       ///< of a PCIe link's rate that pinned copies reach (55 of 63 GB/s on generation 5)
     std::size_t queue_limit = 1024;      ///< launches that a device takes before the host must wait (CUDA)
     double worker_busy = 0.8;            ///< loader workers that run or read in that share of samples are the bottleneck
-    double replay_error = 0.05;          ///< the replay of what was recorded may be off by that before confidence falls
-    double closes = 0.02;                ///< share of the step that a replayed cure must return to own anything
-    double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
-    std::size_t windows = 24;            ///< looked at, evenly spread
+    double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
+    double replay_error = 0.05;   ///< the replay of what was recorded may be off by that before confidence falls
+    double closes = 0.02;         ///< share of the step that a replayed cure must return to own anything
+    double launches_under = 0.8;  ///< launch-bound: the innermost frame with that share of the launches
+    std::size_t windows = 24;     ///< looked at, evenly spread
 };
 
 }  // namespace millrace::diagnose

@@ -275,6 +275,7 @@ void Builder::set_waits(std::uint32_t i, std::vector<std::uint32_t> targets) {
 void Builder::set_acts() {
     std::vector<std::size_t> ahead_of_blocked;
     std::vector<std::uint32_t> blocked;
+    std::size_t most_ahead = 0;
     Time before = model_.begin;
     for (std::uint32_t i = 0; i < model_.acts.size(); ++i) {
         const Call& entry = call(i);
@@ -295,18 +296,20 @@ void Builder::set_acts() {
         act.queues = launches(entry.kind);
         const auto done = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), entry.begin) - ends_.begin());
         const std::size_t ahead = launched_before > done ? launched_before - done : 0;
+        most_ahead = std::max(most_ahead, ahead);
         const bool slow = entry.end - entry.begin > std::max<Time>(4 * kClockSlack, 8 * model_.launch_cost);
         if (act.queues && act.waits == 0 && slow && ahead >= kBlockedAhead)
             ahead_of_blocked.push_back(ahead), blocked.push_back(i);
     }
     model_.queue_limit = policy_.queue_limit;
     if (blocked.size() < 3) return;
-    // Launches that take long while always as many are under way: the queue was full, and that is how long it is.
+    // Launches that take long while as many are under way as ever: the queue was full, and that is how long it is. Some launches
+    // always take long at the same place of a step, but then more are under way elsewhere.
     std::sort(ahead_of_blocked.begin(), ahead_of_blocked.end());
     const std::size_t count = ahead_of_blocked.size();
     const std::size_t low = ahead_of_blocked[count / 10], middle = ahead_of_blocked[count / 2],
                       high = ahead_of_blocked[count - 1 - count / 10];
-    if (low * 5 < high * 4) return;
+    if (low * 5 < high * 4 || middle * 20 < most_ahead * 19) return;
     model_.queue_limit = middle;
     for (std::uint32_t i : blocked) model_.acts[i].own = std::min(model_.acts[i].own, model_.launch_cost);
 }

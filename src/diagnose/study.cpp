@@ -1,7 +1,9 @@
 #include "diagnose/study.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 
 namespace millrace::diagnose {
 namespace {
@@ -35,6 +37,25 @@ std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy)
     if (best > 0) return best;
     if (timeline.link_bytes_per_second && *timeline.link_bytes_per_second > 0)
         return *timeline.link_bytes_per_second * policy.link_efficiency;
+    // By data sheet: sixteen lanes of PCI Express.
+    constexpr std::array<std::pair<std::string_view, double>, 16> kLinks{{{"H100", 63e9},
+                                                                          {"H200", 63e9},
+                                                                          {"H800", 63e9},
+                                                                          {"B200", 63e9},
+                                                                          {"B300", 63e9},
+                                                                          {"RTX 50", 63e9},
+                                                                          {"A100", 31.5e9},
+                                                                          {"A800", 31.5e9},
+                                                                          {"A10", 31.5e9},
+                                                                          {"A40", 31.5e9},
+                                                                          {"L40", 31.5e9},
+                                                                          {"L4", 31.5e9},
+                                                                          {"RTX 30", 31.5e9},
+                                                                          {"RTX 40", 31.5e9},
+                                                                          {"V100", 15.75e9},
+                                                                          {"T4", 15.75e9}}};
+    for (const auto& [name, rate] : kLinks)
+        if (timeline.device_name.find(name) != std::string::npos) return rate * policy.link_efficiency;
     return std::nullopt;
 }
 
@@ -86,6 +107,38 @@ std::optional<double> undisturbed_step(const Timeline& timeline) {
     for (const auto& [step, ms] : blocks)
         if ((passed += ms) >= total / 2) return step;
     return std::nullopt;
+}
+
+bool is_kernel(const Study& study, std::size_t lane, std::size_t task) {
+    return study.timeline.work[study.lanes[lane].jobs[task].first_work].kind == WorkKind::kKernel;
+}
+
+/// Time of the steps' kernels, per step.
+double busy_ms(const Study& study, const std::vector<Model>& models) {
+    double sum = 0;
+    for (std::size_t lane = 0; lane < models.size(); ++lane)
+        for (const Step& step : study.steps[lane].steps)
+            for (std::uint32_t task = step.first_job; task < step.end_job; ++task)
+                if (is_kernel(study, lane, task)) sum += static_cast<double>(models[lane].tasks[task].duration);
+    return sum * 1e-6 / static_cast<double>(study.step_count);
+}
+
+void slow_kernels(const Study& study, std::size_t lane, double factor, Model& model) {
+    for (std::size_t task = 0; task < model.tasks.size(); ++task)
+        if (is_kernel(study, lane, task))
+            model.tasks[task].duration = static_cast<Time>(static_cast<double>(model.tasks[task].duration) * factor);
+}
+
+/// Power while the program ran: drivers give means over a second, so the highest is that of steady work.
+std::optional<PowerLimit> power_of(const Timeline& timeline, const Policy& policy, double busy_share) {
+    double most = 0, limit = 0;
+    for (const MachineSample& sample : timeline.machine) {
+        if (sample.power_watts) most = std::max(most, *sample.power_watts);
+        if (sample.power_limit_watts) limit = std::max(limit, *sample.power_limit_watts);
+    }
+    const double idle = policy.idle_power * limit;
+    if (limit <= 0 || most <= idle || busy_share <= 0) return std::nullopt;
+    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share)};
 }
 
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
@@ -144,6 +197,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
     copy_bytes_per_second = copy_speed(timeline, policy);
+    if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step(timeline);
     if (!undisturbed_ms) return;
     // Where logging returns after some steps, these may have been counted as one.
@@ -156,6 +210,12 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     base_ms = mean_ms(*this, models);
 }
 
+double PowerLimit::slowdown(double share) const {
+    // Dynamic power goes with the busy share and, voltage following frequency, with the third power of the clock.
+    const double wanted = (watts - idle_watts) / busy_share * share, allowed = limit_watts - idle_watts;
+    return wanted <= allowed || allowed <= 0 ? 1 : std::cbrt(wanted / allowed);
+}
+
 Time Study::host_gap(std::size_t lane, std::uint32_t act) const {
     if (act == 0) return 0;
     return std::max<Time>(0, call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act));
@@ -165,7 +225,19 @@ double Study::step_with(std::span<const Cure* const> cures) const {
     std::vector<Model> changed = models;
     for (std::size_t i = 0; i < changed.size(); ++i)
         for (const Cure* cure : cures) (*cure)(i, changed[i]);
-    return mean_ms(*this, changed);
+    double step = mean_ms(*this, changed);
+    if (!power || step <= 0) return step;
+    // A GPU that idles less takes more power; at its limit it slows down until the power fits.
+    const double busy = busy_ms(*this, changed);
+    double slower = 1;
+    for (int round = 0; round < 3; ++round) {
+        slower = power->slowdown(std::min(1.0, slower * busy / step));
+        if (slower <= 1) break;
+        std::vector<Model> slowed = changed;
+        for (std::size_t i = 0; i < slowed.size(); ++i) slow_kernels(*this, i, slower, slowed[i]);
+        step = mean_ms(*this, slowed);
+    }
+    return step;
 }
 
 double Study::step_with(const Cure& cure) const {

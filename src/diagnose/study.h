@@ -15,6 +15,16 @@ namespace millrace::diagnose {
 /// Changes the model of one lane so that a cause is gone.
 using Cure = std::function<void(std::size_t lane, Model& model)>;
 
+/// What a GPU at its power limit does when it idles less.
+struct PowerLimit {
+    double limit_watts = 0, idle_watts = 0;
+    double watts = 0;  ///< while kernels ran in `busy_share` of the time
+    double busy_share = 0;
+
+    /// How much longer kernels take when they run in that share of the time; 1 below the limit.
+    double slowdown(double share) const;
+};
+
 struct Study {
     Study(const Timeline& timeline, const Launcher& launcher, const Policy& policy);
     Study(const Study&) = delete;
@@ -47,6 +57,7 @@ struct Study {
     double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;         ///< mean step outside of windows
     Time call_cost = 0;                           ///< that recording added to each call
+    std::optional<PowerLimit> power;              ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;  ///< of pinned copies
 };
 

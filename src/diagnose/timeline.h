@@ -109,7 +109,7 @@ struct Process {
 struct MachineSample {
     Time time = 0;
     std::optional<double> gpu_utilization, sm_active, tensor_active, memory_used_bytes, memory_total_bytes, power_watts,
-        cpu_utilization;
+        power_limit_watts, cpu_utilization;
     std::optional<bool> throttled;
     std::string throttle_reason;
 };
