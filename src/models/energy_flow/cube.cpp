@@ -105,8 +105,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     begin.slots[ops::flow_begin::flow] = pass->tables[0];
     begin.slots[ops::flow_begin::counters] = pass->counters[0];
     builder.append(std::move(begin));
-    const std::int32_t eighth = (pass->steps + 7) / 8;
-    pass->chunks = chunks_of_steps(pass->training ? chunk_steps(builder, *pass) : ChunkSteps{eighth, eighth});
+    pass->chunks = chunks_of_steps(pass->training ? chunk_steps(builder, *pass) : (pass->steps + 7) / 8);
     for (const auto& [first, end] : pass->chunks) {
         const bool skips = config_.skip_arrived && !every_step_ && first > 0;  // at first everybody is there
         if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
@@ -255,28 +254,16 @@ void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, co
     builder.append(std::move(counting));
 }
 
-std::int32_t Cube::arrival() const {
+std::vector<std::pair<std::int32_t, std::int32_t>> Cube::chunks_of_steps(std::int32_t length) const {
     const std::int32_t steps = config_.step_count();
-    return config_.skip_arrived ? std::min(steps, static_cast<std::int32_t>(std::ceil(1 / config_.drift()))) : steps;
-}
-
-std::int32_t Cube::sure_steps() const {
-    return config_.skip_arrived && config_.early_stop ? std::clamp(config_.least_steps(), 1, arrival()) : arrival();
-}
-
-std::vector<std::pair<std::int32_t, std::int32_t>> Cube::chunks_of_steps(const ChunkSteps& length) const {
-    const std::int32_t steps = config_.step_count(), sure = sure_steps();
     std::vector<std::pair<std::int32_t, std::int32_t>> chunks;
-    // Where flows may begin to have arrived, together or enough for a stop, lie borders; the rest is counted off from them.
-    const auto back = [&](std::int32_t begin, std::int32_t end, std::int32_t count) {
-        const auto before = static_cast<std::ptrdiff_t>(chunks.size());
-        for (; end > begin; end -= count) chunks.emplace_back(std::max(begin, end - count), end);
-        std::reverse(chunks.begin() + before, chunks.end());
-    };
-    back(0, sure, length.sure);
-    back(sure, arrival(), length.late);
-    for (std::int32_t first = arrival(); first < steps; first += length.late)
-        chunks.emplace_back(first, std::min(steps, first + length.late));
+    // Undisturbed flows arrive together: where steps are left out, a border lies there, and the rest is counted off from it.
+    const std::int32_t arrival =
+        config_.skip_arrived ? std::min(steps, static_cast<std::int32_t>(std::ceil(1 / config_.drift()))) : steps;
+    for (std::int32_t end = arrival; end > 0; end -= length) chunks.emplace_back(std::max(0, end - length), end);
+    std::reverse(chunks.begin(), chunks.end());
+    for (std::int32_t first = arrival; first < steps; first += length)
+        chunks.emplace_back(first, std::min(steps, first + length));
     return chunks;
 }
 

@@ -61,18 +61,10 @@ private:
                      const tensor::View& y) const;
     void move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, const tensor::View& u) const;
     void begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const;
-    /// Lengths of chunks: among the sure steps, and behind them.
-    struct ChunkSteps {
-        std::int32_t sure, late;
-    };
-    [[nodiscard]] ChunkSteps chunk_steps(const tape::Builder& builder, const Pass& pass) const;
-    /// Steps until undisturbed flows have arrived; all of them where none is left out.
-    [[nodiscard]] std::int32_t arrival() const;
-    /// Those before the first that may be left out, unless flows hurry.
-    [[nodiscard]] std::int32_t sure_steps() const;
+    [[nodiscard]] std::int32_t chunk_steps(const tape::Builder& builder, const Pass& pass) const;
     [[nodiscard]] ops::FlowCountParams count_params(std::int32_t t) const;
     /// First step and the one behind the last, of at most `length` steps each.
-    [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> chunks_of_steps(const ChunkSteps& length) const;
+    [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> chunks_of_steps(std::int32_t length) const;
     /// What a step leaves when it was left out, and the way back of a chunk of them.
     void append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
     /// dtables: gradients of the tables after the chunk's last step, after the one before it, and so on; earlier: the counters by

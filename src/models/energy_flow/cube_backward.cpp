@@ -122,26 +122,22 @@ void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::v
     }
 }
 
-Cube::ChunkSteps Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) const {
+std::int32_t Cube::chunk_steps(const tape::Builder& builder, const Pass& pass) const {
     const std::int64_t step = std::int64_t{pass.rows} * 4 * config_.hidden * config_.layers *
                               static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members();
     constexpr std::int64_t kBudget = std::int64_t{4} << 30;
     const bool automatic = config_.gradient_budget == 0;
     const std::int64_t held = (automatic ? kBudget : config_.gradient_budget) / std::max<std::int64_t>(step, 1);
     const std::int32_t limit = automatic && config_.recompute != Recompute::none ? (pass.steps + 3) / 4 : pass.steps;
-    const std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
-    const auto equal = [](std::int64_t steps, std::int64_t length) {  // as far as that goes
-        const std::int64_t chunks = (steps + length - 1) / length;
-        return static_cast<std::int32_t>((steps + chunks - 1) / chunks);
-    };
-    if (!config_.skip_arrived) return {equal(pass.steps, most), equal(pass.steps, most)};
-    // A chunk is left out as a whole: eighths of the steps, unless that leaves products too small to be worth it.
-    constexpr std::int64_t kWork = std::int64_t{10} << 30;
-    const std::int64_t flops = std::int64_t{12} * pass.rows * config_.hidden * config_.hidden * config_.layers;
-    const std::int64_t least = std::max<std::int64_t>((pass.steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1));
-    // Every further chunk costs time. Two where nothing is left out unless flows hurry; they may.
-    const std::int32_t sure = sure_steps();
-    return {equal(sure, std::min(most, std::max<std::int64_t>((sure + 1) / 2, least))), equal(pass.steps, std::min(most, least))};
+    std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    if (config_.skip_arrived) {
+        // A chunk is left out as a whole: eighths of the steps, unless that leaves products too small to be worth it.
+        constexpr std::int64_t kWork = std::int64_t{10} << 30;
+        const std::int64_t flops = std::int64_t{12} * pass.rows * config_.hidden * config_.hidden * config_.layers;
+        most = std::min(most, std::max<std::int64_t>((pass.steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1)));
+    }
+    const std::int64_t chunks = (pass.steps + most - 1) / most;  // of equal length, as far as that goes
+    return static_cast<std::int32_t>((pass.steps + chunks - 1) / chunks);
 }
 
 void Cube::begin_chunk(tape::Builder& builder, Pass& pass, std::int32_t first, std::int32_t count) const {
