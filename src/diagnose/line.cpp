@@ -124,12 +124,24 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
             found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
         } else if (work.begin >= lane.begin && work.begin < lane.end) {
             const auto other = work.correlation == 0 ? foreign.end() : foreign.find(key);
-            // Nobody is known to have launched it: that was before the window.
             found.push_back({i, kNobody, other == foreign.end() ? lane.begin : other->second});
         }
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
     return found;
+}
+
+/// By launch. What nobody is known to have launched was launched before the window, or else after what began before it on its
+/// stream: streams keep their order.
+void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>& found) {
+    std::stable_sort(found.begin(), found.end(),
+                     [&](const Found& a, const Found& b) { return timeline.work[a.work].begin < timeline.work[b.work].begin; });
+    std::unordered_map<std::uint32_t, Time> latest;
+    for (Found& entry : found) {
+        Time& launched = latest.try_emplace(timeline.work[entry.work].stream, lane.begin).first->second;
+        if (entry.call == kNobody && entry.launched == lane.begin) entry.launched = launched;
+        launched = std::max(launched, entry.launched);
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
 }
 
 std::size_t class_of(CallKind kind) {
@@ -185,7 +197,6 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
         entry->call = call;
         entry->launched = timeline.calls[lane.calls[call]].begin;
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
 }
 
 /// Parts of one copy and nodes of one graph become one job.
@@ -244,6 +255,7 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     const auto by_correlation = take_calls(timeline, launcher, lane);
     auto found = find_work(timeline, launcher, lane, by_correlation);
     mend(timeline, lane, found);
+    put_in_order(timeline, lane, found);
     make_jobs(timeline, found, lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
     for (const Job& job : lane.jobs)

@@ -23,6 +23,10 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, c
     std::vector<Lane> lanes;
     for (const Window& window : some_of(windows_of(timeline, launcher), policy.windows))
         lanes.push_back(read_lane(timeline, launcher, window.begin, window.end));
+    // Windows whose jobs had to be joined by order serve only where there are no others.
+    const bool sound =
+        std::any_of(lanes.begin(), lanes.end(), [](const Lane& lane) { return lane.mended == 0 && !lane.jobs.empty(); });
+    if (sound) std::erase_if(lanes, [](const Lane& lane) { return lane.mended > 0; });
     return lanes;
 }
 
