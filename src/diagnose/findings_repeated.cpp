@@ -14,8 +14,10 @@ namespace {
 
 /// The framework's kernels whose first pointer is what they write and whose others they read.
 bool writes_first_pointer(std::string_view name) {
-    constexpr std::array<std::string_view, 5> kRandom{"distribution", "philox", "random", "dropout", "bernoulli"};
-    for (std::string_view part : kRandom)
+    // Random numbers, and kernels that read or write where other data says.
+    constexpr std::array<std::string_view, 10> kOthers{"distribution",      "philox",    "random",       "dropout", "bernoulli",
+                                                       "index_elementwise", "index_put", "index_kernel", "scatter", "gather"};
+    for (std::string_view part : kOthers)
         if (name.find(part) != std::string_view::npos) return false;
     constexpr std::array<std::string_view, 4> kKnown{"elementwise_kernel", "triu_tril_kernel", "CatArrayBatchedCopy", "arange"};
     return std::any_of(kKnown.begin(), kKnown.end(),

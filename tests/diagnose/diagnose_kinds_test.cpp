@@ -319,6 +319,53 @@ TEST(Combined, LinesOfLaunchesInSomeStepsSuffice) {
     EXPECT_EQ(diagnosis.findings.front().where->line, 14);
 }
 
+TEST(Combined, AtItsPowerLimitAGpuGivesBackLessThanItIdles) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.at({user_line(12, "choose_rows")});
+        p.work(5'000);
+        train(p, {12, 400});
+        p.at(31);
+        p.item();
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    const Diagnosis free = diagnose(timeline);
+    MachineSample sample;
+    sample.power_watts = 350;
+    sample.power_limit_watts = 700;
+    timeline.machine.push_back(sample);
+    const Diagnosis below = diagnose(timeline);
+    EXPECT_DOUBLE_EQ(below.findings.at(0).lost_ms_per_step, free.findings.at(0).lost_ms_per_step);
+    timeline.machine.front().power_watts = 700;
+    const Diagnosis capped = diagnose(timeline);
+    ASSERT_FALSE(capped.findings.empty());
+    // Busy share b to about 1: kernels take b^(-1/3) times as long.
+    const double busy = free.busy_share * free.step_ms;
+    const double expected = free.findings.at(0).lost_ms_per_step - busy * (std::cbrt(0.995 / free.busy_share) - 1);
+    EXPECT_NEAR(capped.findings.at(0).lost_ms_per_step, expected, 0.05 * expected) << told(capped);
+}
+
+TEST(Combined, WorkWithTheNumberOfAnotherCallFindsItsOwn) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.at({user_line(12, "choose_rows")});
+        p.work(5'000);
+        p.upload(1e5, true);
+        train(p, {12, 400});
+        p.at(31);
+        p.item();
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    const double lost = diagnose(timeline).findings.at(0).lost_ms_per_step;
+    std::vector<std::uint32_t> stale;
+    for (const Call& call : timeline.calls)
+        if (call.thread == kMainThread && call.correlation != 0) stale.push_back(call.correlation);
+    for (Work& work : timeline.work)
+        if (std::find(stale.begin(), stale.end(), work.correlation) != stale.end()) work.correlation = stale.front();
+    const Diagnosis mended = diagnose(timeline);
+    ASSERT_FALSE(mended.findings.empty());
+    EXPECT_EQ(mended.findings.at(0).kind, Kind::kHostSync);
+    EXPECT_NEAR(mended.findings.at(0).lost_ms_per_step, lost, 0.05 * lost) << told(mended);
+}
+
 /// Anything at all, as a damaged file may have it.
 TEST(Hostile, NoTimelineEndsTheDoctor) {
     std::uint64_t seed = 99;
