@@ -27,9 +27,10 @@ class Bundle(unittest.TestCase):
             with tarfile.open(pathlib.Path(folder) / "gpu-bundle.tar.gz") as tar:
                 names = set(tar.getnames())
                 manifest = json.load(tar.extractfile("gpu-bundle/manifest.json"))
-        for name in ("CMakeLists.txt", "tools/gpu-check", "bench/peers/collective.py", "tests/goldens/ops.safetensors", "recipes",
+        for name in ("CMakeLists.txt", "tools/gpu-check", "tools/doctor-check", "examples/sick/healthy.py", "examples/case-studies/collective.py",
+                     "cmake/x86_64-linux-gnu.cmake", "bench/peers/collective.py", "tests/goldens/ops.safetensors", "recipes",
                      "bundled/include/toml++/toml.h", "bundled/include/fmt/format-inl.h", "bundled/googletest/src/gtest-all.cc"):
-            self.assertIn("gpu-bundle/" + name, names)
+            self.assertTrue("gpu-bundle/" + name in names, name)
         self.assertEqual((manifest["architecture"], manifest["cuda"], manifest["programs"]), ("none", "none", []))
         self.assertRegex(manifest["commit"], "^[0-9a-f]{12}")
 
@@ -40,15 +41,70 @@ class Bundle(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("millrace, step_profile, own_model", done.stderr)
 
-    def test_libraries_of_cuda_and_the_c_library_stay_out(self):
+    @staticmethod
+    def script():
         loader = importlib.machinery.SourceFileLoader("gpu_bundle", str(SCRIPT))
         bundle = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_bundle", loader))
         loader.exec_module(bundle)
+        return bundle
+
+    def test_libraries_of_cuda_and_the_c_library_stay_out(self):
+        bundle = self.script()
         for name in ("libcublasLt.so.13", "libcupti.so.13", "libcudart.so.13", "libcuda.so.1", "libnvrtc.so.13", "libc.so.6", "libm.so.6",
                      "ld-linux-x86-64.so.2", "linux-vdso.so.1"):
             self.assertTrue(bundle.LEFT_OUT.match(name), name)
         for name in ("libfmt.so.9", "libzstd.so.1", "libgomp.so.1", "libstdc++.so.6", "libgcc_s.so.1", "libdnnl.so.3"):
             self.assertFalse(bundle.LEFT_OUT.match(name), name)
+
+    def made_up_build(self, folder, *left_out):
+        build = pathlib.Path(folder, "build")
+        (build / "mock_cuda").mkdir(parents=True)
+        for name in ("millrace", "step_profile", "own_model", "test_probe", "libmillrace-probe.so", "libmock_cupti.so", "mock_cuda/libcuda.so.1",
+                     "probe_mock_program", "libmillrace_core.a"):
+            if name not in left_out:
+                (build / name).write_text("made up")
+        return build
+
+    def test_the_probe_lies_beside_the_program_and_stand_ins_beside_the_tests(self):
+        bundle = self.script()
+        bundle.libraries_of = lambda program: {"libfmt.so.9": str(SCRIPT)} if program.name == "millrace" else {}
+        bundle.copy_built.__globals__["output_of"] = lambda *command: ""  # nothing here can be stripped
+        with tempfile.TemporaryDirectory() as folder:
+            programs, libraries = bundle.copy_programs(self.made_up_build(folder), pathlib.Path(folder, "bundle"))
+            packed = sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder, "bundle").rglob("*") if path.is_file())
+        self.assertEqual((programs, libraries), (["millrace", "own_model", "step_profile", "test_probe"], ["libfmt.so.9"]))
+        self.assertEqual(packed, ["bundle/bin/" + name for name in (
+            "lib/libfmt.so.9", "libmillrace-probe.so", "libmock_cupti.so", "millrace", "mock_cuda/libcuda.so.1", "own_model", "probe_mock_program",
+            "step_profile", "test_probe")])
+
+    def test_an_absent_probe_is_named(self):
+        bundle = self.script()
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(bundle.Missing, "lacks libmillrace-probe.so;"):
+                bundle.copy_programs(self.made_up_build(folder, "libmillrace-probe.so"), pathlib.Path(folder, "bundle"))
+
+    def test_libraries_of_another_architecture_come_from_its_own_tables(self):
+        bundle, needs = self.script(), {"millrace": ["libzstd.so.1", "libc.so.6"], "libzstd.so.1": ["libdeep.so.2", "libzstd.so.1"], "libdeep.so.2": []}
+        lines = " 0x0000000000000001 (NEEDED)             Shared library: [{}]"
+        bundle.output_of = lambda tool, flag, path: "\n".join(lines.format(name) for name in needs[pathlib.Path(path).name])
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("libzstd.so.1", "libdeep.so.2"):
+                pathlib.Path(folder, name).touch()
+            found = bundle.foreign_libraries_of(pathlib.Path("millrace"), "x86_64-linux-gnu", [folder])
+            self.assertEqual(sorted(found), ["libdeep.so.2", "libzstd.so.1"])
+            pathlib.Path(folder, "libdeep.so.2").unlink()
+            with self.assertRaisesRegex(bundle.Missing, "millrace needs libdeep.so.2"):
+                bundle.foreign_libraries_of(pathlib.Path("millrace"), "x86_64-linux-gnu", [folder])
+
+    def test_an_absent_cross_compiler_is_named_with_its_package(self):
+        bundle = self.script()
+        bundle.shutil = type("Without", (), {"which": staticmethod(lambda name: None)})
+        with self.assertRaisesRegex(bundle.Missing, "package g\\+\\+-x86-64-linux-gnu"):
+            bundle.cross_compile("x86_64", pathlib.Path("/nowhere"))
+
+    def test_a_target_and_no_programs_exclude_one_another(self):
+        self.assertEqual(self.pack("--target", "x86_64", "--no-programs").returncode, 2)
+        self.assertEqual(self.pack("--target", "vax").returncode, 2)
 
 
 if __name__ == "__main__":
