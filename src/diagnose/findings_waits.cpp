@@ -138,7 +138,14 @@ void find_pageable_copies(Chart& chart) {
         const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
         finding.evidence = fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms",
                                        site.bytes * 1e-6, speed, site.ms);
-        if (study.copy_bytes_per_second) {
+        if (study.copy_bytes_per_second && study.copy_speed_is_assumed) {
+            finding.evidence += fmt::format("; pinned memory moves about {:.0f} GB/s to such a GPU and does not block.",
+                                            *study.copy_bytes_per_second * 1e-9);
+            finding.assumption =
+                "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed "
+                "beside the host's work";
+            finding.confidence *= 0.85;
+        } else if (study.copy_bytes_per_second) {
             finding.evidence +=
                 fmt::format("; pinned memory moves {:.1f} GB/s here and does not block.", *study.copy_bytes_per_second * 1e-9);
             finding.assumption = "pinned copies run at the link's speed beside the host's work";

@@ -35,11 +35,11 @@ void KinetoCollector::remark(std::string text) {
     if (remarks_.size() < limits_.remarks) remarks_.push_back(std::move(text));
 }
 
-void KinetoCollector::device(std::uint32_t id, std::string_view name, std::optional<double> memory) {
+void KinetoCollector::device(std::uint32_t id, const DeviceFacts& facts) {
     if (devices_.size() >= kMostDevices) return;
-    DeviceFacts& facts = devices_[id];
-    facts.name = clean_text(name, 256);
-    facts.memory = memory;
+    DeviceFacts& kept = devices_[id].facts;
+    kept = facts;
+    kept.name = clean_text(facts.name, 256);
 }
 
 void KinetoCollector::take(const KinetoEvent& event) {

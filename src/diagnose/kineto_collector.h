@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "diagnose/assumed_link.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/kineto_own.h"
 #include "diagnose/name_table.h"
@@ -25,8 +26,13 @@ public:
     explicit KinetoCollector(const KinetoLimits& limits = {}) : limits_(limits) {}
 
     void take(const KinetoEvent& event);
-    /// Name and memory of a device, as the trace's head has them.
-    void device(std::uint32_t id, std::string_view name, std::optional<double> memory);
+    struct DeviceFacts {
+        std::string name;
+        std::optional<double> memory;
+        std::optional<ComputeCapability> capability;
+    };
+    /// A device, as the trace's head has it.
+    void device(std::uint32_t id, const DeviceFacts& facts);
     void remark(std::string text);
     [[nodiscard]] bool full() const { return records_ >= limits_.records; }
     [[nodiscard]] std::uint64_t events() const { return events_; }
@@ -35,9 +41,8 @@ public:
     Timeline finish(OwnSection own);
 
 private:
-    struct DeviceFacts {
-        std::string name;
-        std::optional<double> memory;
+    struct Device {
+        DeviceFacts facts;
         std::size_t work = 0;
     };
     struct Sync {
@@ -63,6 +68,7 @@ private:
     void join();
     void join_syncs(const CallIndex& index);
     void name_processes();
+    [[nodiscard]] const DeviceFacts* main_device() const;  ///< null: none worked
     void name_device();
     void add_window();
     void shift(Time origin);
@@ -75,7 +81,7 @@ private:
     std::unordered_map<std::string, std::uint32_t> stacks_;  ///< of calls and samples that have one of their own
     std::vector<Sync> syncs_;
     std::vector<std::uint32_t> process_of_work_;  ///< as our own exports say; empty otherwise
-    std::map<std::uint32_t, DeviceFacts> devices_;
+    std::map<std::uint32_t, Device> devices_;
     std::unordered_map<std::uint32_t, std::string> process_names_;
     std::vector<std::string> remarks_;
     std::size_t records_ = 0;

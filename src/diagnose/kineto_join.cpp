@@ -112,12 +112,17 @@ void KinetoCollector::name_processes() {
     find_main_threads(timeline_);
 }
 
-void KinetoCollector::name_device() {
+const KinetoCollector::DeviceFacts* KinetoCollector::main_device() const {
     const auto used = std::ranges::max_element(devices_, {}, [](const auto& entry) { return entry.second.work; });
-    if (used == devices_.end()) return;
-    timeline_.device_name = used->second.name;
+    return used == devices_.end() ? nullptr : &used->second.facts;
+}
+
+void KinetoCollector::name_device() {
+    const DeviceFacts* const used = main_device();
+    if (used == nullptr) return;
+    timeline_.device_name = used->name;
     for (MachineSample& sample : timeline_.machine)
-        if (!sample.memory_total_bytes) sample.memory_total_bytes = used->second.memory;
+        if (!sample.memory_total_bytes) sample.memory_total_bytes = used->memory;
 }
 
 void KinetoCollector::add_window() {
@@ -194,6 +199,9 @@ Timeline KinetoCollector::finish(OwnSection section) {
     timeline_.title = std::move(own.title);
     if (!own.device_name.empty()) timeline_.device_name = std::move(own.device_name);
     timeline_.link_bytes_per_second = own.link_bytes_per_second;
+    timeline_.link_is_assumed = own.link_is_assumed;
+    if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present)
+        assume_link(timeline_, used->capability);
     timeline_.processors = own.processors;
     timeline_.dropped = own.dropped;
     write_remarks(section.present);

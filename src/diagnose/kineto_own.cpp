@@ -116,6 +116,9 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
         else if (key == "link_bytes_per_second") {
             const auto speed = double_of(scanner.number());
             if (speed && *speed > 0) timeline.link_bytes_per_second = speed;
+        } else if (key == "link_is_assumed") {
+            timeline.link_is_assumed = scanner.peek() == JsonScanner::Kind::kTrue;
+            scanner.skip();
         } else if (key == "processors")
             timeline.processors = small_of(scanner.number());
         else if (key == "dropped")

@@ -6,6 +6,10 @@ namespace millrace::diagnose {
 
 namespace {
 
+unsigned version_of(std::string_view number) {
+    return static_cast<unsigned>(std::min<std::uint64_t>(unsigned_of(number).value_or(0), 1000));
+}
+
 using base::Error;
 using base::Result;
 
@@ -69,20 +73,25 @@ private:
         while (scanner_->next_element()) {
             if (!scanner_->enter_object()) continue;
             std::uint64_t id = 0;
-            std::string name;
-            std::optional<double> memory;
+            KinetoCollector::DeviceFacts facts;
+            ComputeCapability capability;
             std::string_view key;
             while (scanner_->next_key(key)) {
                 if (key == "id")
                     id = unsigned_of(scanner_->number()).value_or(0);
                 else if (key == "name")
-                    name.assign(scanner_->text());
+                    facts.name.assign(scanner_->text());
                 else if (key == "totalGlobalMem")
-                    memory = double_of(scanner_->number());
+                    facts.memory = double_of(scanner_->number());
+                else if (key == "computeMajor")
+                    capability.major = version_of(scanner_->number());
+                else if (key == "computeMinor")
+                    capability.minor = version_of(scanner_->number());
                 else
                     scanner_->skip();
             }
-            if (id < 0xffff) collector_.device(static_cast<std::uint32_t>(id), name, memory);
+            if (capability.major > 0) facts.capability = capability;
+            if (id < 0xffff) collector_.device(static_cast<std::uint32_t>(id), facts);
         }
     }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "diagnose/assumed_link.h"
 #include "diagnose/call_index.h"
 #include "diagnose/call_names.h"
 #include "diagnose/kineto_event.h"
@@ -300,6 +301,7 @@ Result<Timeline> read_recording(const record::Path& folder, const ReadProgress& 
     timeline.processors = processors_of(run.samples);
     const std::uint32_t gpu = main_device(timeline);
     timeline.link_bytes_per_second = link_speed_of(run.samples, gpu);
+    assume_link(timeline);
     if (!trace.clocks().empty())
         timeline.machine = machine_samples(run.samples, gpu, [&](double wall) { return monotonic_of(trace.clocks(), wall); });
     else if (!run.samples.rows.empty())

@@ -1,9 +1,7 @@
 #include "diagnose/study.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string_view>
 
 namespace millrace::diagnose {
 namespace {
@@ -31,35 +29,17 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, c
 }
 
 /// Link speed as pinned copies of this program show it, else as the link allows.
-std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy) {
+std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy, bool& assumed) {
     double best = 0;
     for (const Work& work : timeline.work) {
         const bool pinned = work.from == MemoryKind::kPinned || work.to == MemoryKind::kPinned;
         if (work.kind != WorkKind::kCopy || !pinned || work.bytes < policy.bulk_bytes || work.end <= work.begin) continue;
         best = std::max(best, static_cast<double>(work.bytes) / static_cast<double>(work.end - work.begin) * 1e9);
     }
+    assumed = best <= 0 && timeline.link_is_assumed;
     if (best > 0) return best;
     if (timeline.link_bytes_per_second && *timeline.link_bytes_per_second > 0)
         return *timeline.link_bytes_per_second * policy.link_efficiency;
-    // By data sheet: sixteen lanes of PCI Express.
-    constexpr std::array<std::pair<std::string_view, double>, 16> kLinks{{{"H100", 63e9},
-                                                                          {"H200", 63e9},
-                                                                          {"H800", 63e9},
-                                                                          {"B200", 63e9},
-                                                                          {"B300", 63e9},
-                                                                          {"RTX 50", 63e9},
-                                                                          {"A100", 31.5e9},
-                                                                          {"A800", 31.5e9},
-                                                                          {"A10", 31.5e9},
-                                                                          {"A40", 31.5e9},
-                                                                          {"L40", 31.5e9},
-                                                                          {"L4", 31.5e9},
-                                                                          {"RTX 30", 31.5e9},
-                                                                          {"RTX 40", 31.5e9},
-                                                                          {"V100", 15.75e9},
-                                                                          {"T4", 15.75e9}}};
-    for (const auto& [name, rate] : kLinks)
-        if (timeline.device_name.find(name) != std::string::npos) return rate * policy.link_efficiency;
     return std::nullopt;
 }
 
@@ -200,7 +180,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
         for (std::size_t i = 0; i < lanes.size(); ++i) forget_profiler(*this, i, models[i]);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
-    copy_bytes_per_second = copy_speed(timeline, policy);
+    copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step(timeline);
     if (!undisturbed_ms) return;

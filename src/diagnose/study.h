@@ -59,6 +59,7 @@ struct Study {
     Time call_cost = 0;                           ///< that recording added to each call
     std::optional<PowerLimit> power;              ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;  ///< of pinned copies
+    bool copy_speed_is_assumed = false;           ///< by the kind of GPU
 };
 
 }  // namespace millrace::diagnose

@@ -121,6 +121,7 @@ struct Timeline {
     std::string title;  ///< the command line, or the trace's name
     std::string device_name;
     std::optional<double> link_bytes_per_second;  ///< host to device, as the link's generation and width allow
+    bool link_is_assumed = false;                 ///< from what such GPUs have: nobody looked at this one
     std::uint32_t processors = 0;                 ///< of the machine; 0 unknown
     std::vector<std::string> names;               ///< [0] is empty
     std::vector<Stack> stacks;                    ///< [0] is empty

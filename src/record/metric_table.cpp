@@ -112,6 +112,10 @@ constexpr Entry kEntries[] = {
      &GpuReading::pcie_read_bytes_per_second},
     {gpu("gpu/pcie_write_bytes_per_second", "bytes/second", "Sent by the GPU over PCIe."),
      &GpuReading::pcie_write_bytes_per_second},
+    {gpu("gpu/link_bytes_per_second", "bytes/second",
+         "What the link from the host to the GPU carries at most: lanes times the rate of its PCIe generation, or its C2C "
+         "links."),
+     &GpuReading::link_bytes_per_second},
     {gpu("gpu/graphics_active_percent", "percent", "Share of the time in which the graphics or compute engine had work."),
      &GpuReading::graphics_active},
     {gpu("gpu/sm_active_percent", "percent", "Share of time and multiprocessors that had a warp: how busy the chip was."),

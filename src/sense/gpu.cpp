@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "sense/link_speed.h"
+
 namespace millrace::sense {
 
 namespace {
@@ -75,6 +77,7 @@ Gpu::Gpu(const nvml::Api& api, nvml::Device device, int index, int driver_index)
     unsigned value = 0;
     if (call(api_.power_limit, &value)) facts_.power_limit_watts = milli(value);
     if (call(api_.max_clock, nvml::kSmClock, &value)) facts_.max_sm_clock_mhz = value;
+    facts_.link_bytes_per_second = link_speed();
     open_activity();
     answered_before_ = answers_.any;
 }
@@ -98,6 +101,33 @@ Gpu::~Gpu() {
         if (sample != nullptr) api_.gpm_free(sample);
 }
 
+std::optional<double> Gpu::c2c_speed() {
+    constexpr unsigned kMostLinks = 64;
+    nvml::Field links{};
+    links.id = nvml::kC2cLinks;
+    if (!call(api_.fields, 1, &links) || links.code != nvml::kSuccess) return std::nullopt;
+    double megabytes = 0;
+    for (unsigned link = 0; link < std::min(links.value.number, kMostLinks); ++link) {
+        nvml::Field of_link[2]{};
+        of_link[0].id = nvml::kC2cLinkActive;
+        of_link[1].id = nvml::kC2cLinkMegabytes;
+        of_link[0].scope = of_link[1].scope = link;
+        if (!call(api_.fields, 2, &of_link[0])) continue;
+        const bool answered = of_link[0].code == nvml::kSuccess && of_link[1].code == nvml::kSuccess;
+        if (answered && of_link[0].value.number == 1) megabytes += of_link[1].value.number;
+    }
+    return megabytes > 0 ? std::optional(megabytes * 1e6) : std::nullopt;
+}
+
+std::optional<double> Gpu::link_speed() {
+    if (const auto speed = c2c_speed()) return speed;  // such GPUs have PCIe besides, which copies do not take
+    // An idle link runs at a low generation, so the highest counts; lanes do not come back, so those of now do.
+    unsigned generation = 0, lanes = 0;
+    if (!call(api_.max_pcie_generation, &generation) && !call(api_.pcie_generation, &generation)) return std::nullopt;
+    if ((!call(api_.pcie_width, &lanes) || lanes == 0) && !call(api_.max_pcie_width, &lanes)) return std::nullopt;
+    return pcie_bytes_per_second(generation, lanes);
+}
+
 void Gpu::open_activity() {
     if (api_.gpm_allocate == nullptr || api_.gpm_free == nullptr || api_.gpm_sample == nullptr || api_.gpm_metrics == nullptr)
         return;
@@ -119,6 +149,7 @@ void Gpu::read(nanoseconds now, const std::vector<pid_t>& members, std::size_t n
         read_processes(members, reading);
         read_activity(now, reading);
         read_pcie(now, neighbours, reading);
+        reading.link_bytes_per_second = facts_.link_bytes_per_second;
         // Some drivers say NOT_FOUND or UNKNOWN instead of "lost". From one call that is an error like others; from a GPU of
         // which nothing can be read any more it means the same.
         if (answered_before_ && !answers_.any && answers_.strange) lost_ = true;

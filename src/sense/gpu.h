@@ -47,6 +47,8 @@ private:
     void read_activity(std::chrono::nanoseconds now, GpuReading& reading);
     void read_pcie(std::chrono::nanoseconds now, std::size_t neighbours, GpuReading& reading);
     void open_activity();
+    [[nodiscard]] std::optional<double> link_speed();
+    std::optional<double> c2c_speed();
 
     const nvml::Api& api_;
     nvml::Device device_;

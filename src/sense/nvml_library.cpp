@@ -46,6 +46,11 @@ void bind_all(void* handle, Api& api) {
     bind(handle, api.clock_reasons, {"nvmlDeviceGetCurrentClocksEventReasons"});
     bind(handle, api.throttle_reasons, {"nvmlDeviceGetCurrentClocksThrottleReasons"});
     bind(handle, api.pcie_throughput, {"nvmlDeviceGetPcieThroughput"});
+    bind(handle, api.max_pcie_generation, {"nvmlDeviceGetMaxPcieLinkGeneration"});
+    bind(handle, api.pcie_generation, {"nvmlDeviceGetCurrPcieLinkGeneration"});
+    bind(handle, api.max_pcie_width, {"nvmlDeviceGetMaxPcieLinkWidth"});
+    bind(handle, api.pcie_width, {"nvmlDeviceGetCurrPcieLinkWidth"});
+    bind(handle, api.fields, {"nvmlDeviceGetFieldValues"});
     bind(handle, api.gpm_support, {"nvmlGpmQueryDeviceSupport"});
     bind(handle, api.gpm_allocate, {"nvmlGpmSampleAlloc"});
     bind(handle, api.gpm_free, {"nvmlGpmSampleFree"});

@@ -69,6 +69,22 @@ struct TemperatureV1 {
 };
 static_assert(sizeof(TemperatureV1) == 12);
 
+/// One of many values that have a number instead of a function.
+struct Field {
+    unsigned id;
+    unsigned scope;  ///< which link
+    long long taken, latency;
+    int type;
+    int code;  ///< of this field alone
+    union {
+        double real;
+        unsigned number;
+        unsigned long long large;
+    } value;
+};
+static_assert(sizeof(Field) == 40);
+enum FieldId : unsigned { kC2cLinks = 170, kC2cLinkActive = 171, kC2cLinkMegabytes = 172 /* per second */ };
+
 struct GpmMetric {
     unsigned id;
     int code;  ///< of this metric alone
@@ -145,6 +161,11 @@ struct Api {
     Code (*clock_reasons)(Device, unsigned long long*);
     Code (*throttle_reasons)(Device, unsigned long long*);    ///< the older name of the same
     Code (*pcie_throughput)(Device, PcieCounter, unsigned*);  ///< kB/s; blocks for 20 ms
+    Code (*max_pcie_generation)(Device, unsigned*);           ///< that both the GPU and its slot have
+    Code (*pcie_generation)(Device, unsigned*);               ///< now: links slow down when nothing moves
+    Code (*max_pcie_width)(Device, unsigned*);
+    Code (*pcie_width)(Device, unsigned*);
+    Code (*fields)(Device, int, Field*);
     Code (*gpm_support)(Device, GpmSupport*);
     Code (*gpm_allocate)(GpmSample*);
     Code (*gpm_free)(GpmSample);

@@ -26,7 +26,8 @@ struct GpuFacts {
     int driver_index = 0;  ///< as the driver (nvidia-smi) numbers them
     std::string name, uuid, pci_bus;
     std::optional<double> memory_total_bytes, power_limit_watts, max_sm_clock_mhz;
-    bool has_activity = false;  ///< GPM: sm_active and its neighbours will be there
+    std::optional<double> link_bytes_per_second;  ///< from the host to the GPU, what the link carries at most
+    bool has_activity = false;                    ///< GPM: sm_active and its neighbours will be there
 };
 
 /// Percentages are 0..100. Rates and activities are over the time since the reading before, so the first one lacks them.
@@ -43,6 +44,7 @@ struct GpuReading {
     std::optional<double> sm_clock_mhz, memory_clock_mhz, temperature_celsius;
     std::optional<std::uint32_t> throttle;                                          ///< bits of Throttle
     std::optional<double> pcie_read_bytes_per_second, pcie_write_bytes_per_second;  ///< seen from the GPU
+    std::optional<double> link_bytes_per_second;                                    ///< does not change: see GpuFacts
     // GPM: % of the time, averaged over the chip
     std::optional<double> graphics_active, sm_active, sm_occupancy, tensor_active, dram_active, fp32_active, fp16_active;
 };

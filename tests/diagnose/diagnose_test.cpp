@@ -104,6 +104,27 @@ TEST(Diagnose, APageableUploadIsSlowAndBlocks) {
             Kind::kPageableCopy, 35);
 }
 
+TEST(Diagnose, AnAssumedLinkIsSaidAndLowersConfidence) {
+    Timeline timeline = simulate(
+                            [](SimulatedProgram& p, int step, bool) {
+                                p.at(35);
+                                p.upload(80e6, false, static_cast<std::uint64_t>(step % 8 + 1));
+                                train(p, {8, 300});
+                            },
+                            false)
+                            .timeline;
+    const Diagnosis sure = diagnose(timeline);
+    timeline.link_is_assumed = true;
+    const Diagnosis assumed = diagnose(timeline);
+    ASSERT_FALSE(sure.findings.empty());
+    ASSERT_FALSE(assumed.findings.empty());
+    EXPECT_EQ(assumed.findings[0].kind, Kind::kPageableCopy);
+    EXPECT_EQ(assumed.findings[0].lost_ms_per_step, sure.findings[0].lost_ms_per_step);
+    EXPECT_LT(assumed.findings[0].confidence, sure.findings[0].confidence);
+    EXPECT_NE(assumed.findings[0].assumption.find("not recorded"), std::string::npos) << assumed.findings[0].assumption;
+    EXPECT_EQ(sure.findings[0].assumption.find("not recorded"), std::string::npos) << sure.findings[0].assumption;
+}
+
 TEST(Diagnose, AFullQueueHidesNoCost) {
     // A short queue fills at once; nearly every launch then takes as long as a kernel.
     SimulatedProgram::Traits traits;

@@ -67,6 +67,22 @@ TEST(KinetoReader, CallsAndWorkAreJoinedToTheNanosecond) {
     EXPECT_EQ(timeline->title, "trace.json");
 }
 
+TEST(KinetoReader, TheLinkIsAssumedByTheDevice) {
+    const auto link = [](std::string_view properties) {
+        const auto timeline =
+            read_text(fmt::format(R"({{"deviceProperties":[{{"id":1,{}}}],"traceEvents":[{}]}})", properties, both()));
+        EXPECT_TRUE(timeline.ok());
+        if (!timeline.ok() || !timeline->link_bytes_per_second) return -1.0;
+        EXPECT_TRUE(timeline->link_is_assumed);
+        return *timeline->link_bytes_per_second;
+    };
+    EXPECT_NEAR(link(R"("name":"NVIDIA H200","computeMajor":9,"computeMinor":0)"), 63e9, 0.1e9);
+    EXPECT_NEAR(link(R"("name":"a later one","computeMajor":8,"computeMinor":6)"), 31.5e9, 0.1e9);
+    EXPECT_EQ(link(R"("name":"a later one")"), -1);
+    EXPECT_EQ(link(R"("name":"a later one","computeMajor":18446744073709551615)"), -1);
+    EXPECT_EQ(link(R"("name":"a later one","computeMajor":"nine")"), -1);
+}
+
 TEST(KinetoReader, KeysMayComeInAnyOrderTwiceAndUnknown) {
     const auto timeline = read_text(trace_of(
         R"({"args":{"correlation":1,"correlation":7,"x":[[{}]]},"dur":1,"ts":5,"ts":6,"tid":"11","pid":9,"name":"cudaLaunchKernel","cat":"cuda_runtime","ph":"X","zz":{"a":1}})"));

@@ -93,6 +93,19 @@ TEST_F(Recording, SamplesOfTheMachineLieOnTheTracesClock) {
     EXPECT_EQ(timeline.processors, 2u);
 }
 
+TEST_F(Recording, TheLinkIsTheOneThatWasReadElseTheUsualOne) {
+    write_recording(folder());
+    Timeline timeline = read();
+    EXPECT_NEAR(timeline.link_bytes_per_second.value_or(0), 63e9, 0.1e9) << "by the name";
+    EXPECT_TRUE(timeline.link_is_assumed);
+    const std::string samples = *record::read_text(folder() / "samples.jsonl");
+    write_lines(folder() / "samples.jsonl",
+                samples + "{\"kind\":\"sample\",\"time\":1700000001,\"gpu0/link_bytes_per_second\":31.5e9}\n");
+    timeline = read();
+    EXPECT_EQ(timeline.link_bytes_per_second, 31.5e9);
+    EXPECT_FALSE(timeline.link_is_assumed);
+}
+
 TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
     write_recording(folder());
     const auto path = folder() / record::kTraceName;

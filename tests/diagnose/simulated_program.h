@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/policy.h"
 #include "diagnose/timeline.h"
 
 namespace millrace::diagnose {
@@ -40,7 +41,7 @@ public:
         timeline.stacks = {{}};
         timeline.has_call_stacks = true;
         timeline.processors = 16;
-        timeline.link_bytes_per_second = traits.pinned_bytes_per_us * 1e6 / 0.87;
+        timeline.link_bytes_per_second = traits.pinned_bytes_per_us * 1e6 / Policy{}.link_efficiency;
         timeline.processes = {{kProcess, 1, "python train.py", true, kMainThread},
                               {kWorker, kProcess, "python worker", false, kWorker}};
     }

@@ -131,8 +131,8 @@ TEST(MetricTable, EveryMetricOfTheMachineIsReadFromItsField) {
     auto& g = sample.gpus[0];
     fill(g.utilization, g.memory_utilization, g.memory_used_bytes, g.memory_total_bytes, g.process_memory_bytes, g.power_watts,
          g.power_limit_watts, g.implausible_power_watts, g.energy_joules, g.sm_clock_mhz, g.memory_clock_mhz,
-         g.temperature_celsius, g.pcie_read_bytes_per_second, g.pcie_write_bytes_per_second, g.graphics_active, g.sm_active,
-         g.sm_occupancy, g.tensor_active, g.dram_active, g.fp32_active, g.fp16_active);
+         g.temperature_celsius, g.pcie_read_bytes_per_second, g.pcie_write_bytes_per_second, g.link_bytes_per_second,
+         g.graphics_active, g.sm_active, g.sm_occupancy, g.tensor_active, g.dram_active, g.fp32_active, g.fp16_active);
     std::set<double> seen;
     for (const Point& point : points_of(sample))
         EXPECT_TRUE(point.value < 1000 || seen.insert(point.value).second) << point.metric->name;

@@ -46,6 +46,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
     EXPECT_EQ(a.title, b.title);
     EXPECT_EQ(a.device_name, b.device_name);
     EXPECT_EQ(a.link_bytes_per_second, b.link_bytes_per_second);
+    EXPECT_EQ(a.link_is_assumed, b.link_is_assumed);
     EXPECT_EQ(a.processors, b.processors);
     EXPECT_EQ(a.dropped, b.dropped);
     EXPECT_EQ(a.remarks, b.remarks);
@@ -161,6 +162,7 @@ Timeline odd() {
         return static_cast<std::uint32_t>(t.names.size() - 1);
     };
     t.link_bytes_per_second = 63e9;
+    t.link_is_assumed = true;
     t.title = "a \"quoted\\title\"";
     t.stacks.push_back(
         {{"libx.so", 291, "f(int): g", true}, {"dir (1)/a.py", 3, "<lambda>", false}, {"", 0, "aten::item", true}});

@@ -47,6 +47,30 @@ TEST(Gpu, EveryReadingHasItsValueAndUnit) {
     EXPECT_FALSE(gpu.process_memory_bytes) << "no process of the tree is on it";
 }
 
+TEST(Gpu, TheLinkIsWhatGenerationAndLanesAllow) {
+    const auto link = [](MockMachine::Settings settings, const char* library = MILLRACE_MOCK_NVML) {
+        MockMachine machine(settings, {}, library);
+        const auto told = machine.read(milliseconds(0)).gpus.at(0).link_bytes_per_second;
+        EXPECT_EQ(told, machine.facts().gpus.at(0).link_bytes_per_second);
+        return told.value_or(-1);
+    };
+    EXPECT_NEAR(link({}), 63.0e9, 0.1e9) << "an idle link's generation of now says nothing";
+    EXPECT_NEAR(link({}, MILLRACE_MOCK_NVML_OLD), 63.0e9, 0.1e9);
+    EXPECT_NEAR(link({{"MOCK_NVML_PCIE", "4:1:16:8"}}), 15.75e9, 0.1e9) << "half of the lanes are connected";
+    EXPECT_NEAR(link({{"MOCK_NVML_PCIE", "2:2:4:4"}}), 2e9, 1);
+    EXPECT_NEAR(link({{"MOCK_NVML_PCIE", "3:1:16:0"}}), 15.75e9, 0.1e9);
+    EXPECT_EQ(link({{"MOCK_NVML_PCIE", "99:1:16:16"}}), -1);
+    EXPECT_EQ(link({{"MOCK_NVML_PCIE", "5:5:1000:1000"}}), -1);
+    EXPECT_NEAR(link({{"MOCK_NVML_FAIL", "nvmlDeviceGetMaxPcieLinkGeneration=3"}, {"MOCK_NVML_PCIE", "5:4:16:16"}}), 31.5e9,
+                0.1e9);
+    EXPECT_NEAR(link({{"MOCK_NVML_FAIL", "nvmlDeviceGetCurrPcieLinkWidth=3"}, {"MOCK_NVML_PCIE", "5:4:8:16"}}), 31.5e9, 0.1e9);
+    EXPECT_EQ(link({{"MOCK_NVML_FAIL", "nvmlDeviceGetMaxPcieLinkGeneration=3,nvmlDeviceGetCurrPcieLinkGeneration=3"}}), -1);
+    EXPECT_EQ(link({{"MOCK_NVML_FAIL", "nvmlDeviceGetMaxPcieLinkWidth=3,nvmlDeviceGetCurrPcieLinkWidth=999"}}), -1);
+    EXPECT_DOUBLE_EQ(link({{"MOCK_NVML_C2C", "11:44712"}}), 447.12e9) << "the eleventh link is down";
+    EXPECT_NEAR(link({{"MOCK_NVML_C2C", "1:44712"}}), 63.0e9, 0.1e9) << "no C2C link is up";
+    EXPECT_NEAR(link({{"MOCK_NVML_C2C", "11:44712"}, {"MOCK_NVML_FAIL", "nvmlDeviceGetFieldValues=3"}}), 63.0e9, 0.1e9);
+}
+
 TEST(Gpu, ActivityNeedsTwoReadings) {
     MockMachine machine({});
     EXPECT_FALSE(machine.read(milliseconds(0)).gpus.at(0).sm_active);

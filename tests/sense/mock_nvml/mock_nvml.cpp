@@ -9,6 +9,8 @@
 //   MOCK_NVML_POWER=590000            power in mW from the second reading on (progresses otherwise)
 //   MOCK_NVML_GPM=0                   no activity counters (1)
 //   MOCK_NVML_GPM_FAIL=5=3            activity metric 5 answers with 3
+//   MOCK_NVML_PCIE=4:1:16:8           PCIe generation at most and now, lanes at most and now (5:1:16:16)
+//   MOCK_NVML_C2C=10:44712            C2C links and the MB/s of each; the last one is down (none)
 //   MOCK_NVML_PROCESSES=self:1048576  processes on every GPU, by number or "self"
 //
 // GPU g at its reading n (counted from 1 by calls for the utilisation) shows: utilisation (40 + 7 n) mod 100 %, memory 1 GiB (n +
@@ -53,6 +55,8 @@ struct State {
     int lost_gpu = -1, lost_after = 0, lost_code = nvml::kGpuIsLost;
     long power = -1;
     bool gpm = true;
+    unsigned pcie[4] = {5, 1, 16, 16};
+    unsigned c2c_links = 0, c2c_megabytes = 0;
     std::vector<nvml::ProcessV2> processes;
     std::map<std::string, unsigned> calls;
     std::set<nvml::GpmSample> samples;
@@ -89,6 +93,10 @@ void configure() {
     std::sscanf(variable("MOCK_NVML_LOST", "").c_str(), "%d:%d:%d", &now.lost_gpu, &now.lost_after, &now.lost_code);
     now.power = std::atol(variable("MOCK_NVML_POWER", "-1").c_str());
     now.gpm = variable("MOCK_NVML_GPM", "1") != "0";
+    std::sscanf(variable("MOCK_NVML_PCIE", "5:1:16:16").c_str(), "%u:%u:%u:%u", &now.pcie[0], &now.pcie[1], &now.pcie[2],
+                &now.pcie[3]);
+    now.c2c_links = now.c2c_megabytes = 0;
+    std::sscanf(variable("MOCK_NVML_C2C", "").c_str(), "%u:%u", &now.c2c_links, &now.c2c_megabytes);
     now.processes.clear();
     std::istringstream stream(variable("MOCK_NVML_PROCESSES", ""));
     for (std::string entry; std::getline(stream, entry, ',');) {
@@ -255,8 +263,40 @@ Code nvmlDeviceGetPcieThroughput(Device device, nvml::PcieCounter counter, unsig
     *into = counter == nvml::kPcieTransmit ? 2000 : 5000;
     return nvml::kSuccess;
 }
+Code nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned* into) {
+    ENTER(device);
+    *into = state().pcie[0];
+    return nvml::kSuccess;
+}
+Code nvmlDeviceGetCurrPcieLinkGeneration(Device device, unsigned* into) {
+    ENTER(device);
+    *into = state().pcie[1];
+    return nvml::kSuccess;
+}
+Code nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned* into) {
+    ENTER(device);
+    *into = state().pcie[2];
+    return nvml::kSuccess;
+}
+Code nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned* into) {
+    ENTER(device);
+    *into = state().pcie[3];
+    return nvml::kSuccess;
+}
 
 #ifndef MOCK_NVML_OLD
+Code nvmlDeviceGetFieldValues(Device device, int count, nvml::Field* fields) {
+    ENTER(device);
+    const State& now = state();
+    for (int i = 0; i < count; ++i) {
+        nvml::Field& field = fields[i];
+        field.code = now.c2c_links > 0 ? nvml::kSuccess : nvml::kNotSupported;
+        if (field.id == nvml::kC2cLinks) field.value.number = now.c2c_links;
+        if (field.id == nvml::kC2cLinkActive) field.value.number = field.scope + 1 < now.c2c_links ? 1 : 0;
+        if (field.id == nvml::kC2cLinkMegabytes) field.value.number = now.c2c_megabytes;
+    }
+    return nvml::kSuccess;
+}
 Code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device instance, Device* parent) {
     ENTER(nullptr);
     if (!instance->is_mig || instance->index < 0) return static_cast<Code>(2);
