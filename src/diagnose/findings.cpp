@@ -49,18 +49,19 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
     return finding;
 }
 
-double Chart::step_after(const std::vector<Cure>& cures) const {
-    std::vector<const Cure*> order;
-    for (const Cure& cure : cures) order.push_back(&cure);
-    return study.step_with(order);
+void Chart::suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
+                    const Site* site) {
+    causes.push_back({kind, breadth, band.warn * study.base_ms, std::move(cure), site, std::move(tell)});
 }
 
 double Chart::cost_of(const Cure& cure) const {
     const double alone = study.gain_of(cure);
     if (cured.empty()) return alone;
-    std::vector<Cure> with = cured;
-    with.push_back(cure);
-    return std::min(alone, step_after(cured) - step_after(with));
+    std::vector<const Cure*> cures;
+    for (const Cure& each : cured) cures.push_back(&each);
+    const double before = study.step_with(cures);
+    cures.push_back(&cure);
+    return std::min(alone, before - study.step_with(cures));
 }
 
 std::string name_of_place(const Study& study, std::uint32_t place) {
@@ -71,8 +72,6 @@ std::string name_of_place(const Study& study, std::uint32_t place) {
 }
 
 void examine(Chart& chart, double busy_share) {
-    // Causes that are whole in themselves first, broad ones last: what a sync explains is no Python work, and a host that waits
-    // for batches is not launch-bound.
     find_repeated_uploads(chart);
     find_repeated_kernels(chart);
     find_pageable_copies(chart);
@@ -82,6 +81,9 @@ void examine(Chart& chart, double busy_share) {
     find_file_output(chart);
     find_python_work(chart);
     find_launch_bound(chart);
+    Choice choice = choose(chart.study, chart.causes);
+    chart.findings = std::move(choice.findings);
+    chart.cured = std::move(choice.cures);
     find_missing_tensor_cores(chart);
     find_slow_evaluation(chart, busy_share);
     find_stragglers(chart);
@@ -90,6 +92,10 @@ void examine(Chart& chart, double busy_share) {
     find_small_batch(chart, busy_share);
     std::stable_sort(chart.findings.begin(), chart.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
+    if (choice.gone.empty()) return;
+    std::string gone;
+    for (const std::string& cause : choice.gone) gone += (gone.empty() ? "" : ", ") + cause;
+    chart.remarks.push_back("costs only while the findings are not cured: " + gone);
 }
 
 }  // namespace millrace::diagnose

@@ -1,11 +1,12 @@
 #pragma once
-// The rules. Each looks at the study and enters what it finds; what a rule may not claim twice it learns from those before it.
+// The rules. Each looks at the study and names what it suspects; which of them are told of, and at what cost, is weighed in
+// causes.h. Rules whose cost is no matter of the replay enter findings themselves.
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "diagnose/cures.h"
+#include "diagnose/causes.h"
 #include "diagnose/diagnosis.h"
 
 namespace millrace::diagnose {
@@ -19,16 +20,17 @@ struct Chart {
     /// A finding with place, severity, gain and confidence filled in.
     Finding finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const;
     double share(double ms) const { return study.base_ms > 0 ? ms / study.base_ms : 0; }
-    /// Mean step after all of `cures`.
-    double step_after(const std::vector<Cure>& cures) const;
-    /// What a broad cause costs: what its cure returns alone, and no more than it still returns after all that was found.
+    /// Names what may be to blame; `tell` is asked once it is known what that costs.
+    void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
+                 const Site* site = nullptr);
+    /// What a cure returns alone, and no more than it still returns after all that was found.
     double cost_of(const Cure& cure) const;
 
     const Study& study;
     const Roles& roles;
     Framework framework = Framework::kNative;
-    std::vector<Cure> cured;                     ///< of all findings so far
-    std::vector<Cure> drained;                   ///< of those that make the host wait for the device
+    std::vector<Cause> causes;                   ///< suspected so far
+    std::vector<Cure> cured;                     ///< of those that became findings
     std::vector<std::uint32_t> repeated_places;  ///< uploads there are repeated work: whatever else they are
     std::vector<Finding> findings;
     std::vector<std::string> remarks;

@@ -79,7 +79,7 @@ void find_missing_tensor_cores(Chart& chart) {
         for (std::uint32_t job : jobs[lane])
             model.tasks[job].duration = static_cast<Time>(static_cast<double>(model.tasks[job].duration) / speedup);
     };
-    const double lost = study.gain_of(cure);
+    const double lost = chart.cost_of(cure);
     std::uint32_t place = kNoPlace;
     double most = 0;
     for (const auto& [entry, time] : places)

@@ -11,6 +11,8 @@
 namespace millrace::diagnose {
 namespace {
 
+constexpr std::size_t kMostFunctions = 5;
+
 struct Amount {
     double ms = 0;  ///< per step
     std::size_t samples = 0;
@@ -51,30 +53,29 @@ void lower_for_few_samples(Finding& finding, std::size_t samples) {
     if (samples < 5) finding.confidence *= 0.7;
 }
 
-std::string replayed(const Chart& chart, double lost) {
-    return fmt::format("replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", chart.study.base_ms - lost,
-                       chart.study.base_ms);
+std::string replayed(const Verdict& verdict) {
+    return fmt::format("replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", verdict.after_ms, verdict.before_ms);
 }
 
-void find_collections(Chart& chart) {
-    const Study& study = chart.study;
-    const Cure cure = without_collections(study);
-    const double lost = chart.cost_of(cure);
-    if (chart.share(lost) < study.policy.python_work.warn) return;
-    Finding finding = chart.finding(Kind::kPythonWork, kNoPlace, lost, study.policy.python_work);
-    finding.what = "Python's garbage collector runs inside the steps while the GPU idles.";
-    finding.evidence = "Collections were seen between launches; " + replayed(chart, lost);
-    finding.fix = "`gc.collect(); gc.freeze()` before the loop, `gc.disable()` in it, and `gc.collect()` every thousand steps.";
-    finding.assumption = "the objects can wait";
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
+void suspect_collections(Chart& chart) {
+    if (chart.study.timeline.collections.empty()) return;
+    const auto tell = [&chart](const Verdict& verdict) {
+        Finding finding = chart.finding(Kind::kPythonWork, kNoPlace, verdict.lost_ms, chart.study.policy.python_work);
+        finding.what = "Python's garbage collector runs inside the steps while the GPU idles.";
+        finding.evidence = "Collections were seen between launches; " + replayed(verdict);
+        finding.fix =
+            "`gc.collect(); gc.freeze()` before the loop, `gc.disable()` in it, and `gc.collect()` every thousand steps.";
+        finding.assumption = "the objects can wait";
+        return finding;
+    };
+    chart.suspect(Kind::kPythonWork, Breadth::kWork, chart.study.policy.python_work, without_collections(chart.study), tell);
 }
 
-void enter_python(Chart& chart, const Amount& amount, const Cure& cure, double lost) {
-    Finding finding = chart.finding(Kind::kPythonWork, amount.place, lost, chart.study.policy.python_work);
+Finding tell_of_python(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+    Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     finding.what = "The training thread computes on the CPU while the GPU has nothing to do.";
     finding.evidence =
-        fmt::format("{:.2f} ms per step of this host work ({} samples); ", amount.ms, amount.samples) + replayed(chart, lost);
+        fmt::format("{:.2f} ms per step of this host work ({} samples); ", amount.ms, amount.samples) + replayed(verdict);
     finding.fix =
         chart.framework == Framework::kPyTorch
             ? "Move it into the Dataset (loader workers), onto the GPU with torch operators, or do it for the next step "
@@ -82,8 +83,7 @@ void enter_python(Chart& chart, const Amount& amount, const Cure& cure, double l
             : "Prepare the next step on another thread, or do it on the device.";
     finding.assumption = "the work can run elsewhere, beside the GPU";
     lower_for_few_samples(finding, amount.samples);
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
+    return finding;
 }
 
 /// User frames of a launch, innermost first; those of framework threads are where the main thread was.
@@ -145,74 +145,9 @@ const Under* common_frame(const Study& study, std::map<std::tuple<std::string, s
     return most;
 }
 
-}  // namespace
-
-void find_loader_wait(Chart& chart) {
+Finding tell_of_launches(const Chart& chart, const Verdict& verdict) {
     const Study& study = chart.study;
-    const Cure cure = without_host_work(study, Doing::kLoading);
-    const double lost = study.gain_of(cure);
-    if (chart.share(lost) < study.policy.loader_wait.warn) return;
-    const Amount amount = sum_of(amounts_of(study, Doing::kLoading));
-    Finding finding = chart.finding(Kind::kLoaderWait, amount.place, lost, study.policy.loader_wait);
-    const LoaderReason reason = loader_reason(study, amount.waiting);
-    finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
-                                  : "The GPU idles while the training thread loads the next batch itself.";
-    finding.evidence = fmt::format("{:.2f} ms per step {}; {} {}", amount.ms,
-                                   amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
-                                   replayed(chart, lost), reason.evidence);
-    finding.fix = reason.fix;
-    finding.assumption = "batches are always ready";
-    lower_for_few_samples(finding, amount.samples);
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
-}
-
-void find_file_output(Chart& chart) {
-    const Study& study = chart.study;
-    const Cure cure = without_writing(study, chart.roles);
-    const double lost = chart.cost_of(cure);
-    if (chart.share(lost) < study.policy.file_output.warn) return;
-    const Amount amount = sum_of(amounts_of(study, Doing::kWriting));
-    Finding finding = chart.finding(Kind::kFileOutput, amount.place, lost, study.policy.file_output);
-    finding.what = "The training thread writes files or logs while the GPU has nothing to do.";
-    finding.evidence =
-        fmt::format("{:.2f} ms per step go into writing ({} samples); ", amount.ms, amount.samples) + replayed(chart, lost);
-    finding.fix = "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).";
-    finding.assumption = "writing can happen beside the GPU's work";
-    lower_for_few_samples(finding, amount.samples);
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
-}
-
-void find_python_work(Chart& chart) {
-    const Study& study = chart.study;
-    find_collections(chart);
-    const auto amounts = amounts_of(study, Doing::kComputing);
-    const double least = study.policy.python_work.warn * study.base_ms;
-    std::vector<std::pair<double, std::uint32_t>> order;
-    for (const auto& [function, amount] : amounts) order.emplace_back(amount.ms, function);
-    std::sort(order.rbegin(), order.rend());
-    bool found = false;
-    for (std::size_t i = 0; i < std::min<std::size_t>(5, order.size()); ++i) {
-        const std::uint32_t function = order[i].second;
-        if (function == 0) continue;
-        const Cure cure = without_host_work(study, Doing::kComputing, function);
-        const double lost = chart.cost_of(cure);
-        if (lost < least) continue;
-        enter_python(chart, amounts.at(function), cure, lost);
-        found = true;
-    }
-    const Cure all = without_host_work(study, Doing::kComputing);
-    if (found) return;
-    if (const double lost = chart.cost_of(all); lost >= least) enter_python(chart, sum_of(amounts), all, lost);
-}
-
-void find_launch_bound(Chart& chart) {
-    const Study& study = chart.study;
-    const Cure cure = without_launches(study, chart.roles);
-    const double lost = chart.cost_of(cure);
-    if (chart.share(lost) < study.policy.launch_bound.warn) return;
-    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, lost, study.policy.launch_bound);
+    Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, study.policy.launch_bound);
     std::map<std::tuple<std::string, std::string, int>, Under> lines;
     if (const Under* under = common_frame(study, lines)) {
         finding.where = (*under->stack)[under->at];
@@ -232,7 +167,7 @@ void find_launch_bound(Chart& chart) {
     finding.evidence = fmt::format(
         "{:.0f} launches per step for kernels of {:.1f} us on average; the GPU needs {:.2f} ms for what takes "
         "{:.2f} ms.",
-        launches / steps, jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, study.base_ms);
+        launches / steps, jobs > 0 ? busy * 1e-3 / jobs : 0, busy * 1e-6 / steps, verdict.before_ms);
     finding.fix =
         chart.framework == Framework::kPyTorch
             ? "Capture the step in a CUDA graph (`torch.compile(mode=\"reduce-overhead\")`, or `torch.cuda.graph` with static "
@@ -240,8 +175,70 @@ void find_launch_bound(Chart& chart) {
             : "Capture the step in a CUDA graph and replay it, or fuse kernels.";
     finding.assumption = "the step is launched as a whole and the GPU works without pauses";
     if (!finding.where && study.timeline.has_call_stacks) finding.confidence *= 0.9;
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
+    return finding;
+}
+
+}  // namespace
+
+void find_loader_wait(Chart& chart) {
+    const Study& study = chart.study;
+    const Amount amount = sum_of(amounts_of(study, Doing::kLoading));
+    if (amount.ms <= 0) return;
+    const auto tell = [&chart, amount](const Verdict& verdict) {
+        Finding finding = chart.finding(Kind::kLoaderWait, amount.place, verdict.lost_ms, chart.study.policy.loader_wait);
+        const LoaderReason reason = loader_reason(chart.study, amount.waiting);
+        finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
+                                      : "The GPU idles while the training thread loads the next batch itself.";
+        finding.evidence = fmt::format("{:.2f} ms per step {}; {} {}", amount.ms,
+                                       amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
+                                       replayed(verdict), reason.evidence);
+        finding.fix = reason.fix;
+        finding.assumption = "batches are always ready";
+        lower_for_few_samples(finding, amount.samples);
+        return finding;
+    };
+    chart.suspect(Kind::kLoaderWait, Breadth::kCall, study.policy.loader_wait, without_host_work(study, Doing::kLoading), tell);
+}
+
+void find_file_output(Chart& chart) {
+    const Study& study = chart.study;
+    const Amount amount = sum_of(amounts_of(study, Doing::kWriting));
+    if (amount.ms <= 0) return;
+    const auto tell = [&chart, amount](const Verdict& verdict) {
+        Finding finding = chart.finding(Kind::kFileOutput, amount.place, verdict.lost_ms, chart.study.policy.file_output);
+        finding.what = "The training thread writes files or logs while the GPU has nothing to do.";
+        finding.evidence =
+            fmt::format("{:.2f} ms per step go into writing ({} samples); ", amount.ms, amount.samples) + replayed(verdict);
+        finding.fix =
+            "Write less often, or hand what is to be written to a thread (copy it to pinned memory without waiting first).";
+        finding.assumption = "writing can happen beside the GPU's work";
+        lower_for_few_samples(finding, amount.samples);
+        return finding;
+    };
+    chart.suspect(Kind::kFileOutput, Breadth::kWork, study.policy.file_output, without_writing(study, chart.roles), tell);
+}
+
+void find_python_work(Chart& chart) {
+    const Study& study = chart.study;
+    suspect_collections(chart);
+    const auto amounts = amounts_of(study, Doing::kComputing);
+    std::vector<std::pair<double, std::uint32_t>> order;
+    for (const auto& [function, amount] : amounts)
+        if (function != 0) order.emplace_back(amount.ms, function);
+    std::sort(order.rbegin(), order.rend());
+    const auto suspect = [&](Breadth breadth, std::uint32_t function, const Amount& amount) {
+        chart.suspect(Kind::kPythonWork, breadth, study.policy.python_work, without_host_work(study, Doing::kComputing, function),
+                      [&chart, amount](const Verdict& verdict) { return tell_of_python(chart, amount, verdict); });
+    };
+    for (std::size_t i = 0; i < std::min(kMostFunctions, order.size()); ++i)
+        suspect(Breadth::kWork, order[i].second, amounts.at(order[i].second));
+    if (!amounts.empty()) suspect(Breadth::kRest, 0, sum_of(amounts));
+}
+
+void find_launch_bound(Chart& chart) {
+    chart.suspect(Kind::kLaunchBound, Breadth::kLaunches, chart.study.policy.launch_bound,
+                  without_launches(chart.study, chart.roles),
+                  [&chart](const Verdict& verdict) { return tell_of_launches(chart, verdict); });
 }
 
 }  // namespace millrace::diagnose

@@ -257,20 +257,19 @@ void find_repeated_kernels(Chart& chart) {
     double ms = 0, count = 0;
     const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
     if (ms == 0) return;
-    const Cure cure = without_jobs(study, repeated.jobs);
-    const double lost = study.gain_of(cure);
-    if (chart.share(lost) < study.policy.repeated_work.warn) return;
-    Finding finding = chart.finding(Kind::kRepeatedWork, place, lost, study.policy.repeated_work);
-    finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
-    finding.evidence = fmt::format(
-        "{:.3g} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what "
-        "such kernels wrote.",
-        count, ms, repeated.compared);
-    finding.fix = "Compute it once before the loop (`self.register_buffer(\"table\", ...)`) and use it in every step.";
-    finding.assumption = "the table fits in memory";
-    if (repeated.compared < 4) finding.confidence *= 0.8;
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
+    const auto tell = [&chart, place, ms, count, compared = repeated.compared](const Verdict& verdict) {
+        Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
+        finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
+        finding.evidence = fmt::format(
+            "{:.3g} kernels per step ({:.2f} ms) have the same parameters in {} pairs of steps and read only what "
+            "such kernels wrote.",
+            count, ms, compared);
+        finding.fix = "Compute it once before the loop (`self.register_buffer(\"table\", ...)`) and use it in every step.";
+        finding.assumption = "the table fits in memory";
+        if (compared < 4) finding.confidence *= 0.8;
+        return finding;
+    };
+    chart.suspect(Kind::kRepeatedWork, Breadth::kCall, study.policy.repeated_work, without_jobs(study, repeated.jobs), tell);
 }
 
 void find_repeated_uploads(Chart& chart) {
@@ -282,17 +281,17 @@ void find_repeated_uploads(Chart& chart) {
             for (const Site& site : *sites)
                 if (site.place == place && place != kNoPlace) cures.push_back(without_waits(study, chart.roles, site));
         const Cure cure = all_of(std::move(cures));
-        const double lost = study.gain_of(cure);
-        if (chart.share(lost) < study.policy.repeated_work.warn) continue;
-        Finding finding = chart.finding(Kind::kRepeatedWork, place, lost, study.policy.repeated_work);
-        finding.what = "The same bytes are uploaded again in every step.";
-        finding.evidence =
-            fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", uploads.bytes * 1e-6);
-        finding.fix = "Upload it once before the loop and keep it on the GPU.";
-        finding.assumption = "it fits in memory";
-        chart.findings.push_back(std::move(finding));
-        chart.cured.push_back(cure);
-        chart.drained.push_back(cure);
+        if (chart.share(study.gain_of(cure)) < study.policy.repeated_work.warn) continue;
+        const auto tell = [&chart, place = place, bytes = uploads.bytes](const Verdict& verdict) {
+            Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
+            finding.what = "The same bytes are uploaded again in every step.";
+            finding.evidence =
+                fmt::format("{:.2f} MB per step with content that did not change from one step to the next.", bytes * 1e-6);
+            finding.fix = "Upload it once before the loop and keep it on the GPU.";
+            finding.assumption = "it fits in memory";
+            return finding;
+        };
+        chart.suspect(Kind::kRepeatedWork, Breadth::kCall, study.policy.repeated_work, cure, tell);
         chart.repeated_places.push_back(place);
     }
 }

@@ -39,138 +39,65 @@ std::string sync_fix(Framework framework) {
     return "Copy results into pinned memory with cudaMemcpyAsync, record an event, and look at it some steps later.";
 }
 
-class SyncSearch {
-public:
-    explicit SyncSearch(Chart& chart) : chart_(chart), base_(chart.drained) {
-        const std::size_t count = std::min(kMostSites, chart.roles.syncs.size());
-        for (std::size_t i = 0; i < count; ++i) left_.push_back(&chart.roles.syncs[i]);
-        current_ = chart.step_after(base_);
+/// Waits of one line, or of several of which each waits for what the others would have waited for.
+Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
+    std::vector<const Site*> sites = verdict.sites;
+    std::stable_sort(sites.begin(), sites.end(), [](const Site* a, const Site* b) { return a->ms > b->ms; });
+    const Site& first = *sites.front();
+    Finding finding = chart.finding(Kind::kHostSync, first.place, verdict.lost_ms, chart.study.policy.host_sync);
+    finding.what = "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
+    double calls = 0, waited = 0;
+    std::string others;
+    for (const Site* site : sites) {
+        calls += site->calls;
+        waited += site->ms;
+        if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart.study, site->place);
     }
-
-    void run() {
-        const double least = chart_.study.policy.host_sync.warn * chart_.study.base_ms;
-        while (!left_.empty() && current_ - step_without(left_) >= least) {
-            const Site* best = nullptr;
-            double best_step = current_;
-            for (const Site* site : left_)
-                if (const double step = step_without({site}); step < best_step) best_step = step, best = site;
-            if (best && current_ - best_step >= least)
-                enter({best}, best_step);
-            else
-                enter_masked();
-        }
-    }
-
-private:
-    double step_without(const std::vector<const Site*>& sites) const {
-        std::vector<Cure> cures = base_;
-        for (const Site* site : sites) cures.push_back(without_waits(chart_.study, chart_.roles, *site));
-        return chart_.step_after(cures);
-    }
-
-    /// Sites of which each waits for what the others would have waited for: only together do they go.
-    void enter_masked() {
-        const double all = current_ - step_without(left_);
-        std::vector<const Site*> group;
-        for (const Site* site : left_) {
-            group.push_back(site);
-            if (current_ - step_without(group) >= 0.9 * all) break;
-        }
-        for (std::size_t i = group.size(); i-- > 0 && group.size() > 1;) {
-            std::vector<const Site*> fewer = group;
-            fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-            if (current_ - step_without(fewer) >= 0.85 * all) group = std::move(fewer);
-        }
-        enter(group, step_without(group));
-    }
-
-    void enter(const std::vector<const Site*>& group, double step) {
-        const Site& first = *group.front();  // waits most
-        const double lost = current_ - step;
-        Finding finding = chart_.finding(Kind::kHostSync, first.place, lost, chart_.study.policy.host_sync);
-        finding.what = "The host waits for the GPU, which then has nothing queued and idles while the host catches up.";
-        double calls = 0, waited = 0;
-        std::string others;
-        for (const Site* site : group) {
-            calls += site->calls;
-            waited += site->ms;
-            if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart_.study, site->place);
-        }
-        finding.evidence = fmt::format(
-            "{:.3g} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
-            "instead of {:.2f} ms.",
-            calls, names_of(chart_.study, first), waited, step, current_);
-        if (!others.empty())
-            finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
-        finding.fix = sync_fix(chart_.framework);
-        finding.assumption = "the value is not needed to decide what to launch next";
-        if (first.place == kNoPlace) finding.confidence *= 0.8;
-        chart_.findings.push_back(std::move(finding));
-        for (const Site* site : group) {
-            base_.push_back(without_waits(chart_.study, chart_.roles, *site));
-            chart_.cured.push_back(base_.back());
-            std::erase(left_, site);
-        }
-        current_ = step;
-    }
-
-    Chart& chart_;
-    std::vector<Cure> base_;
-    std::vector<const Site*> left_;
-    double current_ = 0;
-};
-
-}  // namespace
-
-void find_host_syncs(Chart& chart) { SyncSearch(chart).run(); }
-
-void find_pageable_copies(Chart& chart) {
-    const Study& study = chart.study;
-    for (const Site& site : chart.roles.pageable) {
-        if (std::find(chart.repeated_places.begin(), chart.repeated_places.end(), site.place) != chart.repeated_places.end())
-            continue;
-        const Cure cure = with_pinned_copies(study, chart.roles, site);
-        const double lost = study.gain_of(cure);
-        if (chart.share(lost) < study.policy.pageable_copy.warn) continue;
-        Finding finding = chart.finding(Kind::kPageableCopy, site.place, lost, study.policy.pageable_copy);
-        finding.what =
-            "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
-        const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
-        finding.evidence = fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms",
-                                       site.bytes * 1e-6, speed, site.ms);
-        if (study.copy_bytes_per_second && study.copy_speed_is_assumed) {
-            finding.evidence += fmt::format("; pinned memory moves about {:.0f} GB/s to such a GPU and does not block.",
-                                            *study.copy_bytes_per_second * 1e-9);
-            finding.assumption =
-                "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed "
-                "beside the host's work";
-            finding.confidence *= 0.85;
-        } else if (study.copy_bytes_per_second) {
-            finding.evidence +=
-                fmt::format("; pinned memory moves {:.1f} GB/s here and does not block.", *study.copy_bytes_per_second * 1e-9);
-            finding.assumption = "pinned copies run at the link's speed beside the host's work";
-        } else {
-            finding.evidence += "; how fast pinned copies are here is not known, so only the waiting is counted.";
-            finding.assumption = "the copy takes as long as now, but the host does not wait for it";
-            finding.confidence *= 0.7;
-        }
-        finding.fix = chart.framework == Framework::kPyTorch
-                          ? "Pin the source once (`tensor.pin_memory()`, or `DataLoader(..., pin_memory=True)`) and copy with "
-                            "`.to(\"cuda\", non_blocking=True)`."
-                          : "Allocate the host buffer once with cudaHostAlloc (or cudaHostRegister it) and use cudaMemcpyAsync.";
-        chart.findings.push_back(std::move(finding));
-        chart.cured.push_back(cure);
-        chart.drained.push_back(cure);
-    }
+    finding.evidence = fmt::format(
+        "{:.3g} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
+        "instead of {:.2f} ms.",
+        calls, names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
+    if (!others.empty())
+        finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
+    finding.fix = sync_fix(chart.framework);
+    finding.assumption = "the value is not needed to decide what to launch next";
+    if (first.place == kNoPlace) finding.confidence *= 0.8;
+    return finding;
 }
 
-void find_allocator_churn(Chart& chart) {
+Finding tell_of_copies(const Chart& chart, const Site& site, const Verdict& verdict) {
+    const Study& study = chart.study;
+    Finding finding = chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms, study.policy.pageable_copy);
+    finding.what = "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
+    const double speed = site.copy_ms > 0 ? site.bytes / site.copy_ms * 1e-6 : 0;
+    finding.evidence =
+        fmt::format("{:.1f} MB per step move at {:.1f} GB/s and block the host for {:.2f} ms", site.bytes * 1e-6, speed, site.ms);
+    if (study.copy_bytes_per_second && study.copy_speed_is_assumed) {
+        finding.evidence += fmt::format("; pinned memory moves about {:.0f} GB/s to such a GPU and does not block.",
+                                        *study.copy_bytes_per_second * 1e-9);
+        finding.assumption =
+            "the GPU is linked as its kind usually is (not recorded), and pinned copies run at that speed "
+            "beside the host's work";
+        finding.confidence *= 0.85;
+    } else if (study.copy_bytes_per_second) {
+        finding.evidence +=
+            fmt::format("; pinned memory moves {:.1f} GB/s here and does not block.", *study.copy_bytes_per_second * 1e-9);
+        finding.assumption = "pinned copies run at the link's speed beside the host's work";
+    } else {
+        finding.evidence += "; how fast pinned copies are here is not known, so only the waiting is counted.";
+        finding.assumption = "the copy takes as long as now, but the host does not wait for it";
+        finding.confidence *= 0.7;
+    }
+    finding.fix = chart.framework == Framework::kPyTorch
+                      ? "Pin the source once (`tensor.pin_memory()`, or `DataLoader(..., pin_memory=True)`) and copy with "
+                        "`.to(\"cuda\", non_blocking=True)`."
+                      : "Allocate the host buffer once with cudaHostAlloc (or cudaHostRegister it) and use cudaMemcpyAsync.";
+    return finding;
+}
+
+Finding tell_of_allocator(const Chart& chart, const Verdict& verdict) {
     const Study& study = chart.study;
     const Roles& roles = chart.roles;
-    if (roles.allocator.calls <= 0) return;
-    const Cure cure = without_allocations(study, roles);
-    const double lost = study.gain_of(cure);
-    if (chart.share(lost) < study.policy.allocator_churn.warn) return;
     // Memory is taken again because it was given back: that line is to blame.
     double taken = 0, given = 0, wait = 0;
     for (const Site& site : roles.allocations) taken += site.calls;
@@ -182,12 +109,13 @@ void find_allocator_churn(Chart& chart) {
         if (!blamed && !sites->empty() && sites->front().calls > 0) blamed = &sites->front();
         if (blamed) break;
     }
-    Finding finding = chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, lost, study.policy.allocator_churn);
+    Finding finding =
+        chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, verdict.lost_ms, study.policy.allocator_churn);
     finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
     finding.evidence = fmt::format(
         "{:.3g} calls per step take memory and {:.3g} give it back or wait for that ({:.2f} ms, of {:.2f} ms in "
         "the allocator); replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
-        taken, given, wait, roles.allocator.ms, study.base_ms - lost, study.base_ms);
+        taken, given, wait, roles.allocator.ms, verdict.after_ms, verdict.before_ms);
     finding.assumption = "the memory fits when it is kept";
     if (chart.framework != Framework::kPyTorch)
         finding.fix =
@@ -200,9 +128,37 @@ void find_allocator_churn(Chart& chart) {
         finding.fix =
             "Keep shapes constant (pad to a few sizes) so that the allocator's cache fits, or set "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
-    chart.findings.push_back(std::move(finding));
-    chart.cured.push_back(cure);
-    chart.drained.push_back(cure);
+    return finding;
+}
+
+}  // namespace
+
+void find_host_syncs(Chart& chart) {
+    const std::size_t count = std::min(kMostSites, chart.roles.syncs.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const Site& site = chart.roles.syncs[i];
+        chart.suspect(
+            Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync, without_waits(chart.study, chart.roles, site),
+            [&chart](const Verdict& verdict) { return tell_of_waits(chart, verdict); }, &site);
+    }
+}
+
+void find_pageable_copies(Chart& chart) {
+    const Study& study = chart.study;
+    for (const Site& site : chart.roles.pageable) {
+        if (std::find(chart.repeated_places.begin(), chart.repeated_places.end(), site.place) != chart.repeated_places.end())
+            continue;
+        chart.suspect(Kind::kPageableCopy, Breadth::kCall, study.policy.pageable_copy,
+                      with_pinned_copies(study, chart.roles, site),
+                      [&chart, &site](const Verdict& verdict) { return tell_of_copies(chart, site, verdict); });
+    }
+}
+
+void find_allocator_churn(Chart& chart) {
+    if (chart.roles.allocator.calls <= 0) return;
+    chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, chart.study.policy.allocator_churn,
+                  without_allocations(chart.study, chart.roles),
+                  [&chart](const Verdict& verdict) { return tell_of_allocator(chart, verdict); });
 }
 
 }  // namespace millrace::diagnose
