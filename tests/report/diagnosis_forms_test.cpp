@@ -40,13 +40,22 @@ TEST(DiagnosisJson, KeysAreThoseOfTheSchema) {
     EXPECT_TRUE(first["evidence"].is_string() && first["fix"].is_string() && first["what"].is_string());
 }
 
+TEST(DiagnosisJson, MeanStepIsThatOfTheRecordedSteps) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.recorded = {{0, 20'000'000}, {20'000'000, 45'000'000}, {100'000'000, 130'000'000}};
+    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 25.0);
+    diagnosis.recorded.clear();
+    EXPECT_TRUE(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].is_null());
+}
+
 TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
     diagnose::Diagnosis diagnosis;
     diagnose::Finding finding;
     finding.lost_ms_per_step = std::numeric_limits<double>::quiet_NaN();
     diagnosis.findings.push_back(finding);
     const Json json = Json::parse(diagnosis_json(diagnosis));
-    for (const char* key : {"busy_share", "step_ms", "overhead_share", "window_overhead_share", "undisturbed_step_ms", "title"})
+    for (const char* key :
+         {"busy_share", "step_ms", "mean_step_ms", "overhead_share", "window_overhead_share", "undisturbed_step_ms", "title"})
         EXPECT_TRUE(json[key].is_null()) << key;
     EXPECT_EQ(json["steps"], 0);
     EXPECT_TRUE(json["breakdown"]["compute"].is_null());
