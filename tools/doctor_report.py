@@ -1,0 +1,128 @@
+"""What tools/doctor-check shows of its results: one line per item, and tables in Markdown for docs/performance and docs/case-studies.md."""
+
+
+def share(value, digits=1):
+    return "-" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def number(value, digits=2):
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def verdict(item):
+    return "; ".join(["FAILED: " + problem for problem in item["problems"]] + list(filter(None, [item.get("remark")])))
+
+
+def tried(verdicts, right):
+    return f"{verdicts.count(right)} of {len(verdicts)}" if verdicts else "-"
+
+
+def first_text(finding):
+    """kind, line, lost ms of [kind, line, lost]."""
+    return "none" if not finding else f"{finding[0]}, line {finding[1] or '-'}, {number(finding[2])} ms"
+
+
+def case_line(name, item):
+    first = item["findings"][0] if item["findings"] else None
+    return (f"{name:22} {item['sick']:8.1f} -> {item['cured']:8.1f} steps/s, truth {item['truth_ms']:7.2f} ms; {first_text(first)}; "
+            f"busy {share(item['busy'])}, unexplained {share(item['unexplained'])}  {verdict(item)}").rstrip()
+
+
+def compare_line(name, item):
+    return f"{name:22} itself no different {tried(item['itself'], 'no difference')}, cured better {tried(item['cured'], 'better')}  {verdict(item)}".rstrip()
+
+
+def overhead_line(name, item):
+    return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {len(item['pairs'])} pairs, "
+            f"inside windows {share(item.get('window'))}, {item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
+
+
+def profiler_line(name, item):
+    told = f", its trace leads to {item['first'][0]} in line {item['first'][1]}" if "first" in item else ""
+    return f"{name:22} {item['slower']:+.1f} % over {item['steps']} steps, {item['bytes'] / 1e6:.1f} MB{told}  {verdict(item)}".rstrip()
+
+
+def ending_line(name, item):
+    return f"{name:22} status {item['status']}, {'the same' if not item['problems'] else 'DIFFERENT'}  {verdict(item)}".rstrip()
+
+
+def size_line(name, item):
+    return (f"{name:22} {item['speed']:.0f} steps/s, {item['bytes'] / 1e6:.1f} MB after {item['seconds']:.0f} s: {item['hour'] / 1e6:.0f} MB an hour, "
+            f"{item['day'] / 1e6:.0f} MB a day  {verdict(item)}").rstrip()
+
+
+def stress_line(name, item):
+    return f"{name:22} {item['printed']} in {item['seconds']:.0f} s  {verdict(item)}".rstrip()
+
+
+def study_table(rows):
+    lines = ["| | steps/s | samples/s | GPU busy | first finding (kind, line, lost ms per step) | `compare` with as it was |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        against = "" if row["verdict"] is None else row["verdict"] + ("" if row["change"] is None else f" ({100 * row['change']:+.0f} % steps/s)")
+        first = f"`{row['first'][0]}`, {row['first'][1] or '-'}, {number(row['first'][2])}" if row["first"] else "none: a clean bill" if row["healthy"] else "none"
+        lines.append(f"| {row['mode'] or 'as it was'} | {number(row['steps'], 1)} | {number(row['samples'], 0)} | {share(row['busy'], 0)} | {first} | {against} |")
+    return lines
+
+
+def study_lines(name, item):
+    return f"{name}\n" + "\n".join(study_table(item["rows"]))
+
+
+def items_of(data, part):
+    """[(name, item)] of what is finished in a part."""
+    return [(key.split("/", 1)[1], item) for key, item in data["items"].items() if key.startswith(part + "/") and item.get("finished")]
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"] + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def cases_section(data):
+    rows = []
+    for name, item in items_of(data, "cases"):
+        first = item["findings"][0] if item["findings"] else [None, None, None]
+        rows.append([f"`{name}`", item["kind"] or "none", number(item["sick"], 1), number(item["cured"], 1) if item["kind"] else "", number(item["truth_ms"]),
+                     first[0] or "none", str(first[1] or "-"), number(first[2]), share(item["busy"], 0), share(item["unexplained"]),
+                     number(item["recorded"], 1), "; ".join(item["problems"]) or item["remark"] or "right"])
+    return ["## Programs with one known illness", ""] + table(
+        ["program", "illness", "steps/s", "cured", "truth, ms", "first finding", "line", "lost ms", "GPU at work", "unexplained", "steps/s recorded", ""], rows)
+
+
+def overhead_section(data):
+    beside, rows = dict(items_of(data, "profiler")), []
+    for name, item in items_of(data, "overhead"):
+        rows.append([f"`{name}`", f"{len(item['pairs'])} of {min(item['seconds']):.0f} s", f"{item['median']:+.2f} %", f"{item['low']:+.2f} to {item['high']:+.2f} %",
+                     f"{item['limit']:g} %", share(item.get("window")), f"{beside[name]['slower']:+.0f} %" if name in beside else "-",
+                     "; ".join(item["problems"]) or "holds"])
+    return ["## What recording costs", ""] + table(
+        ["program", "pairs", "slower by, median", "95 % interval", "limit", "inside a window", "PyTorch's profiler", ""], rows)
+
+
+def rest_sections(data):
+    lines = []
+    if items_of(data, "compare"):
+        lines += ["", "## Pairs of recordings", ""] + table(
+            ["program", "against itself no different", "cured better", ""],
+            [[f"`{name}`", tried(item["itself"], "no difference"), tried(item["cured"], "better"), "; ".join(item["problems"]) or item["remark"] or "right"]
+             for name, item in items_of(data, "compare")])
+    for part, title, shown in (("output", "The same output", ending_line), ("profiler", "Traces of PyTorch's profiler", profiler_line),
+                               ("size", "Size", size_line), ("stress", "Two threads that allocate and free", stress_line)):
+        if items_of(data, part):
+            lines += ["", f"## {title}", ""] + ["- " + " ".join(shown(name, item).split()) for name, item in items_of(data, part)]
+    for name, item in items_of(data, "case-studies"):
+        lines += ["", f"## Case study: {name}", ""] + study_table(item["rows"])
+    return lines
+
+
+def markdown(data):
+    facts, dates = data.get("facts", {}), sorted(item["date"] for item in data["items"].values() if "date" in item)
+    lines = ["# Doctor check", ""]
+    if dates:
+        lines.append(f"- date: {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else ""))
+    lines += [f"- {label}: {facts[key]}" for key, label in (("commit", "commit"), ("version", "version"), ("gpu", "GPU, driver"), ("machine", "machine"),
+                                                           ("torch", "PyTorch")) if facts.get(key)]
+    for part, section in (("cases", cases_section), ("overhead", overhead_section)):
+        if items_of(data, part):
+            lines += [""] + section(data)
+    unfinished = [key for key, item in data["items"].items() if not item.get("finished")]
+    return "\n".join(lines + rest_sections(data) + (["", f"Begun, not finished: {', '.join(unfinished)}."] if unfinished else [])) + "\n"
