@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Everything else is a shorthand for a preset or a script in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench gpu-bundle gpu-test format lint docs asan tsan fuzz clean setup
+.PHONY: help demo test build bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
@@ -59,6 +59,9 @@ gpu-bundle: build ## pack everything a CUDA machine without our packages needs
 gpu-test: ## run tests and benchmarks on this machine's GPU
 	@tools/gpu-check
 
+doctor-check: build ## try the doctor on programs with a known illness, on this machine's GPU with PyTorch; goes on where it stopped
+	@tools/doctor-check
+
 format: ## format all sources in place
 	@tools/setup --lint
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
@@ -70,4 +73,4 @@ lint: build ## check the arrows between folders, the format, and clang-tidy's fi
 	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument
 
 clean: ## remove the build folders; data and runs stay
-	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu dist
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu build-x86_64 build-aarch64 dist
