@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "diagnose/findings.h"
+#include "diagnose/overhead.h"
 #include "diagnose/owners.h"
 #include "diagnose/sound.h"
 #include "diagnose/training_diagnosis.h"
@@ -41,6 +42,7 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
     if (study.undisturbed_ms && *study.undisturbed_ms > 0)
         diagnosis.window_overhead_share = std::max(0.0, study.recorded_ms / *study.undisturbed_ms - 1);
+    diagnosis.overhead_share = overhead_share(study.timeline, study.launcher.process, study.recorded_ms, study.undisturbed_ms);
     if (study.replay_error > study.policy.replay_error)
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));

@@ -202,6 +202,7 @@ Timeline KinetoCollector::finish(OwnSection section) {
     timeline_.link_is_assumed = own.link_is_assumed;
     if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present)
         assume_link(timeline_, used->capability);
+    timeline_.counting_share = own.counting_share;
     timeline_.processors = own.processors;
     timeline_.dropped = own.dropped;
     write_remarks(section.present);

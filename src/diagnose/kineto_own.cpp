@@ -119,6 +119,8 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
         } else if (key == "link_is_assumed") {
             timeline.link_is_assumed = scanner.peek() == JsonScanner::Kind::kTrue;
             scanner.skip();
+        } else if (key == "counting_share") {
+            timeline.counting_share = std::clamp(double_of(scanner.number()).value_or(0), 0.0, 1.0);
         } else if (key == "processors")
             timeline.processors = small_of(scanner.number());
         else if (key == "dropped")

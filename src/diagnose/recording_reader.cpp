@@ -14,6 +14,7 @@
 #include "diagnose/machine_rows.h"
 #include "diagnose/name_table.h"
 #include "diagnose/stack_builder.h"
+#include "record/pulse_blocks.h"
 #include "record/run_reader.h"
 
 namespace millrace::diagnose {
@@ -83,6 +84,9 @@ public:
     void block(const record::TraceBlock& block) override {
         if (!std::isfinite(block.steps) || block.steps <= 0 || block.end <= block.begin) return;
         timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps});
+        const auto length = static_cast<double>(timeline_.blocks.back().end - timeline_.blocks.back().begin);
+        block_time_ += length;
+        counting_time_ += std::clamp(record::counting_cost_ns(block.call) * block.calls_per_step * block.steps, 0.0, length);
     }
 
     Timeline finish() {
@@ -90,6 +94,7 @@ public:
         for (const record::TraceProcess& process : trace_->processes())
             timeline_.processes.push_back(
                 {process.pid, process.parent, clean_text(process.command), process.has_gpu, process.main_thread});
+        if (block_time_ > 0) timeline_.counting_share = counting_time_ / block_time_;
         sort_timeline(timeline_);
         complete_calls(timeline_, CallIndex(timeline_.calls));
         find_main_threads(timeline_);
@@ -245,6 +250,7 @@ private:
     std::map<std::uint32_t, Time> open_windows_, latest_;
     std::uint64_t left_out_ = 0;
     std::size_t frames_ = 0;
+    double block_time_ = 0, counting_time_ = 0;
     bool stacks_full_ = false;
 };
 

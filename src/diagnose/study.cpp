@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "diagnose/overhead.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -74,23 +76,6 @@ double mean_ms(const Study& study, const std::vector<Model>& models) {
     Time sum = 0;
     for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
     return study.step_count == 0 ? 0 : static_cast<double>(sum) * 1e-6 / static_cast<double>(study.step_count);
-}
-
-/// Step time outside of windows: the median over time, since blocks also hold evaluations, and the program's end.
-std::optional<double> undisturbed_step(const Timeline& timeline) {
-    std::vector<std::pair<double, double>> blocks;  // ms per step, ms
-    double total = 0;
-    for (const Block& block : timeline.blocks) {
-        if (block.steps <= 0 || block.end <= block.begin) continue;
-        const double ms = static_cast<double>(block.end - block.begin) * 1e-6;
-        blocks.emplace_back(ms / block.steps, ms);
-        total += ms;
-    }
-    std::sort(blocks.begin(), blocks.end());
-    double passed = 0;
-    for (const auto& [step, ms] : blocks)
-        if ((passed += ms) >= total / 2) return step;
-    return std::nullopt;
 }
 
 bool is_kernel(const Study& study, std::size_t lane, std::size_t task) {
@@ -182,7 +167,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
-    undisturbed_ms = undisturbed_step(timeline);
+    undisturbed_ms = undisturbed_step_ms(timeline);
     if (!undisturbed_ms) return;
     // Where logging returns after some steps, these may have been counted as one.
     if (const double times = std::round(*undisturbed_ms / base_ms);

@@ -136,6 +136,7 @@ struct Timeline {
     std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
     std::vector<Window> windows;       ///< by begin; of a trace, one
     std::vector<Block> blocks;         ///< by begin
+    double counting_share = 0;         ///< of the time in blocks that counting their steps cost, as far as known
     std::vector<MachineSample> machine;
     std::uint64_t dropped = 0;  ///< records that did not fit
     bool has_call_stacks = false;

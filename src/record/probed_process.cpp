@@ -70,14 +70,18 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
         view.facts = steps_.facts();
     }
     const ProbeOrder order = schedule_.next(view);
-    if (const auto block = blocks_.set_calls_per_step(schedule_.calls_per_step())) (void)trace.block(*block);
-    if (!in_window && schedule_.in_window()) steps_.clear();
+    if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step()))
+        (void)trace.block(*block);
+    if (!in_window && schedule_.in_window()) {
+        if (const auto block = blocks_.close()) (void)trace.block(*block);
+        steps_.clear();
+    }
     reader_.give(order, true);
 }
 
 void ProbedProcess::finish(TraceWriter& trace, EventWriter& events) {
     drain(true, trace, events);
-    if (const auto block = blocks_.close()) (void)trace.block(*block);
+    blocks_.abandon();
     report_ = reader_.report();
     report_.pid = origin_.pid;
     say_fault(trace, events);

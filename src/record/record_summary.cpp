@@ -16,7 +16,7 @@ std::string steps_line(const RecordOutcome& outcome) {
 }
 
 std::string cost_line(const RecordOutcome& outcome) {
-    if (!outcome.cost || !outcome.window_cost) return "cost of recording not measured: no steps were timed without it";
+    if (!outcome.cost || !outcome.window_cost) return "cost of recording not measured: too few steps ran without it";
     return fmt::format("recording cost {} of the run, {} inside windows", base::print_percent(*outcome.cost),
                        base::print_percent(*outcome.window_cost));
 }

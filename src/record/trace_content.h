@@ -28,7 +28,9 @@ static_assert(sizeof(SampleRow) == 32);
 struct BlockRow {
     std::uint64_t begin = 0, end = 0;
     double steps = 0;
-    std::uint32_t pid = 0, reserved = 0;
+    std::uint32_t pid = 0;
+    std::uint16_t calls_per_step = 0;
+    std::uint8_t call = 0, reserved = 0;
 };
 static_assert(sizeof(BlockRow) == 32);
 struct ProcessHead {

@@ -50,6 +50,8 @@ struct TraceBlock {
     std::uint64_t begin = 0, end = 0;
     double steps = 0;
     std::uint32_t pid = 0;
+    CallKind call = CallKind::kOther;  ///< that was counted
+    std::uint16_t calls_per_step = 0;  ///< of it; 0 unknown
 };
 
 /// A process of the tree. It may come again with more that is known; what comes last holds.

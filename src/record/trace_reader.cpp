@@ -10,6 +10,10 @@
 namespace millrace::record {
 namespace {
 
+CallKind call_of(const BlockRow& row) {
+    return row.call <= static_cast<std::uint8_t>(CallKind::kAttribute) ? static_cast<CallKind>(row.call) : CallKind::kOther;
+}
+
 constexpr std::size_t kMostProcesses = 1u << 13, kMostClocks = 1u << 20, kMostNotes = 1u << 12;
 
 /// Calls `use` with each record and the slots behind it. False when the slots make no sense from some record on.
@@ -180,7 +184,7 @@ Status TraceReader::visit(TraceVisitor& visitor) const {
         } else if (kind == static_cast<std::uint8_t>(FrameKind::kBlocks) && bytes.size() % sizeof(BlockRow) == 0) {
             while (const auto row = content.get<BlockRow>())
                 if (std::isfinite(row->steps) && row->end >= row->begin)
-                    visitor.block({row->begin, row->end, row->steps, row->pid});
+                    visitor.block({row->begin, row->end, row->steps, row->pid, call_of(*row), row->calls_per_step});
         }
     };
     MILLRACE_TRY(scan_frames(path_, end_, use));

@@ -121,7 +121,8 @@ Status TraceWriter::sample(const TraceSample& sample) {
 
 Status TraceWriter::block(const TraceBlock& block) {
     ContentWriter content;
-    content.put(BlockRow{block.begin, block.end, block.steps, block.pid, 0});
+    content.put(
+        BlockRow{block.begin, block.end, block.steps, block.pid, block.calls_per_step, static_cast<std::uint8_t>(block.call), 0});
     return state_->frame(FrameKind::kBlocks, bytes_of(content.bytes()));
 }
 

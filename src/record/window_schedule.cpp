@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "record/pulse_blocks.h"
+
 namespace millrace::record {
 namespace {
 
@@ -55,6 +57,7 @@ void WindowSchedule::count_steps(const ScheduleView& view) {
 
 void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts) return;
+    launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
     if (view.facts->calls_per_step == 0) return;
     order_.pulse_call = view.facts->pulse_call;
@@ -184,7 +187,9 @@ std::optional<double> WindowSchedule::cost(nanoseconds now) const {
     if (!inside || now <= start_) return std::nullopt;
     nanoseconds full = full_time_;
     if (in_window() && (phase_ != Phase::kFirst || launched_)) full += now - since_;
-    return *inside * seconds(full) / seconds(now - start_);
+    const double share = std::min(1.0, seconds(full) / seconds(now - start_));
+    const double counting = std::min(1.0, counting_cost_ns(order_.pulse_call) * calls_per_step_ / pulse_step_ns_);
+    return *inside * share + counting * (1 - share);
 }
 
 }  // namespace millrace::record

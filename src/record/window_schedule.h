@@ -40,7 +40,7 @@ struct ScheduleView {
     bool in_full = false;            ///< the probe records in full now
     std::uint64_t pulses = 0;        ///< calls of pulse_call counted by the probe
     std::uint64_t bytes = 0;         ///< the run takes so far
-    double pulse_step_ns = 0;        ///< a step without recording; 0 not known
+    double pulse_step_ns = 0;        ///< a step without recording; 0 not known well enough
     std::uint64_t launches = 0;      ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };
@@ -59,11 +59,12 @@ public:
     [[nodiscard]] std::uint64_t steps_recorded() const { return steps_recorded_; }
     /// Steps since the program began, as far as they were counted.
     [[nodiscard]] double steps() const { return steps_; }
-    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
-    [[nodiscard]] double window_step_ns() const { return window_step_ns_; }  ///< 0 unknown
+    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }               ///< of the pulse call; 0 unknown
+    [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
+    [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
     [[nodiscard]] std::optional<double> window_cost() const;
-    /// Share of the time until `now`.
+    /// Share of the time until `now`, with what counting steps outside of windows takes.
     [[nodiscard]] std::optional<double> cost(std::chrono::nanoseconds now) const;
 
 private:
@@ -95,6 +96,7 @@ private:
     double steps_ = 0;
     double calls_per_step_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{};  ///< in windows
+    std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, steps_recorded_ = 0, blind_ = 0;
 };
 

@@ -187,7 +187,7 @@ TEST_F(Record, AnotherInjectionIsLeftAlone) {
 
 TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     const auto before = probe_folders();
-    const Said said = record(script(400, ""));
+    const Said said = record(script(800, ""));
     ASSERT_EQ(said.status, 0) << said.err;
     EXPECT_EQ(said.out, "trained\n");
     const Seen seen = contents();
@@ -221,6 +221,7 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_GT(process->ended, process->appeared);
     EXPECT_GE(reader_->clocks().size(), 2u);
     EXPECT_NE(said.err.find("steps, "), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("recording cost"), std::string::npos) << said.err;
     EXPECT_EQ(probe_folders(), before) << "nothing is left in memory";
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }

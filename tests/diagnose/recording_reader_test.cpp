@@ -106,6 +106,19 @@ TEST_F(Recording, TheLinkIsTheOneThatWasReadElseTheUsualOne) {
     EXPECT_FALSE(timeline.link_is_assumed);
 }
 
+TEST_F(Recording, BlocksSayWhatCountingTheirStepsCost) {
+    record::RunDirectory run = new_run(folder());
+    auto trace = record::TraceWriter::create(folder() / record::kTraceName);
+    ASSERT_TRUE(trace.ok());
+    Slots slots;
+    slots.call(record::CallKind::kLaunch, 200, 300, 1, 0);
+    ASSERT_TRUE(trace->records({9, 0, 0}, slots.slots).ok());
+    ASSERT_TRUE(trace->block({1000, 1'000'001'000, 1000, 9, CallKind::kGraphLaunch, 2}).ok());
+    ASSERT_TRUE(trace->block({2'000'000'000, 3'000'000'000, 1000, 9, CallKind::kEventRecord, 2}).ok());
+    ASSERT_TRUE(trace->flush().ok());
+    EXPECT_NEAR(read().counting_share, 0.005, 1e-9) << "2,000 launches in two seconds, 5 us each";
+}
+
 TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
     write_recording(folder());
     const auto path = folder() / record::kTraceName;

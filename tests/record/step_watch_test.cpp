@@ -139,50 +139,5 @@ TEST(StepWatch, ForeignRecordsAreHarmless) {
     SUCCEED();
 }
 
-TEST(PulseBlocks, BlocksAreWholeStepsOfHalfASecond) {
-    PulseBlocks blocks(9);
-    std::uint64_t number = 100, time = 5'000'000'000;
-    EXPECT_FALSE(blocks.add(time, number)) << "how many make a step is not known yet";
-    EXPECT_FALSE(blocks.set_calls_per_step(3));
-    std::vector<TraceBlock> seen;
-    for (int call = 0; call < 1000; ++call) {
-        time += 10'000'000;
-        if (const auto block = blocks.add(time, ++number)) seen.push_back(*block);
-    }
-    ASSERT_EQ(seen.size(), 19u);
-    for (const TraceBlock& block : seen) {
-        EXPECT_EQ(block.pid, 9u);
-        EXPECT_DOUBLE_EQ(block.steps, 17);
-        EXPECT_EQ(block.end - block.begin, 510'000'000u);
-    }
-    EXPECT_EQ(seen[1].begin, seen[0].end);
-    EXPECT_DOUBLE_EQ(blocks.step_ns(), 30e6);
-    const auto rest = blocks.close();
-    ASSERT_TRUE(rest);
-    EXPECT_DOUBLE_EQ(rest->steps, 10);
-    EXPECT_FALSE(blocks.close());
-}
-
-TEST(PulseBlocks, LongPausesAndStrangeNumbersBelongToNoBlock) {
-    PulseBlocks blocks(1);
-    blocks.set_calls_per_step(1);
-    std::uint64_t number = 0, time = 1;
-    std::vector<TraceBlock> seen;
-    const auto run = [&](int calls) {
-        for (int call = 0; call < calls; ++call)
-            if (const auto block = blocks.add(time += 20'000'000, ++number)) seen.push_back(*block);
-    };
-    run(60);
-    time += 30'000'000'000;  // evaluation
-    run(60);
-    number = 3;  // counted anew
-    run(60);
-    if (const auto block = blocks.close()) seen.push_back(*block);
-    ASSERT_GE(seen.size(), 6u);
-    for (const TraceBlock& block : seen) EXPECT_NEAR(static_cast<double>(block.end - block.begin) / block.steps, 20e6, 1);
-    EXPECT_FALSE(blocks.add(5, 1'000'000'000));
-    EXPECT_FALSE(blocks.add(4, 7));
-}
-
 }  // namespace
 }  // namespace millrace::record

@@ -149,7 +149,7 @@ TEST_F(TraceFile, SamplesBlocksProcessesAndClocksComeBack) {
         EXPECT_EQ(trace.stack({}), 0u);
         EXPECT_EQ(trace.name(""), 0u);
         for (std::uint64_t at = 0; at < 5000; ++at) ASSERT_TRUE(trace.sample({at * 10'000'000, 5, 6, number, wait, 'S'}).ok());
-        ASSERT_TRUE(trace.block({1000, 2000, 12.5, 5}).ok());
+        ASSERT_TRUE(trace.block({1000, 2000, 12.5, 5, CallKind::kGraphLaunch, 3}).ok());
         ASSERT_TRUE(trace.process({5, 4, 0, false, 17, 0, "python train.py"}).ok());
         ASSERT_TRUE(trace.process({9, 5, 0, false, 18, 0, "worker"}).ok());
         ASSERT_TRUE(trace.process({5, 4, 6, true, 17, 99, "python train.py"}).ok());
@@ -168,6 +168,9 @@ TEST_F(TraceFile, SamplesBlocksProcessesAndClocksComeBack) {
     EXPECT_EQ(reader->name(seen.samples[17].wait), "futex");
     ASSERT_EQ(seen.blocks.size(), 1u);
     EXPECT_EQ(seen.blocks[0].steps, 12.5);
+    EXPECT_EQ(seen.blocks[0].pid, 5u);
+    EXPECT_EQ(seen.blocks[0].call, CallKind::kGraphLaunch);
+    EXPECT_EQ(seen.blocks[0].calls_per_step, 3u);
     ASSERT_EQ(reader->processes().size(), 2u);
     EXPECT_TRUE(reader->processes()[0].has_gpu);
     EXPECT_EQ(reader->processes()[0].ended, 99u);

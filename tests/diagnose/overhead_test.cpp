@@ -1,0 +1,42 @@
+#include "diagnose/overhead.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr Time kSecond = 1'000'000'000;
+
+TEST(Overhead, LittleUnrecordedRunningTellsNothing) {
+    Timeline timeline;
+    EXPECT_FALSE(undisturbed_step_ms(timeline));
+    timeline.blocks = {{0, 284'000'000, 12}};
+    EXPECT_FALSE(undisturbed_step_ms(timeline));
+    timeline.blocks = {{0, 999'000'000, 500}};
+    EXPECT_FALSE(undisturbed_step_ms(timeline)) << "less than a second";
+    timeline.blocks = {{0, 10 * kSecond, 19}};
+    EXPECT_FALSE(undisturbed_step_ms(timeline)) << "fewer than twenty steps";
+    timeline.blocks = {{0, kSecond / 2, 10}, {kSecond, kSecond + kSecond / 2, 10}};
+    EXPECT_EQ(undisturbed_step_ms(timeline), 50);
+}
+
+TEST(Overhead, AnEvaluationInABlockDoesNotMakeTheStep) {
+    Timeline timeline;
+    timeline.blocks = {{0, kSecond, 100}, {kSecond, 2 * kSecond, 100}, {2 * kSecond, 40 * kSecond, 12}};
+    EXPECT_EQ(undisturbed_step_ms(timeline), 10);
+}
+
+TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
+    Timeline timeline;
+    timeline.samples = {{0, 1, 1, 'R', kNoStack, kNoName}, {100 * kSecond, 1, 1, 'R', kNoStack, kNoName}};
+    timeline.windows = {{10 * kSecond, 18 * kSecond, 1}, {50 * kSecond, 52 * kSecond, 1}, {50 * kSecond, 99 * kSecond, 2}};
+    EXPECT_FALSE(overhead_share(timeline, 1, 10, std::nullopt));
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.02, 1e-12) << "a fifth of ten seconds of a hundred";
+    EXPECT_EQ(overhead_share(timeline, 1, 10, 11), 0) << "nothing is gained by recording";
+    timeline.counting_share = 0.01;
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.02 + 0.9 * 0.01, 1e-12);
+    EXPECT_FALSE(overhead_share(Timeline{}, 1, 10, 8)) << "no run, no share";
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
