@@ -46,10 +46,11 @@ def size_of(folder):
     return total
 
 
-def commit_of():
-    manifest = ROOT / "manifest.json"
-    if manifest.exists():
-        return json.loads(manifest.read_text()).get("commit", "unknown")
+def commit_of(build):
+    """Of the programs where a manifest lies beside them or above (tools/gpu-bundle), else of the checkout."""
+    for manifest in (build / "manifest.json", build.parent / "manifest.json"):
+        if manifest.exists():
+            return json.loads(manifest.read_text()).get("commit", "unknown")
     commit = machine.output_of(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"])
     changed = machine.output_of(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"])
     return "unknown" if not commit else commit + (" with changes" if changed else "")
@@ -59,7 +60,7 @@ def facts(millrace, python):
     """Machine and versions for the table. The framework is not imported for that: it takes seconds."""
     gpu = machine.output_of(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     versions = "import platform, importlib.metadata as m; print(m.version('torch'), 'Python', platform.python_version())"
-    return dict(commit=commit_of(), version=machine.output_of([str(millrace), "--version"]) or "unknown", gpu=gpu.splitlines()[0] if gpu else "none",
+    return dict(commit=commit_of(millrace.parent), version=machine.output_of([str(millrace), "--version"]) or "unknown", gpu=gpu.splitlines()[0] if gpu else "none",
                 torch=machine.output_of([python, "-c", versions]) or "unknown", machine=f"{platform.machine()}, {os.cpu_count()} cores")
 
 

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -448,26 +449,43 @@ class Check(unittest.TestCase):
         text = (self.folder.path / "programs/tiny.py").read_text()
         (self.folder.path / "programs/tiny.py").write_text(text + "import time\nif int(sys.argv[1]) > 90:\n    time.sleep(2.6)\n")
         # A recording that grows by 100 KB in every tenth of a second.
+        self.change_millrace("os.waitpid(child, 0)[1]", "ended[1]")
         self.change_millrace(
-            "    status =", "    import time\n    for _ in range(24):\n"
-            "        open(run + '/trace', 'ab').write(bytes(100000))\n        time.sleep(0.1)\n    status =")
+            "    status =", "    import time\n    ended = (0, 0)\n    while ended[0] == 0:\n        open(run + '/trace', 'ab').write(bytes(100000))\n"
+            "        time.sleep(0.1)\n        ended = os.waitpid(child, os.WNOHANG)\n    status =")
         self.expect(1, "an hour would take", "--parts", "size", "--long-seconds", "2")
         item = self.folder.kept()["items"]["size/tiny-cured"]
-        self.assertGreater(item["hour"], 1e9)
+        self.assertGreater(item["hour"], 2e8)  # a loaded machine is slower
         self.assertLess(item["hour"], 5e9)
 
 
-class Watchdog(unittest.TestCase):
+class Bench(unittest.TestCase):
     def test_a_run_that_hangs_is_ended_with_its_children(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             results = doctor_bench.Results(folder, folder, folder)
             runner = doctor_bench.Bench(folder, folder, folder, results)
             script = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, file=open('child', 'w'), flush=True); p.wait()"
-            with self.assertRaisesRegex(doctor_bench.Failed, "a program: no end after 1 s"):
-                runner.run([sys.executable, "-c", script], "a program", patience=1)
+            with self.assertRaisesRegex(doctor_bench.Failed, "a program: no end after 2 s"):
+                runner.run([sys.executable, "-c", script], "a program", patience=2)
             state = pathlib.Path("/proc", (folder / "child").read_text().strip(), "stat")
-            self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
+            for _ in range(100):
+                try:
+                    if state.read_text().split()[2] in "ZX":
+                        return
+                except OSError:
+                    return
+                time.sleep(0.05)
+            self.fail("its child lives on")
+
+    def test_commit_is_that_of_the_programs(self):
+        with tempfile.TemporaryDirectory() as name:
+            build = pathlib.Path(name, "bin")
+            build.mkdir()
+            pathlib.Path(name, "manifest.json").write_text(json.dumps(dict(commit="above")))
+            self.assertEqual(doctor_bench.commit_of(build), "above")
+            (build / "manifest.json").write_text(json.dumps(dict(commit="beside")))
+            self.assertEqual(doctor_bench.commit_of(build), "beside")
 
     def test_markdown_of_nothing_is_a_title(self):
         self.assertEqual(doctor_report.markdown(dict(items={})), "# Doctor check\n\n")
