@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "probe/arguments.h"
@@ -102,17 +103,36 @@ void take_arguments(ThreadState& thread, const CallInfo& call, const CuptiCall& 
     write_arguments(thread, state.cupti, facts.function, data.symbol, facts.arguments, correlation);
 }
 
+/// Whether a call can be part of the innermost one that is under way. The runtime calls the driver, and nothing else is known to
+/// nest.
+bool is_inside(const PendingCall& open, std::uint32_t index, const CuptiCall& data, std::uint32_t generation) {
+    if (call_at(index).domain != kDriverDomain) return false;
+    if (call_at(open.call).domain == kRuntimeDomain) return true;
+    return open.call != index && open.correlation == data.correlation && open.generation == generation;
+}
+
+/// Forgets calls of which the end was never told, and notices when CUPTI has missed an end, too: then it gives each call of the
+/// thread the number of that one.
+void check_order(ThreadState& thread, std::uint32_t index, const CuptiCall& data, std::uint32_t generation) {
+    while (thread.pending_count > 0 && !is_inside(thread.pending[thread.pending_count - 1], index, data, generation)) {
+        pop_calls(thread, thread.pending_count - 1);
+        header()->state.unended.fetch_add(1, kRelaxed);
+    }
+    if (thread.pending_count > 0) return;
+    if (data.correlation == thread.last_correlation) header()->state.stale.fetch_add(1, kRelaxed);
+    thread.last_correlation = data.correlation;
+}
+
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
     const std::uint32_t generation = state.generation.load(kRelaxed);
-    // The end of a call is not told when its kind was switched off meanwhile.
-    while (thread.pending_count > 0 && thread.pending[thread.pending_count - 1].generation != generation) --thread.pending_count;
-    if (thread.pending_count == ThreadState::kMostPending) return;
+    check_order(thread, index, data, generation);
     const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
-    PendingCall& pending = thread.pending[thread.pending_count++];
+    PendingCall* const made = push_call(thread, index);
+    if (made == nullptr) return;
+    PendingCall& pending = *made;
     pending.correlation = data.correlation;
     pending.generation = generation;
-    pending.call = index;
     pending.quiet = !full || nested;
     pending.site = 0;
     pending.word = 0;
@@ -196,8 +216,8 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     while (place > 0 && !(thread.pending[place - 1].call == index && thread.pending[place - 1].correlation == data.correlation))
         --place;
     if (place == 0) return;  // began before anybody listened
-    thread.pending_count = place - 1;
-    const PendingCall& pending = thread.pending[place - 1];
+    const PendingCall pending = thread.pending[place - 1];
+    pop_calls(thread, place - 1);
     if (place > 1) return;
     const bool failed = data.result == nullptr || *static_cast<const int*>(data.result) != 0;
     if (!pending.quiet) write_call(thread, index, data, pending, end);
@@ -205,7 +225,21 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
 
+std::atomic<std::uint32_t> gate{0};  // a futex; 1: shut
+
+void wait_at_gate() {
+    const timespec most{0, 2'000'000};
+    if (gate.load() != 0) ::syscall(SYS_futex, &gate, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);
+}
+
 }  // namespace
+
+void shut_gate() { gate.store(1); }
+
+void open_gate() {
+    gate.store(0);
+    ::syscall(SYS_futex, &gate, FUTEX_WAKE_PRIVATE, 1 << 20, nullptr, nullptr, 0);
+}
 
 CallbackState& callback_state() { return state; }
 
@@ -226,6 +260,7 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
         enter(*thread, index, *data);
     else
         leave(*thread, index, *data);
+    wait_at_gate();
 }
 
 }  // namespace millrace::probe

@@ -36,6 +36,10 @@ struct CallbackState {
 };
 CallbackState& callback_state();
 
+/// Between the two, threads wait at the begins and ends of calls, though not for more than two milliseconds.
+void shut_gate();
+void open_gate();
+
 /// CUPTI's callback for all calls.
 void on_call(void* user, std::uint32_t domain, std::uint32_t number, const CuptiCall* data);
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "probe/activity.h"
+#include "probe/call_switch.h"
 #include "probe/callbacks.h"
 #include "probe/calls.h"
 #include "probe/clock.h"
@@ -25,21 +26,24 @@ using record::ProbeFault;
 using record::ProbeMode;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kLook = 10 * kMillisecond, kFlush = 200 * kMillisecond;
+constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond, kFlush = 200 * kMillisecond;
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
+constexpr std::uint64_t kLeaving = 2'000 * kMillisecond;   ///< how long the end waits for calls that are under way
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 
 struct Controller {
     Trial trial;
     void* subscriber = nullptr;
-    bool enabled[kMostCalls] = {};
+    CallSwitch calls;
+    bool settled = true;  ///< false: calls that should be off are still on, as somebody is inside of them
     bool activities = false, with_nodes = false;
     bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
-    std::uint64_t last_flush = 0, late_since = 0;
+    std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
     int flushes_left = 0;  ///< after a window: work that was still queued reports later
-    bool given_up = false;
+    bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
+    bool gone = false;     ///< that has happened
     pthread_t thread = {};
     bool has_thread = false;
     std::atomic<bool> stop{false};
@@ -81,27 +85,21 @@ bool is_redundant(std::uint32_t index) {
     return controller.learned && !sampled && callback_state().direct[index].load() < kDirectEnough;
 }
 
-bool wants_call(std::uint32_t index, ProbeMode mode, CallKind pulse) {
+bool wants_call(std::uint32_t index) {
     const CallInfo& call = call_at(index);
+    if (controller.leaving) return false;
     if (is_memory_call(call) && controller.trial.memory) return true;
     if (is_redundant(index)) return false;
-    if (mode == ProbeMode::kPulse) return pulse != CallKind::kOther && call.kind == pulse;
-    return mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
+    const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
+    if (controller.mode == ProbeMode::kPulse) return pulse != CallKind::kOther && call.kind == pulse;
+    return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
-void enable_calls(ProbeMode mode) {
-    const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
-    for (std::uint32_t i = 0; i < call_count(); ++i) {
-        const CallInfo& call = call_at(i);
-        const bool wanted = wants_call(i, mode, pulse);
-        if (wanted == controller.enabled[i]) continue;
-        const CuptiResult result =
-            callback_state().cupti.enable_callback(wanted ? 1 : 0, controller.subscriber, call.domain, call.number);
-        // Older versions do not know the youngest calls; a program built for them cannot make them.
-        if (result != kCuptiSuccess) log_line("callback of %s: %d", call.name, result);
-        controller.enabled[i] = wanted && result == kCuptiSuccess;
-    }
+bool starts_work(std::uint32_t index) {
+    return call_at(index).kind != CallKind::kOther && call_at(index).kind <= CallKind::kSetAsync;
 }
+
+void enable_calls() { controller.settled = controller.calls.set(controller.subscriber, wants_call); }
 
 void enable_activities(bool enable, bool nodes) {
     if (enable == controller.activities) return;
@@ -150,18 +148,18 @@ void enter_window() {
     write_window(true);
 }
 
-/// The sampled steps are over. A call that is under way loses its end when its kind goes off, hence the new generation.
+/// The sampled steps are over.
 void trim_window() {
     controller.trimmed = controller.learned = true;
-    enable_calls(ProbeMode::kFull);
-    callback_state().generation.fetch_add(1);
+    enable_calls();
     log_line("window trimmed");
 }
 
 /// The subscription is gone, and with it what was enabled: everything has to be set up again for the next window.
 void forget_subscription() {
     controller.subscriber = nullptr;
-    ::memset(controller.enabled, 0, sizeof controller.enabled);
+    controller.calls.forget();
+    controller.settled = true;
     controller.activities = false;
     controller.flushes_left = 0;
     log_line("subscription gone");
@@ -186,6 +184,8 @@ void switch_mode(ProbeMode mode) {
         callbacks.mode.store(static_cast<std::uint32_t>(mode));
         controller.learned = true;
         write_window(false);
+        // CUPTI looks into these calls for the sake of activities; it must not miss their ends either when those go off.
+        if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);
         enable_activities(false, false);
         controller.flushes_left = 3;
         controller.last_flush = now() - kFlush + 100 * kMillisecond;
@@ -194,7 +194,7 @@ void switch_mode(ProbeMode mode) {
     controller.mode = mode;
     if (mode == ProbeMode::kFull) enter_window();
     callbacks.mode.store(static_cast<std::uint32_t>(mode));
-    enable_calls(mode);
+    enable_calls();
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
     if (controller.trial.finalize && before == ProbeMode::kFull) request_finalize();
     if (controller.trial.unsubscribe && before == ProbeMode::kFull && mode == ProbeMode::kOff) {
@@ -204,6 +204,28 @@ void switch_mode(ProbeMode mode) {
     }
     log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
+}
+
+bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
+
+void begin_leaving() {
+    controller.leaving = true;
+    controller.leaving_since = now();
+    if (!can_use_cupti()) return;
+    switch_mode(ProbeMode::kOff);
+    if (controller.flushes_left > 0) flush(true);
+    controller.flushes_left = 0;
+}
+
+/// Whoever uses CUPTI next finds it as it was, without a call half told.
+void finish_leaving() {
+    if (!controller.settled && can_use_cupti() && now() - controller.leaving_since < kLeaving) return;
+    callback_state().alive.store(false, std::memory_order_release);
+    if (can_use_cupti()) {
+        callback_state().cupti.unsubscribe(controller.subscriber);
+        forget_subscription();
+    }
+    controller.gone = true;
 }
 
 void obey() {
@@ -229,8 +251,8 @@ void obey() {
         forget_subscription();
         callbacks.finalizing.store(Finalizing::kNot);
     }
-    if (wants_window && controller.subscriber == nullptr && !subscribe()) controller.given_up = true;
-    if (controller.subscriber != nullptr && !controller.given_up) switch_mode(static_cast<ProbeMode>(wanted));
+    if (wants_window && controller.subscriber == nullptr && !subscribe()) begin_leaving();
+    if (controller.subscriber != nullptr && !controller.leaving) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
 }
 
@@ -245,44 +267,40 @@ void watch_keeper(std::uint64_t time) {
     if (controller.late_since == 0) controller.late_since = time;
     if (time - controller.late_since < kPatience) return;
     log_line("nobody listens any more");
-    if (controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot) switch_mode(ProbeMode::kOff);
-    controller.given_up = true;
+    begin_leaving();
 }
 
 void look() {
-    const std::uint64_t time = now();
-    const bool untouchable = callback_state().finalizing.load() != Finalizing::kNot;
-    if (!controller.given_up) watch_keeper(time);
-    if (!controller.given_up) obey();
-    const bool due = time - controller.last_flush >= kFlush && controller.subscriber != nullptr && !untouchable;
-    if (due && (controller.activities || controller.flushes_left > 0)) {
-        if (!controller.activities) --controller.flushes_left;
-        flush(false);
+    if (!controller.leaving) watch_keeper(now());
+    if (!controller.leaving) obey();
+    if (can_use_cupti()) {
+        if (!controller.settled) enable_calls();
+        const bool due = now() - controller.last_flush >= kFlush;
+        if (due && (controller.activities || controller.flushes_left > 0)) {
+            if (!controller.activities) --controller.flushes_left;
+            flush(false);
+        }
     }
+    if (controller.leaving) finish_leaving();
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
 }
 
 void* run(void*) {
     ::pthread_setname_np(::pthread_self(), "millrace-probe");
     CallbackState& callbacks = callback_state();
-    while (!controller.stop.load(std::memory_order_acquire) && !(controller.given_up && controller.flushes_left == 0)) {
+    while (!controller.stop.load(std::memory_order_acquire) && !controller.gone) {
         const std::uint32_t seen = callbacks.wake.load(std::memory_order_acquire);
         look();
         if (controller.stop.load(std::memory_order_acquire)) break;
-        const timespec wait{0, static_cast<long>(kLook)};
+        const timespec wait{0, static_cast<long>(controller.settled ? kLook : kSoon)};
         ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
     }
-    const bool untouchable = callbacks.finalizing.load() != Finalizing::kNot;
-    if (controller.subscriber != nullptr && !untouchable) {
+    if (can_use_cupti()) {
         const bool had_window = controller.activities || controller.flushes_left > 0;
         if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
         if (had_window) flush(true);
     }
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
-    if (controller.given_up && controller.subscriber != nullptr && !untouchable) {
-        callbacks.alive.store(false, std::memory_order_release);
-        callbacks.cupti.unsubscribe(controller.subscriber);
-    }
     return nullptr;
 }
 
@@ -312,7 +330,7 @@ void start_controller() {
     header()->state.driver_version = callbacks.cupti.driver;
     if (!subscribe()) return;
     callbacks.alive.store(true, std::memory_order_release);
-    enable_calls(ProbeMode::kOff);
+    enable_calls();
     if (!start_thread()) {
         callbacks.alive.store(false);
         set_fault(ProbeFault::kNoMemory, errno);

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 
 #include "probe/clock.h"
@@ -113,6 +114,23 @@ ThreadState* this_thread() {
     }
     mapped->lanes[0].lost.fetch_add(1, std::memory_order_relaxed);
     return nullptr;
+}
+
+PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
+    if (thread.pending_count == ThreadState::kMostPending) return nullptr;
+    std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1), std::memory_order_release);
+    PendingCall& pending = thread.pending[thread.pending_count++];
+    pending.call = call;
+    return &pending;
+}
+
+void pop_calls(ThreadState& thread, std::uint32_t depth) {
+    while (thread.pending_count > depth)
+        std::atomic_ref(thread.open[--thread.pending_count]).store(std::uint8_t{0}, std::memory_order_release);
+}
+
+std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth) {
+    return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load(std::memory_order_acquire)} - 1;
 }
 
 bool has_room(ThreadState& thread, std::uint32_t count) {

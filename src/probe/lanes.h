@@ -34,9 +34,12 @@ struct ThreadState {
     std::uint64_t written, read_seen, usable;  ///< `usable`: slots of the ring whose memory exists
     std::uint64_t lost;                        ///< records lost since the last one that fitted
     std::uint32_t thread;
-    std::uint32_t nameless_site;  ///< for calls without frames; 0: not made yet
+    std::uint32_t nameless_site;     ///< for calls without frames; 0: not made yet
+    std::uint32_t last_correlation;  ///< of the last call that was not inside of another
     std::uint32_t pending_count;
     PendingCall pending[kMostPending];
+    /// The same for other threads to read (open_call): index of the call and one, 0 none.
+    std::uint8_t open[kMostPending];
     std::uint32_t range_depth;
     OpenRange ranges[kMostRanges];
 };
@@ -48,6 +51,14 @@ record::ProbeHeader* header();
 /// The calling thread's state with a lane; null when all lanes have owners, which counts as a lost record.
 ThreadState* this_thread();
 std::uint32_t thread_number();
+
+/// Makes a call the thread's innermost; null when it is inside of too many.
+PendingCall* push_call(ThreadState& thread, std::uint32_t call);
+/// Takes calls away until `depth` are left.
+void pop_calls(ThreadState& thread, std::uint32_t depth);
+/// Any thread may ask: the call that the thread of a lane is inside of at a depth; kNoCall none.
+constexpr std::uint32_t kNoCall = ~0u;
+std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth);
 
 /// Appends `count` slots that belong together (a record and its parts); false when they do not fit, which is counted once.
 bool append(ThreadState& thread, const record::Record* slots, std::uint32_t count);

@@ -13,7 +13,7 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d01;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d02;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
@@ -53,14 +53,16 @@ struct ProbeState {
     std::uint64_t started;
     std::uint32_t cupti_version, driver_version;
     std::atomic<std::uint32_t> fault, fault_code;
-    std::atomic<std::uint32_t> mode;    ///< in force
-    std::atomic<std::uint32_t> epoch;   ///< of the control words in force
-    std::atomic<std::uint64_t> pulses;  ///< calls of pulse_call so far, in kPulse and kFull
-    std::atomic<std::uint64_t> calls;   ///< all calls seen in kFull
-    std::atomic<std::uint32_t> ended;   ///< 1: the process came to its end in order
-    std::atomic<std::uint64_t> own_ns;  ///< time spent inside the probe's callbacks in kFull
-    std::uint64_t python_runtime;       ///< address of _PyRuntime, 0 without an interpreter
-    std::uint32_t python_version;       ///< PY_VERSION_HEX, 0 without
+    std::atomic<std::uint32_t> mode;     ///< in force
+    std::atomic<std::uint32_t> epoch;    ///< of the control words in force
+    std::atomic<std::uint64_t> pulses;   ///< calls of pulse_call so far, in kPulse and kFull
+    std::atomic<std::uint64_t> calls;    ///< all calls seen in kFull
+    std::atomic<std::uint32_t> ended;    ///< 1: the process came to its end in order
+    std::atomic<std::uint64_t> own_ns;   ///< time spent inside the probe's callbacks in kFull
+    std::atomic<std::uint64_t> unended;  ///< calls whose end was never told
+    std::atomic<std::uint64_t> stale;    ///< calls with the number of the call before: CUPTI missed an end
+    std::uint64_t python_runtime;        ///< address of _PyRuntime, 0 without an interpreter
+    std::uint32_t python_version;        ///< PY_VERSION_HEX, 0 without
     char incumbent[128];
 };
 

@@ -102,6 +102,8 @@ def main():
         elif word == "launch":
             for _ in range(int(rest[0])):
                 launch()
+        elif word == "synchronise":
+            read_loss()
         elif word == "scale":
             scale.value = float(rest[0])
         elif word == "batch":

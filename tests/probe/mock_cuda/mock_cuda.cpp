@@ -22,7 +22,6 @@ namespace {
 constexpr std::uint32_t kDriver = 1, kRuntime = 2;
 
 Hooks hooks;
-std::atomic<std::uint32_t> correlations{0};
 std::atomic<std::uint64_t> next_address{0x7f0000000000};
 int context_object = 0;
 pthread_mutex_t framework_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,13 +44,9 @@ void ensure_initialised() { ::pthread_once(&initialised, initialise); }
 /// One call: tells its begin and its end.
 class Call {
 public:
-    Call(std::uint32_t domain, std::uint32_t number, const char* name, const void* parameters, const char* symbol = nullptr,
-         std::uint32_t correlation = 0) {
+    Call(std::uint32_t domain, std::uint32_t number, const char* name, const void* parameters, const char* symbol = nullptr) {
         ensure_initialised();
-        event_ = {domain, number,          false,
-                  name,   parameters,      &result,
-                  symbol, &context_object, correlation != 0 ? correlation : ++correlations,
-                  &kept_};
+        event_ = {domain, number, false, name, parameters, &result, symbol, &context_object, &kept_, false};
         if (hooks.call != nullptr) hooks.call(event_);
     }
     ~Call() {
@@ -60,7 +55,6 @@ public:
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    std::uint32_t correlation() const { return event_.correlation; }
     int result = 0;
 
 private:
@@ -174,10 +168,9 @@ int mock_launch(int which, std::uint32_t grid, std::uint32_t block, void** argum
     const LaunchParameters parameters{&function, {grid, 1, 1}, {block, 1, 1}, arguments, 0, reinterpret_cast<void*>(stream)};
     Call call(kRuntime, 211, "cudaLaunchKernel", &parameters, function.name);
     const DriverLaunchParameters inner{&function, {grid, 1, 1}, {block, 1, 1}, 0, parameters.stream, arguments, nullptr};
-    Call driver(kDriver, 307, "cuLaunchKernel", &inner, function.name, call.correlation());
+    Call driver(kDriver, 307, "cuLaunchKernel", &inner, function.name);
     WorkEvent work{};
     work.work = Work::kKernel;
-    work.correlation = call.correlation();
     work.stream = static_cast<std::uint32_t>(7 + stream);
     work.queued_ns = 1000;
     work.running_ns = 5000;
@@ -192,7 +185,6 @@ int cudaGraphLaunch(void* graph, void* stream) {
     const void* const parameters[] = {graph, stream};
     Call call(kRuntime, 311, "cudaGraphLaunch", parameters);
     WorkEvent work{};
-    work.correlation = call.correlation();
     work.stream = 7;
     work.running_ns = 9000;
     work.graph = 4;
@@ -208,14 +200,14 @@ int cudaMalloc(void** pointer, std::size_t bytes) {
     const TakeParameters parameters{pointer, bytes};
     Call call(kRuntime, 20, "cudaMalloc", &parameters);
     if (bytes == 0 || bytes > std::size_t{1} << 40) return call.result = 2;
-    Call driver(kDriver, 243, "cuMemAlloc_v2", &parameters, nullptr, call.correlation());
+    Call driver(kDriver, 243, "cuMemAlloc_v2", &parameters);
     *pointer = reinterpret_cast<void*>(next_address.fetch_add((bytes + 511) / 512 * 512));
     return 0;
 }
 
 int cudaFree(void* pointer) {
     Call call(kRuntime, 22, "cudaFree", &pointer);
-    Call driver(kDriver, 245, "cuMemFree_v2", &pointer, nullptr, call.correlation());
+    Call driver(kDriver, 245, "cuMemFree_v2", &pointer);
     return 0;
 }
 
@@ -230,7 +222,6 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, voi
     Call call(kRuntime, 41, "cudaMemcpyAsync", &parameters);
     WorkEvent work{};
     work.work = Work::kCopy;
-    work.correlation = call.correlation();
     work.stream = 7;
     work.bytes = bytes;
     work.running_ns = 3000;
@@ -250,7 +241,6 @@ int cudaMemsetAsync(void* to, int value, std::size_t bytes, void* stream) {
     Call call(kRuntime, 51, "cudaMemsetAsync", &parameters);
     WorkEvent work{};
     work.work = Work::kSet;
-    work.correlation = call.correlation();
     work.stream = 7;
     work.bytes = bytes;
     work.running_ns = 2000;

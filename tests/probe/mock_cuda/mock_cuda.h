@@ -14,15 +14,15 @@ struct CallEvent {
     int* result;
     const char* symbol;
     void* context;
-    std::uint32_t correlation;
     std::uint64_t* kept;
+    bool watched;  ///< CUPTI's own: it was listening when the call began
 };
 
 enum class Work : std::uint32_t { kKernel, kCopy, kSet, kGraph };
 
 struct WorkEvent {
     Work work;
-    std::uint32_t correlation, stream, graph;
+    std::uint32_t stream, graph;
     std::uint64_t node, bytes;
     std::uint64_t queued_ns, running_ns;  ///< before it begins, and until it ends; counted from now
     std::uint32_t from, to;               ///< kinds of memory as CUPTI counts them
@@ -32,7 +32,7 @@ struct WorkEvent {
 
 /// Set by the CUPTI that is loaded.
 struct Hooks {
-    void (*call)(const CallEvent& event) = nullptr;
+    void (*call)(CallEvent& event) = nullptr;
     void (*work)(const WorkEvent& event) = nullptr;
 };
 

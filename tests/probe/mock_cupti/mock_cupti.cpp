@@ -1,5 +1,7 @@
 // A stand-in for libcupti that hears of calls and work from the stand-in for CUDA (mock_cuda). Built twice: as CUPTI 13, and with
 // MOCK_CUPTI_OLD as an early CUPTI 12, which has smaller records, its own clock (CLOCK_REALTIME) and no names of subscribers.
+// As CUPTI does, it gives calls inside of calls the number of the outer one by counting begins and ends per thread, and loses
+// count when a kind of call is switched off before its end.
 //
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
 //   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable
@@ -41,6 +43,7 @@ struct Cupti {
     std::uint8_t* buffer = nullptr;
     std::size_t size = 0, used = 0, dropped = 0;
     std::atomic<std::uint64_t> callbacks{0};
+    std::atomic<std::uint32_t> correlations{0};
 } cupti;
 int subscriber_object = 0;
 
@@ -57,8 +60,22 @@ std::uint64_t time_now() {
     return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(at.tv_nsec);
 }
 
-void on_call(const CallEvent& event) {
-    if (cupti.callback == nullptr || !cupti.enabled[event.domain][event.number]) return;
+/// What CUPTI thinks a thread is inside of.
+thread_local std::uint32_t depth = 0, correlation = 0;
+
+/// For the sake of activities it listens to launches of the driver, too, whatever the client wants to hear.
+bool is_traced(const CallEvent& event) {
+    constexpr std::uint32_t kLaunch = 307;
+    return cupti.activity[kActivityKernel] && event.domain == kDriverDomain && event.number == kLaunch;
+}
+
+void on_call(CallEvent& event) {
+    const CuptiCallback client = cupti.enabled[event.domain][event.number] ? cupti.callback : nullptr;
+    if ((client == nullptr && !is_traced(event)) || (event.is_exit && !event.watched)) return;
+    if (!event.is_exit && depth++ == 0) correlation = ++cupti.correlations;
+    if (event.is_exit) --depth;
+    event.watched = true;
+    if (client == nullptr) return;
     CuptiCall data{};
     data.site = event.is_exit ? kExit : kEnter;
     data.function = event.name;
@@ -68,9 +85,9 @@ void on_call(const CallEvent& event) {
     data.context = event.context;
     data.context_number = 1;
     data.kept = event.kept;
-    data.correlation = event.correlation;
+    data.correlation = correlation;
     ++cupti.callbacks;
-    cupti.callback(cupti.user, event.domain, event.number, &data);
+    client(cupti.user, event.domain, event.number, &data);
 }
 
 /// Hands the buffer to the client; the lock is not held then, as the client may take its time.
@@ -107,19 +124,20 @@ void on_work(const WorkEvent& event) {
     cupti.used += sizes[index];
     ::memset(record, 0, sizes[index]);
     put(record, 0, kinds[index]);
+    const std::uint32_t number = depth > 0 ? correlation : ++cupti.correlations;
     const std::uint64_t start = time_now() + event.queued_ns, end = start + event.running_ns;
     if (event.work == Work::kKernel) {
         put(record, kernel_at::kStart, start);
         put(record, kernel_at::kEnd, end);
         put(record, kernel_at::kStream, event.stream);
         ::memcpy(record + kernel_at::kGrid, event.sizes, sizeof event.sizes);
-        put(record, kernel_at::kCorrelation, event.correlation);
+        put(record, kernel_at::kCorrelation, number);
         put(record, kernel_at::kName, event.name);
         put(record, kernel_at::kNode, event.node);
     } else if (event.work == Work::kGraph) {
         put(record, graph_at::kStart, start);
         put(record, graph_at::kEnd, end);
-        put(record, graph_at::kCorrelation, event.correlation);
+        put(record, graph_at::kCorrelation, number);
         put(record, graph_at::kGraph, event.graph);
         put(record, graph_at::kStream, event.stream);
     } else {  // the fields of copies and sets that are used lie at the same places
@@ -127,7 +145,7 @@ void on_work(const WorkEvent& event) {
         put(record, copy_at::kStart, start);
         put(record, copy_at::kEnd, end);
         put(record, copy_at::kStream, event.stream);
-        put(record, copy_at::kCorrelation, event.correlation);
+        put(record, copy_at::kCorrelation, number);
         if (event.work == Work::kCopy) {
             put(record, copy_at::kFrom, static_cast<std::uint8_t>(event.from));
             put(record, copy_at::kTo, static_cast<std::uint8_t>(event.to));

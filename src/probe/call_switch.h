@@ -1,0 +1,29 @@
+#pragma once
+// Which calls the probe is told of. A kind of call is never switched off while a thread is inside such a call: CUPTI counts
+// begins and ends per thread, and when it misses an end it takes everything that the thread does afterwards for part of that one
+// call, with its correlation for good.
+
+#include <cstdint>
+
+#include "probe/calls.h"
+
+namespace millrace::probe {
+
+class CallSwitch {
+public:
+    /// Switches each call on or off as `wanted` says. Calls that somebody is inside of stay on: then it answers false, and
+    /// should be asked again.
+    bool set(void* subscriber, bool (*wanted)(std::uint32_t index));
+    /// Switches calls on and none off.
+    void add(void* subscriber, bool (*wanted)(std::uint32_t index));
+    /// The subscription is gone, and with it all that was on.
+    void forget();
+
+private:
+    void open(void* subscriber, std::uint32_t index);
+    bool close(void* subscriber, bool (*wanted)(std::uint32_t index));
+
+    bool on_[kMostCalls] = {};
+};
+
+}  // namespace millrace::probe
