@@ -114,8 +114,10 @@ def overhead_pairs(check, name, mode, limit):
             speeds[probed] = runner.record(name, steps, mode, run)["steps"] if probed else runner.plain(name, steps, mode)
         item["pairs"].append([speeds[False], speeds[True]])
         item["seconds"].append(steps / max(speeds.values()))
-        document = runner.diagnose(run, what)
-        item["window"], item["own"], item["bytes"] = document.get("window_overhead_share"), document.get("overhead_share"), bench.size_of(run)
+        item["bytes"] = bench.size_of(run)
+        if len(item["pairs"]) == options.pairs:
+            document = runner.diagnose(run, what)
+            item["window"], item["own"] = document.get("window_overhead_share"), document.get("overhead_share")
         check.results.keep(title, dict(item, finished=False))
     shutil.rmtree(run, ignore_errors=True)
     slower = [100 * (off / on - 1) for off, on in item["pairs"]]

@@ -369,6 +369,10 @@ class Check(unittest.TestCase):
         said = self.expect(1, "cured better 3 of 4", "--parts", "compare", "--repeats", "4", "--only", "host_sync")
         self.assertIn("cured against sick: no difference", said)
 
+    def test_steps_of_another_size_are_not_compared(self):
+        self.sick("narrow", "small-batch")
+        self.expect(0, "itself no different 1 of 1, cured better -", "--parts", "compare", "--repeats", "1")
+
     def test_compare_counts_two_programs_ten_times(self):
         self.sick()
         self.sick("pageable", "pageable-copy")
@@ -383,6 +387,7 @@ class Check(unittest.TestCase):
         given = ("--parts", "overhead", "--seconds", "1")
         said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 2 pairs", *given, "--pairs", "2")
         self.assertIn("tiny-cured", said)
+        self.assertIn("inside windows 10.0 %", said)
         self.assertEqual(self.folder.calls("record"), 6)
         self.expect(0, "3 pairs", *given, "--pairs", "3", "--only", "tiny-cured")
         self.assertEqual(self.folder.calls("record"), 7)
