@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace millrace::diagnose {
@@ -12,6 +13,7 @@ constexpr double kClearlyMore = 1.1;     ///< a broader cause must return that m
 constexpr double kNothing = 0.1;         ///< of its threshold: such a cause is not asked again
 constexpr double kNearlyAll = 0.9;       ///< of what all return together
 constexpr double kAdditive = 0.8;        ///< a cause that returns so much of its part alone is not hidden
+constexpr double kMostlyHidden = 0.5;    ///< of what a group returns, that none of them returns alone
 constexpr std::size_t kMostShared = 4;   ///< parts whose cost is shared over all orders
 constexpr std::size_t kMostCauses = 32;  ///< each is played several times
 
@@ -101,15 +103,17 @@ private:
             offer({cause}, gain, 1);
             if (gain >= cause->threshold_ms) worthwhile.push_back(cause);
         }
-        if (calls.size() >= 2) {
-            if (const double all = gain_of(calls);
-                all >= least(calls) && all - sum > std::max(least(calls), (1 - kAdditive) * all))
-                if (const Group hidden = hidden_in(calls, all); hidden.size() > 1) {
-                    const double gain = gain_of(hidden);
-                    offer(hidden, gain, kClearlyMore);
-                    for (const Cause* cause : hidden)
-                        if (gain >= least(hidden) && !contains(worthwhile, cause)) worthwhile.push_back(cause);
-                }
+        Group hidden = hidden_in(calls, sum, best.empty());
+        if (hidden.size() < 2) {
+            Group all = calls;
+            all.insert(all.end(), works.begin(), works.end());
+            for (const Cause* cause : works) sum += std::max(0.0, gain_of({cause}));
+            hidden = hidden_in(all, sum, false);
+        }
+        if (hidden.size() > 1) {
+            offer(hidden, gain_of(hidden), kClearlyMore);
+            for (const Cause* cause : hidden)
+                if (!contains(worthwhile, cause)) worthwhile.push_back(cause);
         }
         const double by_calls = most;
         for (const Cause* cause : works) {
@@ -121,16 +125,22 @@ private:
             if (!told_of_work_ && worthwhile.empty()) offer({cause}, gain_of({cause}), 1);
         for (const Cause* cause : of_breadth(Breadth::kLaunches)) {
             // Launching looks bad wherever the host is made to wait: it is to blame for what it costs without that.
-            Group with = worthwhile;
+            Group others = calls;
+            for (const Cause* other : worthwhile)
+                if (!contains(others, other)) others.push_back(other);
+            Group with = others;
             with.push_back(cause);
-            offer({cause},
-                  std::min(gain_of({cause}), worthwhile.empty() ? gain_of({cause}) : gain_of(with) - gain_of(worthwhile)), 1);
+            offer({cause}, std::min(gain_of({cause}), gain_of(with) - gain_of(others)), 1);
         }
         return best;
     }
 
-    /// The fewest that return nearly what all do, without those that return their part by themselves.
-    Group hidden_in(const Group& calls, double all) const {
+    /// The fewest that return nearly what all do, without those that return their part by themselves; empty where little is
+    /// hidden, unless none of them is worth it by itself (`scattered`). `sum` is what they return one by one.
+    Group hidden_in(const Group& calls, double sum, bool scattered) const {
+        if (calls.size() < 2) return {};
+        const double all = gain_of(calls);
+        if (scattered ? all < least(calls) : all - sum < least(calls)) return {};
         Group group;
         for (const Cause* cause : calls) {
             group.push_back(cause);
@@ -142,11 +152,14 @@ private:
             if (!fewer.empty() && gain_of(fewer) >= (kNearlyAll - 0.05) * together) group = fewer;
         }
         for (const Cause* cause : Group(group)) {
-            if (group.size() < 2) break;
+            if (group.size() < 2 || scattered) break;
             const double part = gain_of(group) - gain_of(without(group, cause));
             if (gain_of({cause}) >= kAdditive * part) group = without(group, cause);
         }
-        return group;
+        double one_by_one = 0;
+        for (const Cause* cause : group) one_by_one += std::max(0.0, gain_of({cause}));
+        const double gain = gain_of(group);
+        return gain >= least(group) && (scattered || gain - one_by_one >= kMostlyHidden * gain) ? group : Group{};
     }
 
     /// Parts of a group that are findings of their own: waits together, everything else by itself.
@@ -194,7 +207,10 @@ private:
     void enter(const Group& group) {
         const double after = step_with(group);
         const auto parts = parts_of(group);
-        const auto shares = shared(parts, current_ - after);
+        auto shares = shared(parts, current_ - after);
+        // A cure that returns more once another was made comes after it, and counts no more than that one.
+        for (double& share : shares) share = std::min(share, lowest_);
+        for (double share : shares) lowest_ = std::min(lowest_, share);
         for (std::size_t i = 0; i < parts.size(); ++i) {
             Verdict verdict{shares[i], current_, after, {}};
             for (const Cause* cause : parts[i])
@@ -226,6 +242,7 @@ private:
     std::vector<std::pair<const Cause*, double>> alone_;
     mutable std::map<Group, double> known_;  ///< gains, after the cures so far
     double current_ = 0;
+    double lowest_ = std::numeric_limits<double>::infinity();  ///< cost of findings so far
     bool told_of_work_ = false;
     Choice choice_;
 };

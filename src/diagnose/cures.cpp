@@ -61,6 +61,7 @@ Cure without_allocations(const Study&, const Roles& roles) {
 
 Cure without_host_work(const Study& study, Doing doing, std::uint32_t function) {
     return [&study, doing, function](std::size_t lane, Model& model) {
+        if (doing == Doing::kLoading) model.pace = 0;
         for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
             double share = 0;
             for (const Portion& portion : study.host.portions(lane, act)) {

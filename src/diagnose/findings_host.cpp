@@ -182,8 +182,14 @@ Finding tell_of_launches(const Chart& chart, const Verdict& verdict) {
 
 void find_loader_wait(Chart& chart) {
     const Study& study = chart.study;
-    const Amount amount = sum_of(amounts_of(study, Doing::kLoading));
-    if (amount.ms <= 0) return;
+    Amount amount = sum_of(amounts_of(study, Doing::kLoading));
+    const double pace = static_cast<double>(study.models.front().pace) * 1e-6;
+    const bool sets_pace = pace >= study.policy.loader_pace * study.base_ms;
+    if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
+    if (sets_pace && chart.share(amount.ms) < study.policy.loader_wait.warn)
+        chart.remarks.push_back(
+            fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
+    if (amount.ms <= 0 && !sets_pace) return;
     const auto tell = [&chart, amount](const Verdict& verdict) {
         Finding finding = chart.finding(Kind::kLoaderWait, amount.place, verdict.lost_ms, chart.study.policy.loader_wait);
         const LoaderReason reason = loader_reason(chart.study, amount.waiting);

@@ -2,54 +2,13 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <map>
-#include <set>
 
 #include "diagnose/findings.h"
+#include "diagnose/loader_workers.h"
 
 namespace millrace::diagnose {
 namespace {
-
-enum class Chore { kIdle, kTransform, kRead, kCollate, kPickle };
-
-std::string_view wait_name(const Timeline& timeline, const Sample& sample) {
-    return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
-}
-
-bool has(const Stack& stack, std::string_view file, std::string_view function) {
-    return std::any_of(stack.begin(), stack.end(), [&](const Frame& frame) {
-        return frame.file.find(file) != std::string::npos && frame.function.find(function) != std::string::npos;
-    });
-}
-
-Chore task_of(const Timeline& timeline, const Sample& sample) {
-    static const Stack kEmpty;
-    const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
-    const std::string_view wait = wait_name(timeline, sample);
-    const bool reads = wait == "read" || wait == "pread64" || wait == "readv" || wait == "preadv" || wait == "openat" ||
-                       wait == "statx" || wait == "getdents64";
-    const bool pickles = has(stack, "multiprocessing/reduction", "") || has(stack, "multiprocessing/", "send") ||
-                         has(stack, "multiprocessing/queues", "_feed") || has(stack, "pickle", "dump");
-    const bool asks = has(stack, "multiprocessing/", "get") || has(stack, "multiprocessing/", "recv") ||
-                      has(stack, "multiprocessing/", "wait") || has(stack, "multiprocessing/", "poll") ||
-                      has(stack, "queue.py", "get") || has(stack, "/selectors", "select");
-    if (sample.state == 'D') return Chore::kRead;
-    if (sample.state != 'R') {
-        if (pickles && !asks) return Chore::kPickle;  // a pipe that is full
-        return reads && !asks ? Chore::kRead : Chore::kIdle;
-    }
-    if (pickles) return Chore::kPickle;
-    if (has(stack, "", "collate")) return Chore::kCollate;
-    return reads ? Chore::kRead : Chore::kTransform;
-}
-
-struct Tally {
-    std::map<Chore, std::size_t> tasks;
-    std::map<std::uint32_t, std::size_t> transform_places, read_places;
-    std::set<std::uint32_t> workers;
-    std::size_t total = 0;
-};
 
 std::uint32_t most_of(const std::map<std::uint32_t, std::size_t>& places) {
     std::uint32_t best = kNoPlace;
@@ -57,34 +16,6 @@ std::uint32_t most_of(const std::map<std::uint32_t, std::size_t>& places) {
     for (const auto& [place, count] : places)
         if (place != kNoPlace && count > most) most = count, best = place;
     return best;
-}
-
-/// Children without a GPU; where the program has none, its other threads that are not the framework's own.
-Tally tally_of(const Study& study) {
-    const Timeline& timeline = study.timeline;
-    std::set<std::uint32_t> children;
-    for (const Process& process : timeline.processes)
-        if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
-    Tally tally;
-    for (const bool threads : {false, true}) {
-        for (const Sample& sample : timeline.samples) {
-            const bool worker = threads
-                                    ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
-                                          study.places.of_stack(sample.stack) != kNoPlace
-                                    : children.contains(sample.process) && sample.thread == sample.process;
-            const bool seen = std::any_of(study.lanes.begin(), study.lanes.end(),
-                                          [&](const Lane& lane) { return sample.time >= lane.begin && sample.time < lane.end; });
-            if (!worker || !seen) continue;
-            const Chore task = task_of(timeline, sample);
-            ++tally.tasks[task];
-            ++tally.total;
-            tally.workers.insert(threads ? sample.thread : sample.process);
-            if (task == Chore::kTransform) ++tally.transform_places[study.places.of_stack(sample.stack)];
-            if (task == Chore::kRead) ++tally.read_places[study.places.of_stack(sample.stack)];
-        }
-        if (tally.total > 0) break;
-    }
-    return tally;
 }
 
 std::string place_note(const Study& study, const std::map<std::uint32_t, std::size_t>& places) {
@@ -103,7 +34,7 @@ LoaderReason loader_reason(const Study& study, bool waiting) {
         reason.fix = "Give the loader workers: `DataLoader(..., num_workers=8, persistent_workers=True, pin_memory=True)`.";
         return reason;
     }
-    const Tally tally = tally_of(study);
+    const WorkerTally tally = tally_workers(study);
     reason.workers = tally.workers.size();
     reason.samples = tally.total;
     if (tally.total < 5) {
@@ -111,12 +42,8 @@ LoaderReason loader_reason(const Study& study, bool waiting) {
         reason.fix = "Raise `num_workers` and `prefetch_factor` of the DataLoader, or make samples cheaper.";
         return reason;
     }
-    const auto share = [&](Chore task) {
-        const auto found = tally.tasks.find(task);
-        return found == tally.tasks.end() ? 0.0 : static_cast<double>(found->second) / static_cast<double>(tally.total);
-    };
-    const double transform = share(Chore::kTransform), read = share(Chore::kRead);
-    const double packing = share(Chore::kCollate) + share(Chore::kPickle), busy = transform + read + packing;
+    const double transform = tally.share(Chore::kTransform), read = tally.share(Chore::kRead);
+    const double packing = tally.share(Chore::kCollate) + tally.share(Chore::kPickle), busy = transform + read + packing;
     reason.evidence = fmt::format(
         "{} worker{}{} {} busy {:.0f} % of the time: {:.0f} % transforming{}, {:.0f} % reading{}, {:.0f} % collating and "
         "pickling",

@@ -43,6 +43,7 @@ struct Policy {
     std::uint64_t bulk_bytes = 1 << 20;  ///< a download of that size moves data, a smaller one reads a result
     double link_efficiency = 0.85;       ///< of a PCIe link's rate that pinned copies reach (53.7 of 63 GB/s: 268 MB on an H200)
     std::size_t queue_limit = 1024;      ///< launches that a device takes before the host must wait (CUDA)
+    double loader_pace = 0.8;            ///< of the step that workers need for a batch: little is left for other cures
     double worker_busy = 0.8;            ///< loader workers that run or read in that share of samples are the bottleneck
     double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
     double replay_error = 0.05;   ///< the replay of what was recorded may be off by that before confidence falls

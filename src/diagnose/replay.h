@@ -44,6 +44,7 @@ struct Model {
     std::size_t queue_limit = 0;
     Time launch_cost = 0;    ///< a launch that waits for nothing
     Time operator_cost = 0;  ///< host work before a launch: median
+    Time pace = 0;           ///< of a loader: no step is shorter than a batch takes its workers; 0: no such thing
 };
 
 struct Played {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "diagnose/loader_workers.h"
 #include "diagnose/overhead.h"
 
 namespace millrace::diagnose {
@@ -168,6 +169,12 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step_ms(timeline);
+    remove_recording_cost();
+    if (const auto busy = busy_share_of_loader(*this))
+        for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
+}
+
+void Study::remove_recording_cost() {
     if (!undisturbed_ms) return;
     // Where logging returns after some steps, these may have been counted as one.
     if (const double times = std::round(*undisturbed_ms / base_ms);
@@ -195,6 +202,7 @@ double Study::step_with(std::span<const Cure* const> cures) const {
     for (std::size_t i = 0; i < changed.size(); ++i)
         for (const Cure* cure : cures) (*cure)(i, changed[i]);
     double step = mean_ms(*this, changed);
+    if (!changed.empty()) step = std::max(step, static_cast<double>(changed.front().pace) * 1e-6);
     if (!power || step <= 0) return step;
     // A GPU that idles less takes more power; at its limit it slows down until the power fits.
     const double busy = busy_ms(*this, changed);
@@ -204,7 +212,7 @@ double Study::step_with(std::span<const Cure* const> cures) const {
         if (slower <= 1) break;
         std::vector<Model> slowed = changed;
         for (std::size_t i = 0; i < slowed.size(); ++i) slow_kernels(*this, i, slower, slowed[i]);
-        step = mean_ms(*this, slowed);
+        step = std::max(step, mean_ms(*this, slowed));
     }
     return step;
 }

@@ -60,6 +60,9 @@ struct Study {
     std::optional<PowerLimit> power;              ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;  ///< of pinned copies
     bool copy_speed_is_assumed = false;           ///< by the kind of GPU
+
+private:
+    void remove_recording_cost();
 };
 
 }  // namespace millrace::diagnose

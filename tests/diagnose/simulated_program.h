@@ -34,9 +34,10 @@ public:
         double jitter = 0.03;
         double pageable_bytes_per_us = 8'000, pinned_bytes_per_us = 50'000;
         double malloc_us = 150, free_us = 90;
+        std::uint64_t seed = 12345;  ///< of the jitter
     };
 
-    explicit SimulatedProgram(Traits traits) : traits_(traits) {
+    explicit SimulatedProgram(Traits traits) : traits_(traits), seed_(traits.seed) {
         timeline.names = {""};
         timeline.stacks = {{}};
         timeline.has_call_stacks = true;
@@ -158,7 +159,9 @@ public:
         const Time ready = begin + varied(batch_us);
         batches_.push_back(ready);
         doings_.push_back({begin, ready, kWorker, kWorker, worker_state,
-                           stack_id(worker_stack.empty() ? Stack{user_line(90, "__getitem__")} : worker_stack),
+                           stack_id(worker_stack.empty() ? Stack{user_line(90, "__getitem__"),
+                                                                 torch_line("utils/data/_utils/worker.py", "_worker_loop")}
+                                                         : worker_stack),
                            name_id(worker_state == 'D' ? "pread64" : "")});
         if (batches_.size() > 1 && begin > batches_[batches_.size() - 2])
             doings_.push_back({batches_[batches_.size() - 2], begin, kWorker, kWorker, 'S',
@@ -246,8 +249,7 @@ private:
     }
     void finish_job(std::uint32_t stream, Time end) {
         free_[stream] = end;
-        under_way_.push_back(end);
-        std::sort(under_way_.begin(), under_way_.end());
+        under_way_.insert(std::upper_bound(under_way_.begin(), under_way_.end(), end), end);
     }
     Work kernel(const std::string& name, Time begin, Time end, std::uint32_t stream, std::uint32_t id) {
         return {begin, end, kProcess, 0, WorkKind::kKernel, false, false, stream, name_id(name), id};
@@ -310,7 +312,7 @@ private:
     Time now_ = 1'000'000;
     Stack stack_{user_line(1)};
     std::uint32_t thread_ = kMainThread, correlation_ = 0;
-    std::uint64_t seed_ = 12345;
+    std::uint64_t seed_;
     std::map<std::uint32_t, Time> free_;
     std::deque<Time> under_way_;
     std::map<std::string, std::uint32_t> names_, stacks_;

@@ -1,0 +1,87 @@
+#include "diagnose/loader_workers.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr std::size_t kFewSamples = 50;  ///< fewer say too little about a share
+
+std::string_view wait_name(const Timeline& timeline, const Sample& sample) {
+    return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
+}
+
+bool has(const Stack& stack, std::string_view file, std::string_view function) {
+    return std::any_of(stack.begin(), stack.end(), [&](const Frame& frame) {
+        return frame.file.find(file) != std::string::npos && frame.function.find(function) != std::string::npos;
+    });
+}
+
+Chore task_of(const Timeline& timeline, const Sample& sample) {
+    static const Stack kEmpty;
+    const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
+    const std::string_view wait = wait_name(timeline, sample);
+    const bool reads = wait == "read" || wait == "pread64" || wait == "readv" || wait == "preadv" || wait == "openat" ||
+                       wait == "statx" || wait == "getdents64";
+    const bool pickles = has(stack, "multiprocessing/reduction", "") || has(stack, "multiprocessing/", "send") ||
+                         has(stack, "multiprocessing/queues", "_feed") || has(stack, "pickle", "dump");
+    const bool asks = has(stack, "multiprocessing/", "get") || has(stack, "multiprocessing/", "recv") ||
+                      has(stack, "multiprocessing/", "wait") || has(stack, "multiprocessing/", "poll") ||
+                      has(stack, "queue.py", "get") || has(stack, "/selectors", "select");
+    if (sample.state == 'D') return Chore::kRead;
+    if (sample.state != 'R') {
+        if (pickles && !asks) return Chore::kPickle;  // a pipe that is full
+        return reads && !asks ? Chore::kRead : Chore::kIdle;
+    }
+    if (pickles) return Chore::kPickle;
+    if (has(stack, "", "collate")) return Chore::kCollate;
+    return reads ? Chore::kRead : Chore::kTransform;
+}
+
+}  // namespace
+
+double WorkerTally::share(Chore chore) const {
+    const auto found = chores.find(chore);
+    return found == chores.end() ? 0.0 : static_cast<double>(found->second) / static_cast<double>(total);
+}
+
+WorkerTally tally_workers(const Study& study) {
+    const Timeline& timeline = study.timeline;
+    std::set<std::uint32_t> children;
+    for (const Process& process : timeline.processes)
+        if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
+    WorkerTally tally;
+    std::set<std::uint32_t> loaders;
+    for (const bool threads : {false, true}) {
+        for (const Sample& sample : timeline.samples) {
+            const bool worker = threads
+                                    ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
+                                          study.places.of_stack(sample.stack) != kNoPlace
+                                    : children.contains(sample.process) && sample.thread == sample.process;
+            const bool seen = std::any_of(study.lanes.begin(), study.lanes.end(),
+                                          [&](const Lane& lane) { return sample.time >= lane.begin && sample.time < lane.end; });
+            if (!worker || !seen) continue;
+            const Chore task = task_of(timeline, sample);
+            ++tally.chores[task];
+            ++tally.total;
+            const Stack& stack = timeline.stacks[sample.stack];
+            if (!threads && std::any_of(stack.begin(), stack.end(), is_loader)) loaders.insert(sample.process);
+            if (loaders.contains(sample.process)) ++tally.in_loader;
+            tally.workers.insert(threads ? sample.thread : sample.process);
+            if (task == Chore::kTransform) ++tally.transform_places[study.places.of_stack(sample.stack)];
+            if (task == Chore::kRead) ++tally.read_places[study.places.of_stack(sample.stack)];
+        }
+        if (tally.total > 0) break;
+    }
+    return tally;
+}
+
+std::optional<double> busy_share_of_loader(const Study& study) {
+    const WorkerTally tally = tally_workers(study);
+    // Children that are something else would make this another share.
+    if (tally.in_loader < kFewSamples || 10 * tally.in_loader < 9 * tally.total) return std::nullopt;
+    return 1 - tally.share(Chore::kIdle);
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,30 @@
+#pragma once
+// Those who make batches beside the training thread, as samples show them.
+
+#include <map>
+#include <set>
+
+#include "diagnose/study.h"
+
+namespace millrace::diagnose {
+
+enum class Chore : std::uint8_t { kIdle, kTransform, kRead, kCollate, kPickle };
+
+struct WorkerTally {
+    std::map<Chore, std::size_t> chores;  ///< samples
+    std::map<std::uint32_t, std::size_t> transform_places, read_places;
+    std::set<std::uint32_t> workers;
+    std::size_t total = 0;
+    std::size_t in_loader = 0;  ///< samples of processes with a loader's frames
+
+    double share(Chore chore) const;
+};
+
+/// Children without a GPU; where the program has none, its other threads that are not the framework's own.
+WorkerTally tally_workers(const Study& study);
+
+/// The share of their time in which the workers of a loader make batches: in steps shorter than that they would be too slow.
+/// Absent where none were seen, or not often enough.
+std::optional<double> busy_share_of_loader(const Study& study);
+
+}  // namespace millrace::diagnose
