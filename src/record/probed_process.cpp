@@ -20,6 +20,13 @@ bool always_kept(RecordKind kind) {
 
 }  // namespace
 
+RunBytes run_bytes(const ScheduleSettings& settings, std::uint64_t taken, nanoseconds elapsed) {
+    constexpr double kTight = 0.75;  // the rest is for windows
+    const double allowed = static_cast<double>(settings.bytes_allowance) +
+                           settings.bytes_per_second * std::chrono::duration<double>(elapsed).count();
+    return {taken, static_cast<double>(taken) > kTight * allowed};
+}
+
 std::string fault_text(const ProbeReport& report) {
     switch (report.fault) {
         case ProbeFault::kNone: return {};

@@ -20,6 +20,8 @@ struct RunBytes {
     std::uint64_t taken = 0;
     bool tight = false;  ///< nothing but windows, texts and counts is kept any more
 };
+/// Where a run that has taken so many bytes in that time stands with its budget.
+RunBytes run_bytes(const ScheduleSettings& settings, std::uint64_t taken, std::chrono::nanoseconds elapsed);
 
 class ProbedProcess {
 public:

@@ -73,10 +73,8 @@ void TraceKeeper::loop() {
 }
 
 void TraceKeeper::tick(std::uint64_t now) {
-    const std::uint64_t taken = trace_.bytes() + other_bytes_;
-    const double allowed =
-        static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * 1e-9 * static_cast<double>(now - start_);
-    const RunBytes bytes{taken, static_cast<double>(taken) > 0.75 * allowed};
+    const RunBytes bytes =
+        run_bytes(settings_, trace_.bytes() + other_bytes_, std::chrono::nanoseconds{static_cast<std::int64_t>(now - start_)});
     find_new(now);
     for (Entry& entry : entries_) {
         const std::uint32_t before = entry.process.main_thread();

@@ -70,6 +70,31 @@ def two_allocators(rounds):
         thread.join()
 
 
+def stress(seconds):
+    """Two threads that allocate and free until the time is up, one with the interpreter's lock and one without; says every 20 ms
+    how many rounds each has made."""
+    rounds, running = [0, 0], [True]
+
+    def churn(which, library):
+        while running[0]:
+            held = ctypes.c_void_p()
+            library.mock_framework_allocate(ctypes.byref(held), size_t(512 + rounds[which] % 7))  # churn takes
+            library.mock_framework_allocate(ctypes.byref(held), size_t(0))  # churn gives
+            rounds[which] += 1
+
+    threads = [threading.Thread(target=churn, args=each) for each in ((0, cuda), (1, ctypes.PyDLL(sys.argv[1])))]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(0.02)
+        print("churned", *rounds, flush=True)
+    running[0] = False
+    for thread in threads:
+        thread.join()
+    return f"finished {rounds[0]} {rounds[1]}"
+
+
 def many_threads(count):
     barrier = threading.Barrier(count)
 
@@ -116,6 +141,8 @@ def main():
             os.execv(sys.executable, [sys.executable] + sys.argv)
         elif word == "allocators":
             two_allocators(int(rest[0]))
+        elif word == "stress":
+            answer = stress(float(rest[0]))
         elif word == "threads":
             many_threads(int(rest[0]))
         elif word == "direct":
