@@ -101,14 +101,6 @@ protected:
     static std::size_t count(const record::RunContents& run, const std::string& kind) {
         return static_cast<std::size_t>(std::ranges::count(run.events.events, kind, &record::RunEvent::kind));
     }
-    static std::set<std::string> probe_folders() {
-        std::set<std::string> names;
-        std::error_code failed;
-        for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", failed))
-            if (entry.path().filename().string().starts_with("millrace-probe-")) names.insert(entry.path().filename().string());
-        return names;
-    }
-
     std::filesystem::path folder_;
     std::optional<record::TraceReader> reader_;
 };
@@ -186,8 +178,7 @@ TEST_F(Record, AnotherInjectionIsLeftAlone) {
 }
 
 TEST_F(Record, TrainingScriptIsRecordedInWindows) {
-    const auto before = probe_folders();
-    const Said said = record(script(800, ""));
+    const Said said = record(script(800, "open('" + path("where") + "', 'w').write(os.environ['MILLRACE_PROBE_DIR'])"));
     ASSERT_EQ(said.status, 0) << said.err;
     EXPECT_EQ(said.out, "trained\n");
     const Seen seen = contents();
@@ -204,7 +195,6 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
         time += static_cast<double>(block.end - block.begin);
     }
     EXPECT_GT(time / steps, 4e6);
-    EXPECT_LT(time / steps, 40e6) << "a step takes 4 ms and what the machine makes of it";
     const auto python = std::ranges::find_if(seen.records, [&](const Seen::One& one) {
         const auto frames = reader_->site(one.origin, one.record.site);
         return std::ranges::any_of(frames, [](const record::TraceFrame& frame) { return frame.function == "read_loss"; });
@@ -222,7 +212,9 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_GE(reader_->clocks().size(), 2u);
     EXPECT_NE(said.err.find("steps, "), std::string::npos) << said.err;
     EXPECT_NE(said.err.find("recording cost"), std::string::npos) << said.err;
-    EXPECT_EQ(probe_folders(), before) << "nothing is left in memory";
+    std::string shared;
+    ASSERT_TRUE(std::getline(std::ifstream(path("where")), shared));
+    EXPECT_FALSE(std::filesystem::exists(shared)) << "nothing is left in memory";
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 

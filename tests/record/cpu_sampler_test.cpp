@@ -67,16 +67,24 @@ sys.stdout.write("x"); sys.stdout.flush()
 main_loop()
 )";
 
-std::vector<CpuSample> look_until_stacks(ThreadLook& look, std::size_t wanted) {
+bool is_in(const CpuSample& sample, std::string_view function) {
+    return sample.stack &&
+           std::ranges::any_of(*sample.stack, [&](const TraceFrame& frame) { return frame.function == function; });
+}
+
+/// Looks until all three threads of kThreads are where they stay: other processes have to get there.
+std::vector<CpuSample> look_until_settled(ThreadLook& look) {
     std::vector<SeenProcess> seen;
     std::vector<CpuSample> samples;
-    for (int attempt = 0; attempt < 200; ++attempt) {
+    for (int attempt = 0; attempt < 5000; ++attempt) {
         samples.clear();
         look.walk(static_cast<std::uint64_t>(attempt + 1) * 1'000'000'000, seen);
         look.look(5, {}, true, samples);
-        const auto stacks = std::ranges::count_if(samples, [](const CpuSample& sample) { return sample.stack != nullptr; });
-        if (static_cast<std::size_t>(stacks) >= wanted) break;
-        ::usleep(2000);  // another process has to get there
+        const auto settled = [&](const char* function) {
+            return std::ranges::any_of(samples, [&](const CpuSample& sample) { return is_in(sample, function); });
+        };
+        if (settled("main_loop") && settled("waits_here") && settled("worker")) break;
+        ::usleep(2000);
     }
     return samples;
 }
@@ -87,15 +95,12 @@ TEST(CpuSampler, SeesStacksStatesAndSystemCallsOfTheTree) {
     const auto python = PythonProcess::attach(script.pid());
     if (!python) GTEST_SKIP() << "this interpreter is not understood, or its memory may not be read";
     ThreadLook look(script.pid());
-    const std::vector<CpuSample> samples = look_until_stacks(look, 3);
+    const std::vector<CpuSample> samples = look_until_settled(look);
     EXPECT_EQ(look.processes(), 2u);
-    const auto innermost = [&](const std::string& function) {
-        return std::ranges::find_if(samples, [&](const CpuSample& sample) {
-            return sample.stack &&
-                   std::ranges::any_of(*sample.stack, [&](const TraceFrame& frame) { return frame.function == function; });
-        });
+    const auto first_in = [&](const char* function) {
+        return std::ranges::find_if(samples, [&](const CpuSample& sample) { return is_in(sample, function); });
     };
-    const auto loop = innermost("main_loop"), thread = innermost("waits_here"), worker = innermost("worker");
+    const auto loop = first_in("main_loop"), thread = first_in("waits_here"), worker = first_in("worker");
     ASSERT_NE(loop, samples.end());
     ASSERT_NE(thread, samples.end());
     ASSERT_NE(worker, samples.end());
@@ -117,7 +122,7 @@ TEST(CpuSampler, MainThreadsOfBusyProcessesAloneInMostRounds) {
     const Script script(kThreads);
     if (!script.works()) GTEST_SKIP() << "no python3";
     ThreadLook look(script.pid());
-    look_until_stacks(look, 3);
+    look_until_settled(look);
     std::vector<CpuSample> samples;
     look.look(1, {}, false, samples);
     EXPECT_TRUE(samples.empty());
@@ -162,7 +167,7 @@ TEST(CpuSampler, ThreadTakesSamplesUntilStopped) {
     sampler.set_busy({static_cast<std::uint32_t>(script.pid())});
     std::vector<CpuSample> samples, all;
     std::vector<SeenProcess> seen;
-    for (int attempt = 0; attempt < 500 && all.size() < 20; ++attempt) {
+    for (int attempt = 0; attempt < 5000 && all.size() < 20; ++attempt) {
         ::usleep(5000);
         sampler.take(samples, seen);
         all.insert(all.end(), samples.begin(), samples.end());
