@@ -14,15 +14,18 @@ namespace millrace::probe {
 namespace {
 
 using record::Argument;
+using record::ArgumentFate;
 using record::kMaxArguments;
 using record::Record;
 
 constexpr std::uint32_t kMostParameters = 64, kMostParameterBytes = 4096, kFunctions = 1u << 13;
+constexpr int kNoSuchParameter = 1;  ///< CUDA_ERROR_INVALID_VALUE: the index is beyond the last
 
 /// Places and sizes of a function's parameters.
 struct Signature {
     std::atomic<std::uint32_t> ready;  ///< 1: the rest is valid
     std::uint32_t count;
+    int refusal;  ///< the driver's answer to the first question
     std::uint16_t offset[kMostParameters], size[kMostParameters];
 };
 
@@ -52,11 +55,80 @@ const Signature* signature_of(const Cupti& cupti, std::uint64_t function, const 
     Signature& signature = signatures[entry - 1];
     if (!added) return signature.ready.load(std::memory_order_acquire) != 0 ? &signature : nullptr;
     auto* handle = reinterpret_cast<void*>(function);
-    int refusal = ask(signature, cupti.function_parameter, handle);
-    if (signature.count == 0 && cupti.kernel_parameter != nullptr) refusal = ask(signature, cupti.kernel_parameter, handle);
-    if (signature.count == 0) log_line("no parameters of %.200s: %d", name, refusal);
+    signature.refusal = ask(signature, cupti.function_parameter, handle);
+    // The runtime launches what libraries hold, and to those the driver answers under another name.
+    if (signature.refusal != 0 && cupti.kernel_parameter != nullptr) {
+        const int refusal = ask(signature, cupti.kernel_parameter, handle);
+        if (refusal == 0 || refusal == kNoSuchParameter) signature.refusal = refusal;
+    }
+    if (signature.refusal != 0 && signature.refusal != kNoSuchParameter)
+        log_line("no parameters of %.200s: %d", name, signature.refusal);
     signature.ready.store(1, std::memory_order_release);
     return &signature;
+}
+
+/// Pointers into device memory, and a hash of all other bytes.
+struct Found {
+    Argument values[kMaxArguments];
+    std::uint32_t count = 0;
+    std::uint64_t hash = 0;
+
+    void add(const char* bytes, std::uint32_t size, std::uint64_t offset) {
+        std::uint32_t at = 0;
+        for (; at + 8 <= size; at += 8) {
+            std::uint64_t word;
+            ::memcpy(&word, bytes + at, 8);
+            if (count < kMaxArguments - 1u && in_range(word))
+                values[count++] = {word, offset + at};
+            else
+                hash = hash_more(hash, word);
+        }
+        if (at < size) hash = hash_bytes(bytes + at, size - at, hash);
+    }
+};
+
+/// Arguments in one block: keys and pointers in turn, up to the key that ends them.
+ArgumentFate read_block(Found& found, const void* block) {
+    constexpr int kMostPairs = 4;
+    const char* bytes = nullptr;
+    std::size_t size = 0;
+    for (int i = 0; i < kMostPairs; ++i) {
+        std::uint64_t pair[2];
+        ::memcpy(pair, static_cast<const char*>(block) + i * sizeof pair, sizeof pair[0]);
+        if (pair[0] == launch_at::kBlockEnd) break;
+        ::memcpy(pair, static_cast<const char*>(block) + i * sizeof pair, sizeof pair);
+        if (pair[0] == launch_at::kBlockPointer) bytes = reinterpret_cast<const char*>(pair[1]);
+        if (pair[0] == launch_at::kBlockSize) ::memcpy(&size, reinterpret_cast<const void*>(pair[1]), sizeof size);
+    }
+    if (bytes == nullptr || size > kMostParameterBytes) return ArgumentFate::kNotGiven;
+    found.hash = size;
+    found.add(bytes, static_cast<std::uint32_t>(size), 0);
+    return ArgumentFate::kTakenFromBuffer;
+}
+
+ArgumentFate read_each(Found& found, const Cupti& cupti, const CallFacts& launch, const char* name) {
+    if (cupti.function_parameter == nullptr) return ArgumentFate::kUnknown;
+    const Signature* signature = signature_of(cupti, launch.function, name != nullptr ? name : "");
+    if (signature == nullptr) return ArgumentFate::kNoRoom;
+    if (signature->count == 0) {
+        if (signature->refusal == kNoSuchParameter) return ArgumentFate::kNone;
+        header()->state.argument_refusal.store(static_cast<std::uint32_t>(signature->refusal), std::memory_order_relaxed);
+        return ArgumentFate::kRefused;
+    }
+    found.hash = signature->count;
+    for (std::uint32_t i = 0; i < signature->count; ++i) {
+        const char* bytes;
+        ::memcpy(&bytes, static_cast<const char*>(launch.arguments) + i * sizeof bytes, sizeof bytes);
+        if (bytes == nullptr) return ArgumentFate::kNotGiven;
+        found.add(bytes, signature->size[i], signature->offset[i]);
+    }
+    return ArgumentFate::kTaken;
+}
+
+ArgumentFate read_arguments(Found& found, const Cupti& cupti, const CallFacts& launch, const char* name) {
+    if (launch.function == 0) return ArgumentFate::kNotGiven;
+    if (launch.arguments != nullptr) return read_each(found, cupti, launch, name);
+    return launch.block != nullptr ? read_block(found, launch.block) : ArgumentFate::kNotGiven;
 }
 
 }  // namespace
@@ -69,38 +141,21 @@ bool prepare_arguments() {
     return true;
 }
 
-void write_arguments(ThreadState& thread, const Cupti& cupti, std::uint64_t function, const char* name, const void* arguments,
+void write_arguments(ThreadState& thread, const Cupti& cupti, const CallFacts& launch, const char* name,
                      std::uint32_t correlation) {
-    if (cupti.function_parameter == nullptr || function == 0 || name == nullptr || arguments == nullptr) return;
-    const Signature* signature = signature_of(cupti, function, name);
-    if (signature == nullptr || signature->count == 0) return;
-    Argument found[kMaxArguments];
-    std::uint32_t count = 0;
-    std::uint64_t hash = signature->count;
-    for (std::uint32_t i = 0; i < signature->count; ++i) {
-        const char* bytes;
-        ::memcpy(&bytes, static_cast<const char*>(arguments) + i * sizeof bytes, sizeof bytes);
-        if (bytes == nullptr) return;
-        std::uint32_t at = 0;
-        for (; at + 8 <= signature->size[i]; at += 8) {
-            std::uint64_t word;
-            ::memcpy(&word, bytes + at, 8);
-            if (count < kMaxArguments - 1u && in_range(word))
-                found[count++] = {word, std::uint64_t{signature->offset[i]} + at};
-            else
-                hash = hash_more(hash, word);
-        }
-        if (at < signature->size[i]) hash = hash_bytes(bytes + at, signature->size[i] - at, hash);
-    }
-    found[count++] = {0, hash};
+    Found found;
+    const ArgumentFate fate = read_arguments(found, cupti, launch, name);
+    header()->state.arguments[static_cast<std::uint32_t>(fate)].fetch_add(1, std::memory_order_relaxed);
+    if (fate != ArgumentFate::kTaken && fate != ArgumentFate::kTakenFromBuffer) return;
+    found.values[found.count++] = {0, found.hash};
     Record slots[1 + kMaxArguments / 4];
     ::memset(static_cast<void*>(slots), 0, sizeof slots);
     slots[0].kind = record::RecordKind::kArguments;
     slots[0].thread = thread.thread;
     slots[0].correlation = correlation;
-    slots[0].count = static_cast<std::uint16_t>(count);
-    ::memcpy(static_cast<void*>(slots + 1), found, count * sizeof(Argument));
-    append(thread, slots, 1 + (count + 3) / 4);
+    slots[0].count = static_cast<std::uint16_t>(found.count);
+    ::memcpy(static_cast<void*>(slots + 1), found.values, found.count * sizeof(Argument));
+    append(thread, slots, 1 + (found.count + 3) / 4);
 }
 
 std::uint64_t content_hash(std::uint64_t address, std::uint64_t bytes) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "probe/calls.h"
 #include "probe/cupti_library.h"
 #include "probe/lanes.h"
 
@@ -11,9 +12,9 @@ namespace millrace::probe {
 
 bool prepare_arguments();
 
-/// Writes the arguments of the launch `correlation`; `function` is a handle of the driver, `name` the kernel's,
-/// `arguments` an array of pointers.
-void write_arguments(ThreadState& thread, const Cupti& cupti, std::uint64_t function, const char* name, const void* arguments,
+/// Writes the arguments of the launch `correlation`, as a call of the driver has them; `name` is the kernel's. The mapping's
+/// state counts what became of them.
+void write_arguments(ThreadState& thread, const Cupti& cupti, const CallFacts& launch, const char* name,
                      std::uint32_t correlation);
 
 /// Hash of what an upload reads from host memory; of large ones 64 parts at equal distances, the first and the last

@@ -99,8 +99,7 @@ void count_pulse(ThreadState& thread, CallKind kind) {
 /// Arguments are known to the driver alone: from its own launches, and from those inside of the runtime's.
 void take_arguments(ThreadState& thread, const CallInfo& call, const CuptiCall& data, std::uint32_t correlation) {
     if (call.kind != CallKind::kLaunch || call.domain != kDriverDomain || !state.with_arguments) return;
-    const CallFacts facts = facts_of(call, data.parameters);
-    write_arguments(thread, state.cupti, facts.function, data.symbol, facts.arguments, correlation);
+    write_arguments(thread, state.cupti, facts_of(call, data.parameters), data.symbol, correlation);
 }
 
 /// Whether a call can be part of the innermost one that is under way. The runtime calls the driver, and nothing else is known to
@@ -152,6 +151,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (full) header()->state.calls.fetch_add(1, kRelaxed);
     count_pulse(thread, call.kind);
     if (full && state.with_sites && (sampled || wants_site(call.kind))) pending.site = site_number(thread);
+    if (sampled && call.kind == CallKind::kLaunch) header()->state.sampled_launches.fetch_add(1, kRelaxed);
     if (sampled) take_arguments(thread, call, data, data.correlation);
     if (sampled && (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync)) {
         const CallFacts facts = facts_of(call, data.parameters);
@@ -204,8 +204,9 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
     made.site = pending.site;
     made.stream = facts.has_stream ? stream_number(data, facts.stream) : 0;
     made.grid = facts.grid;
-    made.bytes = facts.bytes;
-    made.extra = call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync ? pending.word : facts.address;
+    made.bytes = call.shape == Shape::kGive ? pending.word : facts.bytes;
+    if (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync) made.extra = pending.word;
+    if (concerns_event(call.kind)) made.extra = facts.address;
     if (data.result != nullptr && *static_cast<const int*>(data.result) != 0) made.flags = record::kFailedCall;
     append(thread, &made, 1);
 }

@@ -50,6 +50,7 @@ void read_launch(CallFacts& facts, const CallInfo& call, const void* parameters)
         const auto* config = at<const void*>(parameters, launch_at::kConfig);
         function = at<std::uint64_t>(parameters, launch_at::kExFunction);
         facts.arguments = at<const void*>(parameters, launch_at::kExArguments);
+        if (call.domain == kDriverDomain) facts.block = at<const void*>(parameters, launch_at::kExBlock);
         if (config != nullptr) {
             facts.grid = grid_hash(config);
             facts.stream = at<std::uint64_t>(config, launch_at::kConfigStream);
@@ -62,6 +63,8 @@ void read_launch(CallFacts& facts, const CallInfo& call, const void* parameters)
         facts.stream = at<std::uint64_t>(parameters, runtime ? launch_at::kStream : launch_at::kDriverStream);
         facts.has_stream = true;
         facts.arguments = at<const void*>(parameters, runtime ? launch_at::kArguments : launch_at::kDriverArguments);
+        // Cooperative launches end with their arguments.
+        if (!runtime && call.shape != Shape::kCooperative) facts.block = at<const void*>(parameters, launch_at::kDriverBlock);
     }
     if (call.domain == kDriverDomain) facts.function = function;
 }
@@ -136,6 +139,7 @@ CallFacts facts_of(const CallInfo& call, const void* parameters) {
         case Shape::kNothing: break;
         case Shape::kRuntimeLaunch:
         case Shape::kDriverLaunch:
+        case Shape::kCooperative:
         case Shape::kLaunchEx: read_launch(facts, call, parameters); break;
         case Shape::kFirstStream: set_stream(facts, parameters, 0); break;
         case Shape::kSecondStream: set_stream(facts, parameters, 1); break;
@@ -194,6 +198,11 @@ bool is_frequent(CallKind kind) {
         case CallKind::kStreamQuery: return true;
         default: return false;
     }
+}
+
+bool concerns_event(CallKind kind) {
+    return kind == CallKind::kEventRecord || kind == CallKind::kEventQuery || kind == CallKind::kEventSync ||
+           kind == CallKind::kStreamWait;
 }
 
 bool is_memory_call(const CallInfo& call) {

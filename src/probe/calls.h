@@ -13,6 +13,7 @@ enum class Shape : std::uint8_t {
     kNothing,
     kRuntimeLaunch,
     kDriverLaunch,
+    kCooperative,
     kLaunchEx,
     kFirstStream,
     kSecondStream,
@@ -64,6 +65,7 @@ struct CallFacts {
     std::uint32_t grid = 0;           ///< hash, as in records of kernels
     std::uint64_t function = 0;       ///< of launches: a handle of the driver, 0 when it is the runtime's
     const void* arguments = nullptr;  ///< of launches: array of pointers to arguments
+    const void* block = nullptr;      ///< of launches of the driver: pairs of a key and a pointer that stand for arguments
 };
 CallFacts facts_of(const CallInfo& call, const void* parameters);
 
@@ -74,6 +76,8 @@ std::uint32_t grid_hash(const void* sizes);
 bool wants_site(record::CallKind kind);
 /// Whether programs make such calls many times a step.
 bool is_frequent(record::CallKind kind);
+/// Whether such calls are about an event.
+bool concerns_event(record::CallKind kind);
 /// Whether the call takes or gives device memory.
 bool is_memory_call(const CallInfo& call);
 

@@ -71,10 +71,12 @@ constexpr std::size_t kCorrelation = 4, kStart = 8, kEnd = 16, kDevice = 24, kGr
 
 /// Places of parameters within the structures that callbacks get.
 namespace launch_at {
-constexpr std::size_t kFunction = 0, kGrid = 8, kBlock = 20;            // runtime and driver
-constexpr std::size_t kArguments = 32, kStream = 48;                    // cudaLaunchKernel
-constexpr std::size_t kDriverStream = 40, kDriverArguments = 48;        // cuLaunchKernel
-constexpr std::size_t kConfig = 0, kExFunction = 8, kExArguments = 16;  // cudaLaunchKernelExC, cuLaunchKernelEx
+constexpr std::size_t kFunction = 0, kGrid = 8, kBlock = 20;                         // runtime and driver
+constexpr std::size_t kArguments = 32, kStream = 48;                                 // cudaLaunchKernel
+constexpr std::size_t kDriverStream = 40, kDriverArguments = 48, kDriverBlock = 56;  // cuLaunchKernel
+constexpr std::size_t kConfig = 0, kExFunction = 8, kExArguments = 16;               // cudaLaunchKernelExC, cuLaunchKernelEx
+constexpr std::size_t kExBlock = 24;                                                 // cuLaunchKernelEx
+constexpr std::uint64_t kBlockEnd = 0, kBlockPointer = 1, kBlockSize = 2;            // keys of a block of arguments
 constexpr std::size_t kConfigStream = 32;  // in both configurations: grid, block, shared memory, stream
 }  // namespace launch_at
 

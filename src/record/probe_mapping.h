@@ -32,6 +32,18 @@ enum class ProbeFault : std::uint32_t {
     kNoMemory = 4,
 };
 
+/// What became of the arguments of a launch that was looked into.
+enum class ArgumentFate : std::uint32_t {
+    kTaken = 0,
+    kTakenFromBuffer = 1,  ///< the program gave them as one block
+    kNone = 2,             ///< the kernel has none
+    kNotGiven = 3,         ///< the call was told without a function or without arguments
+    kUnknown = 4,          ///< the driver is too old to be asked
+    kRefused = 5,          ///< the driver does not tell of this function
+    kNoRoom = 6,           ///< the table of functions is full, or another thread is asking
+};
+constexpr std::uint32_t kArgumentFates = 7;
+
 /// Written by `record`, read by the probe.
 struct ProbeControl {
     std::atomic<std::uint32_t> mode;        ///< ProbeMode wanted from now on
@@ -53,17 +65,20 @@ struct ProbeState {
     std::uint64_t started;
     std::uint32_t cupti_version, driver_version;
     std::atomic<std::uint32_t> fault, fault_code;
-    std::atomic<std::uint32_t> mode;     ///< in force
-    std::atomic<std::uint32_t> epoch;    ///< of the control words in force
-    std::atomic<std::uint64_t> pulses;   ///< calls of pulse_call so far, in kPulse and kFull
-    std::atomic<std::uint64_t> calls;    ///< all calls seen in kFull
-    std::atomic<std::uint32_t> ended;    ///< 1: the process came to its end in order
-    std::atomic<std::uint64_t> own_ns;   ///< time spent inside the probe's callbacks in kFull
-    std::atomic<std::uint64_t> unended;  ///< calls whose end was never told
-    std::atomic<std::uint64_t> stale;    ///< calls with the number of the call before: CUPTI missed an end
-    std::uint64_t python_runtime;        ///< address of _PyRuntime, 0 without an interpreter
-    std::uint32_t python_version;        ///< PY_VERSION_HEX, 0 without
+    std::atomic<std::uint32_t> mode;    ///< in force
+    std::atomic<std::uint32_t> epoch;   ///< of the control words in force
+    std::atomic<std::uint64_t> pulses;  ///< calls of pulse_call so far, in kPulse and kFull
+    std::atomic<std::uint64_t> calls;   ///< all calls seen in kFull
+    std::atomic<std::uint32_t> ended;   ///< 1: the process came to its end in order
+    std::atomic<std::uint64_t> own_ns;  ///< time spent inside the probe's callbacks in kFull
+    std::uint64_t python_runtime;       ///< address of _PyRuntime, 0 without an interpreter
+    std::uint32_t python_version;       ///< PY_VERSION_HEX, 0 without
     char incumbent[128];
+    std::atomic<std::uint64_t> unended;                    ///< calls whose end was never told
+    std::atomic<std::uint64_t> stale;                      ///< calls with the number of the call before: CUPTI missed an end
+    std::atomic<std::uint64_t> sampled_launches;           ///< of which arguments were wanted
+    std::atomic<std::uint64_t> arguments[kArgumentFates];  ///< by ArgumentFate: what became of them
+    std::atomic<std::uint32_t> argument_refusal;           ///< the driver's last answer when it refused
 };
 
 struct ProbeLane {

@@ -81,6 +81,11 @@ ProbeReport ProbeReader::report() const {
     report.obeyed = gave_ && state.epoch.load(std::memory_order_acquire) == epoch_;
     report.python_runtime = state.python_runtime;
     report.python_version = state.python_version;
+    report.unended = state.unended.load(std::memory_order_relaxed);
+    report.stale = state.stale.load(std::memory_order_relaxed);
+    report.sampled_launches = state.sampled_launches.load(std::memory_order_relaxed);
+    for (std::uint32_t i = 0; i < kArgumentFates; ++i) report.arguments[i] = state.arguments[i].load(std::memory_order_relaxed);
+    report.argument_refusal = state.argument_refusal.load(std::memory_order_relaxed);
     return report;
 }
 

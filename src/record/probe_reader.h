@@ -27,6 +27,9 @@ struct ProbeReport {
     bool obeyed = false;  ///< it has seen the last order
     std::uint64_t python_runtime = 0;
     std::uint32_t python_version = 0;
+    std::uint64_t unended = 0, stale = 0, sampled_launches = 0;
+    std::array<std::uint64_t, kArgumentFates> arguments{};
+    std::uint32_t argument_refusal = 0;
 };
 
 class ProbeReader {

@@ -92,6 +92,7 @@ void ProbedProcess::finish(TraceWriter& trace, EventWriter& events) {
     report_ = reader_.report();
     report_.pid = origin_.pid;
     say_fault(trace, events);
+    say_counts(events);
 }
 
 void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events) {
@@ -156,6 +157,25 @@ void ProbedProcess::say_fault(TraceWriter& trace, EventWriter& events) {
                         {{"pid", std::int64_t{origin_.pid}},
                          {"fault", static_cast<std::int64_t>(report_.fault)},
                          {"code", std::int64_t{report_.fault_code}}});
+}
+
+void ProbedProcess::say_counts(EventWriter& events) const {
+    const auto fate = [&](ArgumentFate one) { return report_.arguments[static_cast<std::size_t>(one)]; };
+    const auto count = [](std::uint64_t number) { return static_cast<std::int64_t>(number); };
+    const std::uint64_t taken = fate(ArgumentFate::kTaken) + fate(ArgumentFate::kTakenFromBuffer);
+    (void)events.append(
+        "probe_counts",
+        fmt::format("{} launches sampled, {} with arguments ({} of them in a block), {} without any; not known: {} not given, {} "
+                    "driver too old, {} refused (last answer {}), {} no room; {} calls without an end, {} with a stale number",
+                    report_.sampled_launches, taken, fate(ArgumentFate::kTakenFromBuffer), fate(ArgumentFate::kNone),
+                    fate(ArgumentFate::kNotGiven), fate(ArgumentFate::kUnknown), fate(ArgumentFate::kRefused),
+                    report_.argument_refusal, fate(ArgumentFate::kNoRoom), report_.unended, report_.stale),
+        {{"pid", std::int64_t{origin_.pid}},
+         {"launches_sampled", count(report_.sampled_launches)},
+         {"with_arguments", count(taken)},
+         {"refused", count(fate(ArgumentFate::kRefused))},
+         {"unended", count(report_.unended)},
+         {"stale", count(report_.stale)}});
 }
 
 }  // namespace millrace::record

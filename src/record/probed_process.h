@@ -47,6 +47,7 @@ private:
     void take(const Record& record, EventWriter& events);
     void add_pulses(TraceWriter& trace);
     void say_fault(TraceWriter& trace, EventWriter& events);
+    void say_counts(EventWriter& events) const;
 
     ProbeReader reader_;
     TraceOrigin origin_;

@@ -150,6 +150,8 @@ def main():
             one = ctypes.c_byte(3)
             for _ in range(int(rest[0])):
                 cuda.mock_driver_launch((ctypes.c_void_p * 2)(ctypes.addressof(three), ctypes.addressof(one)))
+        elif word == "block":
+            cuda.mock_driver_launch_block((ctypes.c_uint64 * 4)(7, weights.value, 2, 3))
         elif word == "callbacks":
             answer = str(ctypes.CDLL(os.environ["MILLRACE_CUPTI"]).mock_cupti_callbacks())
         elif word == "bare_thread":

@@ -159,6 +159,23 @@ TEST_F(ProbeWindow, CopiesAndSetsSayWhatTheyMoved) {
     EXPECT_EQ(sets, 1u);
 }
 
+TEST_F(ProbeWindow, OnlyUploadsAndEventsHaveSomethingExtra) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1000));
+    ASSERT_EQ(program.ask("step 2"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    for (const Entry& call : program.of_kind(RecordKind::kCall)) {
+        const auto kind = static_cast<CallKind>(call.record.what);
+        EXPECT_EQ(call.record.extra != 0, kind == CallKind::kCopyAsync || kind == CallKind::kEventRecord)
+            << int{call.record.what};
+    }
+    ASSERT_EQ(program.calls(CallKind::kFree).size(), 2u);
+    EXPECT_EQ(program.calls(CallKind::kFree)[1].record.bytes, 1001u) << "what a free gives back";
+}
+
 TEST_F(ProbeWindow, GraphsAreWholeUnlessNodesAreWanted) {
     for (const std::uint32_t nodes : {0u, 1u}) {
         ProbedProgram program(drive());
@@ -208,6 +225,28 @@ TEST_F(ProbeWindow, ArgumentsShowPointersAndChangesOfTheRest) {
     }
     EXPECT_EQ(found[0].arguments[1].index, found[1].arguments[1].index);
     EXPECT_NE(found[1].arguments[1].index, found[2].arguments[1].index);
+}
+
+TEST_F(ProbeWindow, ArgumentsInABlockAreReadAndFatesAreCounted) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1000));
+    ASSERT_EQ(program.ask("launch 3"), "done");
+    ASSERT_EQ(program.ask("block"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    const std::vector<Entry> found = program.of_kind(RecordKind::kArguments);
+    ASSERT_EQ(found.size(), 4u);
+    ASSERT_EQ(found[3].arguments.size(), 2u);
+    EXPECT_EQ(found[3].arguments[0].index, 8u);
+    const auto fate = [&](record::ArgumentFate one) {
+        return program.header().state.arguments[static_cast<std::uint32_t>(one)].load();
+    };
+    EXPECT_EQ(program.header().state.sampled_launches.load(), 4u);
+    EXPECT_EQ(fate(record::ArgumentFate::kTaken), 3u);
+    EXPECT_EQ(fate(record::ArgumentFate::kTakenFromBuffer), 1u);
+    EXPECT_EQ(fate(record::ArgumentFate::kRefused), 0u);
 }
 
 TEST_F(ProbeWindow, UploadsOfTheSameBytesHaveTheSameHash) {

@@ -84,6 +84,19 @@ struct Function {
 // A pointer and a number; a structure with two pointers and a float, and a byte.
 Function functions[] = {{"_Z5scalePff", 2, {0, 8}, {8, 4}}, {"_Z3add6Arraysc", 2, {0, 24}, {24, 1}}};
 
+/// What the runtime launches lies in libraries: the driver answers for it under other names than for functions.
+struct Kernel {
+    const Function* function;
+} kernels[] = {{&functions[0]}, {&functions[1]}};
+constexpr int kInvalidValue = 1, kInvalidHandle = 400;
+
+int tell_parameter(const Function& function, std::size_t index, std::size_t* offset, std::size_t* size) {
+    if (index >= function.parameters) return kInvalidValue;
+    *offset = function.offset[index];
+    *size = function.size[index];
+    return 0;
+}
+
 struct LaunchParameters {
     const void* function;
     Sizes grid, block;
@@ -155,11 +168,15 @@ int cuDriverGetVersion(int* version) {
 }
 
 int cuFuncGetParamInfo(void* function, std::size_t index, std::size_t* offset, std::size_t* size) {
-    const auto* known = static_cast<const Function*>(function);
-    if (index >= known->parameters) return 1;
-    *offset = known->offset[index];
-    *size = known->size[index];
-    return 0;
+    for (const Function& known : functions)
+        if (function == &known) return tell_parameter(known, index, offset, size);
+    return kInvalidHandle;
+}
+
+int cuKernelGetParamInfo(void* kernel, std::size_t index, std::size_t* offset, std::size_t* size) {
+    for (const Kernel& known : kernels)
+        if (kernel == &known) return tell_parameter(*known.function, index, offset, size);
+    return kInvalidHandle;
 }
 
 /// Launches function 0 or 1; `arguments` as the real call has them.
@@ -167,7 +184,7 @@ int mock_launch(int which, std::uint32_t grid, std::uint32_t block, void** argum
     Function& function = functions[which];
     const LaunchParameters parameters{&function, {grid, 1, 1}, {block, 1, 1}, arguments, 0, reinterpret_cast<void*>(stream)};
     Call call(kRuntime, 211, "cudaLaunchKernel", &parameters, function.name);
-    const DriverLaunchParameters inner{&function, {grid, 1, 1}, {block, 1, 1}, 0, parameters.stream, arguments, nullptr};
+    const DriverLaunchParameters inner{&kernels[which], {grid, 1, 1}, {block, 1, 1}, 0, parameters.stream, arguments, nullptr};
     Call driver(kDriver, 307, "cuLaunchKernel", &inner, function.name);
     WorkEvent work{};
     work.work = Work::kKernel;
@@ -270,6 +287,15 @@ int cudaEventRecord(void* event, void* stream) {
 /// A launch by way of the driver alone.
 int mock_driver_launch(void** arguments) {
     const DriverLaunchParameters parameters{&functions[1], {5, 1, 1}, {64, 1, 1}, 0, nullptr, arguments, nullptr};
+    Call call(kDriver, 307, "cuLaunchKernel", &parameters, functions[1].name);
+    return 0;
+}
+
+/// The same with the arguments in one block of 25 bytes.
+int mock_driver_launch_block(void* bytes) {
+    std::size_t size = 25;
+    void* block[] = {reinterpret_cast<void*>(1), bytes, reinterpret_cast<void*>(2), &size, nullptr};
+    const DriverLaunchParameters parameters{&functions[1], {5, 1, 1}, {64, 1, 1}, 0, nullptr, nullptr, block};
     Call call(kDriver, 307, "cuLaunchKernel", &parameters, functions[1].name);
     return 0;
 }
