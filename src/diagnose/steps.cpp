@@ -10,6 +10,9 @@
 namespace millrace::diagnose {
 namespace {
 
+constexpr std::size_t kShortLoop = 4;  ///< jobs; hardly a step
+constexpr double kSureMatch = 0.9;
+
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15;
     return hash ^ (hash >> 32);
@@ -28,15 +31,15 @@ std::uint64_t element_of(const Timeline& timeline, const Job& job, bool with_sha
 }
 
 /// Kernels of the line: copies come when something is logged, and another thread's work comes as it pleases. Where there are no
-/// such kernels, or no calls are known, whatever there is.
-std::vector<std::uint32_t> jobs_in_order(const Timeline& timeline, const Lane& lane) {
+/// such kernels, or no calls are known, whatever there is. With `copies` those of the line, too.
+std::vector<std::uint32_t> jobs_in_order(const Timeline& timeline, const Lane& lane, bool copies = false) {
     std::vector<std::uint32_t> kernels, all;
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i) {
         if (!lane.own_jobs.empty() && lane.jobs[i].call == kNobody) continue;
         all.push_back(i);
         if (timeline.work[lane.jobs[i].first_work].kind == WorkKind::kKernel) kernels.push_back(i);
     }
-    return kernels.size() >= 3 ? kernels : all;
+    return kernels.size() >= 3 && !copies ? kernels : all;
 }
 
 /// Host time between the call of each job and the one before that launched something.
@@ -97,6 +100,28 @@ std::size_t usual_length(const std::vector<std::size_t>& starts) {
     return lengths[lengths.size() / 2];
 }
 
+/// Steps by what returns.
+struct Cuts {
+    std::vector<std::uint32_t> order;
+    record::Period period;
+    std::vector<std::size_t> starts;
+};
+
+std::optional<Cuts> cuts_by_period(const Timeline& timeline, const Lane& lane, std::vector<std::uint32_t> order,
+                                   bool with_shape) {
+    std::vector<std::uint64_t> sequence;
+    std::vector<char> updates;
+    for (std::uint32_t job : order) {
+        sequence.push_back(element_of(timeline, lane.jobs[job], with_shape));
+        updates.push_back(record::updates_parameters(timeline.names[timeline.work[lane.jobs[job].first_work].name]) ? 1 : 0);
+    }
+    const auto period = record::find_step_period(sequence, updates);
+    if (!period) return std::nullopt;
+    auto starts = record::find_starts(sequence, *period, pauses_before(timeline, lane, order));
+    if (starts.size() < 3) return std::nullopt;
+    return Cuts{std::move(order), *period, std::move(starts)};
+}
+
 void cut(const Lane& lane, const std::vector<std::uint32_t>& order, const std::vector<std::size_t>& starts, std::size_t length,
          WindowSteps& found) {
     for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
@@ -151,19 +176,16 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     }
     for (const bool with_shape : {true, false}) {
         if (!found.steps.empty()) break;
-        std::vector<std::uint64_t> sequence;
-        std::vector<char> updates;
-        for (std::uint32_t job : order) {
-            sequence.push_back(element_of(timeline, lane.jobs[job], with_shape));
-            updates.push_back(record::updates_parameters(timeline.names[timeline.work[lane.jobs[job].first_work].name]) ? 1 : 0);
-        }
-        const auto period = record::find_step_period(sequence, updates);
-        if (!period) continue;
-        starts = record::find_starts(sequence, *period, pauses_before(timeline, lane, order));
-        if (starts.size() < 3) continue;
+        auto cuts = cuts_by_period(timeline, lane, order, with_shape);
+        if (cuts && cuts->period.length <= kShortLoop)
+            // Layers of one kind follow each other in a loop of their own: what is copied between them tells the step.
+            if (auto wider = cuts_by_period(timeline, lane, jobs_in_order(timeline, lane, true), with_shape);
+                wider && wider->period.length > 2 * cuts->period.length && wider->period.match >= kSureMatch)
+                cuts = std::move(wider);
+        if (!cuts) continue;
         found.source = StepSource::kPeriod;
-        found.match = period->match;
-        cut(lane, order, starts, period->length, found);
+        found.match = cuts->period.match;
+        cut(lane, cuts->order, cuts->starts, cuts->period.length, found);
     }
     if (found.steps.empty()) {
         // Nothing repeats: the window as one, so that at least shares can be told.
