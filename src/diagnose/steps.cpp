@@ -11,7 +11,11 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::size_t kShortLoop = 4;  ///< jobs; hardly a step
-constexpr double kSureMatch = 0.9;
+constexpr double kLoopsMatch = 0.5;    ///< of loops and copies: few kinds of elements, each of which counts the same
+constexpr double kUpdatesMatch = 0.5;  ///< steps that end alike and are else different
+constexpr std::size_t kTogether = 8;   ///< an optimizer takes several kernels; others stand between them
+constexpr std::size_t kLeastUpdates = 4;
+constexpr std::size_t kMostVaried = 3;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15;
@@ -100,45 +104,103 @@ std::size_t usual_length(const std::vector<std::size_t>& starts) {
     return lengths[lengths.size() / 2];
 }
 
-/// Steps by what returns.
+/// Where steps start among the jobs in `order`, and how many jobs one usually has.
 struct Cuts {
     std::vector<std::uint32_t> order;
-    record::Period period;
     std::vector<std::size_t> starts;
+    std::size_t length = 0;
+    double match = 0;
+    bool varied = false;  ///< steps of fewer jobs are steps, too
 };
 
-std::optional<Cuts> cuts_by_period(const Timeline& timeline, const Lane& lane, std::vector<std::uint32_t> order,
-                                   bool with_shape) {
-    std::vector<std::uint64_t> sequence;
+struct Sequence {
+    std::vector<std::uint64_t> elements;
     std::vector<char> updates;
-    for (std::uint32_t job : order) {
-        sequence.push_back(element_of(timeline, lane.jobs[job], with_shape));
-        updates.push_back(record::updates_parameters(timeline.names[timeline.work[lane.jobs[job].first_work].name]) ? 1 : 0);
+    std::vector<double> pauses;
+    std::vector<std::size_t> at;  ///< of each element, its place in the order of jobs
+};
+
+Sequence sequence_of(const Timeline& timeline, const Lane& lane, const std::vector<std::uint32_t>& order, bool with_shape) {
+    Sequence sequence{{}, {}, pauses_before(timeline, lane, order), {}};
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const Job& job = lane.jobs[order[i]];
+        sequence.elements.push_back(element_of(timeline, job, with_shape));
+        sequence.updates.push_back(record::updates_parameters(timeline.names[timeline.work[job.first_work].name]) ? 1 : 0);
+        sequence.at.push_back(i);
     }
-    const auto period = record::find_step_period(sequence, updates);
-    if (!period) return std::nullopt;
-    auto starts = record::find_starts(sequence, *period, pauses_before(timeline, lane, order));
-    if (starts.size() < 3) return std::nullopt;
-    return Cuts{std::move(order), *period, std::move(starts)};
+    return sequence;
 }
 
-void cut(const Lane& lane, const std::vector<std::uint32_t>& order, const std::vector<std::size_t>& starts, std::size_t length,
-         WindowSteps& found) {
-    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
-        const std::uint32_t first = order[starts[i]], next = order[starts[i + 1]];
-        const std::size_t jobs = starts[i + 1] - starts[i];
-        const std::size_t slack = std::max<std::size_t>(2, length / 10);
+/// Steps by what returns.
+std::optional<Cuts> cuts_by_period(const Sequence& sequence, const std::vector<std::uint32_t>& order) {
+    const auto period = record::find_step_period(sequence.elements, sequence.updates);
+    if (!period) return std::nullopt;
+    Cuts cuts{order, record::find_starts(sequence.elements, *period, sequence.pauses), period->length, period->match, false};
+    if (cuts.starts.size() < 3) return std::nullopt;
+    for (std::size_t& start : cuts.starts) start = sequence.at[start];
+    return cuts;
+}
+
+/// Runs of a short loop as one element each: layers of one kind that follow each other.
+Sequence without_loops(const Sequence& sequence, std::size_t loop) {
+    Sequence shorter;
+    const auto& all = sequence.elements;
+    for (std::size_t i = 0; i < all.size();) {
+        std::size_t end = i + loop;
+        while (end < all.size() && all[end] == all[end - loop]) ++end;
+        const bool runs = end >= i + 2 * loop;
+        if (!runs) end = i + 1;
+        std::uint64_t hash = mixed(runs ? loop : 0, all[i]);
+        for (std::size_t j = i + 1; runs && j < i + loop; ++j) hash = mixed(hash, all[j]);
+        shorter.elements.push_back(hash);
+        shorter.updates.push_back(sequence.updates[i]);
+        shorter.pauses.push_back(sequence.pauses[i]);
+        shorter.at.push_back(sequence.at[i]);
+        i = end;
+    }
+    return shorter;
+}
+
+/// Steps of programs whose layers are a loop of their own: what is copied between such loops tells the step.
+std::optional<Cuts> cuts_by_copies(const Timeline& timeline, const Lane& lane, bool with_shape, std::size_t loop) {
+    const auto order = jobs_in_order(timeline, lane, true);
+    auto cuts = cuts_by_period(without_loops(sequence_of(timeline, lane, order, with_shape), loop), order);
+    if (!cuts || cuts->match < kLoopsMatch) return std::nullopt;
+    cuts->length = usual_length(cuts->starts);
+    return cuts->length > 2 * loop ? cuts : std::nullopt;
+}
+
+/// Steps of programs that launch something else each time: each ends with an update of the parameters.
+std::optional<Cuts> cuts_by_updates(const Timeline& timeline, const Lane& lane, const std::vector<std::uint32_t>& order) {
+    const Sequence sequence = sequence_of(timeline, lane, order, false);
+    Cuts cuts{order, {}, 0, kUpdatesMatch, false};
+    for (std::size_t i = 1, last = 0; i < order.size(); ++i) {
+        if (sequence.updates[i - 1]) last = i;
+        if (last > 0 && i == last + kTogether) cuts.starts.push_back(last);
+    }
+    if (cuts.starts.size() < kLeastUpdates) return std::nullopt;
+    for (std::size_t i = 1; i < cuts.starts.size(); ++i) cuts.length = std::max(cuts.length, cuts.starts[i] - cuts.starts[i - 1]);
+    // Where most are far shorter than the longest, there are two kinds of them, and the long ones set the pace.
+    cuts.varied = kMostVaried * usual_length(cuts.starts) >= cuts.length;
+    return cuts;
+}
+
+void cut(const Lane& lane, const Cuts& cuts, WindowSteps& found) {
+    for (std::size_t i = 0; i + 1 < cuts.starts.size(); ++i) {
+        const std::uint32_t first = cuts.order[cuts.starts[i]], next = cuts.order[cuts.starts[i + 1]];
+        const std::size_t jobs = cuts.starts[i + 1] - cuts.starts[i];
+        const std::size_t slack = std::max<std::size_t>(2, cuts.length / 10);
         Step step{lane.jobs[first].begin, lane.jobs[next].begin, first, next};
-        if (jobs > length + slack) {
+        if (jobs > cuts.length + slack) {
             // A step and something that is none: evaluation, a sample of text, a test of gradients.
-            const std::uint32_t end = order[starts[i] + length];
+            const std::uint32_t end = cuts.order[cuts.starts[i] + cuts.length];
             const Time last = std::max(step.begin, lane.jobs[end - 1].end);
             found.evaluations.push_back({last, step.end, end, next});
             step.end = last;
             step.end_job = end;
             step.before_phase = true;
         }
-        if (jobs + slack < length || step.end <= step.begin) continue;
+        if ((!cuts.varied && jobs + slack < cuts.length) || step.end <= step.begin) continue;
         found.steps.push_back(step);
     }
 }
@@ -172,20 +234,24 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     if (!starts.empty()) {
         found.source = StepSource::kRanges;
         found.match = 1;
-        cut(lane, order, starts, usual_length(starts), found);
+        cut(lane, {order, starts, usual_length(starts), 1, false}, found);
     }
+    const auto take = [&](const std::optional<Cuts>& cuts) {
+        if (!cuts) return;
+        found.source = StepSource::kPeriod;
+        found.match = cuts->match;
+        cut(lane, *cuts, found);
+    };
     for (const bool with_shape : {true, false}) {
         if (!found.steps.empty()) break;
-        auto cuts = cuts_by_period(timeline, lane, order, with_shape);
-        if (cuts && cuts->period.length <= kShortLoop)
-            // Layers of one kind follow each other in a loop of their own: what is copied between them tells the step.
-            if (auto wider = cuts_by_period(timeline, lane, jobs_in_order(timeline, lane, true), with_shape);
-                wider && wider->period.length > 2 * cuts->period.length && wider->period.match >= kSureMatch)
-                cuts = std::move(wider);
-        if (!cuts) continue;
-        found.source = StepSource::kPeriod;
-        found.match = cuts->period.match;
-        cut(lane, cuts->order, cuts->starts, cuts->period.length, found);
+        auto cuts = cuts_by_period(sequence_of(timeline, lane, order, with_shape), order);
+        if (cuts && cuts->length <= kShortLoop)
+            if (auto wider = cuts_by_copies(timeline, lane, with_shape, cuts->length)) cuts = std::move(wider);
+        take(cuts);
+    }
+    if (found.steps.empty()) {
+        take(cuts_by_updates(timeline, lane, order));
+        if (!found.steps.empty()) found.source = StepSource::kUpdates;
     }
     if (found.steps.empty()) {
         // Nothing repeats: the window as one, so that at least shares can be told.

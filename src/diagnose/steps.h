@@ -23,7 +23,7 @@ struct Phase {
     std::uint32_t first_job = 0, end_job = 0;
 };
 
-enum class StepSource : std::uint8_t { kNone, kRanges, kPeriod, kWindow };
+enum class StepSource : std::uint8_t { kNone, kRanges, kPeriod, kUpdates, kWindow };
 
 struct WindowSteps {
     StepSource source = StepSource::kNone;

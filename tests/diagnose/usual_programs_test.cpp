@@ -275,6 +275,44 @@ TEST(UsualPrograms, BatchesOfDifferentLengthsAreStillSteps) {
     }
 }
 
+TEST(UsualPrograms, StepsOfChangingStructureEndWithTheirUpdate) {
+    const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
+        p.at({user_line(11, "build_tree")});
+        p.work(2'000);
+        p.at(20);
+        for (int i = 0; i < 8 + step * 7 % 13; ++i) {
+            p.launch("gemm", 200);
+            p.launch("act" + std::to_string(i * step % 3), 60);
+        }
+        p.at(22);
+        p.launch("multi_tensor_apply_kernel", 300);
+        p.at(31);
+        if (!cured) p.item();
+    };
+    expect_case(body, Kind::kHostSync, 31, {}, 100);
+    EXPECT_GT(diagnosed(body, 100).steps, 90u);
+}
+
+TEST(UsualPrograms, RolloutsBetweenUpdatesAreTheEnvironments) {
+    const Diagnosis diagnosis = diagnosed(
+        [](SimulatedProgram& p, int, bool) {
+            for (int i = 0; i < 64; ++i) {
+                p.at({user_line(60, "act")});
+                p.upload(4'000, true);
+                for (int k = 0; k < 4; ++k) p.launch("policy_gemm", 15), p.launch("tanh", 4);
+                p.item();
+                p.at(kEnvironment);
+                p.work(1'500);
+            }
+            for (int epoch = 0; epoch < 10; ++epoch) train(p, {4, 100});
+        },
+        20);
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kPythonWork);
+    EXPECT_EQ(diagnosis.findings.front().where->line, 63);
+}
+
 TEST(UsualPrograms, NothingThatReturnsIsSaidToBeNone) {
     const Diagnosis diagnosis = diagnosed([](SimulatedProgram& p, int step, bool) {
         p.at(20);
