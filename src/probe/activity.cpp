@@ -25,6 +25,7 @@ std::uint8_t* pool = nullptr;
 std::atomic<std::uint64_t> free_buffers{~std::uint64_t{0}};
 std::atomic<std::int64_t> clock_offset{0};
 std::atomic<bool> has_own_clock{false};
+std::atomic<std::uint64_t> delivered{0};
 
 template <class Value>
 Value at(const std::uint8_t* activity, std::size_t offset) {
@@ -142,12 +143,15 @@ void count_dropped(ThreadState& thread, const Cupti& cupti, void* context, std::
 }
 
 void on_buffer_complete(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t, std::size_t valid) {
-    if (buffer == nullptr) return;
+    if (buffer < pool || buffer >= pool + kBuffers * kBufferBytes) return;  // another client's
     CallbackState& callbacks = callback_state();
     ThreadState* thread = callbacks.alive.load(std::memory_order_relaxed) ? this_thread() : nullptr;
     if (thread != nullptr && valid > 0) {
         std::uint8_t* activity = nullptr;
-        while (callbacks.cupti.next_record(buffer, valid, &activity) == kCuptiSuccess) write_activity(*thread, activity);
+        while (callbacks.cupti.next_record(buffer, valid, &activity) == kCuptiSuccess) {
+            write_activity(*thread, activity);
+            delivered.fetch_add(1, std::memory_order_relaxed);
+        }
         count_dropped(*thread, callbacks.cupti, context, stream);
     }
     const std::size_t place = static_cast<std::size_t>(buffer - pool) / kBufferBytes;
@@ -158,6 +162,8 @@ std::uint64_t own_clock() { return now(); }
 
 }  // namespace
 
+std::uint64_t delivered_records() { return delivered.load(std::memory_order_relaxed); }
+
 bool prepare_activity() {
     void* memory =
         ::mmap(nullptr, kBuffers * kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -167,11 +173,15 @@ bool prepare_activity() {
 }
 
 void register_activity(const Cupti& cupti) {
-    has_own_clock.store(cupti.register_clock != nullptr && cupti.register_clock(own_clock) == kCuptiSuccess);
+    // Once: each further time makes CUPTI give the first records of a session times of another clock.
+    if (!has_own_clock.load())
+        has_own_clock.store(cupti.register_clock != nullptr && cupti.register_clock(own_clock) == kCuptiSuccess);
     log_line("clock %s", has_own_clock.load() ? "registered" : "converted");
     if (const CuptiResult result = cupti.register_buffers(on_buffer_request, on_buffer_complete))
         log_line("no buffers: %d", result);
 }
+
+void forget_clock() { has_own_clock.store(false); }
 
 void align_clocks(const Cupti& cupti) {
     if (has_own_clock.load(std::memory_order_relaxed)) return;

@@ -1,6 +1,8 @@
 #pragma once
 // What devices did: CUPTI's buffers of activity records become records.
 
+#include <cstdint>
+
 #include "probe/cupti_library.h"
 
 namespace millrace::probe {
@@ -10,5 +12,10 @@ bool prepare_activity();
 void register_activity(const Cupti& cupti);
 /// Without a registered clock: finds how far CUPTI's is from ours. Call at the beginning of windows.
 void align_clocks(const Cupti& cupti);
+
+/// CUPTI was finalised and knows of no clock any more.
+void forget_clock();
+/// How many records CUPTI has handed over so far.
+std::uint64_t delivered_records();
 
 }  // namespace millrace::probe

@@ -63,11 +63,6 @@ std::uint32_t stream_number(const CuptiCall& data, std::uint64_t stream) {
 
 bool is_sampled() { return state.window_pulses.load(kRelaxed) < state.sites_calls.load(kRelaxed); }
 
-void wake_controller() {
-    state.wake.fetch_add(1, std::memory_order_release);
-    ::syscall(SYS_futex, &state.wake, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-
 /// Counts a call of the kind that marks steps; in kPulse it also leaves a record.
 void count_pulse(ThreadState& thread, CallKind kind) {
     const auto wanted = static_cast<CallKind>(state.pulse_call.load(kRelaxed));
@@ -222,6 +217,7 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (place > 1) return;
     const bool failed = data.result == nullptr || *static_cast<const int*>(data.result) != 0;
     if (!pending.quiet) write_call(thread, index, data, pending, end);
+    if (!pending.quiet && !failed && call_at(index).kind == CallKind::kLaunch) state.launches.fetch_add(1, kRelaxed);
     if (is_memory_call(call_at(index)) && !failed) write_memory(thread, call_at(index), data, pending, end);
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
@@ -234,6 +230,11 @@ void wait_at_gate() {
 }
 
 }  // namespace
+
+void wake_controller() {
+    state.wake.fetch_add(1, std::memory_order_release);
+    ::syscall(SYS_futex, &state.wake, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
 
 void shut_gate() { gate.store(1); }
 

@@ -27,7 +27,8 @@ struct CallbackState {
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
     std::atomic<Finalizing> finalizing{Finalizing::kNot};
-    std::atomic<std::uint64_t> nested{0};  ///< calls inside of calls, counted by callbacks
+    std::atomic<std::uint64_t> launches{0};  ///< of kernels, in windows, that did not fail; counted by callbacks
+    std::atomic<std::uint64_t> nested{0};    ///< calls inside of calls, counted by callbacks
     /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
     /// callbacks.
     std::atomic<std::uint32_t> direct[kMostCalls]{};
@@ -35,6 +36,9 @@ struct CallbackState {
     Cupti cupti;
 };
 CallbackState& callback_state();
+
+/// Lets the probe's own thread look at once.
+void wake_controller();
 
 /// Between the two, threads wait at the begins and ends of calls, though not for more than two milliseconds.
 void shut_gate();

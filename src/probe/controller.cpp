@@ -15,6 +15,7 @@
 #include "probe/clock.h"
 #include "probe/lanes.h"
 #include "probe/log.h"
+#include "probe/making_way.h"
 #include "probe/sites.h"
 #include "probe/trial.h"
 
@@ -41,7 +42,9 @@ struct Controller {
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
     std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
-    int flushes_left = 0;  ///< after a window: work that was still queued reports later
+    int flushes_left = 0;                                     ///< after a window: work that was still queued reports later
+    bool watched_window = false;                              ///< the last window's records have not been seen to arrive yet
+    std::uint64_t launches_before = 0, delivered_before = 0;  ///< when it began
     bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;     ///< that has happened
     pthread_t thread = {};
@@ -140,6 +143,10 @@ void enter_window() {
     callbacks.sites_calls.store(control.sites_calls.load());
     callbacks.window_pulses.store(0);
     callbacks.window_over.store(false);
+    watch_for_clients();
+    controller.watched_window = controller.trial.activity && controller.trial.callbacks;
+    controller.launches_before = callbacks.launches.load();
+    controller.delivered_before = delivered_records();
     if (controller.trial.activity) enable_activities(true, control.graph_nodes.load() != 0);
     controller.flushes_left = 0;
     controller.trimmed = callbacks.sites_calls.load() == 0;
@@ -217,6 +224,16 @@ void begin_leaving() {
     controller.flushes_left = 0;
 }
 
+/// A client that looks CUPTI's functions up by itself cannot be seen coming; but where a window has launched a lot and no record
+/// of it came back though buffers were flushed, they go to somebody else.
+bool lost_buffers() {
+    constexpr std::uint64_t kMany = 64;
+    if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushes_left > 0) return false;
+    controller.watched_window = false;
+    const std::uint64_t launches = callback_state().launches.load() - controller.launches_before;
+    return launches >= kMany && delivered_records() == controller.delivered_before;
+}
+
 /// Whoever uses CUPTI next finds it as it was, without a call half told.
 void finish_leaving() {
     if (!controller.settled && can_use_cupti() && now() - controller.leaving_since < kLeaving) return;
@@ -226,6 +243,7 @@ void finish_leaving() {
         forget_subscription();
     }
     controller.gone = true;
+    way_is_free();
 }
 
 void obey() {
@@ -249,6 +267,7 @@ void obey() {
     if (wish == Finalizing::kRunning) return;
     if (wish == Finalizing::kDone) {
         forget_subscription();
+        forget_clock();
         callbacks.finalizing.store(Finalizing::kNot);
     }
     if (wants_window && controller.subscriber == nullptr && !subscribe()) begin_leaving();
@@ -271,6 +290,10 @@ void watch_keeper(std::uint64_t time) {
 }
 
 void look() {
+    if (!controller.leaving && (way_is_wanted() || lost_buffers())) {
+        set_fault(ProbeFault::kMadeWay, 0);
+        begin_leaving();
+    }
     if (!controller.leaving) watch_keeper(now());
     if (!controller.leaving) obey();
     if (can_use_cupti()) {
@@ -330,6 +353,7 @@ void start_controller() {
     header()->state.driver_version = callbacks.cupti.driver;
     if (!subscribe()) return;
     callbacks.alive.store(true, std::memory_order_release);
+    watch_for_clients();
     enable_calls();
     if (!start_thread()) {
         callbacks.alive.store(false);

@@ -30,6 +30,7 @@ enum class ProbeFault : std::uint32_t {
     kOtherClient = 2,  ///< another profiler holds CUPTI; `incumbent` has its name
     kCuptiFailed = 3,  ///< `fault_code` has CUPTI's result
     kNoMemory = 4,
+    kMadeWay = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
 };
 
 /// What became of the arguments of a launch that was looked into.

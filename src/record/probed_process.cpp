@@ -42,6 +42,11 @@ std::string fault_text(const ProbeReport& report) {
         case ProbeFault::kNoMemory:
             return fmt::format("process {}: the probe got no memory or thread, so kernels and calls are not recorded",
                                report.pid);
+        case ProbeFault::kMadeWay:
+            return fmt::format(
+                "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
+                "and calls are recorded up to there",
+                report.pid, report.incumbent.empty() ? "" : ", by ", report.incumbent);
     }
     return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
 }

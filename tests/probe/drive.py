@@ -10,6 +10,7 @@ import threading
 import time
 
 cuda = ctypes.CDLL(sys.argv[1])
+profiler = ctypes.CDLL(os.environ["MOCK_PROFILER"]) if "MOCK_PROFILER" in os.environ else None
 size_t = ctypes.c_size_t
 weights = ctypes.c_void_p()
 scale = ctypes.c_float(0.5)
@@ -129,6 +130,8 @@ def main():
                 launch()
         elif word == "synchronise":
             read_loss()
+        elif word == "synchronise_aside":
+            threading.Thread(target=read_loss).start()
         elif word == "scale":
             scale.value = float(rest[0])
         elif word == "batch":
@@ -154,6 +157,13 @@ def main():
             cuda.mock_driver_launch_block((ctypes.c_uint64 * 4)(7, weights.value, 2, 3))
         elif word == "callbacks":
             answer = str(ctypes.CDLL(os.environ["MILLRACE_CUPTI"]).mock_cupti_callbacks())
+        elif word == "profile":
+            answer = str(profiler.mock_profiler_begin())
+        elif word == "profile_unseen":
+            answer = str(profiler.mock_profiler_begin_unseen())
+        elif word == "profiled":
+            profiler.mock_profiler_end()
+            answer = f"{profiler.mock_profiler_records()} {profiler.mock_profiler_distinct()} {profiler.mock_profiler_foreign()}"
         elif word == "bare_thread":
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":

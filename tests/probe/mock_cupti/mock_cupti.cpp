@@ -157,7 +157,7 @@ void on_work(const WorkEvent& event) {
 
 int subscribe(void** subscriber, CuptiCallback callback, void* user) {
     if (const int failure = failure_of("subscribe")) return failure;
-    if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr) return kCuptiOtherSubscriber;
+    if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr || cupti.callback != nullptr) return kCuptiOtherSubscriber;
     void* cuda = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     auto set_hooks = reinterpret_cast<void (*)(const Hooks*)>(::dlsym(cuda, "mock_cuda_set_hooks"));
     if (set_hooks == nullptr) return 15;
@@ -191,6 +191,7 @@ CuptiResult cuptiSubscribe(void** subscriber, CuptiCallback callback, void* user
 
 CuptiResult cuptiUnsubscribe(void*) {
     ::millrace::mock::cupti.callback = nullptr;
+    ::memset(::millrace::mock::cupti.enabled, 0, sizeof ::millrace::mock::cupti.enabled);
     return kCuptiSuccess;
 }
 
