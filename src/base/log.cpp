@@ -159,14 +159,18 @@ std::string log_line(LogLevel level, std::string_view text, bool colour) {
     } else {
         line += prefix;
     }
-    for (const char c : text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
         // Text of a hostile file may sit in a message; it must not drive the terminal.
-        const auto code = static_cast<unsigned char>(c);
-        const bool control = (code < 0x20 && c != '\n' && c != '\t') || code == 0x7f;
-        if (control)
+        const auto code = static_cast<unsigned char>(text[i]);
+        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+        if (code == 0xc2 && next >= 0x80 && next < 0xa0) {  // U+0080 to U+009F in UTF-8
+            line += fmt::format("\\x{:02x}", next);
+            ++i;
+        } else if ((code < 0x20 && code != '\n' && code != '\t') || code == 0x7f) {
             line += fmt::format("\\x{:02x}", code);
-        else
-            line += c;
+        } else {
+            line += text[i];
+        }
     }
     line += '\n';
     return line;

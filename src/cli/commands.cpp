@@ -11,6 +11,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "base/log.h"
 #include "base/nearest.h"
 #include "base/version.h"
 
@@ -95,7 +96,8 @@ int parse_and_run(int argc, char** argv) {
 void say(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 int report(const base::Error& error) {
-    std::fputs(fmt::format("millrace: {}\n", error.text()).c_str(), stderr);
+    // Through the log's form: an error quotes files, which must not drive the terminal.
+    std::fputs(base::log_line(base::LogLevel::info, "millrace: " + error.text(), false).c_str(), stderr);
     return error.exit_status;
 }
 

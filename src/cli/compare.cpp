@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "base/units.h"
 #include "cli/commands.h"
@@ -13,7 +14,8 @@ namespace millrace::cli {
 namespace {
 
 struct CompareArguments {
-    std::string before, after, min_effect = "2%", fail_if_slower;
+    std::string before, after, min_effect = "2%";
+    std::optional<std::string> fail_if_slower;
     bool json = false;
 };
 
@@ -59,8 +61,8 @@ base::Result<int> run_compare(const CompareArguments& given) {
     report::ComparisonReport report;
     MILLRACE_LET(least, share_of("--min-effect", given.min_effect, 1));
     report.settings.min_effect = least;
-    if (!given.fail_if_slower.empty()) {
-        MILLRACE_LET(allowed, share_of("--fail-if-slower", given.fail_if_slower, 1));
+    if (given.fail_if_slower) {  // an empty one, of a variable that is not set, must not open the gate
+        MILLRACE_LET(allowed, share_of("--fail-if-slower", *given.fail_if_slower, 1));
         report.gate = report::SpeedGate{allowed, false};
     }
     MILLRACE_LET(before, side_of(given.before));

@@ -26,6 +26,16 @@ std::size_t letter_bytes(std::string_view text) {
     return count;
 }
 
+/// Letters that drive a terminal, or turn the direction of what follows so that it reads as something else.
+bool is_control(std::string_view letter) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(letter[i]); };
+    if (letter.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+    if (letter.size() == 2) return byte(0) == 0xc2 && byte(1) < 0xa0;  // U+0080 to U+009F
+    if (letter.size() != 3 || byte(0) != 0xe2) return false;
+    return (byte(1) == 0x80 && byte(2) >= 0xaa && byte(2) <= 0xae) ||  // U+202A to U+202E
+           (byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9);    // U+2066 to U+2069
+}
+
 bool is_plain(std::string_view text) {
     return std::ranges::all_of(text, [](char letter) { return letter >= 0x20 && letter < 0x7f; });
 }
@@ -39,7 +49,7 @@ std::string clean_text(std::string_view text, std::size_t cap) {
     std::string out;
     while (!text.empty()) {
         const std::size_t count = letter_bytes(text);
-        const bool control = count == 1 && (text[0] < 0x20 || text[0] == 0x7f);
+        const bool control = is_control(text.substr(0, count));
         const std::string_view letter = count == 0 ? std::string_view("\xef\xbf\xbd")
                                         : control  ? std::string_view(" ")
                                                    : text.substr(0, count);

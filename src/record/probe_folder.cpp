@@ -1,11 +1,16 @@
 #include "record/probe_folder.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <ctime>
 
 namespace millrace::record {
 namespace {
@@ -14,11 +19,38 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kRoom = 2 * kMappingBytes;  ///< of a program with many threads; pages come when touched
 constexpr std::size_t kMostFiles = 4096;
-constexpr std::string_view kEnding = ".probe";
+constexpr std::string_view kEnding = ".probe", kBeginning = "millrace-probe-";
+constexpr const char* kLock = ".lock";     ///< held while the folder is in use
+constexpr std::time_t kSettledAfter = 60;  ///< seconds; in a younger folder the lock may be about to be taken
 
-bool has_room(const char* folder) {
+bool is_usable(const Path& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; }
+
+bool has_room(const Path& folder, std::uint64_t bytes) {
     struct statvfs about {};
-    return ::statvfs(folder, &about) == 0 && std::uint64_t{about.f_bavail} * about.f_frsize >= kRoom;
+    return ::statvfs(folder.c_str(), &about) == 0 && std::uint64_t{about.f_bavail} * about.f_frsize > bytes;
+}
+
+/// Whether a recording that was killed left `folder`: a folder of this user in which nobody holds the lock.
+bool is_abandoned(const Path& folder) {
+    struct stat about {};
+    if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid()) return false;
+    if (::time(nullptr) - about.st_mtime < kSettledAfter) return false;
+    const auto lock = open_file(folder / kLock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    return !lock.ok() || ::flock(lock->get(), LOCK_SH | LOCK_NB) == 0;
+}
+
+/// Memory does not come back by itself when `record` was killed; the next one frees it.
+void remove_abandoned(const Path& parent) {
+    std::error_code failed;
+    std::vector<Path> left;
+    for (fs::directory_iterator at(parent, failed), end; !failed && at != end; at.increment(failed))
+        if (at->path().filename().string().starts_with(kBeginning) && is_abandoned(at->path())) left.push_back(at->path());
+    for (const Path& each : left) fs::remove_all(each, failed);
+}
+
+Error no_place(Error error) {
+    error.exit_status = 3;
+    return error;
 }
 
 /// The process in a name such as 12.probe or 12-1.probe; 0 in others.
@@ -32,15 +64,27 @@ std::uint32_t number_in(const std::string& name) {
 }  // namespace
 
 Result<ProbeFolder> ProbeFolder::create(const Path& fallback) {
-    const Path parent =
-        has_room("/dev/shm") && ::access("/dev/shm", W_OK | X_OK) == 0 ? Path("/dev/shm") : fs::absolute(fallback);
-    std::string pattern = (parent / "millrace-probe-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-        Error error = system_error("cannot create a folder for the probe", parent, errno);
-        error.exit_status = 3;
-        return error;
-    }
-    return ProbeFolder(pattern);
+    const Path memory = "/dev/shm";
+    std::error_code failed;
+    remove_abandoned(memory);
+    const Path parent = is_usable(memory) && has_room(memory, kRoom) ? memory : fs::absolute(fallback, failed);
+    if (parent.empty())
+        return no_place(Error{"has no room for the probe, and TMPDIR names no folder to use instead", memory.string()});
+    if (parent != memory) remove_abandoned(parent);
+    std::string pattern = (parent / kBeginning).string() + "XXXXXX";
+    if (::mkdtemp(pattern.data()) == nullptr)
+        return no_place(system_error("cannot create a folder for the probe", parent, errno));
+    ProbeFolder folder(pattern);
+    MILLRACE_LET(lock, open_file(folder.path_ / kLock, O_RDWR | O_CREAT));
+    (void)::flock(lock.get(), LOCK_EX);
+    folder.lock_ = std::move(lock);
+    if (!has_room(parent, kMappingBytes))
+        return no_place(
+            Error{fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that "
+                              "has more",
+                              (kMappingBytes >> 20) + 1),
+                  parent.string()});
+    return folder;
 }
 
 ProbeFolder::~ProbeFolder() {

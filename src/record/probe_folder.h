@@ -12,9 +12,10 @@ namespace millrace::record {
 /// The private folder in which probes put their mappings (MILLRACE_PROBE_DIR); removed with everything in it at the end.
 class ProbeFolder {
 public:
-    /// In memory (/dev/shm) when that is there and has room, else in `fallback`.
+    /// In memory (/dev/shm) when that is there and has room, else in `fallback`; an error has exit status 3. Removes what
+    /// recordings that were killed left there.
     static Result<ProbeFolder> create(const Path& fallback);
-    ProbeFolder(ProbeFolder&& other) noexcept : path_(std::exchange(other.path_, Path{})) {}
+    ProbeFolder(ProbeFolder&& other) noexcept : path_(std::exchange(other.path_, Path{})), lock_(std::move(other.lock_)) {}
     ProbeFolder& operator=(ProbeFolder&&) = delete;
     ~ProbeFolder();
 
@@ -34,6 +35,7 @@ public:
 private:
     explicit ProbeFolder(Path path) : path_(std::move(path)) {}
     Path path_;
+    FileDescriptor lock_;                           ///< says to others that the folder is in use
     std::set<std::string> known_;                   ///< names handed out
     std::map<std::uint32_t, std::uint16_t> times_;  ///< by process
 };

@@ -104,9 +104,10 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
     }
     if (holds_run && start == RunStart::kNew) {
         const auto old = read_manifest(folder);
-        return Error{fmt::format("holds a run already ({}); resume it with --resume, remove the folder, or choose another --out",
-                                 old.ok() ? name_of(old->status) : "with an unreadable manifest"),
-                     folder.string()};
+        return Error{
+            fmt::format("holds a run already ({}); remove the folder or choose another --out (train goes on with --resume)",
+                        old.ok() ? name_of(old->status) : "with an unreadable manifest"),
+            folder.string()};
     }
     if (!holds_run && !empty)
         return Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};

@@ -128,6 +128,11 @@ TEST_F(Log, ColourOnlyOnATerminalWithoutNoColor) {
 TEST_F(Log, ControlCharactersOfAMessageAreMadeVisible) {
     EXPECT_EQ(log_line(LogLevel::info, "a\033[2Jb\rc\td\ne\x7f", false), "a\\x1b[2Jb\\x0dc\td\ne\\x7f\n");
     EXPECT_EQ(log_line(LogLevel::info, "größe", false), "größe\n");
+    EXPECT_EQ(log_line(LogLevel::info,
+                       "a\xc2\x9b"
+                       "2Jb\xc2\xa0\xc2",
+                       false),
+              "a\\x9b2Jb\xc2\xa0\xc2\n");
 }
 
 TEST_F(Log, ThreadsDoNotTearLinesOfAFile) {

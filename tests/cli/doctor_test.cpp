@@ -101,6 +101,7 @@ TEST_F(Doctor, BadInputIsRefusedAndNothingIsWritten) {
     expect_refusal({"compare", path("run")}, "after is required");
     expect_refusal({"compare", path("run"), path("run"), "--min-effect", "2"}, "--min-effect");
     expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", "-5%"}, "--fail-if-slower");
+    expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", ""}, "--fail-if-slower");
     expect_refusal({"compare", path("run"), path("absent")}, "does not exist");
 }
 
