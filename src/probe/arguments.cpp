@@ -5,6 +5,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "probe/hash.h"
 #include "probe/log.h"
 #include "probe/ranges.h"

@@ -8,6 +8,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "probe/activity.h"
 #include "probe/call_switch.h"
 #include "probe/callbacks.h"

@@ -1,6 +1,8 @@
 #pragma once
 // CUPTI as it is found in the running process. It is never linked: the host's own copy is used when there is one.
 
+#include <cstdint>
+
 #include "probe/cupti_abi.h"
 
 namespace millrace::probe {

@@ -2,6 +2,8 @@
 // its first use and calls InitializeInjectionNvtx2, which may put functions of its own into NVTX's tables. Outside of windows a
 // range costs a look at the thread's state; names are read inside of windows alone.
 
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -81,12 +83,25 @@ bool install(const NvtxCallbacks& callbacks) {
     return true;
 }
 
+/// What a program brings along in its own code takes the ranges when no library is named. It keeps them.
+using Injection = int (*)(NvtxGetTable);
+Injection own_injection() {
+    Injection found = nullptr;
+    if (void* early = ::dlsym(RTLD_DEFAULT, "InitializeInjectionNvtx2Preinject")) {
+        std::memcpy(&found, &early, sizeof found);
+    } else if (void* place = ::dlsym(RTLD_DEFAULT, "InitializeInjectionNvtx2_fnptr")) {
+        std::memcpy(&found, place, sizeof found);
+    }
+    return found;
+}
+
 }  // namespace
 }  // namespace millrace::probe
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(millrace::probe::NvtxGetTable get_table) {
     using namespace millrace::probe;
     const auto* callbacks = get_table != nullptr ? static_cast<const NvtxCallbacks*>(get_table(kNvtxCallbacks)) : nullptr;
+    if (const auto theirs = own_injection()) return theirs(get_table);
     if (callbacks == nullptr || callbacks->size < sizeof *callbacks || callbacks->module_table == nullptr) return 0;
     return install(*callbacks) ? 1 : 0;
 }

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include <atomic>
+
 #include "probe/hash.h"
 #include "probe/loaded_library.h"
 #include "probe/log.h"

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <atomic>
+
 #include "probe/hash.h"
 
 namespace millrace::probe {

@@ -1,6 +1,7 @@
 #pragma once
 // Texts get numbers, once per process; the first who needs one writes it into its lane.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 #pragma once
 // The content of one checkpoint folder; the store above decides on names and links.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "record/file.h"
 

@@ -1,7 +1,9 @@
 #pragma once
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "record/file.h"

@@ -2,8 +2,11 @@
 // One probed process from its first record to its last: takes its records into the trace, watches its steps, and tells its probe
 // when to record in full.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "record/events.h"

@@ -32,6 +32,7 @@ constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 constexpr double kSampleAllowance = 4e6, kSampleBytesPerSecond = 1500;
 constexpr std::uint64_t kThinned = 10;
 constexpr const char* kInjection = "CUDA_INJECTION64_PATH";
+constexpr const char* kRangeInjection = "NVTX_INJECTION64_PATH";
 
 /// runs/record-20251104-120000, with a number behind it when that is taken.
 std::string default_name() {
@@ -59,6 +60,7 @@ void set_environment(const RecordSettings& settings, const ProbeFolder& folder, 
         return;
     }
     ::setenv(kInjection, settings.probe.c_str(), 1);
+    ::setenv(kRangeInjection, settings.probe.c_str(), 0);  // another one keeps its ranges
     ::setenv("MILLRACE_PROBE_DIR", folder.path().c_str(), 1);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Which of several periods is the step: programs also return after ten steps (they log) and after a hundred (they evaluate).
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>

@@ -177,6 +177,12 @@ TEST_F(Record, AnotherInjectionIsLeftAlone) {
     ASSERT_EQ(reader_->notes().size(), 1u);
 }
 
+TEST_F(Record, RangesOfTheProgramComeUnlessAnotherLibraryTakesThem) {
+    const std::vector<std::string> show{"sh", "-c", "echo $NVTX_INJECTION64_PATH"};
+    const Said said = record(show, {}, plain({"NVTX_INJECTION64_PATH=/opt/ranges.so"}));
+    EXPECT_EQ(said.out, "/opt/ranges.so\n");
+}
+
 TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     const Said said = record(script(800, "open('" + path("where") + "', 'w').write(os.environ['MILLRACE_PROBE_DIR'])"));
     ASSERT_EQ(said.status, 0) << said.err;
