@@ -69,7 +69,6 @@ void sort_timeline(Timeline& timeline) {
     std::ranges::stable_sort(timeline.ranges, {}, outer_first);
     std::ranges::stable_sort(timeline.collections, {}, outer_first);
     std::ranges::stable_sort(timeline.profiler_work, {}, outer_first);
-    std::ranges::sort(timeline.noted);
     std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
     std::ranges::stable_sort(timeline.samples, {}, &Sample::time);

@@ -154,7 +154,6 @@ void KinetoCollector::take_operator(const KinetoEvent& event) {
         (begins("ProfilerStep#") || begins("enumerate(DataLoader)") || begins("Optimizer.")))
         return add_range(timeline_.ranges, event);
     const bool python = event.category == EventCategory::kPythonFunction;
-    timeline_.noted.push_back(*event.begin);
     using Kind = StackBuilder::SpanKind;
     const Time end = *event.begin + std::max<Time>(event.duration.value_or(0), 0);
     const std::uint32_t process = event.pid.value_or(0), thread = event.tid.value_or(0);

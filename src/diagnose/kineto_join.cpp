@@ -155,7 +155,6 @@ void KinetoCollector::shift(Time origin) {
     both(timeline_.ranges);
     both(timeline_.collections);
     both(timeline_.profiler_work);
-    for (Time& time : timeline_.noted) time += origin;
     moments(timeline_.samples);
     moments(timeline_.memory);
     moments(timeline_.machine);

@@ -74,7 +74,7 @@ bool is_sound(const Timeline& timeline) {
         sound = sound && std::all_of(entries.begin(), entries.end(), [&](const auto& entry) { return bounds.fits(entry); }) &&
                 std::is_sorted(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });
     });
-    return sound && std::is_sorted(timeline.noted.begin(), timeline.noted.end());
+    return sound;
 }
 
 Timeline made_sound(Timeline timeline, std::size_t& dropped) {
@@ -86,7 +86,6 @@ Timeline made_sound(Timeline timeline, std::size_t& dropped) {
         dropped += std::erase_if(entries, [&](const auto& entry) { return !bounds.fits(entry); });
         std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return earlier(a, b); });
     });
-    std::sort(timeline.noted.begin(), timeline.noted.end());
     return timeline;
 }
 

@@ -73,24 +73,6 @@ void forget_profiler(const Study& study, std::size_t lane, Model& model) {
     }
 }
 
-/// Neither is what it took to note operators and functions. Returns how much that was in steady steps, in nanoseconds.
-Time forget_notes(const Study& study, std::size_t lane, Model& model) {
-    const std::vector<Time>& noted = study.timeline.noted;
-    auto note = noted.begin();
-    Time sum = 0;
-    for (std::uint32_t act = 1; act < model.acts.size(); ++act) {
-        const Time begin = study.call(lane, act - 1).end, end = study.call(lane, act).begin;
-        note = std::lower_bound(note, noted.end(), begin);
-        const auto last = std::lower_bound(note, noted.end(), end);
-        const Time most = static_cast<Time>(study.policy.noted_share * static_cast<double>(model.acts[act].gap));
-        const Time taken = std::min<Time>((last - note) * study.policy.profiler_note, most);
-        model.acts[act].gap -= taken;
-        if (study.is_steady(lane, act)) sum += taken;
-        note = last;
-    }
-    return sum;
-}
-
 double mean_ms(const Study& study, const std::vector<Model>& models) {
     Time sum = 0;
     for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
@@ -180,14 +162,10 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (step_count == 0) return;
     recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
     base_ms = mean_ms(*this, models);
-    Time notes = 0;
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-        forget_profiler(*this, i, models[i]);
-        notes += forget_notes(*this, i, models[i]);
-    }
-    profiler_ms = static_cast<double>(notes) * 1e-6 / static_cast<double>(step_count);
+    if (!timeline.profiler_work.empty())
+        for (std::size_t i = 0; i < lanes.size(); ++i) forget_profiler(*this, i, models[i]);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
-    if (!timeline.profiler_work.empty() || notes > 0) base_ms = mean_ms(*this, models);
+    if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step_ms(timeline);

@@ -39,8 +39,6 @@ struct Study {
     const Call& call(std::size_t lane, std::uint32_t act) const { return timeline.calls[lanes[lane].calls[act]]; }
     /// Whether a call lies in the steady steps of its lane.
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
-    /// Whether another profiler made the steps much longer.
-    bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
     /// Recorded host time before a call, without collections.
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 
@@ -58,7 +56,6 @@ struct Study {
     double base_ms = 0;                           ///< the model's mean step: what costs are measured against
     double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;         ///< mean step outside of windows
-    double profiler_ms = 0;                       ///< of a step that another profiler took for its notes, by our estimate
     Time call_cost = 0;                           ///< that recording added to each call
     std::optional<PowerLimit> power;              ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;  ///< of pinned copies

@@ -134,10 +134,9 @@ struct Timeline {
     std::vector<Memory> memory;        ///< by time
     std::vector<Range> collections;    ///< garbage collections
     std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
-    std::vector<Time> noted;      ///< begin of each operator and function that another profiler noted, which takes time; by time
-    std::vector<Window> windows;  ///< by begin; of a trace, one
-    std::vector<Block> blocks;    ///< by begin
-    double counting_share = 0;    ///< of the time in blocks that counting their steps cost, as far as known
+    std::vector<Window> windows;       ///< by begin; of a trace, one
+    std::vector<Block> blocks;         ///< by begin
+    double counting_share = 0;         ///< of the time in blocks that counting their steps cost, as far as known
     std::vector<MachineSample> machine;
     std::uint64_t dropped = 0;  ///< records that did not fit
     bool has_call_stacks = false;
