@@ -94,8 +94,9 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
     try {
         const Json json = Json::parse(text);
         const Json& about = json.at("checkpoint");
-        if (const int format = about.at("format").get<int>(); format != kFormat)
-            return Error{fmt::format("has checkpoint format {}; this version reads {}", format, kFormat), place.string()};
+        // The library converts any number to any type, whatever becomes of it: only what fits is asked for.
+        if (const Json& format = about.at("format"); format != Json(kFormat))
+            return Error{fmt::format("has checkpoint format {}; this version reads {}", format.dump(), kFormat), place.string()};
         CheckpointState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())
@@ -106,10 +107,16 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
         state.members = about.at("members").get<std::uint64_t>();
         if (state.members < 1 || state.members > kMaxMembers)
             return Error{fmt::format("claims {} members; 1 to {} are accepted", state.members, kMaxMembers), place.string()};
-        for (const Json& file : about.at("files"))
+        for (const Json& file : about.at("files")) {
+            for (const char* key : {"bytes", "unpacked_bytes"})
+                if (file.contains(key) && !file.at(key).is_number_unsigned())
+                    return Error{
+                        fmt::format("'{}' of a file is {}; a whole number from 0 on is needed", key, file.at(key).dump()),
+                        place.string()};
             state.files.push_back({file.at("path").get<std::string>(), file.at("bytes").get<std::uint64_t>(),
                                    std::stoull(file.at("checksum").get<std::string>(), nullptr, 16),
                                    file.value("unpacked_bytes", std::uint64_t{0})});
+        }
         state.text = std::move(text);
         return state;
     } catch (const std::exception&) {

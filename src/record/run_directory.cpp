@@ -13,6 +13,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "base/version.h"
 #include "record/json_nesting.h"
@@ -115,6 +116,13 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
     return fresh;
 }
 
+/// Absent where it is no integer that fits: the library converts any number, whatever becomes of it.
+std::optional<int> int_of(const nlohmann::ordered_json& value) {
+    const bool fits = value.is_number_unsigned() ? std::in_range<int>(value.get<std::uint64_t>())
+                                                 : value.is_number_integer() && std::in_range<int>(value.get<std::int64_t>());
+    return fits ? std::optional(value.get<int>()) : std::nullopt;
+}
+
 }  // namespace
 
 Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
@@ -137,7 +145,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
     try {
         const auto json = nlohmann::ordered_json::parse(text);
         Manifest manifest;
-        manifest.format = json.at("format").get<int>();
+        manifest.format = int_of(json.at("format")).value_or(0);
         if (manifest.format < 1 || manifest.format > kFormat)
             return Error{fmt::format("has format {}; this version reads up to {}", manifest.format, kFormat), place.string()};
         manifest.millrace = json.value("millrace", "");
@@ -151,7 +159,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
         if (status == kStatusNames.end())
             return Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
         manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
-        if (json.contains("exit_status")) manifest.exit_status = json["exit_status"].get<int>();
+        if (json.contains("exit_status")) manifest.exit_status = int_of(json["exit_status"]);
         if (json.contains("resumed"))
             for (const auto& again : json["resumed"])
                 manifest.resumed.push_back(
