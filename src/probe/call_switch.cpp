@@ -1,7 +1,10 @@
 #include "probe/call_switch.h"
 
-#include <string.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "probe/callbacks.h"
 #include "probe/lanes.h"
@@ -25,69 +28,85 @@ bool may_hold(std::uint32_t open, std::uint32_t call) {
     return !only_waits(outer.kind) || outer.kind == inner.kind;
 }
 
-bool somebody_inside(std::uint32_t call) {
-    for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
-        for (std::uint32_t depth = 0; depth < ThreadState::kMostPending; ++depth)
-            if (const std::uint32_t open = open_call(lane, depth); open < call_count() && may_hold(open, call)) return true;
-    return false;
-}
+/// The calls that threads are inside of.
+class OpenCalls {
+public:
+    OpenCalls() {
+        for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
+            for (std::uint32_t depth = 0; depth < ThreadState::kMostPending; ++depth)
+                if (const std::uint32_t call = open_call(lane, depth); call < call_count()) open_[call] = true;
+    }
+    bool has(std::uint32_t call) const { return open_[call]; }
+    bool may_hold(std::uint32_t call) const {
+        for (std::uint32_t open = 0; open < call_count(); ++open)
+            if (open_[open] && probe::may_hold(open, call)) return true;
+        return false;
+    }
+
+private:
+    bool open_[kMostCalls] = {};
+};
 
 CuptiResult enable(void* subscriber, std::uint32_t index, std::uint32_t on) {
     return callback_state().cupti.enable_callback(on, subscriber, call_at(index).domain, call_at(index).number);
 }
 
-/// Time enough for a thread to come to the end of a short call, or from the beginning of one to where the probe is told.
+/// Time enough for a thread to come to the end of a short call of which nobody was told.
 void pause() {
     const timespec time{0, 20'000};
     ::nanosleep(&time, nullptr);
 }
 
+bool is_told(std::uint32_t index) { return callback_state().told[index].load(); }
+
 }  // namespace
 
 void CallSwitch::open(void* subscriber, std::uint32_t index) {
+    CallbackState& callbacks = callback_state();
     const CuptiResult result = enable(subscriber, index, 1);
     // Older versions do not know the youngest calls; a program built for them cannot make them.
-    if (result != kCuptiSuccess) log_line("callback of %s: %d", call_at(index).name, result);
-    on_[index] = result == kCuptiSuccess;
+    if (result != kCuptiSuccess) return log_line("callback of %s: %d", call_at(index).name, result);
+    callbacks.told[index].store(true);
+    callbacks.told_changes.fetch_add(1);
+    ::syscall(SYS_futex, &callbacks.told_changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 bool CallSwitch::set(void* subscriber, bool (*wanted)(std::uint32_t index)) {
-    add(subscriber, wanted);
-    bool settled = true, can_close = false;
-    for (std::uint32_t i = 0; i < call_count(); ++i) {
-        if (!on_[i] || wanted(i)) continue;
-        settled = false;
-        can_close = can_close || !somebody_inside(i);
-    }
-    return settled || (can_close && close(subscriber, wanted));
-}
-
-/// While the gate is shut, threads stop where they are told of begins and ends. A thread that was about to begin a call of a kind
-/// that has just gone off is found at its begin, and the kind goes on again before the thread goes on.
-bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
-    bool closed[kMostCalls] = {};
-    shut_gate();
-    pause();
-    for (std::uint32_t i = 0; i < call_count(); ++i) {
-        if (!on_[i] || wanted(i) || somebody_inside(i)) continue;
-        closed[i] = enable(subscriber, i, 0) == kCuptiSuccess;
-    }
-    pause();
+    const OpenCalls inside;
     bool settled = true;
     for (std::uint32_t i = 0; i < call_count(); ++i) {
-        if (closed[i] && somebody_inside(i)) closed[i] = enable(subscriber, i, 1) != kCuptiSuccess;
-        if (closed[i]) on_[i] = false;
-        settled = settled && (!on_[i] || wanted(i));
+        if (!is_told(i) && (wanted(i) || inside.has(i))) open(subscriber, i);
+        settled = settled && (!is_told(i) || wanted(i));
     }
-    open_gate();
+    return settled || close(subscriber, wanted);
+}
+
+bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
+    CallbackState& callbacks = callback_state();
+    pause();
+    bool closing[kMostCalls] = {}, settled = true;
+    {
+        const OpenCalls inside;
+        for (std::uint32_t i = 0; i < call_count(); ++i) {
+            closing[i] = is_told(i) && !wanted(i) && !inside.may_hold(i);
+            if (closing[i]) callbacks.told[i].store(false);
+        }
+    }
+    const OpenCalls inside;
+    for (std::uint32_t i = 0; i < call_count(); ++i) {
+        if (closing[i] && (inside.may_hold(i) || enable(subscriber, i, 0) != kCuptiSuccess)) open(subscriber, i);
+        settled = settled && (!is_told(i) || wanted(i));
+    }
     return settled;
 }
 
 void CallSwitch::add(void* subscriber, bool (*wanted)(std::uint32_t index)) {
     for (std::uint32_t i = 0; i < call_count(); ++i)
-        if (!on_[i] && wanted(i)) open(subscriber, i);
+        if (!is_told(i) && wanted(i)) open(subscriber, i);
 }
 
-void CallSwitch::forget() { ::memset(on_, 0, sizeof on_); }
+void CallSwitch::forget() {
+    for (auto& told : callback_state().told) told.store(false);
+}
 
 }  // namespace millrace::probe

@@ -2,6 +2,10 @@
 // Which calls the probe is told of. A kind of call is never switched off while a thread is inside such a call: CUPTI counts
 // begins and ends per thread, and when it misses an end it takes everything that the thread does afterwards for part of that one
 // call, with its correlation for good.
+//
+// A thread marks the call that it begins (push_call), then looks whether the call is told (CallbackState::told). To switch one
+// off, that word goes off first, then all marks are read. So either the mark is seen and the call stays on, or the thread sees
+// the word and waits in its begin until the call is on again.
 
 #include <cstdint>
 
@@ -11,8 +15,8 @@ namespace millrace::probe {
 
 class CallSwitch {
 public:
-    /// Switches each call on or off as `wanted` says. Calls that somebody is inside of stay on: then it answers false, and
-    /// should be asked again.
+    /// Switches each call on or off as `wanted` says. Calls that somebody is inside of stay on, or go on again: then it answers
+    /// false, and should be asked again.
     bool set(void* subscriber, bool (*wanted)(std::uint32_t index));
     /// Switches calls on and none off.
     void add(void* subscriber, bool (*wanted)(std::uint32_t index));
@@ -22,8 +26,6 @@ public:
 private:
     void open(void* subscriber, std::uint32_t index);
     bool close(void* subscriber, bool (*wanted)(std::uint32_t index));
-
-    bool on_[kMostCalls] = {};
 };
 
 }  // namespace millrace::probe

@@ -117,6 +117,19 @@ void check_order(ThreadState& thread, std::uint32_t index, const CuptiCall& data
     thread.last_correlation = data.correlation;
 }
 
+/// This thread was on its way to the probe when its call went off. CUPTI must tell of it again before the call ends; the wait has
+/// a limit, so that a program never depends on the probe's own thread.
+void ask_to_be_told(std::uint32_t index) {
+    const timespec most{0, 2'000'000};
+    for (int round = 0; round < 100 && state.alive.load(kRelaxed); ++round) {
+        const std::uint32_t seen = state.told_changes.load();
+        if (state.told[index].load()) return;
+        state.surprised.store(true);
+        wake_controller();
+        ::syscall(SYS_futex, &state.told_changes, FUTEX_WAIT_PRIVATE, seen, &most, nullptr, 0);
+    }
+}
+
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
     const std::uint32_t generation = state.generation.load(kRelaxed);
@@ -124,6 +137,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
     PendingCall* const made = push_call(thread, index);
     if (made == nullptr) return;
+    if (!state.told[index].load()) ask_to_be_told(index);
     PendingCall& pending = *made;
     pending.correlation = data.correlation;
     pending.generation = generation;
@@ -222,25 +236,11 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
 
-std::atomic<std::uint32_t> gate{0};  // a futex; 1: shut
-
-void wait_at_gate() {
-    const timespec most{0, 2'000'000};
-    if (gate.load() != 0) ::syscall(SYS_futex, &gate, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);
-}
-
 }  // namespace
 
 void wake_controller() {
     state.wake.fetch_add(1, std::memory_order_release);
     ::syscall(SYS_futex, &state.wake, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-
-void shut_gate() { gate.store(1); }
-
-void open_gate() {
-    gate.store(0);
-    ::syscall(SYS_futex, &gate, FUTEX_WAKE_PRIVATE, 1 << 20, nullptr, nullptr, 0);
 }
 
 CallbackState& callback_state() { return state; }
@@ -262,7 +262,6 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
         enter(*thread, index, *data);
     else
         leave(*thread, index, *data);
-    wait_at_gate();
 }
 
 }  // namespace millrace::probe

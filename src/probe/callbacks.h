@@ -32,6 +32,11 @@ struct CallbackState {
     /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
     /// callbacks.
     std::atomic<std::uint32_t> direct[kMostCalls]{};
+    /// By index of the call: whether CUPTI has to tell of it. Goes off before CUPTI is asked to stop, and on after it tells
+    /// again.
+    std::atomic<bool> told[kMostCalls]{};
+    std::atomic<bool> surprised{false};          ///< set by callbacks: somebody is inside of a call that is not told any more
+    std::atomic<std::uint32_t> told_changes{0};  ///< raised when something goes on: a futex
     bool with_sites = true, with_arguments = true;
     Cupti cupti;
 };
@@ -39,10 +44,6 @@ CallbackState& callback_state();
 
 /// Lets the probe's own thread look at once.
 void wake_controller();
-
-/// Between the two, threads wait at the begins and ends of calls, though not for more than two milliseconds.
-void shut_gate();
-void open_gate();
 
 /// CUPTI's callback for all calls.
 void on_call(void* user, std::uint32_t domain, std::uint32_t number, const CuptiCall* data);

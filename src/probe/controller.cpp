@@ -101,6 +101,8 @@ bool wants_call(std::uint32_t index) {
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
+bool is_launch(std::uint32_t index) { return call_at(index).kind == CallKind::kLaunch; }
+
 bool starts_work(std::uint32_t index) {
     return call_at(index).kind != CallKind::kOther && call_at(index).kind <= CallKind::kSetAsync;
 }
@@ -180,9 +182,7 @@ void request_finalize() {
     CallbackState& callbacks = callback_state();
     flush(true);
     controller.flushes_left = 0;
-    for (std::uint32_t i = 0; i < call_count(); ++i)
-        if (call_at(i).kind == CallKind::kLaunch)
-            callbacks.cupti.enable_callback(1, controller.subscriber, call_at(i).domain, call_at(i).number);
+    controller.calls.add(controller.subscriber, is_launch);
     callbacks.finalizing.store(Finalizing::kWanted);
 }
 
@@ -300,7 +300,7 @@ void look() {
     if (!controller.leaving) watch_keeper(now());
     if (!controller.leaving) obey();
     if (can_use_cupti()) {
-        if (!controller.settled) enable_calls();
+        if (callback_state().surprised.exchange(false) || !controller.settled) enable_calls();
         const bool due = now() - controller.last_flush >= kFlush;
         if (due && (controller.activities || controller.flushes_left > 0)) {
             if (!controller.activities) --controller.flushes_left;

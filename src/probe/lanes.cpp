@@ -118,7 +118,7 @@ ThreadState* this_thread() {
 
 PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
     if (thread.pending_count == ThreadState::kMostPending) return nullptr;
-    std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1), std::memory_order_release);
+    std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1));
     PendingCall& pending = thread.pending[thread.pending_count++];
     pending.call = call;
     return &pending;
@@ -130,7 +130,7 @@ void pop_calls(ThreadState& thread, std::uint32_t depth) {
 }
 
 std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth) {
-    return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load(std::memory_order_acquire)} - 1;
+    return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load()} - 1;
 }
 
 bool has_room(ThreadState& thread, std::uint32_t count) {

@@ -52,7 +52,8 @@ record::ProbeHeader* header();
 ThreadState* this_thread();
 std::uint32_t thread_number();
 
-/// Makes a call the thread's innermost; null when it is inside of too many.
+/// Makes a call the thread's innermost; null when it is inside of too many. What the thread reads afterwards is younger than
+/// that.
 PendingCall* push_call(ThreadState& thread, std::uint32_t call);
 /// Takes calls away until `depth` are left.
 void pop_calls(ThreadState& thread, std::uint32_t depth);
