@@ -35,6 +35,8 @@ public:
         for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
             for (std::uint32_t depth = 0; depth < ThreadState::kMostPending; ++depth)
                 if (const std::uint32_t call = open_call(lane, depth); call < call_count()) open_[call] = true;
+        for (std::uint32_t call = 0; call < call_count(); ++call)
+            if (callback_state().unmarked[call].load() > 0) open_[call] = true;
     }
     bool has(std::uint32_t call) const { return open_[call]; }
     bool may_hold(std::uint32_t call) const {
@@ -53,7 +55,7 @@ CuptiResult enable(void* subscriber, std::uint32_t index, std::uint32_t on) {
 
 /// Time enough for a thread to come to the end of a short call of which nobody was told.
 void pause() {
-    const timespec time{0, 20'000};
+    const timespec time{0, 500'000};
     ::nanosleep(&time, nullptr);
 }
 

@@ -3,9 +3,9 @@
 // begins and ends per thread, and when it misses an end it takes everything that the thread does afterwards for part of that one
 // call, with its correlation for good.
 //
-// A thread marks the call that it begins (push_call), then looks whether the call is told (CallbackState::told). To switch one
-// off, that word goes off first, then all marks are read. So either the mark is seen and the call stays on, or the thread sees
-// the word and waits in its begin until the call is on again.
+// A thread marks the call that it begins (push_call, or CallbackState::unmarked where it has no lane), then looks whether the
+// call is told (CallbackState::told). To switch one off, that word goes off first, then all marks are read. So either the mark is
+// seen and the call stays on, or the thread sees the word and waits in its begin until the call is on again.
 
 #include <cstdint>
 

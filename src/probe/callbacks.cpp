@@ -117,16 +117,29 @@ void check_order(ThreadState& thread, std::uint32_t index, const CuptiCall& data
     thread.last_correlation = data.correlation;
 }
 
-/// This thread was on its way to the probe when its call went off. CUPTI must tell of it again before the call ends; the wait has
-/// a limit, so that a program never depends on the probe's own thread.
-void ask_to_be_told(std::uint32_t index) {
+/// The call is marked. Where this thread was on its way to the probe when the call went off, CUPTI must tell of it again before
+/// it ends. The wait has a limit: the probe's own thread may be inside of CUPTI, behind a lock that this one holds.
+void make_sure_of_end(std::uint32_t index) {
+    if (state.told[index].load()) return;
     const timespec most{0, 2'000'000};
     for (int round = 0; round < 100 && state.alive.load(kRelaxed); ++round) {
         const std::uint32_t seen = state.told_changes.load();
-        if (state.told[index].load()) return;
+        if (state.told[index].load() || state.finalizing.load(kRelaxed) != Finalizing::kNot) return;
         state.surprised.store(true);
         wake_controller();
         ::syscall(SYS_futex, &state.told_changes, FUTEX_WAIT_PRIVATE, seen, &most, nullptr, 0);
+    }
+}
+
+/// Calls of threads without a lane, or inside of too many calls, are only counted.
+void begin_unmarked(std::uint32_t index) {
+    state.unmarked[index].fetch_add(1);
+    make_sure_of_end(index);
+}
+
+void end_unmarked(std::uint32_t index) {
+    std::uint32_t inside = state.unmarked[index].load(kRelaxed);
+    while (inside > 0 && !state.unmarked[index].compare_exchange_weak(inside, inside - 1)) {
     }
 }
 
@@ -136,8 +149,8 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     check_order(thread, index, data, generation);
     const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
     PendingCall* const made = push_call(thread, index);
-    if (made == nullptr) return;
-    if (!state.told[index].load()) ask_to_be_told(index);
+    if (made == nullptr) return begin_unmarked(index);
+    make_sure_of_end(index);
     PendingCall& pending = *made;
     pending.correlation = data.correlation;
     pending.generation = generation;
@@ -225,7 +238,7 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     std::uint32_t place = thread.pending_count;
     while (place > 0 && !(thread.pending[place - 1].call == index && thread.pending[place - 1].correlation == data.correlation))
         --place;
-    if (place == 0) return;  // began before anybody listened
+    if (place == 0) return end_unmarked(index);  // or it began before anybody listened
     const PendingCall pending = thread.pending[place - 1];
     pop_calls(thread, place - 1);
     if (place > 1) return;
@@ -257,7 +270,7 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
         return wake_controller();
     }
     ThreadState* thread = this_thread();
-    if (thread == nullptr) return;
+    if (thread == nullptr) return data->site == kEnter ? begin_unmarked(index) : end_unmarked(index);
     if (data->site == kEnter)
         enter(*thread, index, *data);
     else

@@ -37,7 +37,9 @@ Record* slots_of(std::uint32_t lane) {
 /// A thread has ended. In a forked child the lane is still the parent's.
 void release(void* state) {
     if (mapped->state.pid != static_cast<std::uint32_t>(::getpid())) return;
-    static_cast<ThreadState*>(state)->lane->thread.store(0, std::memory_order_release);
+    auto& thread = *static_cast<ThreadState*>(state);
+    pop_calls(thread, 0);  // a call that it never ended must not stay on for its sake
+    thread.lane->thread.store(0, std::memory_order_release);
 }
 
 /// Makes the pages of a lane up to `end` (in the first lap: later ones exist). A full file system answers here and not with

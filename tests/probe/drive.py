@@ -96,6 +96,24 @@ def stress(seconds):
     return f"finished {rounds[0]} {rounds[1]}"
 
 
+def cupti():
+    return ctypes.CDLL(os.environ["MILLRACE_CUPTI"])
+
+
+def crowd(count):
+    """Threads that have launched once and stay."""
+    launched = threading.Barrier(count + 1)
+
+    def work():
+        launch()
+        launched.wait()
+        threading.Event().wait()
+
+    for _ in range(count):
+        threading.Thread(target=work, daemon=True).start()
+    launched.wait()
+
+
 def many_threads(count):
     barrier = threading.Barrier(count)
 
@@ -156,7 +174,13 @@ def main():
         elif word == "block":
             cuda.mock_driver_launch_block((ctypes.c_uint64 * 4)(7, weights.value, 2, 3))
         elif word == "callbacks":
-            answer = str(ctypes.CDLL(os.environ["MILLRACE_CUPTI"]).mock_cupti_callbacks())
+            answer = str(cupti().mock_cupti_callbacks())
+        elif word == "missed":
+            answer = str(cupti().mock_cupti_missed())
+        elif word == "delay":
+            cupti().mock_cupti_delay(int(rest[0]))
+        elif word == "crowd":
+            crowd(int(rest[0]))
         elif word == "profile":
             answer = str(profiler.mock_profiler_begin())
         elif word == "profile_unseen":

@@ -58,6 +58,8 @@ std::string interpreter() {
     return found;
 }
 
+int exit_status(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status); }
+
 std::vector<std::string> drive(const std::vector<std::string>& words) {
     std::vector<std::string> all{interpreter(), (testing::source_root() / "tests/probe/drive.py").string()};
     all.push_back((build_folder() / "mock_cuda/libcuda.so.1").string());
@@ -206,6 +208,14 @@ void ProbedProgram::drain() {
         for (; read < written; ++read) taken.push_back(slots[read % record::kLaneSlots]);
         ring.read.store(read, std::memory_order_release);
         take(taken);
+    }
+}
+
+void ProbedProgram::wait_for_work(std::size_t count) {
+    for (int tries = 0; tries < 2000 && of_kind(RecordKind::kWork).size() < count; ++tries) {
+        beat();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        drain();
     }
 }
 

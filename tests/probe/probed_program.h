@@ -58,6 +58,8 @@ public:
 
     /// Takes everything out of all lanes.
     void drain();
+    /// Drains until there are `count` records of device work: they arrive with a flush, some time after their window.
+    void wait_for_work(std::size_t count);
     std::vector<Entry> entries;  ///< everything but texts and sites, lane by lane
     std::map<std::uint32_t, std::string> texts;
     [[nodiscard]] std::vector<Frame> site(std::uint32_t number) const;
@@ -85,6 +87,8 @@ private:
 std::filesystem::path build_folder();
 /// A Python interpreter, or empty.
 std::string interpreter();
+/// The status of a program that exited; below zero the signal that ended it.
+int exit_status(int status);
 /// Words that start tests/probe/drive.py.
 std::vector<std::string> drive(const std::vector<std::string>& words = {});
 

@@ -43,7 +43,7 @@ struct Cupti {
     std::uint8_t* buffer = nullptr;
     std::size_t size = 0, used = 0, dropped = 0;
     std::atomic<std::uint64_t> callbacks{0};
-    std::atomic<std::uint32_t> correlations{0};
+    std::atomic<std::uint32_t> correlations{0}, missed{0}, delay_ms{0};
 } cupti;
 int subscriber_object = 0;
 
@@ -60,6 +60,11 @@ std::uint64_t time_now() {
     return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(at.tv_nsec);
 }
 
+void sleep_ms(std::uint32_t milliseconds) {
+    const timespec time{milliseconds / 1000, static_cast<long>(milliseconds % 1000) * 1'000'000};
+    ::nanosleep(&time, nullptr);
+}
+
 /// What CUPTI thinks a thread is inside of.
 thread_local std::uint32_t depth = 0, correlation = 0;
 
@@ -71,11 +76,13 @@ bool is_traced(const CallEvent& event) {
 
 void on_call(CallEvent& event) {
     const CuptiCallback client = cupti.enabled[event.domain][event.number] ? cupti.callback : nullptr;
+    if (client == nullptr && event.is_exit && event.watched && !is_traced(event)) ++cupti.missed;
     if ((client == nullptr && !is_traced(event)) || (event.is_exit && !event.watched)) return;
     if (!event.is_exit && depth++ == 0) correlation = ++cupti.correlations;
     if (event.is_exit) --depth;
     event.watched = true;
     if (client == nullptr) return;
+    if (const std::uint32_t delay = cupti.delay_ms; delay > 0 && !event.is_exit) sleep_ms(delay);
     CuptiCall data{};
     data.site = event.is_exit ? kExit : kEnter;
     data.function = event.name;
@@ -179,6 +186,12 @@ extern "C" {
 
 /// How many callbacks were made.
 std::uint64_t mock_cupti_callbacks() { return ::millrace::mock::cupti.callbacks; }
+
+/// How many ends of calls were missed, as what had begun was switched off.
+std::uint32_t mock_cupti_missed() { return ::millrace::mock::cupti.missed; }
+
+/// From now on so long passes between the decision to tell of a begin and the telling.
+void mock_cupti_delay(std::uint32_t milliseconds) { ::millrace::mock::cupti.delay_ms = milliseconds; }
 
 CuptiResult cuptiGetVersion(std::uint32_t* version) {
     *version = kVersion;

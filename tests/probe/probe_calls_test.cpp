@@ -1,16 +1,13 @@
-// What the probe records of a program that runs, driven through the stand-ins for CUDA and CUPTI by a real interpreter.
+// What calls, device work and ranges of a program become in a window.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <fstream>
-#include <set>
-#include <thread>
 
 #include "places.h"
-#include "probed_program.h"
+#include "python_program.h"
 
 namespace millrace::probe {
 namespace {
@@ -36,34 +33,18 @@ std::uint32_t line_of(const std::string& mark) {
     return 0;
 }
 
-class ProbeRecords : public ::testing::TestWithParam<const char*> {
-protected:
-    void SetUp() override {
-        if (interpreter().empty()) GTEST_SKIP() << "no Python interpreter";
-    }
-    static ProbedProgram::Environment cupti(const std::string& name) {
-        return {{"MILLRACE_CUPTI", (build_folder() / name).string()}};
-    }
-};
+class ProbeCalls : public PythonProgram {};
+class ProbeVersions : public PythonProgram, public ::testing::WithParamInterface<const char*> {};
 
-/// Records of device work arrive with a flush, some time after their window.
-void wait_for_work(ProbedProgram& program, std::size_t count) {
-    for (int tries = 0; tries < 2000 && program.of_kind(RecordKind::kWork).size() < count; ++tries) {
-        program.beat();
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.drain();
-    }
-}
-
-TEST_P(ProbeRecords, WindowHasCallsWorkAndPlaces) {
-    ProbedProgram program(drive(), cupti(GetParam()));
+TEST_P(ProbeVersions, WindowHasCallsWorkAndPlaces) {
+    ProbedProgram program(drive(), {{"MILLRACE_CUPTI", (build_folder() / GetParam()).string()}});
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
     EXPECT_EQ(program.header().state.fault.load(), 0u);
     ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kEventRecord, 0, 1000, 1));
     ASSERT_EQ(program.ask("step 3"), "done");
     ASSERT_TRUE(program.command(ProbeMode::kOff));
-    wait_for_work(program, 3 * 6);
+    program.wait_for_work(3 * 6);
 
     // Six kinds of calls once in a step and launches twice, none of them counted again inside the driver.
     EXPECT_EQ(program.of_kind(RecordKind::kCall).size(), 3u * 9);
@@ -124,21 +105,19 @@ TEST_P(ProbeRecords, WindowHasCallsWorkAndPlaces) {
     EXPECT_EQ(program.header().state.ended.load(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Versions, ProbeRecords, ::testing::Values("libmock_cupti.so", "libmock_cupti_old.so"),
+INSTANTIATE_TEST_SUITE_P(Versions, ProbeVersions, ::testing::Values("libmock_cupti.so", "libmock_cupti_old.so"),
                          [](const auto& given) {
                              return std::string(given.param).find("old") == std::string::npos ? "Cupti13" : "Cupti12";
                          });
 
-class ProbeWindow : public ProbeRecords {};
-
-TEST_F(ProbeWindow, CopiesAndSetsSayWhatTheyMoved) {
+TEST_F(ProbeCalls, CopiesAndSetsSayWhatTheyMoved) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
     ASSERT_TRUE(program.command(ProbeMode::kFull));
     ASSERT_EQ(program.ask("step 1"), "done");
     ASSERT_TRUE(program.command(ProbeMode::kOff));
-    wait_for_work(program, 4);
+    program.wait_for_work(4);
     std::size_t copies = 0, sets = 0;
     for (const Entry& entry : program.of_kind(RecordKind::kWork)) {
         const record::Record& work = entry.record;
@@ -159,7 +138,7 @@ TEST_F(ProbeWindow, CopiesAndSetsSayWhatTheyMoved) {
     EXPECT_EQ(sets, 1u);
 }
 
-TEST_F(ProbeWindow, OnlyUploadsAndEventsHaveSomethingExtra) {
+TEST_F(ProbeCalls, OnlyUploadsAndEventsHaveSomethingExtra) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -176,7 +155,7 @@ TEST_F(ProbeWindow, OnlyUploadsAndEventsHaveSomethingExtra) {
     EXPECT_EQ(program.calls(CallKind::kFree)[1].record.bytes, 1001u) << "what a free gives back";
 }
 
-TEST_F(ProbeWindow, GraphsAreWholeUnlessNodesAreWanted) {
+TEST_F(ProbeCalls, GraphsAreWholeUnlessNodesAreWanted) {
     for (const std::uint32_t nodes : {0u, 1u}) {
         ProbedProgram program(drive());
         ASSERT_EQ(program.hear(), "ready");
@@ -184,7 +163,7 @@ TEST_F(ProbeWindow, GraphsAreWholeUnlessNodesAreWanted) {
         ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 0, nodes));
         ASSERT_EQ(program.ask("step 2"), "done");
         ASSERT_TRUE(program.command(ProbeMode::kOff));
-        wait_for_work(program, nodes != 0 ? 12 : 8);
+        program.wait_for_work(nodes != 0 ? 12 : 8);
         std::vector<std::uint64_t> seen;
         for (const Entry& work : program.of_kind(RecordKind::kWork))
             if ((work.record.flags & record::kInGraph) != 0) seen.push_back(work.record.extra);
@@ -201,7 +180,7 @@ TEST_F(ProbeWindow, GraphsAreWholeUnlessNodesAreWanted) {
     }
 }
 
-TEST_F(ProbeWindow, ArgumentsShowPointersAndChangesOfTheRest) {
+TEST_F(ProbeCalls, ArgumentsShowPointersAndChangesOfTheRest) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -227,7 +206,7 @@ TEST_F(ProbeWindow, ArgumentsShowPointersAndChangesOfTheRest) {
     EXPECT_NE(found[1].arguments[1].index, found[2].arguments[1].index);
 }
 
-TEST_F(ProbeWindow, ArgumentsInABlockAreReadAndFatesAreCounted) {
+TEST_F(ProbeCalls, ArgumentsInABlockAreReadAndFatesAreCounted) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -249,7 +228,7 @@ TEST_F(ProbeWindow, ArgumentsInABlockAreReadAndFatesAreCounted) {
     EXPECT_EQ(fate(record::ArgumentFate::kRefused), 0u);
 }
 
-TEST_F(ProbeWindow, UploadsOfTheSameBytesHaveTheSameHash) {
+TEST_F(ProbeCalls, UploadsOfTheSameBytesHaveTheSameHash) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -266,163 +245,7 @@ TEST_F(ProbeWindow, UploadsOfTheSameBytesHaveTheSameHash) {
     EXPECT_NE(uploads[1].record.extra, uploads[2].record.extra);
 }
 
-TEST_F(ProbeWindow, PlacesOfLaunchesAreTakenInTheFirstStepsAlone) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
-    ASSERT_EQ(program.ask("step 5"), "done");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    const std::vector<Entry> launches = program.calls(CallKind::kLaunch), waits = program.calls(CallKind::kStreamSync);
-    ASSERT_EQ(launches.size(), 10u);
-    for (std::size_t i = 0; i < launches.size(); ++i) EXPECT_EQ(launches[i].record.site != 0, i < 4) << i;
-    ASSERT_EQ(waits.size(), 5u);
-    for (const Entry& wait : waits) EXPECT_TRUE(program.has_site(wait.record.site));
-    EXPECT_EQ(program.of_kind(RecordKind::kArguments).size(), 4u);
-    EXPECT_EQ(program.header().state.pulses.load(), 5u);
-}
-
-/// What the probe hears of a hundred launches.
-std::uint64_t callbacks_of_launches(ProbedProgram& program) {
-    const std::uint64_t before = std::stoull(program.ask("callbacks"));
-    EXPECT_EQ(program.ask("launch 100"), "done");
-    return std::stoull(program.ask("callbacks")) - before;
-}
-
-TEST_F(ProbeWindow, CallsInsideOfCallsAreHeardInSampledStepsAlone) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
-    EXPECT_EQ(callbacks_of_launches(program), 400u) << "begin and end, of the runtime and of the driver";
-    ASSERT_EQ(program.ask("step 2"), "done");
-    std::uint64_t heard = 0;  // the probe's thread switches them off when it next looks
-    for (int tries = 0; tries < 100 && heard != 200; ++tries) heard = callbacks_of_launches(program);
-    EXPECT_EQ(heard, 200u);
-    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
-    EXPECT_EQ(callbacks_of_launches(program), 200u) << "nor by pulses";
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
-    EXPECT_EQ(callbacks_of_launches(program), 400u) << "the next window's sampled steps need arguments again";
-    EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeWindow, CallsOfTheDriverThatTheProgramMakesItselfAreHeardAllAlong) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 0, 2));
-    ASSERT_EQ(program.ask("direct 20"), "done");
-    ASSERT_EQ(program.ask("step 2"), "done");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    ASSERT_EQ(program.ask("direct 30"), "done");
-    ASSERT_EQ(program.ask("launch 10"), "done");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    std::size_t direct = 0;
-    for (const Entry& call : program.calls(CallKind::kLaunch)) direct += program.texts[call.record.id] == "cuLaunchKernel";
-    EXPECT_EQ(direct, 50u);
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 50u + 4 + 10);
-    const std::vector<Entry> arguments = program.of_kind(RecordKind::kArguments);
-    ASSERT_EQ(arguments.size(), 24u);
-    ASSERT_EQ(arguments[0].arguments.size(), 2u) << "one pointer in a structure of three words, and the rest";
-    EXPECT_EQ(arguments[0].arguments[0].index, 0u);
-}
-
-TEST_F(ProbeWindow, EndsByItselfAfterItsCallsAndPulsesGoOn) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kStreamSync, 3));
-    ASSERT_EQ(program.ask("step 3"), "done");
-    for (int tries = 0; tries < 5000 && program.header().state.mode.load() != 1; ++tries)
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    ASSERT_EQ(program.header().state.mode.load(), static_cast<std::uint32_t>(ProbeMode::kPulse));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kStreamSync).size(), 3u);
-    EXPECT_EQ(program.of_kind(RecordKind::kPulse).size(), 0u);
-    program.entries.clear();
-    ASSERT_EQ(program.ask("step 4"), "done");
-    program.drain();
-    const std::vector<Entry> pulses = program.of_kind(RecordKind::kPulse);
-    ASSERT_EQ(pulses.size(), 4u);
-    for (std::size_t i = 0; i < pulses.size(); ++i) {
-        EXPECT_EQ(pulses[i].record.bytes, 4 + i);
-        EXPECT_EQ(pulses[i].record.count, static_cast<std::uint16_t>(CallKind::kStreamSync));
-    }
-    EXPECT_EQ(program.of_kind(RecordKind::kCall).size(), 0u);
-    EXPECT_EQ(program.of_kind(RecordKind::kMemory).size(), 8u) << "memory is followed all the time";
-}
-
-/// Each launch has its kernel: no number twice, none without the other.
-void expect_joined(const ProbedProgram& program, std::size_t least) {
-    std::set<std::uint32_t> calls, work;
-    for (const Entry& call : program.calls(CallKind::kLaunch)) EXPECT_TRUE(calls.insert(call.record.correlation).second);
-    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) EXPECT_TRUE(work.insert(kernel.record.correlation).second);
-    EXPECT_GE(calls.size(), least);
-    std::size_t joined = 0;
-    for (const std::uint32_t number : calls) joined += work.count(number);
-    EXPECT_GE(joined + 1, calls.size()) << "at the edge of a window one may be alone";
-}
-
-TEST_F(ProbeWindow, WindowThatEndsUnderAWaitLeavesTheNextOneInOrder) {
-    for (const ProbeMode between : {ProbeMode::kOff, ProbeMode::kPulse}) {
-        ProbedProgram program(drive(), {{"MOCK_CUDA_SYNC_MS", "300"}});
-        ASSERT_EQ(program.hear(), "ready");
-        ASSERT_TRUE(program.attach());
-        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1));
-        ASSERT_EQ(program.ask("launch 5"), "done");
-        program.say("synchronise");
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        ASSERT_TRUE(program.command(between, CallKind::kEventRecord));
-        ASSERT_EQ(program.hear(), "done");
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        ASSERT_TRUE(program.command(ProbeMode::kFull));
-        ASSERT_EQ(program.ask("launch 20"), "done");
-        ASSERT_TRUE(program.command(ProbeMode::kOff));
-        wait_for_work(program, 25);
-        expect_joined(program, 25);
-        const std::vector<Entry> waits = program.calls(CallKind::kStreamSync);
-        ASSERT_EQ(waits.size(), 1u) << "what began in a window is told to its end";
-        EXPECT_GE(waits[0].record.end - waits[0].record.begin, 250'000'000u);
-        EXPECT_EQ(program.header().state.unended.load(), 0u);
-        EXPECT_EQ(program.header().state.stale.load(), 0u);
-        const std::uint64_t before = std::stoull(program.ask("callbacks"));
-        ASSERT_EQ(program.ask("synchronise"), "done");
-        EXPECT_EQ(std::stoull(program.ask("callbacks")), before) << "in the end it was switched off";
-    }
-}
-
-TEST_F(ProbeWindow, WindowsThatComeAndGoUnderLaunchesKeepCallsAndWorkJoined) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_EQ(program.ask("daemon"), "done");
-    for (int round = 0; round < 20; ++round) {
-        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 50));
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        ASSERT_TRUE(program.command(round % 2 == 0 ? ProbeMode::kOff : ProbeMode::kPulse, CallKind::kStreamSync));
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        program.drain();
-    }
-    EXPECT_EQ(program.header().state.stale.load(), 0u);
-    std::set<std::uint32_t> numbers;
-    for (const Entry& call : program.calls(CallKind::kLaunch)) EXPECT_TRUE(numbers.insert(call.record.correlation).second);
-    EXPECT_GT(numbers.size(), 1000u);
-}
-
-TEST_F(ProbeWindow, PulsesCountALaunchOnceThoughTheDriverIsInside) {
-    ProbedProgram program(drive());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
-    ASSERT_EQ(program.ask("launch 7"), "done");
-    program.drain();
-    EXPECT_EQ(program.of_kind(RecordKind::kPulse).size(), 7u);
-    EXPECT_EQ(program.header().state.pulses.load(), 7u);
-}
-
-TEST_F(ProbeWindow, FailedCallsAreMarkedAndTakeNoMemory) {
+TEST_F(ProbeCalls, FailedCallsAreMarkedAndTakeNoMemory) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -435,7 +258,7 @@ TEST_F(ProbeWindow, FailedCallsAreMarkedAndTakeNoMemory) {
     EXPECT_EQ(program.of_kind(RecordKind::kMemory).size(), 1u) << "only what was taken at the start";
 }
 
-TEST_F(ProbeWindow, ThreadsWithoutFramesAreNamed) {
+TEST_F(ProbeCalls, ThreadsWithoutFramesAreNamed) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -448,7 +271,7 @@ TEST_F(ProbeWindow, ThreadsWithoutFramesAreNamed) {
               (std::vector<Frame>{{"[thread]", "bare_thread", 0, true}}));
 }
 
-TEST_F(ProbeWindow, RangesOfTheProgramLieAroundItsCalls) {
+TEST_F(ProbeCalls, RangesOfTheProgramLieAroundItsCalls) {
     ProbedProgram program(drive(), {{"NVTX_INJECTION64_PATH", (build_folder() / "libmillrace-probe.so").string()}});
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
@@ -467,42 +290,6 @@ TEST_F(ProbeWindow, RangesOfTheProgramLieAroundItsCalls) {
     EXPECT_LE(launch.end, ranges[0].record.end);
     EXPECT_LE(ranges[0].record.end, ranges[1].record.end);
     EXPECT_EQ(ranges[0].record.thread, launch.thread);
-}
-
-TEST_F(ProbeWindow, SecondWindowAfterFinalisingHasItsRecords) {
-    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "finalize"}});
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    for (int window = 0; window < 2; ++window) {
-        program.entries.clear();
-        ASSERT_TRUE(program.command(ProbeMode::kFull));
-        ASSERT_EQ(program.ask("step 2"), "done");
-        ASSERT_TRUE(program.command(ProbeMode::kOff));
-        ASSERT_EQ(program.ask("step 2"), "done") << "its first call finalises";
-        wait_for_work(program, 8);
-        EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 4u) << window;
-        EXPECT_EQ(program.of_kind(RecordKind::kWork).size(), 8u) << window;
-    }
-    EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeWindow, FullLanesLoseAndCount) {
-    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "no-activity"}});
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(program.command(ProbeMode::kFull));
-    ASSERT_EQ(program.ask("launch 70000"), "done");
-    const std::uint64_t lost = program.lost();
-    EXPECT_GT(lost, 70'000u - record::kLaneSlots);
-    program.drain();
-    ASSERT_EQ(program.ask("launch 1"), "done");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    const std::vector<Entry> reports = program.of_kind(RecordKind::kLost);
-    std::uint64_t reported = 0;
-    for (const Entry& report : reports) reported += report.record.bytes;
-    EXPECT_EQ(reported, program.lost());
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size() + lost, 70'001u);
 }
 
 }  // namespace
