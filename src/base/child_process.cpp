@@ -131,6 +131,7 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
     gate_ = std::exchange(other.gate_, -1);
     program_ = std::move(other.program_);
     status_ = std::exchange(other.status_, std::nullopt);
+    ended_by_signal_ = std::exchange(other.ended_by_signal_, false);
     return *this;
 }
 
@@ -165,10 +166,11 @@ void ChildProcess::collect(int flags) {
     while ((got = waitpid(pid_, &raw, flags)) < 0 && errno == EINTR) {
     }
     if (got == 0) return;
+    ended_by_signal_ = got > 0 && WIFSIGNALED(raw);
     if (got < 0)
         status_ = kCommandNotFound;  // somebody else waited for it; nothing more will come
     else
-        status_ = WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
+        status_ = ended_by_signal_ ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
 }
 
 std::optional<int> ChildProcess::poll() {

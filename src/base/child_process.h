@@ -45,6 +45,8 @@ public:
     Status release();
     /// The exit status once the command has ended, 128 + n when signal n ended it. Does not wait.
     std::optional<int> poll();
+    /// Whether the status is that of a signal: a command may also exit with 128 or more by itself.
+    [[nodiscard]] bool ended_by_signal() const { return ended_by_signal_; }
     /// Waits for it. SignalQueue with SIGCHLD and poll() wait for more than one thing at a time.
     int wait();
     /// Sends a signal unless the command has ended.
@@ -59,6 +61,7 @@ private:
     int gate_ = -1;  ///< a byte through it releases; what exec said comes back
     std::string program_;
     std::optional<int> status_;
+    bool ended_by_signal_ = false;
 };
 
 }  // namespace millrace::base

@@ -29,8 +29,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace diagnose runs/mine --html mine.html
   millrace compare runs/mine runs/cured
 
-Exit status: 0 fine, 1 finding, 2 usage or bad input, 4 no data, 128 + n after signal n; watch and record
-hand the status of the command they run through.)";
+Exit status: 0 fine, 1 finding, 2 usage or bad input, 3 no memory for record's probe, 4 no data, 128 + n after signal n; watch and
+record hand the status of the command they run through.)";
 
 /// What was wrong with the arguments and where help is.
 std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {

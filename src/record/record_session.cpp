@@ -101,9 +101,9 @@ private:
     TraceKeeper& keeper_;
 };
 
-RunStatus run_status(int status) {
+RunStatus run_status(const base::ChildProcess& child, int status) {
     if (status == 0) return RunStatus::kFinished;
-    return status > 128 ? RunStatus::kInterrupted : RunStatus::kFailed;
+    return child.ended_by_signal() ? RunStatus::kInterrupted : RunStatus::kFailed;
 }
 
 /// Everything between the command's release and its end.
@@ -167,7 +167,7 @@ base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
         (void)run.finish(RunStatus::kFailed, done.error().exit_status);
         return done.error();
     }
-    if (const auto finished = run.finish(run_status(outcome.status), outcome.status); !finished.ok())
+    if (const auto finished = run.finish(run_status(child, outcome.status), outcome.status); !finished.ok())
         outcome.notes.push_back("the manifest was not finished: " + finished.error().text());
     for (const char* name : {kTraceName, "samples.jsonl", "events.jsonl", "manifest.json"})
         outcome.bytes += size_of(run.path() / name);

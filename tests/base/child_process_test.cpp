@@ -51,6 +51,15 @@ TEST_F(ChildProcessTest, DeathBySignalIs128PlusItsNumber) {
     EXPECT_EQ(status_of({"sh", "-c", "kill -TERM $$"}), 128 + SIGTERM);
 }
 
+TEST_F(ChildProcessTest, HighExitStatusIsNoSignal) {
+    for (const bool by_signal : {false, true}) {
+        auto child = ChildProcess::prepare({"sh", "-c", by_signal ? "kill -TERM $$" : "exit 143"});
+        ASSERT_TRUE(child.ok() && child->release().ok());
+        EXPECT_EQ(child->wait(), 143);
+        EXPECT_EQ(child->ended_by_signal(), by_signal);
+    }
+}
+
 TEST_F(ChildProcessTest, MissingCommandIs127AndNamesIt) {
     for (const char* name : {"no-such-command-anywhere", "/no/such/file", "/etc/passwd/below"}) {
         const auto child = ChildProcess::prepare({name});

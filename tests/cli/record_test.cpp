@@ -116,6 +116,15 @@ TEST_F(Record, OutputAndExitStatusAreTheCommandsOwn) {
     EXPECT_EQ(run.manifest.command.front(), "sh");
 }
 
+TEST_F(Record, HighExitStatusIsNoSignal) {
+    EXPECT_EQ(shell("exit 200", {"--quiet"}).status, 200);
+    EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kFailed);
+    EXPECT_EQ(run_contents().manifest.exit_status, 200);
+    std::filesystem::remove_all(folder_ / "run");
+    EXPECT_EQ(shell("kill -TERM $$", {"--quiet"}).status, 128 + SIGTERM);
+    EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kInterrupted);
+}
+
 TEST_F(Record, SummaryFollowsOnStandardErrorAlone) {
     const Said said = shell("echo words; echo more >&2");
     EXPECT_EQ(said.status, 0);
