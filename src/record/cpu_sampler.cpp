@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "record/process_numbers.h"
 #include "record/system_call_names.h"
 
 namespace millrace::record {
@@ -72,6 +73,7 @@ void ThreadLook::walk(std::uint64_t now, std::vector<SeenProcess>& seen) {
             if (members_.size() >= kMostMembers) continue;
             known = members_.emplace(number, Member{}).first;
             known->second.about = {number, 0, now, 0, {}};
+            known->second.own_number = own_number_of(number, proc_);
         }
         Member& member = known->second;
         if (words != member.about.command && !words.empty()) {  // new, or it executes something else by now
@@ -97,14 +99,21 @@ void ThreadLook::attach(Member& member) {
 }
 
 void ThreadLook::refresh_threads(Member& member) {
-    std::map<std::uint32_t, std::uint64_t> wanted{{member.about.pid, 0}};
+    const std::uint32_t pid = member.about.pid;
+    std::map<std::uint32_t, std::uint64_t> wanted{{member.own_number, 0}};
     if (member.python)
         for (const PythonProcess::Thread& thread : member.python->threads()) wanted[thread.number] = thread.state;
+    std::map<std::uint32_t, std::uint32_t> ours;
+    if (member.own_number != pid) {
+        ours = threads_by_own_number(pid, proc_);
+        std::erase_if(wanted, [&](const auto& entry) { return !ours.contains(entry.first); });
+    }
     std::erase_if(member.threads, [&](const auto& entry) { return !wanted.contains(entry.first); });
     for (const auto& [number, state] : wanted) {
         auto [at, fresh] = member.threads.try_emplace(number);
         if (fresh) {
-            const std::string folder = proc_ + "/" + std::to_string(member.about.pid) + "/task/" + std::to_string(number);
+            const std::string folder =
+                proc_ + "/" + std::to_string(pid) + "/task/" + std::to_string(ours.empty() ? number : ours[number]);
             const bool keep = ++threads_ <= kMostKept;
             at->second.stat = sense::ProcFile(folder + "/stat", keep);
             at->second.call = sense::ProcFile(folder + "/syscall", keep);
@@ -117,7 +126,7 @@ void ThreadLook::look(std::uint64_t now, const std::set<std::uint32_t>& busy, bo
     for (auto& [pid, member] : members_) {
         const bool first = busy.contains(pid);
         for (auto& [number, thread] : member.threads)
-            if (all || (first && number == pid)) look_at(member, number, thread, now, samples);
+            if (all || (first && number == member.own_number)) look_at(member, number, thread, now, samples);
     }
 }
 

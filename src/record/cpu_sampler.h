@@ -32,7 +32,8 @@ struct SeenProcess {
 
 struct CpuSample {
     std::uint64_t time = 0;
-    std::uint32_t pid = 0, thread = 0;
+    std::uint32_t pid = 0;
+    std::uint32_t thread = 0;  ///< as the process itself numbers it (process_numbers.h), as in the probe's records
     char state = '?';
     std::string_view wait;  ///< lives for good
     SharedStack stack;      ///< null: none could be read
@@ -56,9 +57,10 @@ private:
     };
     struct Member {
         SeenProcess about;
+        std::uint32_t own_number = 0;  ///< what it is to itself
         std::optional<PythonProcess> python;
-        int attempts = 0;  ///< to find an interpreter: a program may map it late, or execute another one
-        std::map<std::uint32_t, Thread> threads;
+        int attempts = 0;                         ///< to find an interpreter: a program may map it late, or execute another one
+        std::map<std::uint32_t, Thread> threads;  ///< by their own numbers
     };
     void attach(Member& member);
     void refresh_threads(Member& member);

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "record/process_numbers.h"
+
 namespace millrace::record {
 namespace {
 
@@ -104,7 +106,7 @@ std::vector<ProbeFolder::Found> ProbeFolder::look() {
         auto reader = ProbeReader::open(at->path());
         if (!reader.ok()) continue;  // not ready yet, most likely; it is tried again
         known_.insert(name);
-        found.push_back({std::move(reader).value(), at->path(), pid, times_[pid]++});
+        found.push_back({std::move(reader).value(), at->path(), find_owner(at->path(), pid), times_[pid]++});
     }
     return found;
 }

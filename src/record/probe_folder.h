@@ -26,7 +26,7 @@ public:
     struct Found {
         ProbeReader reader;
         Path path;
-        std::uint32_t pid = 0;
+        std::uint32_t pid = 0;          ///< by our count: the name has the process's own (process_numbers.h)
         std::uint16_t incarnation = 0;  ///< how many mappings this process had before
     };
     /// Mappings (PID.probe, and PID-1.probe once the process executes another program) that were not handed out before.

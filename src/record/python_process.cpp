@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "record/elf_symbols.h"
+#include "record/process_numbers.h"
 #include "sense/proc_file.h"
 
 namespace millrace::record {
@@ -96,7 +97,9 @@ std::optional<PythonProcess> PythonProcess::attach(pid_t pid, const std::string&
         if (const std::uint64_t at = address("Py_Version"); at == 0 || !memory.read(at, &version, sizeof version))
             version = version_in(image.path);
         const PythonLayout layout = python_layout(memory, address("_PyRuntime"), version);
-        if (layout.minor != 0) return PythonProcess(pid, address("_PyRuntime"), address("PyCode_Type"), layout);
+        if (layout.minor != 0)
+            return PythonProcess(pid, own_number_of(static_cast<std::uint32_t>(pid), proc), address("_PyRuntime"),
+                                 address("PyCode_Type"), layout);
     }
     return std::nullopt;
 }
@@ -104,7 +107,7 @@ std::optional<PythonProcess> PythonProcess::attach(pid_t pid, const std::string&
 std::vector<PythonProcess::Thread> PythonProcess::threads() {
     RemoteMemory memory{pid_};
     std::vector<PythonThread> found(kMostThreads);
-    found.resize(python_threads(memory, layout_, runtime_, static_cast<std::uint32_t>(pid_), found.data(), kMostThreads));
+    found.resize(python_threads(memory, layout_, runtime_, own_number_, found.data(), kMostThreads));
     std::vector<Thread> threads;
     for (const PythonThread& thread : found)
         if (thread.number != 0) threads.push_back({thread.number, thread.state});

@@ -25,7 +25,7 @@ public:
     static std::optional<PythonProcess> attach(pid_t pid, const std::string& proc = "/proc");
 
     struct Thread {
-        std::uint32_t number = 0;  ///< gettid
+        std::uint32_t number = 0;  ///< gettid as the process itself has it (process_numbers.h)
         std::uint64_t state = 0;
     };
     /// The threads that it has now, at most 256.
@@ -36,10 +36,11 @@ public:
     [[nodiscard]] std::uint32_t minor() const { return layout_.minor; }
 
 private:
-    PythonProcess(pid_t pid, std::uint64_t runtime, std::uint64_t code_type, const PythonLayout& layout)
-        : pid_(pid), runtime_(runtime), code_type_(code_type), layout_(layout) {}
+    PythonProcess(pid_t pid, std::uint32_t own_number, std::uint64_t runtime, std::uint64_t code_type, const PythonLayout& layout)
+        : pid_(pid), own_number_(own_number), runtime_(runtime), code_type_(code_type), layout_(layout) {}
 
     pid_t pid_;
+    std::uint32_t own_number_;
     std::uint64_t runtime_, code_type_;
     PythonLayout layout_;
     struct Known {

@@ -248,6 +248,27 @@ TEST_F(Record, ProgramThatLeavesAbruptlyOrForksKeepsItsStatus) {
     EXPECT_EQ(said.out, "trained\n7\n");
 }
 
+TEST_F(Record, ProgramInANamespaceOfItsOwnIsRecordedToItsEnd) {
+    const Words apart{"unshare", "-Upf", "--mount-proc"};
+    Words probe = apart, command = apart;
+    probe.push_back("true");
+    if (record(probe, {"--quiet"}).status != 0) GTEST_SKIP() << "no namespaces of processes here";
+    std::filesystem::remove_all(folder_ / "run");
+    for (const std::string& word : script(400, "print(os.getpid(), flush=True)")) command.push_back(word);
+    const Said said = record(command);
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out, "trained\n1\n") << "there it is the first process";
+    const Seen seen = contents();
+    EXPECT_GE(seen.of(record::RecordKind::kMemory), 2u * 400) << "allocations are followed to the end";
+    const auto process = std::ranges::find_if(reader_->processes(), [](const auto& each) { return each.has_gpu; });
+    ASSERT_NE(process, reader_->processes().end());
+    EXPECT_GT(process->pid, 1u) << "its number here";
+    EXPECT_NE(process->command.find("train.py"), std::string::npos);
+    EXPECT_EQ(process->main_thread, 1u) << "threads have the numbers they know themselves by";
+    EXPECT_TRUE(std::ranges::any_of(
+        seen.samples, [&](const auto& sample) { return sample.pid == process->pid && sample.thread == 1 && sample.stack != 0; }));
+}
+
 TEST_F(Record, ProgramExecutedInItsPlaceIsAnIncarnationOfItsOwn) {
     const Said said =
         record(script(30, "if not arguments: os.execv(sys.executable, [sys.executable, '" + path("train.py") + "', 'again'])"));
