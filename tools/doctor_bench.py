@@ -7,25 +7,23 @@ import pathlib
 import platform
 import re
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import time
+import typing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import gpu_machine as machine  # noqa: E402
+from doctor_ahead import Ahead, Failed, Process  # noqa: E402
 
-START_UP = 8.0       # seconds that importing the framework takes, until it has been measured
+START_UP = 8.0       # seconds that a program takes beside its steps, until they have been measured: most of them for importing the framework
+LET_GO = 4.0         # the same for one that has imported it when its turn comes
 CALIBRATION = 30     # steps of a first, short run
 SHORT = 0.3          # seconds of a run whose speed says little
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
-KEPT = "doctor-check.json"
-
-
-class Failed(Exception):
-    """A run did not do what it should; the item fails and is tried again in the next call."""
+KEPT, SCHEMA = "doctor-check.json", 2
+HALF = ".half"       # how the folder of a recording ends that is not whole yet
 
 
 def say(text=""):
@@ -85,14 +83,15 @@ class Results:
 
     def __init__(self, folder, build, *programs):
         self.path = folder / KEPT
-        self.data = dict(schema=1, build=print_of(build), programs=print_of_programs(*programs), items={}, speeds={}, start_up=[])
+        self.data = dict(schema=SCHEMA, build=print_of(build), programs=print_of_programs(*programs), items={}, speeds={}, start_up=[], let_go=[],
+                         runs=dict(ahead=0, others=0))
         if self.path.exists():
             kept = json.loads(self.path.read_text())
-            self.data["start_up"] = kept.get("start_up", [])
+            self.data.update({key: kept.get(key, []) for key in ("start_up", "let_go")})
             if kept.get("programs") == self.data["programs"]:
                 self.data["speeds"] = kept.get("speeds", {})
             if all(kept.get(key) == self.data[key] for key in ("schema", "build", "programs")):
-                self.data["items"] = kept["items"]
+                self.data.update({key: kept[key] for key in ("items", "runs")})
             elif kept.get("items"):
                 aside = folder / f"doctor-check-{kept['build']}-{kept['programs']}.json"
                 self.path.replace(aside)
@@ -110,74 +109,145 @@ class Results:
         part.write_text(json.dumps(self.data, indent=1) + "\n")
         part.replace(self.path)
 
-    def start_up(self):
-        return statistics.median(self.data["start_up"][-9:]) if self.data["start_up"] else START_UP
+    def took(self, key, seconds):
+        """What a run took beside its steps: "start_up", or "let_go" where it had been started ahead."""
+        self.data[key] = (self.data[key] + [round(max(0.0, seconds), 2)])[-50:]
+
+    def around(self, key):
+        return statistics.median(self.data[key][-9:]) if self.data[key] else dict(start_up=START_UP, let_go=LET_GO)[key]
+
+
+class Shelf:
+    """Recordings that parts share, in DIR/BUILD/PROGRAM/NUMBER, oldest first; those of other builds or programs are thrown away. A recording
+    counts once it is whole. With `anew` only those that this call makes count."""
+
+    def __init__(self, folder, results, anew=False):
+        self.folder = folder / f"{results.data['build']}-{results.data['programs']}"
+        for other in folder.glob("*"):
+            if other != self.folder:
+                shutil.rmtree(other, ignore_errors=True)
+        for half in self.folder.glob(f"*/*{HALF}"):
+            shutil.rmtree(half, ignore_errors=True)
+        self.old = set(self.folder.glob("*/*")) if anew else set()
+        self.last = {}
+
+    def of(self, name, mode=""):
+        whole = [path for path in (self.folder / titled(name, mode)).glob("*") if path.name.isdigit() and path not in self.old]
+        return sorted(whole, key=lambda path: int(path.name))
+
+    def place(self, name, mode=""):
+        """Where the next recording goes."""
+        folder = self.folder / titled(name, mode)
+        taken = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+        self.last[folder] = max([self.last.get(folder, 0)] + taken) + 1
+        return folder / f"{self.last[folder]}{HALF}"
+
+    def add(self, half, most):
+        """A recording is whole; of more than `most` the oldest goes."""
+        whole = half.with_suffix("")
+        half.rename(whole)
+        for path in sorted((path for path in whole.parent.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))[:-most]:
+            shutil.rmtree(path, ignore_errors=True)
+        return whole
+
+
+def titled(name, mode=""):
+    return f"{name}-{mode}" if mode else name
+
+
+class Item(typing.NamedTuple):
+    """Of a part: its name, seconds that it takes, how to do it (None: time was up), and its runs in order, as far as they are known before."""
+    name: str
+    seconds: float
+    work: typing.Callable
+    runs: typing.Sequence = ()
+
+
+class Length:
+    """Of runs: seconds, or exactly so many steps. Steps are chosen once, so that runs that share a length do the same number."""
+
+    def __init__(self, seconds=None, steps=None):
+        self.seconds, self.steps = seconds, steps
+
+
+class Run:
+    """One run of a program; recorded where it has a folder."""
+
+    def __init__(self, bench, name, mode, length, folder=None):
+        self.bench, self.name, self.mode, self.length, self.folder = bench, name, mode, length, folder
+        self.what = f"{name} {mode}".strip()
+
+    def is_ready(self):
+        """Whether it can be started: its steps are chosen, or can be."""
+        speed = self.bench.results.data["speeds"].get(self.what)
+        if self.length.steps is None and speed is not None:
+            self.length.steps = max(self.bench.first_steps, int(self.length.seconds * speed) + 1)
+        return self.length.steps is not None
+
+    def start(self, gate=None):
+        bench = self.bench
+        command = [bench.python, bench.programs / f"{self.name}.py", self.length.steps] + ([self.mode] if self.mode else [])
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            command = [bench.millrace, "record", "-o", self.folder, "--"] + command
+        return Process(command, bench.programs, gate)
 
 
 class Bench:
     """Runs things. `folder` is for recordings and reports."""
 
-    def __init__(self, build, programs, folder, results):
-        self.millrace, self.programs, self.folder, self.results = build / "millrace", programs, folder, results
+    def __init__(self, build, programs, folder, results, ahead=None, first_steps=CALIBRATION):
+        self.millrace, self.programs, self.folder, self.results, self.first_steps = build / "millrace", programs, folder, results, first_steps
         self.python = os.environ.get("MILLRACE_PYTHON", "python3")
+        self.ahead = ahead or Ahead(folder, self.python, 0)
 
-    def run(self, command, what, statuses=(0,), patience=PATIENCE, watch=None, where=None):
-        """Standard output. A run that hangs is ended with all it started. `watch` is called every half second."""
-        process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                                   cwd=where or self.programs, start_new_session=True)
-        begin, output = time.monotonic(), None
-        while output is None:
-            try:
-                output = process.communicate(timeout=0.5 if watch else patience)
-            except subprocess.TimeoutExpired:
-                if watch:
-                    watch()
-                if time.monotonic() - begin >= patience:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.communicate()
-                    raise Failed(f"{what}: no end after {patience:.0f} s") from None
-        if process.returncode not in statuses:
+    def run(self, command, what, statuses=(0,), patience=PATIENCE, where=None):
+        """Standard output of something that is no run of a program."""
+        return self.said(Process(command, where or self.programs), what, statuses, patience)
+
+    def said(self, process, what, statuses=(0,), patience=PATIENCE, watch=None):
+        output = [text.decode(errors="replace") for text in process.finish(what, patience, watch)]
+        if process.status not in statuses:
             last = (output[1].strip() or output[0].strip()).splitlines()[-4:]
-            raise Failed(f"{what}: status {process.returncode}: {' | '.join(last)}")
+            raise Failed(f"{what}: status {process.status}: {' | '.join(last)}")
         return output[0]
 
-    def program(self, name, steps, mode=""):
-        return [self.python, self.programs / f"{name}.py", steps] + ([mode] if mode else [])
-
-    def rates(self, command, what, steps, patience=PATIENCE, watch=None):
-        """{"steps": ..., "samples": ...} per second as the program prints them."""
-        begin = time.monotonic()
-        printed = self.run(command, what, patience=patience, watch=watch)
+    def rates(self, printed, what):
+        """{"steps": ..., "samples": ...} per second as a program prints them."""
         found = {key: float(value) for key, value in re.findall(r"^(steps|samples)/s ([0-9.]+)$", printed, re.M)}
         if not found.get("steps"):
             raise Failed(f"{what}: it printed no steps/s")
-        around = time.monotonic() - begin - steps / found["steps"]
-        self.results.data["start_up"] = (self.results.data["start_up"] + [round(max(0.0, around), 2)])[-50:]
         return found
 
-    def plain(self, name, steps, mode=""):
-        what = f"{name} {mode}".strip()
-        speed = self.rates(self.program(name, steps, mode), what, steps, PATIENCE + 4 * self.seconds_of(what, steps))["steps"]
-        self.results.data["speeds"][what] = speed
-        return speed
+    def do(self, run, watch=None):
+        """Rates of a run. The runs that are due get ready meanwhile."""
+        process, what = self.ahead.take(run), f"record {run.what}" if run.folder else run.what
+        began_ahead = process is not None
+        if not began_ahead and not run.is_ready():
+            self.calibrate(run.name, run.mode)
+            run.is_ready()
+        begin = time.monotonic()
+        process = process or run.start()
+        process.let_go()
+        self.ahead.start_next()
+        steps = run.length.steps
+        patience = PATIENCE + 4 * steps / self.results.data["speeds"].get(run.what, 1.0)
+        found = self.rates(self.said(process, what, patience=patience, watch=watch), what)
+        self.results.took("let_go" if began_ahead else "start_up", time.monotonic() - begin - steps / found["steps"])
+        self.results.data["runs"]["ahead" if began_ahead else "others"] += 1
+        if not run.folder:
+            self.results.data["speeds"][run.what] = found["steps"]
+        return found
 
-    def record(self, name, steps, mode, run, watch=None):
-        shutil.rmtree(run, ignore_errors=True)
-        what = f"{name} {mode}".strip()
-        return self.rates([self.millrace, "record", "-o", run, "--"] + self.program(name, steps, mode), f"record {what}", steps,
-                          PATIENCE + 4 * self.seconds_of(what, steps), watch)
+    def first_run(self, name, mode):
+        return Run(self, name, mode, Length(steps=self.first_steps))
 
-    def seconds_of(self, what, steps):
-        return steps / self.results.data["speeds"].get(what, 1.0)
-
-    def steps_for(self, name, mode, seconds, calibration=CALIBRATION):
-        """Steps that take about so long, by the speed that was last seen; a short run, which also warms caches up, where there is none."""
-        what = f"{name} {mode}".strip()
-        if what not in self.results.data["speeds"]:
-            speed = self.plain(name, calibration, mode)
-            if calibration / speed < SHORT:  # its first steps, which are slow, count too much
-                self.plain(name, int(3 * SHORT * speed), mode)
-        return max(CALIBRATION, int(seconds * self.results.data["speeds"][what]) + 1)
+    def calibrate(self, name, mode, run=None):
+        """The speed of a program that never ran: from a short run, which also warms caches up."""
+        speed = self.do(run or self.first_run(name, mode))["steps"]
+        if self.first_steps / speed < SHORT:  # its first steps, which are slow, count too much
+            self.do(Run(self, name, mode, Length(steps=int(3 * SHORT * speed))))
 
     def known(self, name, mode=""):
         return f"{name} {mode}".strip() in self.results.data["speeds"]

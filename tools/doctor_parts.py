@@ -1,125 +1,165 @@
 """The parts of tools/doctor-check. Each takes a Check (tools/doctor-check) and hands it items: name, seconds it takes, and how to do it."""
+import itertools
 import shutil
 import statistics
-import subprocess
 import time
 
 import doctor_bench as bench
 import doctor_judge as judging
 import doctor_report as report
 import doctor_scripts as scripts
+from doctor_ahead import Process
+from doctor_bench import Item, Length, Run, titled
 
 # (kind, mode, most per cent): an ordinary job, the worst launch-bound one, one graph per step, one that allocates all the time
 OVERHEAD = (("", "", 1.0), ("launch-bound", "", 3.0), ("launch-bound", "cured", 3.0), ("allocator-churn", "", 3.0))
-OFTEN = ("host-sync", "allocator-churn")  # kinds whose first program gets ten pairs of recordings, others three
-HOUR, DAY = 100e6, 1e9                    # most bytes of a recording
-LONGER = 1.15                             # runs vary by a tenth, and none may be too short
+OFTEN = ("launch-bound", "allocator-churn")  # kinds whose first program gets ten pairs of recordings, others three; `overhead` makes most of them
+HOUR, DAY = 100e6, 1e9                       # most bytes of a recording
+LONGER = 1.15                                # runs vary by a tenth, and none may be too short
+PROFILED_STEPS, PROFILED_SECONDS = 300, 1.0  # more would only make a trace that takes long to write
 
 
-def case(check, name):
+def repeats_of(check, name):
+    return check.repeats(name, 10 if name in {check.first(kind) for kind in OFTEN} else 3)
+
+
+def shelved(check, run):
+    """Where a recording lies that `compare` may use; as many are kept as it can need."""
+    return check.shelf.add(run.folder, repeats_of(check, run.name) + 1)
+
+
+def runs_of_case(check, name):
+    """(short runs of what never ran, plain runs, recording)"""
+    runner, modes = check.bench, ("", "cured") if check.kinds[name] else ("",)
+    first = [runner.first_run(name, mode) for mode in modes if not runner.known(name, mode)]
+    plain = [Run(runner, name, mode, Length(check.options.case_seconds)) for _ in range(check.options.truths) for mode in modes]
+    return first, plain, Run(runner, name, "", Length(check.options.record_seconds), check.shelf.place(name))
+
+
+def case(check, name, first_runs, plain_runs, recording):
     """Truth first, then one recording; the cured program is recorded where its being launch-bound would matter."""
     options, runner, kind = check.options, check.bench, check.kinds[name]
+    for run in first_runs:
+        runner.calibrate(run.name, run.mode, run)
     speeds = {"": [], "cured": []}
-    for _ in range(options.truths):
-        for mode in ("", "cured") if kind else ("",):
-            speeds[mode].append(runner.plain(name, runner.steps_for(name, mode, options.case_seconds), mode))
+    for run in plain_runs:
+        speeds[run.mode].append(runner.do(run)["steps"])
     sick = statistics.median(speeds[""])
     cured = statistics.median(speeds["cured"]) if kind else sick
-    run = check.run_folder(f"{name}-sick")
-    recorded = runner.record(name, runner.steps_for(name, "", options.record_seconds), "", run)["steps"]
+    recorded = runner.do(recording)["steps"]
+    run = shelved(check, recording)
     document = runner.diagnose(run, name, options.out / "reports" / name)
-    first, cured_document, cured_run = judging.first_of(document), None, check.run_folder(f"{name}-cured")
+    check.keep_copy(run, f"{name}-sick")
+    first, cured_document = judging.first_of(document), None
     if kind and judging.counts(sick, cured) and first and first["kind"] == "launch-bound" != kind:
-        runner.record(name, runner.steps_for(name, "cured", options.record_seconds), "cured", cured_run)
+        again = Run(runner, name, "cured", Length(options.record_seconds), check.shelf.place(name, "cured"))
+        runner.do(again)
+        cured_run = shelved(check, again)
         cured_document = runner.diagnose(cured_run, f"{name} cured")
-    check.drop(run, cured_run)
+        check.keep_copy(cured_run, f"{name}-cured")
     problems, remark = judging.judge(options.programs / f"{name}.py", kind, sick, cured, document, cured_document)
     total = sum(value or 0 for value in document["breakdown"].values())
-    return dict(kind=kind, sick=sick, cured=cured, recorded=recorded, truth_ms=1000 / sick - 1000 / cured, step_ms=document["step_ms"],
-                busy=document["busy_share"], unexplained=(document["breakdown"].get("unexplained") or 0) / total if total else None,
+    truths = [1000 / one - 1000 / other for one, other in zip(speeds[""], speeds["cured"])]
+    return dict(kind=kind, sick=sick, cured=cured, recorded=recorded, truth_ms=1000 / sick - 1000 / cured, truths_ms=truths, speeds=speeds,
+                allowed_ms=judging.allowed_error(sick, cured) if kind else None, step_ms=document["step_ms"], busy=document["busy_share"],
+                unexplained=(document["breakdown"].get("unexplained") or 0) / total if total else None,
                 findings=[[finding["kind"], judging.place_of(finding)[1], finding["lost_ms_per_step"]] for finding in document["findings"]],
                 window=document.get("window_overhead_share"), remarks=document.get("remarks", []), problems=problems, remark=remark)
 
 
 def cases(check):
-    names = [name for name in check.kinds if check.wanted(name)]
-    options = check.options
-
-    def seconds(name):
-        modes = ("", "cured") if check.kinds[name] else ("",)
-        unknown = sum(not check.bench.known(name, mode) for mode in modes)
-        return (len(modes) * options.truths * (options.case_seconds + check.start_up()) + unknown * (2 + check.start_up())
-                + options.record_seconds + check.start_up() + 4)
-    check.part("cases", [(f"cases/{name}", seconds(name), lambda name=name: case(check, name)) for name in names], report.case_line)
+    options, items = check.options, []
+    for name in (name for name in check.kinds if check.wanted(name)):
+        first, plain, recording = runs_of_case(check, name)
+        seconds = (len(plain) * options.case_seconds + options.record_seconds + (len(first) + len(plain) + 1) * check.around() + 2 * len(first) + 4)
+        items.append(Item(f"cases/{name}", seconds, lambda name=name, runs=(first, plain, recording): case(check, name, *runs), first + plain + [recording]))
+    check.part("cases", items, report.case_line)
 
 
-def pairs_of_recordings(check, name, repeats):
-    """Pair n is recording n against n - 1 of the sick program, and sick n against cured n. Kept after every pair."""
-    options, runner, kind = check.options, check.bench, check.kinds[name]
-    item = None if options.again else check.results.get(f"compare/{name}")
-    item = item or dict(itself=[], cured=[])
-    runs = [check.scratch / f"{name}-{part}" for part in ("before", "after", "cured")]
-    both = kind not in ("", "small-batch")  # with larger batches a step is another step
-    modes = (("", runs[1]), ("cured", runs[2])) if both else (("", runs[1]),)
+def compares_cured(check, name):
+    return check.kinds[name] not in ("", "small-batch")  # with larger batches a step is another step
 
-    def record(mode, run):
-        return runner.record(name, runner.steps_for(name, mode, options.record_seconds), mode, run)
-    begun = False
-    while len(item["itself"]) < repeats:
-        if not check.fits((len(modes) + (not begun)) * (options.record_seconds + check.start_up()) + 4):
+
+def missing_recordings(check, name, repeats):
+    """Pairs of a program with itself need one more recording than there are pairs. Sick and cured in turn, as far as both are missing."""
+    shelf = check.shelf
+
+    def runs(mode, wanted):
+        return [Run(check.bench, name, mode, Length(check.options.record_seconds), shelf.place(name, mode))
+                for _ in range(wanted - len(shelf.of(name, mode)))]
+    both = itertools.zip_longest(runs("", repeats + 1), runs("cured", repeats) if compares_cured(check, name) else [])
+    return [run for pair in both for run in pair if run]
+
+
+def compared(check, name, pair):
+    """What `compare` says of two recordings, with what it takes to understand a wrong verdict."""
+    said = check.bench.compare(*pair, name)
+    sides = [said.get(side) or {} for side in ("before", "after")]
+    return dict(verdict=said["verdict"], change=said.get("change"), low=said.get("change_low"), high=said.get("change_high"), p=said.get("p"),
+                speeds=[(side.get("steps_per_second") or {}).get("median") for side in sides], blocks=[side.get("blocks") for side in sides],
+                recordings=[f"{path.parent.name}/{path.name}" for path in pair])
+
+
+def pairs_of_recordings(check, name, repeats, missing):
+    """Pair n is recording n against n + 1 of the sick program, and sick n against cured n. Recordings are kept as they are made."""
+    for run in missing:
+        if not check.fits(check.options.record_seconds + check.around() + 4):
             return None
-        if not begun:
-            record("", runs[0])
-            begun = True
-        for mode, run in modes:
-            record(mode, run)
-        item["itself"].append(runner.compare(runs[0], runs[1], name)["verdict"])
-        if both:
-            item["cured"].append(runner.compare(runs[1], runs[2], name)["verdict"])
-        shutil.rmtree(runs[0], ignore_errors=True)
-        runs[1].rename(runs[0])
-        check.results.keep(f"compare/{name}", dict(item, finished=False))
-    for run in runs:
-        shutil.rmtree(run, ignore_errors=True)
+        check.bench.do(run)
+        shelved(check, run)
+    sick, cured = check.shelf.of(name)[-repeats - 1:], check.shelf.of(name, "cured")[-repeats:] if compares_cured(check, name) else []
+    itself = list(check.pool.map(lambda pair: compared(check, name, pair), zip(sick, sick[1:])))
+    better = list(check.pool.map(lambda pair: compared(check, name, pair), zip(sick, cured)))
     truth = check.results.get(f"cases/{name}")
     counting = not truth or judging.counts(truth["sick"], truth["cured"])
-    wrong = [f"against itself: {verdict}" for verdict in item["itself"] if verdict != "no difference"]
-    wrong += [f"cured against sick: {verdict}" for verdict in item["cured"] if verdict != "better"] if counting else []
-    return dict(itself=item["itself"], cured=item["cured"], problems=wrong, remark="" if counting else "the cure gains too little to count")
+    wrong = [f"against itself: {report.pair_text(pair)}" for pair in itself if pair["verdict"] != "no difference"]
+    wrong += [f"cured against sick: {report.pair_text(pair)}" for pair in better if pair["verdict"] != "better"] if counting else []
+    return dict(itself=itself, cured=better, problems=wrong, remark="" if counting else "the cure gains too little to count")
 
 
 def compare(check):
-    often, options = {check.first(kind) for kind in OFTEN}, check.options
-    names = [name for name in check.kinds if check.wanted(name)]
-    repeats = {name: options.repeats.get(name, options.repeats.get("", 10 if name in often else 3)) for name in names}
-
-    def seconds(name):
-        kept = check.kept(f"compare/{name}", "itself", repeats[name])
-        return (1 + (2 if check.kinds[name] else 1) * max(0, repeats[name] - kept)) * (options.record_seconds + check.start_up())
-    items = [(f"compare/{name}", seconds(name), lambda name=name: pairs_of_recordings(check, name, repeats[name])) for name in names]
+    items = []
+    for name in (name for name in check.kinds if check.wanted(name)):
+        repeats = repeats_of(check, name)
+        check.kept(f"compare/{name}", "itself", repeats)
+        missing = missing_recordings(check, name, repeats)
+        seconds = len(missing) * (check.options.record_seconds + check.around()) + 2 * repeats / check.at_once
+        items.append(Item(f"compare/{name}", seconds, lambda name=name, repeats=repeats, missing=missing: pairs_of_recordings(check, name, repeats, missing),
+                          missing))
     check.part("compare", items, report.compare_line, piecewise=True)
 
 
-def overhead_pairs(check, name, mode, limit):
-    """Alternating pairs, the order changing from pair to pair. Kept after every pair."""
+def missing_pairs(check, name, mode, kept):
+    """Alternating pairs, the order changing from pair to pair, as they are to be run. So both runs of a pair have the same beside them: what gets
+    ready meanwhile is a recorded run during both, or a plain one."""
+    pairs = []
+    for number in range(kept, check.options.pairs):
+        length = Length(LONGER * check.options.seconds)
+        pair = [Run(check.bench, name, mode, length), Run(check.bench, name, mode, length, check.shelf.place(name, mode))]
+        pairs.append(pair if number % 2 == 0 else pair[::-1])
+    return pairs
+
+
+def overhead_pairs(check, name, mode, limit, missing):
+    """Kept after every pair."""
     options, runner = check.options, check.bench
-    title, what, run = f"overhead/{name}{'-' + mode if mode else ''}", f"{name} {mode}".strip(), check.scratch / "overhead"
+    title, path = f"overhead/{titled(name, mode)}", None
     item = None if options.again else check.results.get(title)
     item = item or dict(pairs=[], seconds=[])
-    while len(item["pairs"]) < options.pairs:
-        if not check.fits(2 * (LONGER * options.seconds + check.start_up()) + (0 if runner.known(name, mode) else check.start_up())):
+    for pair in missing:
+        if not check.fits(2 * (LONGER * options.seconds + check.around()) + (0 if runner.known(name, mode) else check.start_up())):
             return None
-        steps, speeds = runner.steps_for(name, mode, LONGER * options.seconds), {}
-        for probed in (False, True) if len(item["pairs"]) % 2 == 0 else (True, False):
-            speeds[probed] = runner.record(name, steps, mode, run)["steps"] if probed else runner.plain(name, steps, mode)
+        speeds = {}
+        for run in pair:
+            speeds[bool(run.folder)] = runner.do(run)["steps"]
+            path = shelved(check, run) if run.folder else path
         item["pairs"].append([speeds[False], speeds[True]])
-        item["seconds"].append(steps / max(speeds.values()))
-        item["bytes"] = bench.size_of(run)
-        if len(item["pairs"]) == options.pairs:
-            document = runner.diagnose(run, what)
+        item["seconds"].append(pair[0].length.steps / max(speeds.values()))
+        item["bytes"] = bench.size_of(path)
+        if pair is missing[-1]:
+            document = runner.diagnose(path, f"{name} {mode}".strip())
             item["window"], item["own"] = document.get("window_overhead_share"), document.get("overhead_share")
         check.results.keep(title, dict(item, finished=False))
-    shutil.rmtree(run, ignore_errors=True)
     slower = [100 * (off / on - 1) for off, on in item["pairs"]]
     low, high = judging.interval(slower)
     problems = [f"slow-down up to {high:.2f} %, the limit is {limit:g} %"] if high > limit else []
@@ -134,21 +174,27 @@ def overhead(check):
         name = check.first(kind)
         if name is None or not check.wanted(name, mode):
             continue
-        title = f"overhead/{name}{'-' + mode if mode else ''}"
-        kept = check.kept(title, "pairs", options.pairs)
-        seconds = max(0, options.pairs - kept) * 2 * (LONGER * options.seconds + check.start_up())
-        items.append((title, seconds, lambda name=name, mode=mode, limit=limit: overhead_pairs(check, name, mode, limit)))
+        title = f"overhead/{titled(name, mode)}"
+        missing = missing_pairs(check, name, mode, check.kept(title, "pairs", options.pairs))
+        seconds = len(missing) * 2 * (LONGER * options.seconds + check.around())
+        items.append(Item(title, seconds, lambda name=name, mode=mode, limit=limit, missing=missing: overhead_pairs(check, name, mode, limit, missing),
+                          [run for pair in missing for run in pair]))
     check.part("overhead", items, report.overhead_line, piecewise=True)
 
 
 def profiled(check, name, mode):
     """Its cost on one program; on a host-sync program also what the doctor says of its trace."""
-    runner, wrapper, trace = check.bench, check.scratch / "profiled.py", check.scratch / "trace.json.gz"
+    runner, wrapper, trace = check.bench, check.scratch / "profiled.py", check.scratch / "trace.json"  # packing one takes longer than the run
     wrapper.write_text(scripts.PROFILED)
-    steps = min(300, runner.steps_for(name, mode, 1.5))
-    plain = runner.plain(name, steps, mode)
+    if not runner.known(name, mode):
+        runner.calibrate(name, mode)
+    run = Run(runner, name, mode, Length(PROFILED_SECONDS))
+    run.is_ready()
+    steps = run.length.steps = min(PROFILED_STEPS, run.length.steps)
+    plain = runner.do(run)["steps"]
     command = [runner.python, wrapper, check.options.programs / f"{name}.py", trace, steps] + ([mode] if mode else [])
-    slowed = runner.rates(command, f"PyTorch's profiler on {name}", steps, patience=2 * bench.PATIENCE)["steps"]
+    what = f"PyTorch's profiler on {name}"
+    slowed = runner.rates(runner.run(command, what, patience=2 * bench.PATIENCE), what)["steps"]
     item = dict(slower=100 * (plain / slowed - 1), steps=steps, bytes=trace.stat().st_size, problems=[])
     if check.kinds[name] == "host-sync":
         first = judging.first_of(runner.diagnose(trace, "a trace"))
@@ -156,43 +202,51 @@ def profiled(check, name, mode):
         right = seen["findings"][0][:2] if seen and seen["findings"] else ["host-sync", judging.marked_line(check.options.programs / f"{name}.py")]
         item["first"] = [first["kind"], judging.place_of(first)[1]] if first else [None, None]
         item["problems"] = [f"its trace leads to {item['first']}, the probe to {right}"] if item["first"] != right else []
+    trace.unlink()
     return item
 
 
 def profiler(check):
     chosen = [(check.first(kind), mode) for kind, mode in (("host-sync", ""),) + tuple(row[:2] for row in OVERHEAD)]
-    check.part("profiler", [(f"profiler/{name}{'-' + mode if mode else ''}", 3 * check.start_up() + 30, lambda name=name, mode=mode: profiled(check, name, mode))
+    check.part("profiler", [Item(f"profiler/{titled(name, mode)}", 2 * check.start_up() + 12, lambda name=name, mode=mode: profiled(check, name, mode))
                             for name, mode in chosen if name and check.wanted(name, mode)], report.profiler_line)
 
 
 def ending(check, name, text):
     runner, script, run = check.bench, check.scratch / f"{name}.py", check.scratch / f"output-{name}"
     script.write_text(text)
-    plain = subprocess.run([runner.python, str(script)], capture_output=True, timeout=bench.PATIENCE, check=False)
-    probed = subprocess.run([str(runner.millrace), "record", "--quiet", "-o", str(run), "--", runner.python, str(script)], capture_output=True,
-                            timeout=2 * bench.PATIENCE, check=False)
+    sides = []
+    for before in ([], [runner.millrace, "record", "--quiet", "-o", run, "--"]):
+        process = Process(before + [runner.python, script])
+        printed, errors = process.finish(f"output of {name}", 2 * bench.PATIENCE)
+        sides.append((process.status if process.status >= 0 else 128 - process.status, printed, errors))
     shutil.rmtree(run, ignore_errors=True)
-    status = plain.returncode if plain.returncode >= 0 else 128 - plain.returncode
-    problems = [f"{what}: {got!r:.300} instead of {right!r:.300}" for what, got, right in
-                (("status", probed.returncode, status), ("output", probed.stdout, plain.stdout), ("errors", probed.stderr, plain.stderr)) if got != right]
+    (status, _, errors), probed = sides
+    problems = [f"{what}: {got!r:.300} instead of {right!r:.300}" for what, got, right in zip(("status", "output", "errors"), probed, sides[0]) if got != right]
     expected = scripts.ENDINGS[name][1]
     if status != expected:  # then the program did not get as far as its end, and nothing was shown
-        problems.append(f"the plain program ended with {status}, not {expected}: {plain.stderr[-200:]!r}")
+        problems.append(f"the plain program ended with {status}, not {expected}: {errors[-200:]!r}")
     return dict(status=status, problems=problems)
 
 
 def output(check):
-    check.part("output", [(f"output/{name}", 2 * check.start_up() + 4, lambda name=name, text=text: ending(check, name, scripts.PRELUDE + text))
-                          for name, (text, _) in scripts.ENDINGS.items()], report.ending_line)
+    """Nothing is timed: all at once, and `stress` beside them."""
+    if "stress" in check.options.parts:
+        check.begin_beside(stress_item(check))
+    check.part("output", [Item(f"output/{name}", 2 * check.start_up() + 4, lambda name=name, text=text: ending(check, name, scripts.PRELUDE + text))
+                          for name, (text, _) in scripts.ENDINGS.items()], report.ending_line, at_once=check.at_once)
 
 
 def long_recording(check, name):
-    options, runner, run, samples, begin = check.options, check.bench, check.scratch / "long", [], time.monotonic()
-    steps = runner.steps_for(name, "cured", options.long_seconds)
-    speed = runner.record(name, steps, "cured", run, lambda: samples.append((time.monotonic() - begin, bench.size_of(run))))["steps"]
-    samples.append((time.monotonic() - begin, bench.size_of(run)))
+    runner, samples, path = check.bench, [], check.scratch / "long"
+    run = Run(runner, name, "cured", Length(check.options.long_seconds), path)
+    if not run.is_ready():
+        runner.calibrate(name, "cured")
+    begin = time.monotonic()
+    speed = runner.do(run, lambda: samples.append((time.monotonic() - begin, bench.size_of(path))))["steps"]
+    samples.append((time.monotonic() - begin, bench.size_of(path)))
     hour, day = judging.growth(samples, samples[-1][0] / 2)
-    shutil.rmtree(run, ignore_errors=True)
+    shutil.rmtree(path, ignore_errors=True)
     problems = [f"{what} would take {got / 1e6:.0f} MB, the limit is {limit / 1e6:.0f}" for what, got, limit in (("an hour", hour, HOUR), ("a day", day, DAY))
                 if got >= limit]
     return dict(speed=speed, seconds=samples[-1][0], bytes=samples[-1][1], hour=hour, day=day, problems=problems)
@@ -200,7 +254,7 @@ def long_recording(check, name):
 
 def size(check):
     name = check.first("launch-bound")
-    check.part("size", [(f"size/{name}-cured", check.options.long_seconds + 2 * check.start_up(), lambda: long_recording(check, name))]
+    check.part("size", [Item(f"size/{name}-cured", check.options.long_seconds + 2 * check.start_up(), lambda: long_recording(check, name))]
                if name and check.wanted(name, "cured") else [], report.size_line)
 
 
@@ -213,24 +267,26 @@ def stressed(check):
     return dict(seconds=time.monotonic() - begin, printed=printed.strip(), problems=[] if "rounds" in printed else ["it did not come to its end"])
 
 
+def stress_item(check):
+    return Item("stress/two-threads", check.options.long_seconds + 2 * check.start_up(), lambda: stressed(check))
+
+
 def stress(check):
-    check.part("stress", [("stress/two-threads", check.options.long_seconds + 2 * check.start_up(), lambda: stressed(check))], report.stress_line)
+    check.part("stress", [stress_item(check)], report.stress_line)
 
 
-def study(check, name):
-    runner, rows, before, runs = check.studies, [], None, []
-    for mode in studied_modes(runner.programs / f"{name}.py"):
-        run = check.run_folder(f"study-{name}-{mode or 'sick'}")
-        runs.append(run)
-        rates = runner.record(name, runner.steps_for(name, mode, check.options.record_seconds, 10), mode, run)
-        document = runner.diagnose(run, f"{name} {mode}", check.options.out / "reports" / f"{name}-{mode or 'sick'}")
+def study(check, name, runs):
+    runner, rows, before = check.studies, [], None
+    for run in runs:
+        rates = runner.do(run)
+        document = runner.diagnose(run.folder, run.what, check.options.out / "reports" / f"{name}-{run.mode or 'sick'}")
         first = judging.first_of(document)
-        verdict = runner.compare(before, run, name) if before else None
-        before = before or run
-        rows.append(dict(mode=mode, steps=rates["steps"], samples=rates.get("samples"), busy=document["busy_share"], healthy=document["healthy"],
+        verdict = runner.compare(before, run.folder, name) if before else None
+        before = before or run.folder
+        rows.append(dict(mode=run.mode, steps=rates["steps"], samples=rates.get("samples"), busy=document["busy_share"], healthy=document["healthy"],
                          first=[first["kind"], judging.place_of(first)[1], first["lost_ms_per_step"]] if first else None,
                          verdict=verdict and verdict["verdict"], change=verdict and verdict["change"]))
-    check.drop(*runs)
+    check.drop(*(run.folder for run in runs))
     return dict(rows=rows, problems=[])
 
 
@@ -239,11 +295,15 @@ def studied_modes(path):
 
 
 def case_studies(check):
-    paths = sorted(path for path in check.options.studies.glob("*.py") if judging.marked_line(path) and check.wanted(path.stem))
-    one = check.options.record_seconds + 2 * check.start_up() + 4
-    check.part("case-studies", [(f"case-studies/{path.stem}", one * len(studied_modes(path)), lambda path=path: study(check, path.stem)) for path in paths],
-               report.study_lines)
+    items = []
+    for path in sorted(path for path in check.options.studies.glob("*.py") if judging.marked_line(path) and check.wanted(path.stem)):
+        name = path.stem
+        runs = [Run(check.studies, name, mode, Length(check.options.record_seconds), check.run_folder(f"study-{name}-{mode or 'sick'}"))
+                for mode in studied_modes(path)]
+        seconds = (check.options.record_seconds + 2 * check.around() + 4) * len(runs)
+        items.append(Item(f"case-studies/{name}", seconds, lambda name=name, runs=runs: study(check, name, runs), runs))
+    check.part("case-studies", items, report.study_lines)
 
 
-PARTS = {"cases": cases, "compare": compare, "output": output, "profiler": profiler, "overhead": overhead, "size": size, "stress": stress,
+PARTS = {"cases": cases, "overhead": overhead, "compare": compare, "output": output, "stress": stress, "profiler": profiler, "size": size,
          "case-studies": case_studies}

@@ -13,8 +13,15 @@ def verdict(item):
     return "; ".join(["FAILED: " + problem for problem in item["problems"]] + list(filter(None, [item.get("remark")])))
 
 
-def tried(verdicts, right):
-    return f"{verdicts.count(right)} of {len(verdicts)}" if verdicts else "-"
+def tried(pairs, right):
+    return f"{sum(pair['verdict'] == right for pair in pairs)} of {len(pairs)}" if pairs else "-"
+
+
+def pair_text(pair):
+    """Of two recordings: verdict, change and how surely, and which they were."""
+    told = [f"{100 * pair['change']:+.1f} %" if pair["change"] is not None else None, f"p {pair['p']:.2g}" if pair["p"] is not None else None,
+            " to ".join(pair["recordings"])]
+    return f"{pair['verdict']} ({', '.join(filter(None, told))})"
 
 
 def first_text(finding):
@@ -22,9 +29,15 @@ def first_text(finding):
     return "none" if not finding else f"{finding[0]}, line {finding[1] or '-'}, {number(finding[2])} ms"
 
 
+def truth_text(item):
+    """Milliseconds; from least to most where they were measured more than once."""
+    several = item.get("truths_ms") or []
+    return number(item["truth_ms"]) + (f" ({number(min(several))} to {number(max(several))})" if len(several) > 1 else "")
+
+
 def case_line(name, item):
     first = item["findings"][0] if item["findings"] else None
-    return (f"{name:22} {item['sick']:8.1f} -> {item['cured']:8.1f} steps/s, truth {item['truth_ms']:7.2f} ms; {first_text(first)}; "
+    return (f"{name:22} {item['sick']:8.1f} -> {item['cured']:8.1f} steps/s, truth {truth_text(item):>7} ms; {first_text(first)}; "
             f"busy {share(item['busy'])}, unexplained {share(item['unexplained'])}  {verdict(item)}").rstrip()
 
 
@@ -81,11 +94,12 @@ def cases_section(data):
     rows = []
     for name, item in items_of(data, "cases"):
         first = item["findings"][0] if item["findings"] else [None, None, None]
-        rows.append([f"`{name}`", item["kind"] or "none", number(item["sick"], 1), number(item["cured"], 1) if item["kind"] else "", number(item["truth_ms"]),
-                     first[0] or "none", str(first[1] or "-"), number(first[2]), share(item["busy"], 0), share(item["unexplained"]),
+        rows.append([f"`{name}`", item["kind"] or "none", number(item["sick"], 1), number(item["cured"], 1) if item["kind"] else "", truth_text(item),
+                     number(item.get("allowed_ms")), first[0] or "none", str(first[1] or "-"), number(first[2]),
+                     "; ".join(first_text(finding) for finding in item["findings"][1:3]), share(item["busy"], 0), share(item["unexplained"]),
                      number(item["recorded"], 1), "; ".join(item["problems"]) or item["remark"] or "right"])
     return ["## Programs with one known illness", ""] + table(
-        ["program", "illness", "steps/s", "cured", "truth, ms", "first finding", "line", "lost ms", "GPU at work", "unexplained", "steps/s recorded", ""], rows)
+        ["program", "illness", "steps/s", "cured", "truth, ms", "may be off by", "first finding", "line", "lost ms", "further findings", "GPU at work", "unexplained", "steps/s recorded", ""], rows)
 
 
 def overhead_section(data):
@@ -121,6 +135,10 @@ def markdown(data):
         lines.append(f"- date: {dates[0]}" + (f" to {dates[-1]}" if dates[-1] != dates[0] else ""))
     lines += [f"- {label}: {facts[key]}" for key, label in (("commit", "commit"), ("version", "version"), ("gpu", "GPU, driver"), ("machine", "machine"),
                                                            ("torch", "PyTorch")) if facts.get(key)]
+    runs = data.get("runs") or {}
+    if runs.get("ahead"):
+        lines.append(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead: the program imported PyTorch while the run before was timed, and waited "
+                     "for its turn before its own first line, without touching the GPU; with and without the probe alike")
     for part, section in (("cases", cases_section), ("overhead", overhead_section)):
         if items_of(data, part):
             lines += [""] + section(data)

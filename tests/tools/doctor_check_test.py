@@ -1,258 +1,17 @@
 """tools/doctor-check with made-up programs and a made-up millrace: what it lets pass, what not, and what it keeps from call to call."""
-import json
 import os
 import pathlib
-import subprocess
+import shutil
+import signal
 import sys
 import tempfile
-import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "tools/doctor-check"
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tools"))
-import doctor_bench  # noqa: E402
-import doctor_judge as judging  # noqa: E402
-import doctor_report  # noqa: E402
-
-# Prints the speed that the folder's `speeds` has for it, in no time. Line 6 is the illness, lines 8 and 9 the loop. It and the made-up
-# millrace are started a hundred times, so they import next to nothing.
-PROGRAM = '''"""{kind}: made up."""
-import os, sys
-mode = " ".join(sys.argv[2:])
-speeds = eval(open(os.path.join(os.path.dirname(__file__), "speeds")).read())
-class Clock: __enter__ = __exit__ = lambda *_: None
-speed = speeds[(os.path.basename(__file__)[:-3] + " " + mode).strip()]{mark}
-print("starts", flush=True)
-with Clock():
-    print(f"steps/s {{speed}}")
-print(f"samples/s {{speed * 32}}")
-'''
-# `record` runs the command and keeps its command line; `diagnose` and `compare` answer with what lies in answers/ for that program.
-MILLRACE = '''#!{python} -SE
-import os, sys
-here, given = os.path.dirname(__file__), sys.argv[1:]
-with open(here + "/calls", "a") as calls:
-    calls.write(" ".join(given) + "\\n")
-def who(run):
-    if not os.path.isdir(run):
-        return "trace"
-    words = eval(open(run + "/command").read())
-    return (os.path.basename(words[1])[:-3] + " " + " ".join(words[3:])).strip()
-def answer(name):
-    return open(here + "/answers/" + name + ".json").read()
-if given[0] == "--version":
-    print("millrace made up")
-elif given[0] == "record":
-    run, command = given[given.index("-o") + 1], given[given.index("--") + 1:]
-    os.makedirs(run)
-    open(run + "/command", "w").write(repr(command))
-    child = os.posix_spawn(command[0], command, os.environ)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    sys.exit(status if status >= 0 else 128 - status)
-elif given[0] == "diagnose":
-    for option in ("--html", "--md"):
-        if option in given:
-            open(given[given.index(option) + 1], "w").write("report")
-    print(answer(who(given[1])))
-    sys.exit(1)
-else:
-    before, after = who(given[1]), who(given[2])
-    try:
-        print(answer(before + " to " + after))
-    except FileNotFoundError:
-        print('{{"verdict": "%s", "change": 0.2}}' % ("no difference" if before == after else "better"))
-'''
-
-# As much of PyTorch as the check's own scripts use.
-TORCH = {"__init__.py": """
-import contextlib
-class Tensor:
-    __matmul__ = __add__ = add_ = lambda self, other: self
-    tanh = lambda self: self
-    sum = lambda self: 1.5
-def randn(*shape, device): return Tensor()
-empty = randn
-def manual_seed(number): pass
-class cuda:
-    Stream = object
-    stream = staticmethod(lambda which: contextlib.nullcontext())
-    empty_cache = staticmethod(lambda: None)
-""", "profiler.py": """
-class ProfilerActivity: CPU = CUDA = None
-class profile:
-    def __init__(self, **options): pass
-    def __enter__(self): return self
-    def __exit__(self, *what): pass
-    def export_chrome_trace(self, path): open(path, "w").write("trace")
-"""}
-
-
-def finding(kind, line, lost, file="host_sync.py", severity="warning"):
-    return dict(kind=kind, severity=severity, where=dict(file=f"/somewhere/{file}", line=line, function="f"), lost_ms_per_step=lost)
-
-
-def diagnosis(*findings, compute=10.0, unexplained=0.0, **more):
-    document = dict(healthy=not findings, busy_share=0.8, steps=100, step_ms=compute + unexplained, mean_step_ms=compute + unexplained,
-                    window_overhead_share=0.1, overhead_share=0.001, breakdown={"compute": compute, "unexplained": unexplained}, findings=list(findings))
-    return {**document, **more}
-
-
-class Folder:
-    """Programs, studies, and a build folder with the made-up millrace."""
-
-    def __init__(self, path):
-        self.path, self.build, self.out = path, path / "build", path / "out"
-        for folder in ("programs", "studies", "build/answers"):
-            (path / folder).mkdir(parents=True)
-        self.millrace = self.build / "millrace"
-        self.millrace.write_text(MILLRACE.format(python=sys.executable))
-        self.millrace.chmod(0o755)
-        (self.build / "libmillrace-probe.so").write_text("made up")
-        self.python = path / "python"
-        self.python.write_text(f"#!/bin/sh\nexec {sys.executable} -S \"$@\"\n")
-        self.python.chmod(0o755)
-        self.speeds = {}
-        (path / "modules/torch").mkdir(parents=True)
-        for name, text in TORCH.items():
-            (path / "modules/torch" / name).write_text(text)
-
-    def program(self, name, kind, sick, cured=None, folder="programs"):
-        mark = "" if kind == "healthy" else "  # <- illness"
-        (self.path / folder / f"{name}.py").write_text(PROGRAM.format(kind=kind, mark=mark))
-        self.speeds.update({name: sick, **({f"{name} cured": cured} if cured else {})})
-        for where in ("programs", "studies"):
-            (self.path / where / "speeds").write_text(repr(self.speeds))
-
-    def answer(self, name, document):
-        (self.build / "answers" / f"{name}.json").write_text(json.dumps(document))
-
-    def check(self, *given, **environment):
-        command = [sys.executable, SCRIPT, "--build", self.build, "--programs", self.path / "programs", "--studies", self.path / "studies", "--out", self.out]
-        return subprocess.run([*map(str, command), *given], capture_output=True, text=True, check=False,
-                              env={**os.environ, "MILLRACE_PYTHON": str(self.python), "PYTHONPATH": str(self.path / "modules"), **environment})
-
-    def kept(self):
-        return json.loads((self.out / "doctor-check.json").read_text())
-
-    def calls(self, word):
-        path = self.build / "calls"
-        return sum(line.startswith(word) for line in path.read_text().splitlines()) if path.exists() else 0
-
-
-class Judge(unittest.TestCase):
-    """Sick 80 steps/s, cured 100: 12.5 ms per step, of which 2.5 are lost; a quarter of that is more than 2 % of the step."""
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name, "host_sync.py")
-        self.path.write_text(PROGRAM.format(kind="host-sync", mark="  # <- illness"))
-        self.addCleanup(self.folder.cleanup)
-
-    def judge(self, document, sick=80.0, cured=100.0, kind="host-sync", cured_document=None):
-        return judging.judge(self.path, kind, sick, cured, document, cured_document)
-
-    def expect(self, text, *given, **more):
-        problems, _ = self.judge(*given, **more)
-        self.assertEqual(len(problems), 1, problems)
-        self.assertIn(text, problems[0])
-
-    def test_right_finding_passes_up_to_the_edge(self):
-        for lost in (2.5, 2.5 * 1.249, 2.5 * 0.751):
-            self.assertEqual(self.judge(diagnosis(finding("host-sync", 6, lost))), ([], ""))
-
-    def test_wrong_kind(self):
-        self.expect("first finding is python-work, not host-sync", diagnosis(finding("python-work", 6, 2.5), finding("host-sync", 6, 2.5)))
-
-    def test_no_finding(self):
-        self.expect("no finding instead of host-sync", diagnosis())
-
-    def test_wrong_line_and_wrong_file(self):
-        self.expect("host_sync.py:7, the illness at host_sync.py:6", diagnosis(finding("host-sync", 7, 2.5)))
-        self.expect("the illness at", diagnosis(finding("host-sync", 9, 2.5)))  # the loop is no place for this kind
-        self.expect("xhost_sync.py:6", diagnosis(finding("host-sync", 6, 2.5, "xhost_sync.py")))
-        self.expect("no file:None", diagnosis({**finding("host-sync", 6, 2.5), "where": None}))
-
-    def test_wrong_amount(self):
-        for lost in (2.5 * 1.26, 2.5 * 0.74):
-            self.expect("the truth is 2.50 +- 0.62", diagnosis(finding("host-sync", 6, lost)))
-        self.expect("lost unsaid", diagnosis(finding("host-sync", 6, None)))
-
-    def test_two_per_cent_of_the_step_are_allowed_where_a_quarter_of_the_truth_is_less(self):
-        # 10 ms, of which 0.385 are lost: a quarter is 0.096, 2 % of the step 0.2.
-        self.assertEqual(self.judge(diagnosis(finding("host-sync", 6, 0.2)), sick=100.0, cured=104.0)[0], [])
-        self.expect("+- 0.20", diagnosis(finding("host-sync", 6, 0.1)), sick=100.0, cured=104.0)
-
-    def test_cure_that_gains_little_does_not_count(self):
-        problems, remark = self.judge(diagnosis(), sick=100.0, cured=102.9)
-        self.assertEqual((problems, remark), ([], "does not count here: the cure gains 2.9 %"))
-        self.assertNotEqual(self.judge(diagnosis(), sick=100.0, cured=103.1)[0], [])
-        # The breakdown is held to its bars all the same.
-        self.expect("unexplained", diagnosis(compute=8.0, unexplained=2.0), sick=100.0, cured=102.9)
-
-    def test_loop_is_a_right_place_for_what_belongs_to_a_step(self):
-        for line, right in ((6, True), (7, False), (8, True), (9, True), (10, False)):
-            problems, _ = self.judge(diagnosis(finding("launch-bound", line, 2.5)), kind="launch-bound")
-            self.assertEqual(not problems, right, line)
-
-    def test_launch_bound_is_right_where_the_cured_run_is_launch_bound_too(self):
-        bound = diagnosis(finding("launch-bound", 9, 2.5))
-        self.expect("first finding is launch-bound, not host-sync", bound)
-        self.expect("first finding is launch-bound, not host-sync", bound, cured_document=diagnosis())
-        self.assertEqual(self.judge(bound, cured_document=bound)[0], [])
-        # The truth belongs to the illness, so its own finding is held to it where there is one.
-        both = diagnosis(finding("launch-bound", 9, 9.0), finding("host-sync", 6, 2.4))
-        self.assertEqual(self.judge(both, cured_document=bound)[0], [])
-        self.expect("the truth is 2.50", diagnosis(finding("launch-bound", 9, 9.0)), cured_document=bound)
-        self.expect("the truth is 2.50", diagnosis(finding("launch-bound", 9, 2.5), finding("host-sync", 6, 4.0)), cured_document=bound)
-
-    def test_healthy_program_needs_a_clean_bill(self):
-        self.assertEqual(self.judge(diagnosis(), kind="", sick=100.0, cured=100.0), ([], ""))
-        self.expect("no clean bill: host-sync at 6", diagnosis(finding("host-sync", 6, 0.5)), kind="")
-        self.expect("no clean bill: no finding either", diagnosis(healthy=False), kind="")
-        noted = diagnosis(finding("memory-edge", 6, 0.0, severity="note"), healthy=True)
-        self.assertEqual(self.judge(noted, kind="")[0], [])
-
-    def test_breakdown_must_sum_to_the_step_and_be_explained(self):
-        self.expect("sums to 10.000 ms, a mean step took 10.200", diagnosis(mean_step_ms=10.2), kind="")
-        self.assertEqual(self.judge(diagnosis(mean_step_ms=10.09), kind="")[0], [])
-        self.expect("does not say how long a mean step took", diagnosis(mean_step_ms=None), kind="")
-        self.expect("10.0 % unexplained", diagnosis(compute=9.0, unexplained=1.0), kind="")
-        self.assertEqual(self.judge(diagnosis(compute=9.1, unexplained=0.9), kind="")[0], [])
-        self.expect("no step was found", diagnosis(steps=0, breakdown={"compute": None, "unexplained": None}), kind="")
-
-    def test_kinds_come_from_docstrings_or_from_the_table(self):
-        folder = pathlib.Path(self.folder.name)
-        (folder / "bench.py").write_text('"""shared: what scripts share."""\n')
-        (folder / "pageable.py").write_text('"""Illness: copies."""\nx = 1  # <- illness\n')
-        (folder / "healthy.py").write_text('"""Nothing wrong."""\n')
-        (folder / "README.md").write_text("| `pageable.py` | pageable-copy | 1 |\n| `healthy.py` | none | 2 |\n")
-        self.assertEqual(judging.kinds_of(folder), {"healthy": "", "host_sync": "host-sync", "pageable": "pageable-copy"})
-        self.assertGreaterEqual(len(judging.kinds_of(ROOT / "examples/sick")), 15)
-        for name in judging.kinds_of(ROOT / "examples/sick"):
-            self.assertTrue(judging.loop_lines(ROOT / f"examples/sick/{name}.py"), name)
-
-
-class Figures(unittest.TestCase):
-    def test_interval_holds_the_median_and_widens_with_the_spread(self):
-        low, high = judging.interval([0.4, 0.5, 0.6, 0.5, 0.4, 0.6, 0.5, 0.5, 0.4, 0.6])
-        self.assertLessEqual(low, 0.5)
-        self.assertGreaterEqual(high, 0.5)
-        self.assertLess(high - low, 0.21)
-        wide = judging.interval([-5, 5, -4, 4, -3, 3, -2, 2, -1, 1])
-        self.assertGreater(wide[1] - wide[0], 3)
-
-    def test_an_hour_is_what_is_there_and_the_later_pace(self):
-        # 30 MB at once, then 10 KB a second.
-        samples = [(second, 30e6 + 1e4 * second) for second in range(1, 121)]
-        hour, day = judging.growth(samples, 60)
-        self.assertAlmostEqual(hour, 30e6 + 3600e4, delta=1)
-        self.assertAlmostEqual(day, 30e6 + 86400e4, delta=1)
-        self.assertEqual(judging.growth([(1, 5), (2, 5)], 0), (5, 5))
-        for few in ([], [(1, 5)], [(1, 5), (1, 6)]):
-            with self.assertRaises(ValueError):
-                judging.growth(few, 0)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+for folder in ("tools", "tests/tools"):
+    sys.path.insert(0, str(ROOT / folder))
+from made_up_doctor import TORCH, Folder, diagnosis, finding, is_gone, wait_for  # noqa: E402
 
 
 class Check(unittest.TestCase):
@@ -288,9 +47,28 @@ class Check(unittest.TestCase):
         self.expect(0, "2 to do", "--parts", "cases", "--again", "--only", "healthy,host_sync")
         self.assertEqual(self.folder.calls("record"), 2 * recorded)
         text = (self.folder.out / "doctor-check.md").read_text()
-        self.assertIn("| `host_sync` | host-sync | 80.0 | 100.0 | 2.50 | host-sync | 6 | 2.50 | 80 % | 0.0 % | 80.0 | right |", text)
+        self.assertIn("| `host_sync` | host-sync | 80.0 | 100.0 | 2.50 | 0.62 | host-sync | 6 | 2.50 |  | 80 % | 0.0 % | 80.0 | right |", text)
         self.assertRegex(text, r"- date: \d{4}-\d\d-\d\d")
         self.assertTrue((self.folder.out / "reports/host_sync.html").exists())
+
+    def test_several_truths_show_their_spread_and_further_findings_are_told(self):
+        self.sick()
+        program = self.folder.path / "programs/host_sync.py"
+        # Sick it runs at 80 steps/s, then at 75 and 85.
+        count = ("log = open(__file__ + '.' + mode, 'a+'); log.write('.'); log.seek(0); speed += 0 if mode else [0, 0, -5, 5][(len(log.read()) - 1) % 4]\n")
+        program.write_text(program.read_text().replace("print(\"starts\"", count + "print(\"starts\""))
+        self.folder.answer("host_sync", diagnosis(finding("host-sync", 6, 2.4), finding("python-work", 9, 0.7)))
+        said = self.expect(0, "truth 2.50 (1.76 to 3.33) ms", "--parts", "cases", "--truths", "3")
+        self.assertIn("all bars that were tried hold", said)
+        item = self.folder.kept()["items"]["cases/host_sync"]
+        self.assertEqual(item["speeds"], {"": [80.0, 75.0, 85.0], "cured": [100.0] * 3})
+        self.assertEqual(item["findings"][1], ["python-work", 9, 0.7])
+        self.assertIn("| 2.50 (1.76 to 3.33) | 0.62 | host-sync | 6 | 2.40 | python-work, line 9, 0.70 ms |", (self.folder.out / "doctor-check.md").read_text())
+
+    def test_recordings_are_kept_by_name_on_demand(self):
+        self.sick()
+        self.expect(0, "", "--parts", "cases", "--keep")
+        self.assertTrue((self.folder.out / "runs/host_sync-sick/command").exists())
 
     def test_speeds_are_remembered(self):
         self.sick()
@@ -361,24 +139,66 @@ class Check(unittest.TestCase):
         self.healthy()
         said = self.expect(0, "itself no different 2 of 2, cured better 2 of 2", "--parts", "compare", "--repeats", "2,healthy=3")
         self.assertIn("itself no different 3 of 3, cured better -", said)
-        self.assertEqual(self.folder.calls("record"), (1 + 2 * 2) + (1 + 3))
-        # More pairs than are kept: only those that are missing, and one recording to begin with.
+        self.assertEqual(self.folder.calls("record"), (3 + 2) + 4)
+        # More pairs than there were: only the recordings that are missing.
         self.expect(0, "itself no different 3 of 3, cured better 3 of 3", "--parts", "compare", "--repeats", "3")
-        self.assertEqual(self.folder.calls("record"), 9 + 3)
-        self.folder.answer("host_sync to host_sync cured", dict(verdict="no difference", change=0.0))
-        said = self.expect(1, "cured better 3 of 4", "--parts", "compare", "--repeats", "4", "--only", "host_sync")
-        self.assertIn("cured against sick: no difference", said)
+        self.assertEqual(self.folder.calls("record"), 9 + 2)
+        self.folder.answer("host_sync to host_sync cured", dict(verdict="worse", change=-0.031, p=0.0004))
+        said = self.expect(1, "cured better 0 of 4", "--parts", "compare", "--repeats", "4", "--only", "host_sync")
+        self.assertIn("cured against sick: worse (-3.1 %, p 0.0004, host_sync/1 to host_sync-cured/1)", said)
+        pair = self.folder.kept()["items"]["compare/host_sync"]["cured"][3]
+        self.assertEqual((pair["verdict"], pair["change"], pair["p"], pair["recordings"]), ("worse", -0.031, 0.0004, ["host_sync/4", "host_sync-cured/4"]))
+
+    def test_sick_and_cured_are_recorded_in_turn(self):
+        self.sick()
+        self.expect(0, "2 of 2", "--parts", "compare", "--repeats", "2")
+        made = [line.split()[-1] for line in self.folder.said_to("record")]
+        self.assertEqual([word == "cured" for word in made], [False, True, False, True, False])
+
+    def test_compare_takes_what_cases_and_overhead_recorded(self):
+        self.sick("tiny", "launch-bound")
+        self.folder.answer("tiny cured", diagnosis())
+        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "2", "--seconds", "1", "--repeats", "2")
+        self.assertEqual(self.folder.calls("record"), 1 + 2 * 2)
+        self.expect(0, "itself no different 2 of 2, cured better 2 of 2", "--parts", "compare", "--repeats", "2")
+        self.assertEqual(self.folder.calls("record"), 5)
+        kept = self.folder.out / "pairs"
+        self.assertEqual(len(list(kept.glob("*/tiny/*"))), 3)
+        # Anew means new recordings, and no more than are needed stay.
+        self.expect(0, "2 of 2", "--parts", "compare", "--repeats", "2", "--again")
+        self.assertEqual(self.folder.calls("record"), 5 + 3 + 2)
+        self.assertEqual(sorted(path.name for path in kept.glob("*/tiny/*")), ["4", "5", "6"])
+
+    def test_recordings_that_are_lost_or_of_another_build_are_made_anew(self):
+        self.healthy()
+        self.expect(0, "1 of 1", "--parts", "compare", "--repeats", "1")
+        shutil.rmtree(self.folder.out / "pairs")
+        self.expect(0, "2 of 2", "--parts", "compare", "--repeats", "2")
+        self.assertEqual(self.folder.calls("record"), 2 + 3)
+        (self.folder.build / "libmillrace-probe.so").write_text("mended")
+        self.expect(0, "2 of 2", "--parts", "compare", "--repeats", "2")
+        self.assertEqual(self.folder.calls("record"), 5 + 3)
+        self.assertEqual(len(list((self.folder.out / "pairs").iterdir())), 1)
+
+    def test_a_recording_that_failed_does_not_count(self):
+        self.healthy()
+        self.change_millrace("    child =", "    if run.endswith('/2.half') and not os.path.exists(here + '/mended'): sys.exit(1)\n    child =")
+        self.expect(1, "record healthy: status 1", "--parts", "compare", "--repeats", "1")
+        self.assertEqual(self.folder.calls("record"), 2)
+        (self.folder.build / "mended").touch()
+        self.expect(0, "1 of 1", "--parts", "compare", "--repeats", "1")
+        self.assertEqual(self.folder.calls("record"), 3)
 
     def test_steps_of_another_size_are_not_compared(self):
         self.sick("narrow", "small-batch")
         self.expect(0, "itself no different 1 of 1, cured better -", "--parts", "compare", "--repeats", "1")
 
     def test_compare_counts_two_programs_ten_times(self):
-        self.sick()
+        self.sick("tiny", "launch-bound")
         self.sick("pageable", "pageable-copy")
         self.expect(0, "itself no different 10 of 10", "--parts", "compare")
         self.assertEqual({name: len(item["itself"]) for name, item in self.folder.kept()["items"].items()},
-                         {"compare/host_sync": 10, "compare/pageable": 3})
+                         {"compare/tiny": 10, "compare/pageable": 3})
 
     def test_overhead_goes_on_pair_by_pair(self):
         self.healthy()
@@ -401,6 +221,49 @@ class Check(unittest.TestCase):
         self.folder.speeds["healthy slowed"] = 49.0
         self.folder.program("healthy", "healthy", 50.0)
         self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
+
+    def test_programs_started_ahead_run_one_after_another_and_it_is_said(self):
+        self.folder.use_python()
+        self.healthy()
+        self.sick("tiny", "launch-bound")
+        self.folder.answer("tiny cured", diagnosis())
+        for path in (self.folder.path / "programs").glob("*.py"):
+            text = path.read_text().replace("import os, sys\n", "import os, sys, atexit, torch; torch.log('begins'); atexit.register(torch.log, 'ends')\n")
+            path.write_text(text)
+        with open(self.folder.path / "modules/torch/__init__.py", "a") as module:
+            module.write("def log(word): open(os.path.join(os.path.dirname(__file__), 'log'), 'a').write(word + ' ')\n")
+        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "3", "--seconds", "1")
+        # Three short runs, three plain ones, two recordings, and nine pairs. The first of a part has nobody before it; the second had no known length.
+        runs, log = self.folder.kept()["runs"], (self.folder.path / "modules/torch/log").read_text().split()
+        self.assertEqual(log, ["begins", "ends"] * sum(runs.values()))
+        self.assertEqual(runs, dict(ahead=3 + 3 + 2 + 18 - 3, others=3))
+        self.assertIn(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead", (self.folder.out / "doctor-check.md").read_text())
+        self.expect(0, "all bars", "--parts", "cases", "--again", "--ahead", "0")
+        self.assertEqual(self.folder.kept()["runs"]["ahead"], runs["ahead"])
+
+    def test_nothing_lives_on_when_the_check_is_ended(self):
+        self.folder.use_python()
+        self.healthy()
+        program, began = self.folder.path / "programs/healthy.py", self.folder.path / "began"
+        lasting = f"import time\nif int(sys.argv[1]) > 30:\n    open({str(began)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        program.write_text(program.read_text().replace("print(\"starts\"", lasting + "print(\"starts\""))
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            shutil.rmtree(self.folder.out, ignore_errors=True)
+            imported = self.folder.path / "modules/torch/imported"
+            for path in (began, imported):
+                path.unlink(missing_ok=True)
+            process = self.folder.begin("--parts", "overhead", "--pairs", "2", "--seconds", "2")
+            wait_for(lambda: began.exists() and began.read_text() and imported.exists() and imported.read_text().endswith("\n"))
+            waiting, running = int(imported.read_text().split()[-1]), int(began.read_text())
+            self.assertNotEqual(waiting, running)
+            process.send_signal(number)
+            process.communicate()
+            wait_for(lambda pid=waiting: is_gone(pid))
+            if number == signal.SIGTERM:
+                self.assertEqual(process.returncode, 3)
+                wait_for(lambda pid=running: is_gone(pid))
+            else:
+                os.kill(running, signal.SIGKILL)  # nobody was left to do so
 
     def test_case_studies_give_a_table(self):
         self.healthy()
@@ -441,6 +304,27 @@ class Check(unittest.TestCase):
     def test_stress_must_come_to_its_end(self):
         self.healthy()
         self.expect(0, "rounds ", "--parts", "stress", "--long-seconds", "0.1")
+        said = self.expect(0, "stress: 1 to do, 1 of them finished earlier", "--parts", "output,stress", "--long-seconds", "0.1")
+        self.assertIn("rounds ", said)
+
+    def test_stress_runs_beside_output(self):
+        self.healthy()
+        # The stress waits for a sign that only the endings give, and they come first.
+        (self.folder.path / "modules/torch/__init__.py").write_text(TORCH["__init__.py"] + """
+import time
+sign = __file__ + '.sign'
+def manual_seed(number): open(sign, 'w').close()
+class cuda(cuda):
+    @staticmethod
+    def Stream():
+        for _ in range(1200):
+            if os.path.exists(sign):
+                return None
+            time.sleep(0.05)
+        os._exit(5)
+""")
+        said = self.expect(0, "all bars that were tried hold", "--parts", "output,stress", "--long-seconds", "0.1")
+        self.assertLess(said.index("ends  "), said.index("rounds "))
 
     def test_trace_of_the_profiler_must_lead_where_the_probe_leads(self):
         self.sick()
@@ -462,38 +346,6 @@ class Check(unittest.TestCase):
         item = self.folder.kept()["items"]["size/tiny-cured"]
         self.assertGreater(item["hour"], 2e8)  # a loaded machine is slower
         self.assertLess(item["hour"], 5e9)
-
-
-class Bench(unittest.TestCase):
-    def test_a_run_that_hangs_is_ended_with_its_children(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            results = doctor_bench.Results(folder, folder, folder)
-            runner = doctor_bench.Bench(folder, folder, folder, results)
-            script = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, file=open('child', 'w'), flush=True); p.wait()"
-            with self.assertRaisesRegex(doctor_bench.Failed, "a program: no end after 2 s"):
-                runner.run([sys.executable, "-c", script], "a program", patience=2)
-            state = pathlib.Path("/proc", (folder / "child").read_text().strip(), "stat")
-            for _ in range(100):
-                try:
-                    if state.read_text().split()[2] in "ZX":
-                        return
-                except OSError:
-                    return
-                time.sleep(0.05)
-            self.fail("its child lives on")
-
-    def test_commit_is_that_of_the_programs(self):
-        with tempfile.TemporaryDirectory() as name:
-            build = pathlib.Path(name, "bin")
-            build.mkdir()
-            pathlib.Path(name, "manifest.json").write_text(json.dumps(dict(commit="above")))
-            self.assertEqual(doctor_bench.commit_of(build), "above")
-            (build / "manifest.json").write_text(json.dumps(dict(commit="beside")))
-            self.assertEqual(doctor_bench.commit_of(build), "beside")
-
-    def test_markdown_of_nothing_is_a_title(self):
-        self.assertEqual(doctor_report.markdown(dict(items={})), "# Doctor check\n\n")
 
 
 if __name__ == "__main__":

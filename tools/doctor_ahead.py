@@ -1,0 +1,161 @@
+"""Programs that tools/doctor-check starts, and those it starts before their turn: they import the framework on another core and wait."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import doctor_scripts as scripts
+
+FRAMEWORK = "torch"
+GRACE = 2.0  # seconds that a program has to end by itself
+HERE = ".here"
+
+
+class Failed(Exception):
+    """A run did not do what it should; the item fails and is tried again in the next call."""
+
+
+class Gate:
+    """Holds one program back before its first line. When this process ends, however it ends, the pipe has no writer any more: the program
+    sees that and ends, too."""
+
+    def __init__(self, folder, path, framework=FRAMEWORK):
+        self.path, self.framework = path, framework
+        os.mkfifo(path)
+        self.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # with a reader of our own opening does not block, and nothing is lost
+        before = os.environ.get("PYTHONPATH")
+        self.environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
+                            scripts.IMPORTED: framework, **({} if before is None else {scripts.BEFORE: before})}
+
+    def open(self):
+        os.write(self.pipe, b"!")
+
+    def close(self):
+        os.close(self.pipe)
+        for path in (self.path, pathlib.Path(f"{self.path}{HERE}")):
+            path.unlink(missing_ok=True)
+
+
+class Process:
+    """A program in a session of its own, so that it can be ended with all it started."""
+    alive, none_more = set(), False
+
+    def __init__(self, command, where=None, gate=None):
+        if Process.none_more:
+            raise Failed("the check ends")
+        self.gate, self.finishing = gate, False
+        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=where,
+                                        env=gate.environment if gate else None, start_new_session=True)
+        Process.alive.add(self)
+
+    @property
+    def status(self):
+        return self.process.returncode
+
+    def finish(self, what, patience, watch=None):
+        """(standard output, standard error) once it has ended. One that hangs is ended. `watch` is called every half second."""
+        begin, self.finishing = time.monotonic(), True
+        try:
+            while True:
+                try:
+                    output = self.process.communicate(timeout=0.5 if watch else patience)
+                    break
+                except subprocess.TimeoutExpired:
+                    if watch:
+                        watch()
+                    if time.monotonic() - begin >= patience:
+                        raise Failed(f"{what}: no end after {patience:.0f} s") from None
+        except BaseException:
+            self.kill()
+            raise
+        self.close()
+        return output
+
+    def signal(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            stream.close()
+        self.close()
+
+    def end(self):
+        """From whatever it does, with a moment to do so by itself: a recorder then leaves nothing behind."""
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+        if not self.finishing:  # else another thread reads what it says
+            self.kill()
+
+    def let_go(self):
+        if self.gate:
+            self.gate.open()
+
+    def close(self):
+        Process.alive.discard(self)
+        if self.gate:
+            self.gate.close()
+            self.gate = None
+
+
+def end_all():
+    """Whatever still runs or waits; nothing begins any more."""
+    Process.none_more = True
+    for process in list(Process.alive):
+        process.end()
+
+
+class Ahead:
+    """Starts up to `most` of the runs that are due while another runs. They import the framework, touch no GPU, and wait to be let go."""
+
+    def __init__(self, scratch, python, most):
+        self.folder, self.gates, self.number = scratch / "ahead", scratch / "gates", 0
+        self.due, self.waiting = [], {}
+        self.most, self.reason = most, ""
+        if most:
+            for folder in (self.folder, self.gates):
+                folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "sitecustomize.py").write_text(scripts.AHEAD)
+            if not self.works(python):
+                self.most, self.reason = 0, f"{python} cannot be held back before a program's first line: nothing is started ahead"
+
+    def gate(self, framework=FRAMEWORK):
+        self.number += 1
+        return Gate(self.folder, self.gates / str(self.number), framework)
+
+    def works(self, python):
+        """Whether the interpreter stops at a gate; with -S, -E or -I, for example, it would just run on."""
+        gate = self.gate(framework="")
+        gate.open()
+        trial = Process([python, "-c", f"print(__import__('os').path.exists({f'{gate.path}{HERE}'!r}))"], gate=gate)
+        return trial.finish("an interpreter", 60)[0] == b"True\n"
+
+    def plan(self, runs):
+        """What comes next, in this order."""
+        self.forget(list(self.waiting))
+        self.due = list(runs)
+
+    def forget(self, runs):
+        """These will not be done."""
+        self.due = [run for run in self.due if run not in runs]
+        for run in [run for run in self.waiting if run in runs]:
+            self.waiting.pop(run).end()
+
+    def take(self, run):
+        """The program of a run whose turn it is, if it was started ahead."""
+        self.due = [other for other in self.due if other is not run]
+        return self.waiting.pop(run, None)
+
+    def start_next(self):
+        """Starts what is due; a run whose length is not known yet, and all after it, must wait."""
+        while len(self.waiting) < self.most and self.due and self.due[0].is_ready():
+            run = self.due.pop(0)
+            self.waiting[run] = run.start(self.gate())
