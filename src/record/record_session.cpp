@@ -14,10 +14,10 @@
 
 #include "base/child_process.h"
 #include "base/signal_queue.h"
+#include "record/machine_samples.h"
 #include "record/run_directory.h"
 #include "record/sinks.h"
 #include "record/trace_keeper.h"
-#include "sense/sampler.h"
 
 namespace millrace::record {
 namespace {
@@ -25,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds kMachineInterval = std::chrono::seconds{1};
 constexpr nanoseconds kHeartbeat = std::chrono::milliseconds{250};
 constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 /// Rows of the machine are thinned out to every tenth when they have taken so much.
@@ -64,13 +63,25 @@ void set_environment(const RecordSettings& settings, const ProbeFolder& folder, 
     ::setenv("MILLRACE_PROBE_DIR", folder.path().c_str(), 1);
 }
 
-Manifest manifest_of(const RecordSettings& settings, const sense::MachineFacts& facts) {
-    Manifest manifest;
-    manifest.command = settings.command;
-    manifest.device = facts.gpus.empty() ? "cpu" : "cuda:0 " + facts.gpus.front().name;
-    if (!facts.driver.empty()) manifest.versions["driver"] = facts.driver;
-    return manifest;
-}
+/// Tells in the manifest what the machine is, once that is known.
+class Description {
+public:
+    Description(RunDirectory& run, const MachineSamples& machine) : run_(run), machine_(machine) {}
+    void look() {
+        const sense::MachineFacts* facts = machine_.facts();
+        if (told_ || facts == nullptr) return;
+        told_ = true;
+        std::map<std::string, std::string> versions;
+        if (!facts->driver.empty()) versions["driver"] = facts->driver;
+        // What fails here is tried again when the run is finished, and told then.
+        (void)run_.describe(facts->gpus.empty() ? "cpu" : "cuda:0 " + facts->gpus.front().name, std::move(versions));
+    }
+
+private:
+    RunDirectory& run_;
+    const MachineSamples& machine_;
+    bool told_ = false;
+};
 
 std::uint64_t size_of(const Path& path) {
     std::error_code failed;
@@ -108,7 +119,7 @@ RunStatus run_status(const base::ChildProcess& child, int status) {
 
 /// Everything between the command's release and its end.
 base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& child, base::SignalQueue& queue, RunDirectory& run,
-                          sense::Source& machine, ProbeFolder& folder, RecordOutcome& outcome) {
+                          ProbeFolder& folder, RecordOutcome& outcome) {
     MILLRACE_LET(trace, TraceWriter::create(run.path() / kTraceName));
     std::vector<std::unique_ptr<Sink>> sinks;
     MILLRACE_LET(samples, json_lines_sink(run.samples(), FileStart::kAppend));
@@ -120,15 +131,19 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
     const auto start = std::chrono::steady_clock::now();
     const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
     std::atomic<bool> thinned = false;
-    sense::Sampler sampler(machine, kMachineInterval, [&](const sense::Sample& sample) {
+    sense::MachineOptions options = sense::machine_options();
+    options.root = child.pid();
+    MachineSamples machine(options, [&](const sense::Sample& sample) {
         if (thinned && sample.sequence % kThinned != 0) return;
         outputs.post({RowKind::kSample, sample.wall, std::nullopt, points_of(sample)});
     });
+    Description description(run, machine);
     std::optional<CpuSampler> threads;
     if (settings.samples) threads.emplace(child.pid());
     {
         TraceKeeper keeper(folder, trace, run.events(), threads ? &*threads : nullptr, settings.schedule);
         outcome.status = Running(child, queue, keeper).until_end([&] {
+            description.look();
             const std::uint64_t taken = size_of(run.samples());
             keeper.set_other_bytes(taken);
             thinned = static_cast<double>(taken) > kSampleAllowance + kSampleBytesPerSecond * elapsed();
@@ -140,7 +155,8 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
         if (threads && threads->dropped() > 0)
             outcome.notes.push_back(fmt::format("{} samples of threads found no room", threads->dropped()));
     }
-    sampler.stop();
+    machine.stop();
+    description.look();
     outputs.drain();
     for (const std::string& lost : outputs.failed()) outcome.notes.push_back("an output was lost: " + lost);
     return base::ok();
@@ -158,11 +174,10 @@ base::Result<RecordOutcome> record_command(const RecordSettings& settings) {
     // A reader of the summary that leaves must not end us before the command's status is handed through.
     std::signal(SIGPIPE, SIG_IGN);
     base::SignalQueue queue(kSignals);
-    sense::MachineOptions options = sense::machine_options();
-    options.root = child.pid();
-    const std::unique_ptr<sense::Source> machine = sense::open_machine(options);
-    MILLRACE_LET(run, RunDirectory::open(outcome.run, RunStart::kNew, manifest_of(settings, machine->facts())));
-    const base::Status done = run_recorded(settings, child, queue, run, *machine, folder, outcome);
+    Manifest manifest;
+    manifest.command = settings.command;
+    MILLRACE_LET(run, RunDirectory::open(outcome.run, RunStart::kNew, std::move(manifest)));
+    const base::Status done = run_recorded(settings, child, queue, run, folder, outcome);
     if (!done.ok()) {
         (void)run.finish(RunStatus::kFailed, done.error().exit_status);
         return done.error();

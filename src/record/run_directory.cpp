@@ -216,6 +216,12 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
     return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics), std::move(events));
 }
 
+Status RunDirectory::describe(std::string device, std::map<std::string, std::string> versions) {
+    manifest_.device = std::move(device);
+    manifest_.versions = std::move(versions);
+    return write_manifest(folder_, manifest_);
+}
+
 Status RunDirectory::finish(RunStatus status, int exit_status) {
     Status synced = metrics_.sync();
     // Before the manifest: whoever sees the end there finds it here, too.

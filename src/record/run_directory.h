@@ -75,6 +75,8 @@ public:
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
     [[nodiscard]] EventWriter& events() { return events_; }  ///< from any thread
 
+    /// Says in the manifest what the run uses, where that was not known at its start.
+    Status describe(std::string device, std::map<std::string, std::string> versions);
     /// Flushes the metrics and records how the run ended, in the manifest and as an event. Without it (a crash) the manifest goes
     /// on saying `running`; that the lock is free tells the reader otherwise.
     Status finish(RunStatus status, int exit_status);

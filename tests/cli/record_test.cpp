@@ -125,6 +125,17 @@ TEST_F(Record, HighExitStatusIsNoSignal) {
     EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kInterrupted);
 }
 
+TEST_F(Record, CommandDoesNotWaitForTheSensorsOfTheMachine) {
+    const std::filesystem::path beside = testing::program_folder() / std::filesystem::path(MILLRACE_MOCK_NVML).filename();
+    const std::string library = std::filesystem::exists(beside) ? beside.string() : MILLRACE_MOCK_NVML;
+    const Said said =
+        record({"cat", path("run/manifest.json")}, {"--quiet"}, plain({"MILLRACE_NVML=" + library, "MOCK_NVML_INIT_MS=1000"}));
+    EXPECT_EQ(said.status, 0);
+    EXPECT_NE(said.out.find("\"device\": \"\""), std::string::npos) << said.out;
+    EXPECT_EQ(run_contents().manifest.device.rfind("cuda:0 ", 0), 0u) << run_contents().manifest.device;
+    EXPECT_EQ(run_contents().manifest.versions.count("driver"), 1u);
+}
+
 TEST_F(Record, SummaryFollowsOnStandardErrorAlone) {
     const Said said = shell("echo words; echo more >&2");
     EXPECT_EQ(said.status, 0);

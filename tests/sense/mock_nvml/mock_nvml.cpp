@@ -4,6 +4,7 @@
 //
 //   MOCK_NVML_GPUS=2                  how many GPUs there are (1)
 //   MOCK_NVML_INIT=9                  what nvmlInit answers (0)
+//   MOCK_NVML_INIT_MS=1000            how long nvmlInit takes (0)
 //   MOCK_NVML_FAIL=NAME=3,NAME=10     calls that answer with a code; NAME@1=3 on GPU 1 only; a name may be an old version's
 //   MOCK_NVML_LOST=1:3:15             GPU 1 answers every call with 15 after its third reading
 //   MOCK_NVML_POWER=590000            power in mW from the second reading on (progresses otherwise)
@@ -158,6 +159,7 @@ unsigned mockNvmlLiveSamples() { return static_cast<unsigned>(state().samples.si
 
 Code nvmlInit_v2() {
     ++state().calls["nvmlInit_v2"];
+    ::usleep(1000u * static_cast<unsigned>(std::atoi(variable("MOCK_NVML_INIT_MS", "0").c_str())));
     const int code = std::atoi(variable("MOCK_NVML_INIT", "0").c_str());
     if (code != 0) return static_cast<Code>(code);
     if (state().references++ == 0) configure();
