@@ -21,10 +21,16 @@ constexpr std::uint32_t kPlace = ~0u, kCallPlace = ~0u;
 #endif
 
 struct Wish {
-    const char* name;
-    void* replacement;
-    unsigned changed;
+    const Import* imports;
+    unsigned count, changed;
+    unsigned long long loads;  ///< of libraries so far
 };
+
+/// Libraries that are being loaded while they are looked at fill their places later, so they are looked at again; not when
+/// nothing has come and nothing was changed twice in a row.
+unsigned long long loads_seen = 0;
+unsigned unchanged = 0;
+constexpr unsigned kEnough = 2;
 
 struct Library {
     std::uint64_t base = 0;
@@ -32,6 +38,7 @@ struct Library {
     const ElfW(Sym) * symbols = nullptr;
     const ElfW(Rela) * relocations[2] = {};
     std::size_t counts[2] = {};
+    std::size_t relative = 0;                        ///< entries at the beginning of the second table that name no symbol
     std::uint64_t locked_begin = 0, locked_end = 0;  ///< made read-only once its places were filled
     bool needs_cupti = false;
 };
@@ -56,6 +63,7 @@ bool read_library(const dl_phdr_info& info, Library& library) {
             case DT_JMPREL: library.relocations[0] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
             case DT_PLTRELSZ: library.counts[0] = entry->d_un.d_val / sizeof(ElfW(Rela)); break;
             case DT_RELA: library.relocations[1] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
+            case DT_RELACOUNT: library.relative = entry->d_un.d_val; break;
             case DT_RELASZ: library.counts[1] = entry->d_un.d_val / sizeof(ElfW(Rela)); break;
             default: break;
         }
@@ -82,16 +90,23 @@ bool fill(const Library& library, std::uint64_t place, void* value) {
 
 int look_at(dl_phdr_info* info, std::size_t, void* data) {
     auto* wish = static_cast<Wish*>(data);
+    wish->loads = info->dlpi_adds;
+    if (wish->loads == loads_seen && unchanged >= kEnough) return 1;
     Library library;
     if (!read_library(*info, library)) return 0;
     for (int table = 0; table < 2; ++table) {
-        for (std::size_t i = 0; library.relocations[table] != nullptr && i < library.counts[table]; ++i) {
+        for (std::size_t i = table == 1 ? library.relative : 0;
+             library.relocations[table] != nullptr && i < library.counts[table]; ++i) {
             const ElfW(Rela)& one = library.relocations[table][i];
             const auto type = static_cast<std::uint32_t>(ELF64_R_TYPE(one.r_info));
             if (type != kPlace && type != kCallPlace) continue;
             const ElfW(Sym)& symbol = library.symbols[ELF64_R_SYM(one.r_info)];
-            if (::strcmp(library.strings + symbol.st_name, wish->name) != 0) continue;
-            if (fill(library, library.base + one.r_offset, wish->replacement)) ++wish->changed;
+            const char* name = library.strings + symbol.st_name;
+            if (::strncmp(name, "cupti", 5) != 0) continue;
+            for (unsigned wanted = 0; wanted < wish->count; ++wanted)
+                if (::strcmp(name, wish->imports[wanted].name) == 0 &&
+                    fill(library, library.base + one.r_offset, wish->imports[wanted].replacement))
+                    ++wish->changed;
         }
     }
     return 0;
@@ -99,9 +114,11 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
 
 }  // namespace
 
-unsigned replace_import(const char* name, void* replacement) {
-    Wish wish{name, replacement, 0};
+unsigned replace_imports(const Import* imports, unsigned count) {
+    Wish wish{imports, count, 0, 0};
     ::dl_iterate_phdr(look_at, &wish);
+    unchanged = wish.loads == loads_seen && wish.changed == 0 ? unchanged + 1 : 0;
+    loads_seen = wish.loads;
     return wish.changed;
 }
 

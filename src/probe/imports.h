@@ -3,8 +3,14 @@
 
 namespace millrace::probe {
 
-/// Makes loaded libraries that need CUPTI call `replacement` for the function `name`; those that look functions up by
-/// themselves (dlsym) are not reached. May be called again when more libraries were loaded. Returns how many places were changed.
-unsigned replace_import(const char* name, void* replacement);
+struct Import {
+    const char* name;
+    void* replacement;
+};
+
+/// Makes loaded libraries that need CUPTI call the replacements for these functions; those that look functions up by themselves
+/// (dlsym) are not reached. Costs little when called again though no library was loaded since. Returns how many places were
+/// changed.
+unsigned replace_imports(const Import* imports, unsigned count);
 
 }  // namespace millrace::probe

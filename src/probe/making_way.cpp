@@ -55,11 +55,10 @@ CuptiResult register_buffers(CuptiBufferRequest request, CuptiBufferComplete com
 }  // namespace
 
 void watch_for_clients() {
-    const Cupti& cupti = callback_state().cupti;
-    unsigned changed = replace_import("cuptiSubscribe", reinterpret_cast<void*>(subscribe));
-    if (cupti.subscribe_by_name != nullptr)
-        changed += replace_import("cuptiSubscribe_v2", reinterpret_cast<void*>(subscribe_by_name));
-    changed += replace_import("cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_buffers));
+    const Import imports[] = {{"cuptiSubscribe", reinterpret_cast<void*>(subscribe)},
+                              {"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_buffers)},
+                              {"cuptiSubscribe_v2", reinterpret_cast<void*>(subscribe_by_name)}};
+    const unsigned changed = replace_imports(imports, callback_state().cupti.subscribe_by_name != nullptr ? 3 : 2);
     if (changed > 0) log_line("watches %u places where CUPTI may be wanted", changed);
 }
 

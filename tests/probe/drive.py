@@ -134,6 +134,7 @@ def launch_forever():
 
 
 def main():
+    global profiler
     cuda.cuInit(0)
     cuda.cudaMalloc(ctypes.byref(weights), size_t(4096))
     print("ready", flush=True)
@@ -181,6 +182,8 @@ def main():
             cupti().mock_cupti_delay(int(rest[0]))
         elif word == "crowd":
             crowd(int(rest[0]))
+        elif word == "load_profiler":
+            profiler = ctypes.CDLL(rest[0])
         elif word == "profile":
             answer = str(profiler.mock_profiler_begin())
         elif word == "profile_unseen":

@@ -88,6 +88,25 @@ TEST_F(ProbeClients, MakesWayForTheProgramsOwnProfiler) {
     }
 }
 
+TEST_F(ProbeClients, ProfilerThatIsLoadedAfterSomeWindowsIsSeenByTheNext) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    for (int window = 0; window < 6; ++window) {
+        if (window == 5) {
+            ASSERT_EQ(program.ask("load_profiler " + (build_folder() / "libmock_profiler.so").string()), "done");
+        }
+        ASSERT_TRUE(program.command(ProbeMode::kFull));
+        ASSERT_EQ(program.ask("launch 3"), "done");
+        ASSERT_TRUE(program.command(ProbeMode::kOff));
+    }
+    ASSERT_EQ(program.ask("profile"), "0");
+    ASSERT_EQ(program.ask("launch 25"), "done");
+    EXPECT_EQ(program.ask("profiled"), "25 25 0");
+    expect_made_way(program, "libmock_profiler.so");
+    EXPECT_EQ(exit_status(program.finish()), 0);
+}
+
 TEST_F(ProbeClients, LeavesWhenItsBuffersGoToSomebodyElse) {
     ProbedProgram program(drive(), with_profiler());
     ASSERT_EQ(program.hear(), "ready");
