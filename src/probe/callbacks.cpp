@@ -262,19 +262,15 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
     if (!state.alive.load(kRelaxed)) return;
     const std::uint32_t index = call_index(domain, number);
     if (index >= call_count() || data == nullptr) return;
+    ThreadState* thread = this_thread();
+    if (data->site == kEnter) return thread != nullptr ? enter(*thread, index, *data) : begin_unmarked(index);
+    thread != nullptr ? leave(*thread, index, *data) : end_unmarked(index);
     Finalizing wanted = Finalizing::kWanted;
-    if (data->site == kExit && state.finalizing.load(kRelaxed) == wanted &&
-        state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) {
+    if (state.finalizing.load(kRelaxed) == wanted && state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) {
         state.cupti.finalize();
         state.finalizing.store(Finalizing::kDone, std::memory_order_release);
-        return wake_controller();
+        wake_controller();
     }
-    ThreadState* thread = this_thread();
-    if (thread == nullptr) return data->site == kEnter ? begin_unmarked(index) : end_unmarked(index);
-    if (data->site == kEnter)
-        enter(*thread, index, *data);
-    else
-        leave(*thread, index, *data);
 }
 
 }  // namespace millrace::probe

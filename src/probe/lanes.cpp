@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -100,9 +99,9 @@ ThreadState* this_thread() {
         if (lane.thread.load(std::memory_order_relaxed) != 0) continue;
         if (!lane.thread.compare_exchange_strong(nobody, number, std::memory_order_acq_rel)) continue;
         ThreadState& state = states[i];
-        const std::uint64_t usable = state.usable;
-        ::memset(&state, 0, sizeof state);
-        state.usable = usable;
+        // What others read of it (open) its last owner has left empty.
+        state.lost = 0;
+        state.nameless_site = state.last_correlation = state.pending_count = state.range_depth = 0;
         state.lane = &lane;
         state.slots = slots_of(i);
         state.written = lane.written.load(std::memory_order_relaxed);

@@ -33,10 +33,10 @@ constexpr std::uint32_t kVersion = 130001;
 
 struct Cupti {
     std::mutex lock;  // of buffers
-    CuptiCallback callback = nullptr;
+    std::atomic<CuptiCallback> callback = nullptr;
     void* user = nullptr;
-    bool enabled[3][1024] = {};
-    bool activity[64] = {};
+    std::atomic<bool> enabled[3][1024] = {};
+    std::atomic<bool> activity[64] = {};
     CuptiBufferRequest request = nullptr;
     CuptiBufferComplete complete = nullptr;
     CuptiClock clock = nullptr;
@@ -75,7 +75,7 @@ bool is_traced(const CallEvent& event) {
 }
 
 void on_call(CallEvent& event) {
-    const CuptiCallback client = cupti.enabled[event.domain][event.number] ? cupti.callback : nullptr;
+    const CuptiCallback client = cupti.enabled[event.domain][event.number] ? cupti.callback.load() : nullptr;
     if (client == nullptr && event.is_exit && event.watched && !is_traced(event)) ++cupti.missed;
     if ((client == nullptr && !is_traced(event)) || (event.is_exit && !event.watched)) return;
     if (!event.is_exit && depth++ == 0) correlation = ++cupti.correlations;
@@ -162,6 +162,11 @@ void on_work(const WorkEvent& event) {
     }
 }
 
+void forget_callbacks() {
+    for (auto& domain : cupti.enabled)
+        for (auto& call : domain) call = false;
+}
+
 int subscribe(void** subscriber, CuptiCallback callback, void* user) {
     if (const int failure = failure_of("subscribe")) return failure;
     if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr || cupti.callback != nullptr) return kCuptiOtherSubscriber;
@@ -204,7 +209,7 @@ CuptiResult cuptiSubscribe(void** subscriber, CuptiCallback callback, void* user
 
 CuptiResult cuptiUnsubscribe(void*) {
     ::millrace::mock::cupti.callback = nullptr;
-    ::memset(::millrace::mock::cupti.enabled, 0, sizeof ::millrace::mock::cupti.enabled);
+    forget_callbacks();
     return kCuptiSuccess;
 }
 
@@ -271,8 +276,8 @@ CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t*
 
 CuptiResult cuptiFinalize() {
     ::millrace::mock::cupti.callback = nullptr;
-    ::memset(::millrace::mock::cupti.enabled, 0, sizeof ::millrace::mock::cupti.enabled);
-    ::memset(::millrace::mock::cupti.activity, 0, sizeof ::millrace::mock::cupti.activity);
+    forget_callbacks();
+    for (auto& kind : ::millrace::mock::cupti.activity) kind = false;
     return kCuptiSuccess;
 }
 
