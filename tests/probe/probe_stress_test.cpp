@@ -37,7 +37,7 @@ std::uint64_t resident_bytes(pid_t pid) {
 
 /// What was seen, without keeping it all.
 struct Tally {
-    std::uint64_t taken = 0, given = 0, calls = 0, pulses = 0, windows = 0, strange = 0;
+    std::uint64_t taken = 0, given = 0, calls = 0, pulses = 0, windows = 0, placeless = 0, strange = 0;
     std::map<std::uint64_t, int> held;  ///< by address: how often it was taken more than given back
     std::map<std::uint32_t, std::uint64_t> last_end;
 
@@ -59,7 +59,8 @@ struct Tally {
         ++calls;
         const std::vector<Frame> frames = program.site(record.site);
         const bool in_order = record.begin <= record.end && record.begin >= std::exchange(last_end[record.thread], record.end);
-        if (!in_order || frames.empty() || frames[0].function != "churn") ++strange;
+        if (frames.empty()) ++placeless;
+        if (!in_order || (!frames.empty() && frames[0].function != "churn")) ++strange;
     }
 };
 
@@ -93,7 +94,8 @@ TEST_F(ProbeStress, TwoThreadsAllocateAndFreeThroughAllModes) {
     std::uint64_t early_bytes = 0, stalled = 0;
     const auto begin = std::chrono::steady_clock::now();
     auto turned = begin;
-    for (int turn = 0;;) {
+    int turn = 0;
+    for (;;) {
         std::istringstream line(program.hear());
         std::string word;
         ASSERT_TRUE(line >> word >> rounds[0] >> rounds[1]) << "the program is gone: " << line.str();
@@ -121,16 +123,18 @@ TEST_F(ProbeStress, TwoThreadsAllocateAndFreeThroughAllModes) {
     EXPECT_GT(rounds[0], 100u);
     EXPECT_GT(rounds[1], 100u);
     EXPECT_LE(stalled, 2u) << "a quarter of a second without a round";
-    EXPECT_EQ(tally.strange, 0u) << "calls out of order, or without their place";
+    EXPECT_EQ(tally.strange, 0u) << "calls out of order, or in another place";
     EXPECT_GT(tally.calls, 100u);
     EXPECT_GT(tally.pulses, 0u);
-    EXPECT_GE(tally.windows, 6u);
+    EXPECT_GE(turn, 3);
+    EXPECT_GE(tally.windows, static_cast<std::uint64_t>(3 * (turn / 5))) << "of five orders three open a window";
     // Every allocation and every free is there, in whatever mode, or counted as lost.
     EXPECT_LE(tally.taken - before, all);
     EXPECT_LE(tally.given, all);
     EXPECT_GE(tally.taken - before + tally.given + lost, 2 * all);
     if (lost == 0) {
         EXPECT_EQ(tally.held.size(), before) << "everything but the weights was given back";
+        EXPECT_EQ(tally.placeless, 0u);
     }
     EXPECT_LT(late_bytes, early_bytes + 16'000'000) << "the probe's memory is bounded";
     const int status = program.finish();
