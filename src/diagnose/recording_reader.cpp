@@ -10,6 +10,7 @@
 #include "diagnose/assumed_link.h"
 #include "diagnose/call_index.h"
 #include "diagnose/call_names.h"
+#include "diagnose/kernel_parameters.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/name_table.h"
@@ -90,6 +91,7 @@ public:
     }
 
     Timeline finish() {
+        read_arguments();
         for (const auto& [pid, begin] : open_windows_) timeline_.windows.push_back({begin, std::max(begin, latest_[pid]), pid});
         for (const record::TraceProcess& process : trace_->processes())
             timeline_.processes.push_back(
@@ -227,20 +229,40 @@ private:
         timeline_.memory.push_back({time_of(record.begin), origin_.pid, record.extra, given_back ? 0 : record.bytes});
     }
 
+    /// What counts of them depends on the kernel, whose record comes later.
     void add_arguments(const Record& record, std::span<const record::Argument> arguments) {
-        Arguments all;
-        all.process = origin_.pid;
-        all.correlation = record.correlation;
-        for (const record::Argument& argument : arguments)
-            if (argument.value != 0) all.pointers.push_back(argument.value);
-        if (!arguments.empty() && arguments.back().value == 0) all.rest = arguments.back().index;
-        timeline_.arguments.push_back(std::move(all));
+        timeline_.arguments.push_back({origin_.pid, record.correlation, {}, 0});
+        const bool kept = words_.size() + arguments.size() <= kMostWords;
+        launches_.push_back({words_.size(), kept ? arguments.size() : 0});
+        if (kept) words_.insert(words_.end(), arguments.begin(), arguments.end());
     }
+
+    void read_arguments() {
+        std::unordered_map<std::uint64_t, std::uint32_t> kernels;
+        const auto key = [](const auto& one) { return std::uint64_t{one.process} << 32 | one.correlation; };
+        for (const Arguments& arguments : timeline_.arguments) kernels.emplace(key(arguments), kNoName);
+        for (const Work& work : timeline_.work)
+            if (const auto found = kernels.find(key(work)); found != kernels.end()) found->second = work.name;
+        for (std::size_t i = 0; i < launches_.size(); ++i) {
+            const std::uint32_t kernel = kernels[key(timeline_.arguments[i])];
+            GivenParameters given = given_parameters(kernel == kNoName ? std::string_view() : names_.text(kernel),
+                                                     std::span(words_).subspan(launches_[i].first, launches_[i].count));
+            timeline_.arguments[i].pointers = std::move(given.pointers);
+            timeline_.arguments[i].rest = given.rest;
+        }
+    }
+
+    struct LaunchWords {
+        std::size_t first, count;
+    };
+    static constexpr std::size_t kMostWords = std::size_t{1} << 24;
 
     const record::TraceReader* trace_;
     RecordingLimits limits_;
     Timeline timeline_;
     NameTable names_;
+    std::vector<record::Argument> words_;                     ///< of all launches, one behind the other
+    std::vector<LaunchWords> launches_;                       ///< those of timeline_.arguments
     std::unordered_map<std::uint64_t, Numbers> all_numbers_;  ///< by process and incarnation
     Numbers* numbers_ = nullptr;
     std::uint64_t key_ = 0;

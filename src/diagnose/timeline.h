@@ -57,7 +57,7 @@ struct Work {
     MemoryKind from = MemoryKind::kUnknown, to = MemoryKind::kUnknown;
 };
 
-/// Device pointers among a launch's parameters, in the order of their bytes, and a hash of the other bytes.
+/// What a launch was given (diagnose/kernel_parameters.h): pointers into device memory, and a hash of what else counts.
 struct Arguments {
     std::uint32_t process = 0, correlation = 0;
     std::vector<std::uint64_t> pointers;

@@ -69,23 +69,24 @@ const Signature* signature_of(const Cupti& cupti, std::uint64_t function, const 
     return &signature;
 }
 
-/// Pointers into device memory, and a hash of all other bytes.
+/// Pointers into device memory and a hash of all other bytes; `with_words`: those bytes, too.
 struct Found {
     Argument values[kMaxArguments];
     std::uint32_t count = 0;
     std::uint64_t hash = 0;
+    bool with_words = false;
 
-    void add(const char* bytes, std::uint32_t size, std::uint64_t offset) {
-        std::uint32_t at = 0;
-        for (; at + 8 <= size; at += 8) {
-            std::uint64_t word;
-            ::memcpy(&word, bytes + at, 8);
-            if (count < kMaxArguments - 1u && in_range(word))
-                values[count++] = {word, offset + at};
-            else
-                hash = hash_more(hash, word);
+    void add(const char* bytes, std::uint32_t size, std::uint32_t offset, std::uint32_t parameter) {
+        for (std::uint32_t at = 0; at < size; at += 8) {
+            const std::uint32_t width = size - at < 8 ? size - at : 8;
+            std::uint64_t word = 0;
+            ::memcpy(&word, bytes + at, width);
+            const bool pointer = width == 8 && in_range(word), room = count < kMaxArguments - 1u;
+            if (!pointer || !room) hash = hash_more(hash, word);
+            if (!room || !(pointer || with_words)) continue;
+            const std::uint64_t index = record::argument_index(offset + at, parameter, width);
+            values[count++] = {word, pointer ? index : index | record::kNoPointer};
         }
-        if (at < size) hash = hash_bytes(bytes + at, size - at, hash);
     }
 };
 
@@ -104,7 +105,7 @@ ArgumentFate read_block(Found& found, const void* block) {
     }
     if (bytes == nullptr || size > kMostParameterBytes) return ArgumentFate::kNotGiven;
     found.hash = size;
-    found.add(bytes, static_cast<std::uint32_t>(size), 0);
+    found.add(bytes, static_cast<std::uint32_t>(size), 0, 0);
     return ArgumentFate::kTakenFromBuffer;
 }
 
@@ -118,11 +119,14 @@ ArgumentFate read_each(Found& found, const Cupti& cupti, const CallFacts& launch
         return ArgumentFate::kRefused;
     }
     found.hash = signature->count;
+    std::uint32_t words = 0;
+    for (std::uint32_t i = 0; i < signature->count; ++i) words += (signature->size[i] + 7u) / 8;
+    found.with_words = words < kMaxArguments;
     for (std::uint32_t i = 0; i < signature->count; ++i) {
         const char* bytes;
         ::memcpy(&bytes, static_cast<const char*>(launch.arguments) + i * sizeof bytes, sizeof bytes);
         if (bytes == nullptr) return ArgumentFate::kNotGiven;
-        found.add(bytes, signature->size[i], signature->offset[i]);
+        found.add(bytes, signature->size[i], signature->offset[i], i);
     }
     return ArgumentFate::kTaken;
 }

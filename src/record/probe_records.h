@@ -93,14 +93,24 @@ struct SiteFrame {
 };
 static_assert(sizeof(SiteFrame) == 16, "four to a slot");
 
+/// A word of a kernel's parameters, in the order of their bytes. Of kernels with many bytes of them only pointers are told. The
+/// last one has the value 0 and is a hash of all bytes that are no pointers.
 struct Argument {
-    std::uint64_t value = 0;  ///< a pointer into device memory, in the order of the parameters' bytes
-    std::uint64_t index =
-        0;  ///< byte in the parameter block; of the last entry (value 0): hash of all bytes that are no pointers
+    std::uint64_t value = 0;
+    std::uint64_t index = 0;  ///< argument_index(), or the hash
 };
 static_assert(sizeof(Argument) == 16, "four to a slot");
 
-constexpr std::uint16_t kMaxSiteFrames = 48, kMaxArguments = 64;
+constexpr std::uint64_t kNoPointer = std::uint64_t{1} << 63;  ///< in Argument::index: the value is no address of device memory
+/// Byte `at` of the parameter block, the parameter's number and how many bytes of the word belong to it (1 to 8).
+constexpr std::uint64_t argument_index(std::uint32_t at, std::uint32_t parameter, std::uint32_t bytes) {
+    return at | std::uint64_t{parameter & 0xffff} << 32 | std::uint64_t{bytes} << 48;
+}
+constexpr std::uint32_t argument_at(std::uint64_t index) { return static_cast<std::uint32_t>(index); }
+constexpr std::uint32_t argument_parameter(std::uint64_t index) { return static_cast<std::uint32_t>(index >> 32 & 0xffff); }
+constexpr std::uint32_t argument_bytes(std::uint64_t index) { return static_cast<std::uint32_t>(index >> 48 & 0xf); }
+
+constexpr std::uint16_t kMaxSiteFrames = 48, kMaxArguments = 384;
 constexpr std::uint32_t kMaxTextBytes = 4096;
 
 }  // namespace millrace::record

@@ -39,6 +39,7 @@ constexpr std::optional<std::uint32_t> parts_behind(const Record& record) {
 }
 
 /// More than any record with its parts takes.
-constexpr std::uint32_t kMostSlots = 1 + kMaxTextBytes / sizeof(Record);
+constexpr std::uint32_t kMostSlots = 1 + kMaxArguments / kPartsPerSlot;
+static_assert(kMaxTextBytes / sizeof(Record) < kMostSlots && kMaxSiteFrames / kPartsPerSlot < kMostSlots);
 
 }  // namespace millrace::record

@@ -196,14 +196,18 @@ TEST_F(ProbeCalls, ArgumentsShowPointersAndChangesOfTheRest) {
     ASSERT_EQ(memory.size(), 1u) << "what was taken before the window is known";
     EXPECT_EQ(memory[0].record.bytes, 4096u);
     for (std::size_t i = 0; i < found.size(); ++i) {
-        ASSERT_EQ(found[i].arguments.size(), 2u);
+        ASSERT_EQ(found[i].arguments.size(), 3u) << "a pointer, a number, and the hash";
         EXPECT_EQ(found[i].arguments[0].value, memory[0].record.extra);
-        EXPECT_EQ(found[i].arguments[0].index, 0u);
-        EXPECT_EQ(found[i].arguments[1].value, 0u);
+        EXPECT_EQ(found[i].arguments[0].index, record::argument_index(0, 0, 8));
+        EXPECT_NE(found[i].arguments[1].index & record::kNoPointer, 0u);
+        EXPECT_EQ(record::argument_parameter(found[i].arguments[1].index), 1u);
+        EXPECT_EQ(found[i].arguments[2].value, 0u);
         EXPECT_EQ(found[i].record.correlation, program.calls(CallKind::kLaunch)[i].record.correlation);
     }
-    EXPECT_EQ(found[0].arguments[1].index, found[1].arguments[1].index);
-    EXPECT_NE(found[1].arguments[1].index, found[2].arguments[1].index);
+    EXPECT_EQ(found[0].arguments[1].value, found[1].arguments[1].value);
+    EXPECT_NE(found[1].arguments[1].value, found[2].arguments[1].value);
+    EXPECT_EQ(found[0].arguments[2].index, found[1].arguments[2].index);
+    EXPECT_NE(found[1].arguments[2].index, found[2].arguments[2].index);
 }
 
 TEST_F(ProbeCalls, ArgumentsInABlockAreReadAndFatesAreCounted) {
@@ -218,7 +222,7 @@ TEST_F(ProbeCalls, ArgumentsInABlockAreReadAndFatesAreCounted) {
     const std::vector<Entry> found = program.of_kind(RecordKind::kArguments);
     ASSERT_EQ(found.size(), 4u);
     ASSERT_EQ(found[3].arguments.size(), 2u);
-    EXPECT_EQ(found[3].arguments[0].index, 8u);
+    EXPECT_EQ(found[3].arguments[0].index, record::argument_index(8, 0, 8));
     const auto fate = [&](record::ArgumentFate one) {
         return program.header().state.arguments[static_cast<std::uint32_t>(one)].load();
     };

@@ -75,8 +75,8 @@ TEST_F(ProbeWindows, CallsOfTheDriverThatTheProgramMakesItselfAreHeardAllAlong) 
     EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 50u + 4 + 10);
     const std::vector<Entry> arguments = program.of_kind(RecordKind::kArguments);
     ASSERT_EQ(arguments.size(), 24u);
-    ASSERT_EQ(arguments[0].arguments.size(), 2u) << "one pointer in a structure of three words, and the rest";
-    EXPECT_EQ(arguments[0].arguments[0].index, 0u);
+    ASSERT_EQ(arguments[0].arguments.size(), 5u) << "a structure of three words, one more parameter, and the hash";
+    EXPECT_EQ(arguments[0].arguments[0].index, record::argument_index(0, 0, 8)) << "a pointer";
 }
 
 TEST_F(ProbeWindows, EndsByItselfAfterItsCallsAndPulsesGoOn) {
