@@ -42,6 +42,7 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
     if (study.timeline.dropped > 0) confidence *= 0.8;
     if (study.step_count < study.policy.few_steps) confidence *= 0.7;
     if (study.replay_error > study.policy.replay_error) confidence *= std::max(0.3, 1 - 2 * study.replay_error);
+    if (study.is_profiled()) confidence *= std::max(0.5, study.base_ms / study.recorded_ms);
     for (const WindowSteps& window : study.steps)
         if (!window.steps.empty() && window.match < 0.9) confidence *= 0.9;
     if (study.steps.front().source == StepSource::kWindow) confidence *= 0.5;

@@ -102,6 +102,11 @@ std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, co
 
 }  // namespace
 
+Time without_notes(Time stretch, const Call& call, const Policy& policy) {
+    const Time most = static_cast<Time>(policy.noted_share * static_cast<double>(stretch));
+    return stretch - std::min(Time{call.notes} * policy.profiler_note, most);
+}
+
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
     if (sample.state == 'R') return false;
     const std::string_view wait = wait_of(timeline, sample);
@@ -146,7 +151,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
         for (std::uint32_t i = 1; i < lane.calls.size(); ++i) {
             const Call &before = timeline.calls[lane.calls[i - 1]], &call = timeline.calls[lane.calls[i]];
             const Time begin = before.end, end = call.begin;
-            if (end - begin <= policy.launch_gap) continue;
+            if (without_notes(end - begin, call, policy) <= policy.launch_gap) continue;
             // Size tells stretches apart, too, roughly: what happens in every hundredth step only is another thing.
             const auto size = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(end - begin)) / 2);
             const auto [from, from_what] = identity_of(timeline, places, lane, i - 1);

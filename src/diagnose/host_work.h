@@ -56,6 +56,9 @@ private:
     std::size_t samples_ = 0;
 };
 
+/// What is left of a stretch of host work before `call` without what another profiler's notes in it took.
+Time without_notes(Time stretch, const Call& call, const Policy& policy);
+
 /// What a sampled thread does.
 Doing doing_of(const Timeline& timeline, const Sample& sample);
 bool is_waiting(const Timeline& timeline, const Sample& sample);

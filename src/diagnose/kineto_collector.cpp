@@ -128,6 +128,7 @@ void KinetoCollector::take_call(const KinetoEvent& event) {
     call.bytes = event.bytes;
     call.content = event.content;
     call.failed = event.failed;
+    call.notes = event.notes;
     call.stream = event.stream.value_or(0);
     call.event = event.waits_for;
     if (!event.ends.empty()) std::tie(call.from, call.to) = copy_ends_of(event.ends);

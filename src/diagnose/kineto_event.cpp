@@ -102,6 +102,8 @@ bool scan_own_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& 
         event.ends.assign(scanner.text());
     else if (key == "call kind")
         event.call_kind = small_of(scanner.number());
+    else if (key == "profiler notes")
+        event.notes = small_of(scanner.number()).value_or(0);
     else if (key == "failed")
         event.failed = take_true(scanner);
     else if (key == "whole graph")

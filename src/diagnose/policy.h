@@ -46,10 +46,15 @@ struct Policy {
     double loader_pace = 0.8;            ///< of the step that workers need for a batch: little is left for other cures
     double worker_busy = 0.8;            ///< loader workers that run or read in that share of samples are the bottleneck
     double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
-    double replay_error = 0.05;   ///< the replay of what was recorded may be off by that before confidence falls
-    double closes = 0.02;         ///< share of the step that a replayed cure must return to own anything
-    double launches_under = 0.8;  ///< launch-bound: the innermost frame with that share of the launches
-    std::size_t windows = 24;     ///< looked at, evenly spread
+    std::int64_t profiler_call = 4'000;  ///< ns that noting a call adds to it: CUPTI with callbacks, on and off, on an H200
+    std::int64_t profiler_note = 3'400;  ///< ns that PyTorch's profiler adds per operator and function: 3.2 and 3.6 us beside
+                                         ///< that of calls in two host-bound programs on an H200
+    double noted_share = 0.8;      ///< of the host's time before a call that may be the profiler's
+    double much_profiling = 0.10;  ///< of the step: findings about the host are less sure
+    double replay_error = 0.05;    ///< the replay of what was recorded may be off by that before confidence falls
+    double closes = 0.02;          ///< share of the step that a replayed cure must return to own anything
+    double launches_under = 0.8;   ///< launch-bound: the innermost frame with that share of the launches
+    std::size_t windows = 24;      ///< looked at, evenly spread
 };
 
 }  // namespace millrace::diagnose

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <utility>
 
 namespace millrace::diagnose {
 
@@ -126,10 +127,14 @@ public:
             const Span& span = (*spans_)[next_];
             close_until(span.begin);
             open_.push_back({span.end, span.what, std::nullopt});
+            // An operator's whole stack was noted along with the operator.
+            if (!has(span.what, SpanKind::kWholeStack)) ++noted_;
         }
         close_until(moment);
         return open_;
     }
+    /// Spans that began since this was asked last.
+    std::uint32_t take_noted() { return std::exchange(noted_, 0); }
 
 private:
     void close_until(Time moment) {
@@ -137,6 +142,7 @@ private:
     }
     const std::vector<Span>* spans_;
     std::size_t next_, end_;
+    std::uint32_t noted_ = 0;
     std::vector<Open> open_;
 };
 
@@ -209,6 +215,7 @@ bool StackBuilder::build(std::vector<Call>& calls, std::vector<Stack>& stacks) {
         for (Walk walk(spans_, first, last); i < order.size() && key(order[i]) == row_key; ++i) {
             const auto base = base_of_call_.find(order[i]);
             nodes[order[i]] = node_of(walk.open_at(calls[order[i]].begin), base == base_of_call_.end() ? 0 : base->second);
+            calls[order[i]].notes += walk.take_noted();
         }
     }
     return write_stacks(calls, nodes, stacks);

@@ -32,9 +32,9 @@ public:
     void add(Time begin, Time end, std::uint32_t process, std::uint32_t thread, std::string_view text, SpanKind kind);
     [[nodiscard]] std::size_t spans() const { return spans_.size(); }
 
-    /// Fills `calls[i].stack` (where it is kNoStack) and `stacks`. Calls of a thread without any Python of its own, made while
-    /// another thread of the process waits for autograd, get that thread's frames below their own: backward runs on threads of
-    /// its own. False when not all stacks had room.
+    /// Fills `calls[i].stack` (where it is kNoStack) and its notes, and `stacks`. Calls of a thread without any Python of its
+    /// own, made while another thread of the process waits for autograd, get that thread's frames below their own: backward runs
+    /// on threads of its own. False when not all stacks had room.
     bool build(std::vector<Call>& calls, std::vector<Stack>& stacks);
 
 private:

@@ -73,6 +73,28 @@ void forget_profiler(const Study& study, std::size_t lane, Model& model) {
     }
 }
 
+/// Neither is what it took to note operators and functions. Some take less than others: what one stretch of host work has no room
+/// for comes off the next.
+void forget_notes(const Study& study, std::size_t lane, Model& model) {
+    Time owed = 0;
+    const auto [first, end] = study.steady[lane];
+    for (std::uint32_t act = std::max(first, 1u); act < std::min<std::size_t>(end, model.acts.size()); ++act) {
+        Time& gap = model.acts[act].gap;
+        owed += Time{study.call(lane, act).notes} * study.policy.profiler_note;
+        const Time taken = std::min(owed, static_cast<Time>(study.policy.noted_share * static_cast<double>(gap)));
+        gap -= taken;
+        owed -= taken;
+    }
+}
+
+/// Of steady steps, in nanoseconds.
+Time host_time(const Study& study, std::size_t lane, const Model& model) {
+    Time sum = 0;
+    for (std::uint32_t act = 0; act < model.acts.size(); ++act)
+        if (study.is_steady(lane, act)) sum += model.acts[act].gap + model.acts[act].own;
+    return sum;
+}
+
 double mean_ms(const Study& study, const std::vector<Model>& models) {
     Time sum = 0;
     for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
@@ -162,16 +184,27 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (step_count == 0) return;
     recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
     base_ms = mean_ms(*this, models);
-    if (!timeline.profiler_work.empty())
-        for (std::size_t i = 0; i < lanes.size(); ++i) forget_profiler(*this, i, models[i]);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
-    if (!timeline.profiler_work.empty()) base_ms = mean_ms(*this, models);
+    if (timeline.source == Source::kKineto) remove_profiler();
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step_ms(timeline);
     remove_recording_cost();
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
+}
+
+void Study::remove_profiler() {
+    Time taken = 0;
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+        forget_profiler(*this, i, models[i]);
+        const Time before = host_time(*this, i, models[i]);
+        forget_notes(*this, i, models[i]);
+        quicken(models[i], policy.profiler_call);
+        taken += before - host_time(*this, i, models[i]);
+    }
+    profiler_ms = static_cast<double>(taken) * 1e-6 / static_cast<double>(step_count);
+    base_ms = mean_ms(*this, models);
 }
 
 void Study::remove_recording_cost() {
@@ -194,7 +227,8 @@ double PowerLimit::slowdown(double share) const {
 
 Time Study::host_gap(std::size_t lane, std::uint32_t act) const {
     if (act == 0) return 0;
-    return std::max<Time>(0, call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act));
+    const Time stretch = call(lane, act).begin - call(lane, act - 1).end - host.collecting(lane, act);
+    return without_notes(std::max<Time>(0, stretch), call(lane, act), policy);
 }
 
 double Study::step_with(std::span<const Cure* const> cures) const {

@@ -39,7 +39,9 @@ struct Study {
     const Call& call(std::size_t lane, std::uint32_t act) const { return timeline.calls[lanes[lane].calls[act]]; }
     /// Whether a call lies in the steady steps of its lane.
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
-    /// Recorded host time before a call, without collections.
+    /// Whether another profiler made the steps much longer.
+    bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
+    /// Recorded host time before a call, without collections and another profiler's notes.
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 
     const Timeline& timeline;
@@ -56,12 +58,14 @@ struct Study {
     double base_ms = 0;                           ///< the model's mean step: what costs are measured against
     double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;         ///< mean step outside of windows
+    double profiler_ms = 0;                       ///< of a step that another profiler took for noting things, by our estimate
     Time call_cost = 0;                           ///< that recording added to each call
     std::optional<PowerLimit> power;              ///< where power and its limit were measured
     std::optional<double> copy_bytes_per_second;  ///< of pinned copies
     bool copy_speed_is_assumed = false;           ///< by the kind of GPU
 
 private:
+    void remove_profiler();
     void remove_recording_cost();
 };
 

@@ -40,6 +40,7 @@ struct Call {
     MemoryKind from = MemoryKind::kUnknown, to = MemoryKind::kUnknown;  ///< of copies
     std::uint64_t content = 0;                                          ///< hash of what was uploaded; 0 not taken
     std::uint32_t stream = 0;  ///< that it waits for or acts on, numbered as in Work; 0 unknown
+    std::uint32_t notes = 0;   ///< operators and functions that another profiler noted on its thread since the call before
     std::uint64_t event = 0;   ///< that it records or waits for; 0 unknown
 };
 

@@ -271,6 +271,7 @@ Status Exporter::write_call(const Call& call) {
         events_.text_argument("copy", copy_name_of(call.from, call.to));
     if (call.content != 0) events_.argument("content", call.content);
     if (call.failed) events_.argument("failed", "true");
+    if (call.notes != 0) events_.argument("profiler notes", call.notes);
     if (call.stack != kNoStack) events_.text_argument("Call stack", call_stack(timeline_->stacks[call.stack]));
     write_parameters(call);
     MILLRACE_TRY(events_.end());

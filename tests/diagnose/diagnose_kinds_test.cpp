@@ -344,6 +344,26 @@ TEST(Combined, AtItsPowerLimitAGpuGivesBackLessThanItIdles) {
     EXPECT_NEAR(capped.findings.at(0).lost_ms_per_step, expected, 0.05 * expected) << told(capped);
 }
 
+TEST(Combined, WhatAProfilersNotesTakeIsTakenOff) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) { train(p, {30, 5}); };
+    SimulatedProgram::Traits noted;
+    noted.recording_us = static_cast<double>(Policy{}.profiler_call + 2 * Policy{}.profiler_note) * 1e-3;
+    Timeline timeline = simulate(body, false, 60, noted).timeline;
+    timeline.source = Source::kKineto;
+    const Diagnosis before = diagnose(timeline);
+    for (Call& call : timeline.calls) call.notes = 2;
+    const Diagnosis after = diagnose(timeline);
+    SCOPED_TRACE(told(before) + told(after));
+    const Simulation plain = simulate(body, false);
+    ASSERT_FALSE(before.findings.empty());
+    ASSERT_FALSE(after.findings.empty());
+    const double lost = diagnose(plain.timeline).findings.at(0).lost_ms_per_step;
+    EXPECT_NEAR(after.findings.front().lost_ms_per_step, lost, 0.1 * lost);
+    EXPECT_GT(before.findings.front().lost_ms_per_step, 1.2 * lost);
+    EXPECT_LT(after.findings.front().confidence, before.findings.front().confidence);
+    EXPECT_NE(told(after).find("noting calls"), std::string::npos);
+}
+
 TEST(Combined, WorkWithTheNumberOfAnotherCallFindsItsOwn) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.at({user_line(12, "choose_rows")});

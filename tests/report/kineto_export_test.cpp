@@ -56,9 +56,9 @@ void expect_same(const Timeline& a, const Timeline& b) {
     for (std::size_t i = 0; i < a.calls.size(); ++i) {
         const Call &x = a.calls[i], &y = b.calls[i];
         EXPECT_EQ(std::tuple(x.begin, x.end, x.process, x.thread, x.kind, x.failed, x.correlation, x.bytes, x.from, x.to,
-                             x.content, x.stream, x.event),
+                             x.content, x.stream, x.event, x.notes),
                   std::tuple(y.begin, y.end, y.process, y.thread, y.kind, y.failed, y.correlation, y.bytes, y.from, y.to,
-                             y.content, y.stream, y.event))
+                             y.content, y.stream, y.event, y.notes))
             << i;
         EXPECT_EQ(a.names[x.name], b.names[y.name]);
         EXPECT_EQ(a.stacks[x.stack], b.stacks[y.stack]) << i;
@@ -171,6 +171,7 @@ Timeline odd() {
     t.calls[1].stack = static_cast<std::uint32_t>(t.stacks.size() - 1);
     t.calls[1].failed = true;
     t.calls[2].kind = CallKind::kModuleLoad;
+    t.calls[3].notes = 17;
     const Time end = t.work.back().end;
     for (std::uint32_t i = 0; i < 3; ++i) {  // nodes of a graph side by side, and a second process on the same device and stream
         Work work = t.work.back();
