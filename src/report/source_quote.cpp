@@ -25,7 +25,7 @@ std::vector<SourceLine> quote_source(const diagnose::Frame& where, int around) {
     std::vector<SourceLine> lines;
     int number = 1;
     bool seen = false;
-    for (std::size_t at = 0; at < text->size() && number <= where.line + around; ++number) {
+    for (std::size_t at = 0; at < text->size() && number - around <= where.line; ++number) {
         const std::size_t end = std::min(text->find('\n', at), text->size());
         if (number >= where.line - around) {
             std::string line = text->substr(at, end - at);

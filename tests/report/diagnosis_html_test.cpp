@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "report/html_page.h"
 #include "report/html_step.h"
@@ -141,7 +142,8 @@ TEST(QuoteSource, LinesAroundTheOneThatWasAskedFor) {
     EXPECT_TRUE(lines[3].hit);
     EXPECT_EQ(quote_source({path.string(), 1, "", false}, 3).size(), 4u);
     EXPECT_EQ(quote_source({path.string(), 44, "", false}, 1).size(), 1u);  // the blank line before it says nothing
-    for (const int line : {0, -3, 45, 100'000}) EXPECT_TRUE(quote_source({path.string(), line, "", false}, 3).empty()) << line;
+    for (const int line : {0, -3, 45, 100'000, std::numeric_limits<int>::max()})
+        EXPECT_TRUE(quote_source({path.string(), line, "", false}, 3).empty()) << line;
 }
 
 TEST(QuoteSource, OpensSourceCodeAlone) {
