@@ -18,6 +18,8 @@
 namespace millrace::cli {
 namespace {
 
+constexpr int kFinding = 1;
+
 constexpr const char* kExamples = R"(Examples:
   millrace data make garments --out data/garments
   millrace train recipes/collective-debug.toml
@@ -65,12 +67,13 @@ std::optional<std::vector<std::string>> cut_command(int& argc, char** argv) {
     return command;
 }
 
-int parse_and_run(int argc, char** argv) {
+int parse_and_run(Context& context) {
     CLI::App app{"Millrace trains small and middle-sized models at the speed of the hardware.", "millrace"};
     app.footer(kExamples);
     app.set_version_flag("--version", std::string("millrace ") + base::version());
     app.require_subcommand(1);
-    Context context{argc, argv, 0};
+    int argc = context.argc;
+    char** argv = context.argv;
     context.command = cut_command(argc, argv);
     add_train(app, context);
     add_eval(app, context);
@@ -104,11 +107,13 @@ int report(const base::Error& error) {
 int run(int argc, char** argv) {
     std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow further is a failed write, which is reported
     keep_standard_descriptors();
-    const int status = parse_and_run(argc, argv);
+    Context context{argc, argv, 0};
+    const int status = parse_and_run(context);
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
     if (!lost) return status;
     const int written = report(base::Error{"standard output is closed or full: not all of it was written"});
-    return status != 0 ? status : written;
+    // A finding that nobody could read is a failure; the status of a command that was run stays its own.
+    return status == 0 || (status == kFinding && !context.command) ? written : status;
 }
 
 }  // namespace millrace::cli

@@ -14,7 +14,7 @@ class App;
 namespace millrace::cli {
 
 /// Parses the arguments, runs the command, gives the exit status: 0 fine, 2 usage or bad input, 128 + n after a signal; 2 also
-/// when standard output took less than was written.
+/// when standard output took less than was written, except where the status is that of a command that was run.
 int run(int argc, char** argv);
 
 /// What the commands share: how the program was called, and what it will return.

@@ -44,7 +44,9 @@ constexpr int kFindings = 1, kNoData = 4;
 base::Status check_outputs(const DiagnoseArguments& given) {
     for (const std::string* path : {&given.markdown, &given.html, &given.trace})
         if (!path->empty()) MILLRACE_TRY(record::check_replaceable(*path));
-    return base::ok();
+    const record::NamedFile files[] = {
+        {"RUN", given.run}, {"--md", given.markdown}, {"--html", given.html}, {"--trace", given.trace}};
+    return record::check_apart(files);
 }
 
 base::Status write_trace(const diagnose::Timeline& timeline, const diagnose::Diagnosis& diagnosis, const std::string& path) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <new>
 
 namespace millrace::record {
@@ -158,6 +159,22 @@ Status check_replaceable(const Path& path) {
     return Error{std::filesystem::is_directory(target) ? "is a folder; the name of a file is needed"
                                                        : "is a device or pipe, which a file must not replace; name a file",
                  path.string()};
+}
+
+Status check_apart(std::span<const NamedFile> files) {
+    std::map<Path, const char*> taken;
+    for (const auto& [option, path] : files) {
+        if (path.empty()) continue;
+        // Absolute first: of a relative name that does not exist yet nothing would be resolved.
+        std::error_code failed;
+        const Path absolute = std::filesystem::absolute(path, failed).lexically_normal();
+        const Path resolved = std::filesystem::weakly_canonical(absolute, failed);
+        const Path& place = failed ? absolute : resolved;
+        if (std::filesystem::exists(place, failed) && !std::filesystem::is_regular_file(place, failed)) continue;
+        const auto [earlier, is_new] = taken.emplace(place, option);
+        if (!is_new) return Error{fmt::format("{} and {} name the same file", earlier->second, option), std::string(path)};
+    }
+    return base::ok();
 }
 
 Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill) {

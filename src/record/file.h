@@ -96,6 +96,14 @@ Result<WrittenFile> write_new_file(const Path& path, const std::function<Status(
 /// An error when `path` leads to something that a file must not take the place of: a folder, a device, a pipe.
 Status check_replaceable(const Path& path);
 
+/// A file that a command was given, and the option or argument that named it.
+struct NamedFile {
+    const char* option;
+    std::string_view path;  ///< empty: not given
+};
+/// An error when two of them are one file: the outputs would write over each other. Devices and pipes may be shared.
+Status check_apart(std::span<const NamedFile> files);
+
 /// Replaces `path` as a whole: temporary name in the same folder, sync, rename, sync of the folder. After an error the old file
 /// is untouched and the temporary one is gone; after a crash `path` is the old file or the new one. See check_replaceable.
 Result<WrittenFile> write_atomically(const Path& path, const std::function<Status(FileWriter&)>& fill);

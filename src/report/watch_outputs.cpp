@@ -1,14 +1,13 @@
 #include "report/watch_outputs.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <utility>
 
+#include "record/file.h"
 #include "record/sinks.h"
 
 namespace millrace::report {
@@ -26,24 +25,6 @@ base::Status check_plot(const std::string& path) {
     return base::ok();
 }
 
-/// Two outputs in one file would write over each other.
-base::Status check_apart(const WatchSettings& settings) {
-    const std::pair<const char*, const std::string&> files[] = {{"--csv", settings.csv},
-                                                                {"--monitor-csv", settings.monitor_csv},
-                                                                {"--plot", settings.plot},
-                                                                {"--prometheus-file", settings.prometheus_file}};
-    std::map<std::filesystem::path, const char*> taken;
-    for (const auto& [option, file] : files) {
-        if (file.empty()) continue;
-        std::error_code failed;
-        const std::filesystem::path place = std::filesystem::weakly_canonical(file, failed);
-        if (std::filesystem::exists(place, failed) && !std::filesystem::is_regular_file(place, failed)) continue;
-        const auto [earlier, is_new] = taken.emplace(failed ? std::filesystem::path(file) : place, option);
-        if (!is_new) return base::Error{fmt::format("{} and {} name the same file", earlier->second, option), file};
-    }
-    return base::ok();
-}
-
 base::Status add(Sinks& sinks, base::Result<std::unique_ptr<Sink>> opened) {
     if (!opened.ok()) return opened.error();
     sinks.push_back(std::move(opened).value());
@@ -54,7 +35,11 @@ base::Status add(Sinks& sinks, base::Result<std::unique_ptr<Sink>> opened) {
 
 base::Result<Sinks> open_outputs(const WatchSettings& settings, const sense::MachineFacts& facts) {
     Sinks sinks;
-    MILLRACE_TRY(check_apart(settings));
+    const record::NamedFile files[] = {{"--csv", settings.csv},
+                                       {"--monitor-csv", settings.monitor_csv},
+                                       {"--plot", settings.plot},
+                                       {"--prometheus-file", settings.prometheus_file}};
+    MILLRACE_TRY(record::check_apart(files));
     if (!settings.plot.empty()) MILLRACE_TRY(check_plot(settings.plot));
     if (!settings.csv.empty()) MILLRACE_TRY(add(sinks, record::csv_sink(settings.csv, facts)));
     if (!settings.monitor_csv.empty()) MILLRACE_TRY(add(sinks, record::monitor_csv_sink(settings.monitor_csv, facts)));

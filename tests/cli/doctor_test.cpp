@@ -105,6 +105,42 @@ TEST_F(Doctor, BadInputIsRefusedAndNothingIsWritten) {
     expect_refusal({"compare", path("run"), path("absent")}, "does not exist");
 }
 
+TEST_F(Doctor, OneFileTakesOneOutput) {
+    diagnose::write_recording(folder_ / "run");
+    const std::string both = "name the same file";
+    expect_refusal({"diagnose", path("run"), "--html", path("d"), "--md", path("d")}, "--md and --html " + both);
+    expect_refusal({"diagnose", path("run"), "--html", path("d"), "--trace", path("run/../d")}, both);
+    expect_refusal({"diagnose", path("run"), "--html", "new", "--md", "./new"}, both);
+    EXPECT_FALSE(std::filesystem::exists(path("d")));
+    std::filesystem::create_directory_symlink(folder_ / "run", folder_ / "link");
+    expect_refusal({"diagnose", path("run"), "--html", path("run/d"), "--md", path("link/d")}, both);
+    std::filesystem::copy_file(trace("with_stack.json"), path("t.json"));
+    expect_refusal({"diagnose", path("t.json"), "--trace", path("t.json")}, "RUN and --trace " + both);
+}
+
+TEST_F(Doctor, LostOutputIsAnErrorWhateverWasFound) {
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+    diagnose::write_recording(folder_ / "run");
+    record("slow", 20, 18);
+    record("fast", 20, 21.5);
+    for (const Words& words : {Words{"diagnose", path("run")},
+                               {"diagnose", path("run"), "--json"},
+                               {"diagnose", trace("with_stack.json")},
+                               {"compare", path("slow"), path("fast")},
+                               {"compare", path("fast"), path("slow"), "--fail-if-slower", "5%"}}) {
+        const Said said = call(words, {0, {}, "/dev/full", false});
+        EXPECT_EQ(said.status, 2) << words.front();
+        EXPECT_EQ(said.err, "millrace: standard output is closed or full: not all of it was written\n");
+    }
+    // What a recorded command writes is its own affair, and so is its status.
+    for (const char* status : {"0", "1"}) {
+        const std::string out = path(std::string("recorded") + status);
+        const Said said = call({"record", "--quiet", "--no-samples", "-o", out, "--", "sh", "-c", std::string("exit ") + status},
+                               {0, {}, "/dev/full", false});
+        EXPECT_EQ(said.status, std::stoi(status)) << said.err;
+    }
+}
+
 TEST_F(Doctor, ARunWithoutStepsIsNoData) {
     record::RunDirectory run = diagnose::new_run(folder_ / "run", "cpu");
     diagnose::write_lines(folder_ / "run" / "metrics.jsonl", "");
