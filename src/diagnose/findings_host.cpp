@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "diagnose/findings.h"
@@ -19,6 +20,14 @@ struct Amount {
     std::uint32_t place = kNoPlace;
     double most = 0;
     bool waiting = false;
+    double waiting_ms = 0;         ///< of it, asleep
+    std::uint32_t wait = kNoName;  ///< the system call in which most of that
+    double wait_most = 0;
+
+    void add_wait(double more, std::uint32_t name) {
+        waiting_ms += more;
+        if (more > wait_most) wait_most = more, wait = name;
+    }
 };
 
 /// Recorded host time of steady steps by function of the user's.
@@ -34,6 +43,7 @@ std::map<std::uint32_t, Amount> amounts_of(const Study& study, Doing doing) {
                 Amount& amount = amounts[study.places.function(portion.place)];
                 amount.ms += ms;
                 amount.samples = std::max(amount.samples, portion.samples);
+                if (portion.waiting) amount.add_wait(ms, portion.wait);
                 if (ms >= amount.most) amount.most = ms, amount.place = place, amount.waiting = portion.waiting;
             }
     return amounts;
@@ -44,6 +54,7 @@ Amount sum_of(const std::map<std::uint32_t, Amount>& amounts) {
     for (const auto& [function, amount] : amounts) {
         sum.ms += amount.ms;
         sum.samples += amount.samples;
+        if (amount.waiting_ms > 0) sum.add_wait(amount.waiting_ms, amount.wait);
         if (amount.ms > sum.most) sum.most = amount.ms, sum.place = amount.place, sum.waiting = amount.waiting;
     }
     return sum;
@@ -71,7 +82,54 @@ void suspect_collections(Chart& chart) {
     chart.suspect(Kind::kPythonWork, Breadth::kWork, chart.study.policy.python_work, without_collections(chart.study), tell);
 }
 
+/// What a thread waits for in a system call that neither reads nor writes files, and what to do about it.
+struct AwaitedThing {
+    std::string_view calls;  ///< each between spaces
+    const char *does, *fix;
+};
+constexpr AwaitedThing kAwaited[] = {
+    {" clock_nanosleep nanosleep ", "sleeps because it asks to",
+     "Take the sleep out of the loop; where it waits for something to happen, let another thread do that and hand over the "
+     "result."},
+    {" futex ", "waits for another thread or a lock",
+     "Let the thread that it waits for work ahead (a queue with two or more entries), hold locks for shorter, or move that work "
+     "to "
+     "a process: threads that compute in Python hold the interpreter's lock."},
+    {" wait4 waitid ", "waits for a child process",
+     "Start the child process some steps ahead, or collect its result some steps later."},
+    {" recvfrom recvmsg sendto sendmsg connect accept4 poll ppoll select pselect6 epoll_wait epoll_pwait ",
+     "waits for a socket, a pipe or a timer",
+     "Fetch what it waits for some steps ahead, on another thread or in loader workers; hand what is to be sent to a thread."},
+};
+constexpr AwaitedThing kAwaitedUnknown{"", "waits for something that is not the GPU",
+                                       "Let another thread wait for it, some steps ahead."};
+
+const AwaitedThing& awaited_in(const std::string& call) {
+    for (const AwaitedThing& thing : kAwaited)
+        if (!call.empty() && thing.calls.find(" " + call + " ") != std::string_view::npos) return thing;
+    return kAwaitedUnknown;
+}
+
+/// Code of the user's that is asleep: nothing to compute elsewhere.
+Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+    const Timeline& timeline = chart.study.timeline;
+    Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
+    const std::string call = amount.wait < timeline.names.size() ? timeline.names[amount.wait] : std::string();
+    const AwaitedThing& thing = awaited_in(call);
+    finding.what = fmt::format("The training thread {} while the GPU has nothing to do.", thing.does);
+    finding.evidence =
+        fmt::format("{:.2f} ms per step in this code, {:.0f} % of it asleep{} ({} samples); ", amount.ms,
+                    100 * amount.waiting_ms / amount.ms,
+                    call.empty() || call == "other" ? "" : fmt::format(" in the system call {}", call), amount.samples) +
+        replayed(verdict);
+    finding.fix = thing.fix;
+    finding.assumption = "nothing in the step needs to be waited for there";
+    lower_for_few_samples(finding, amount.samples);
+    return finding;
+}
+
 Finding tell_of_python(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+    if (amount.waiting_ms > 0.5 * amount.ms) return tell_of_waiting(chart, amount, verdict);
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     finding.what = "The training thread computes on the CPU while the GPU has nothing to do.";
     finding.evidence =

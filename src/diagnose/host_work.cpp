@@ -56,8 +56,12 @@ private:
     std::vector<Range> ranges_;
 };
 
+struct Seen {
+    std::map<std::uint32_t, std::size_t> lines, waits;
+};
+
 struct Tally {
-    std::map<std::tuple<Doing, bool, std::uint32_t>, std::map<std::uint32_t, std::size_t>> counts;  // doing, waiting, function
+    std::map<std::tuple<Doing, bool, std::uint32_t>, Seen> counts;  ///< by doing, waiting, function
     std::size_t total = 0;
     double loader = 0;  ///< nanoseconds under a loader's range
     double length = 0;  ///< nanoseconds of all stretches
@@ -72,13 +76,16 @@ struct Tally {
                 length / static_cast<double>(std::max<std::size_t>(1, stretches)) < static_cast<double>(policy.scan_gap);
             return {{sampled && brief ? Doing::kEnqueuing : Doing::kUnknown, false, kNoPlace, 1, 0}};
         }
-        for (const auto& [key, lines] : counts) {
+        for (const auto& [key, seen] : counts) {
             Portion portion{std::get<0>(key), std::get<1>(key), kNoPlace, 0, 0};
             std::size_t most = 0;
-            for (const auto& [place, count] : lines) {
+            for (const auto& [place, count] : seen.lines) {
                 portion.samples += count;
                 if (count > most) most = count, portion.place = place;
             }
+            most = 0;
+            for (const auto& [wait, count] : seen.waits)
+                if (portion.waiting && count > most) most = count, portion.wait = wait;
             portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
             result.push_back(portion);
         }
@@ -167,7 +174,9 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             ++tally.stretches;
             for (auto sample = first_sample(begin); sample != samples.end() && sample->time < end; ++sample) {
                 const std::uint32_t place = places.of_stack(sample->stack);
-                ++tally.counts[{doing_of(timeline, *sample), is_waiting(timeline, *sample), places.function(place)}][place];
+                Seen& seen = tally.counts[{doing_of(timeline, *sample), is_waiting(timeline, *sample), places.function(place)}];
+                ++seen.lines[place];
+                ++seen.waits[sample->wait];
                 ++tally.total;
                 ++samples_;
             }

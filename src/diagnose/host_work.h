@@ -15,7 +15,7 @@ enum class Doing : std::uint8_t {
     kEnqueuing,  ///< the framework on its way to the next launch
     kLoading,    ///< waits for a batch, or makes one itself
     kWriting,    ///< files, logs
-    kComputing,  ///< other code of the user's
+    kComputing,  ///< other code of the user's, also where it waits for something
     kUnknown,
 };
 
@@ -26,6 +26,7 @@ struct Portion {
     std::uint32_t place = kNoPlace;  ///< line that was seen most of the function it stands for
     double share = 0;                ///< of the stretch
     std::size_t samples = 0;
+    std::uint32_t wait = kNoName;  ///< while waiting: the system call it was seen in most, in Timeline::names
 };
 
 /// Portions of the stretches before each call of a lane.
