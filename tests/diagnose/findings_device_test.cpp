@@ -1,0 +1,110 @@
+#include "diagnose/simulated_cases.h"
+
+namespace millrace::diagnose {
+namespace {
+
+TEST(NoTensorCores, PlainProductsAreFoundByNameAndByCounter) {
+    const auto body = [](const std::string& kernel) {
+        return [=](SimulatedProgram& p, int, bool) {
+            p.at(20);
+            for (int i = 0; i < 11; ++i) {
+                p.launch(kernel, 800);
+                p.launch("gelu_elementwise_kernel", 60);
+            }
+            p.launch("multi_tensor_apply_kernel", 100);
+        };
+    };
+    const Diagnosis named = diagnose(simulate(body("ampere_sgemm_128x64_tn"), false).timeline);
+    ASSERT_NE(finding_of(named, Kind::kNoTensorCores), nullptr) << told(named);
+    EXPECT_NEAR(named.findings.front().lost_ms_per_step, 11 * 0.8 * 5 / 6, 0.3);
+    EXPECT_EQ(named.findings.front().where->line, 20);
+    EXPECT_TRUE(diagnose(simulate(body("sm90_xmma_gemm_bf16bf16_bf16f32_f32"), false).timeline).healthy);
+
+    Timeline counted = simulate(body("some_gemm"), false).timeline;
+    MachineSample sample;
+    sample.time = 5;
+    sample.gpu_utilization = 1.0;
+    sample.tensor_active = 0.001;
+    counted.machine.push_back(sample);
+    EXPECT_NE(finding_of(diagnose(counted), Kind::kNoTensorCores), nullptr);
+    counted.machine.front().tensor_active = 0.4;
+    EXPECT_EQ(finding_of(diagnose(counted), Kind::kNoTensorCores), nullptr);
+}
+
+Timeline with_machine(const MachineSample& sample, int count = 20) {
+    Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {6, 400}); }, false).timeline;
+    for (int i = 0; i < count; ++i) {
+        timeline.machine.push_back(sample);
+        timeline.machine.back().time = i * 1'000'000;
+    }
+    return timeline;
+}
+
+TEST(SmallBatch, AnEmptyChipWithFreeMemoryIsANote) {
+    MachineSample sample;
+    sample.gpu_utilization = 0.99;
+    sample.sm_active = 0.2;
+    sample.memory_used_bytes = 10e9;
+    sample.memory_total_bytes = 80e9;
+    const Diagnosis diagnosis = diagnose(with_machine(sample));
+    ASSERT_NE(finding_of(diagnosis, Kind::kSmallBatch), nullptr) << told(diagnosis);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kSmallBatch)->severity, Severity::kNote);
+    sample.memory_used_bytes = 70e9;
+    EXPECT_EQ(finding_of(diagnose(with_machine(sample)), Kind::kSmallBatch), nullptr);
+    sample.memory_used_bytes = 10e9;
+    sample.sm_active = 0.8;
+    EXPECT_TRUE(diagnose(with_machine(sample)).findings.empty());
+}
+
+TEST(MemoryEdge, IsNotedBeforeItBreaks) {
+    MachineSample sample;
+    sample.memory_used_bytes = 79e9;
+    sample.memory_total_bytes = 80e9;
+    const Diagnosis diagnosis = diagnose(with_machine(sample));
+    ASSERT_NE(finding_of(diagnosis, Kind::kMemoryEdge), nullptr);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kMemoryEdge)->severity, Severity::kWarning);
+    EXPECT_FALSE(finding_of(diagnosis, Kind::kMemoryEdge)->gain_upper_bound);
+    sample.memory_used_bytes = 60e9;
+    EXPECT_TRUE(diagnose(with_machine(sample)).healthy);
+}
+
+TEST(Throttled, HeatIsAFindingAndAPowerLimitARemark) {
+    MachineSample sample;
+    sample.throttled = true;
+    sample.throttle_reason = "power cap";
+    const Diagnosis capped = diagnose(with_machine(sample));
+    EXPECT_TRUE(capped.healthy) << told(capped);
+    sample.throttle_reason = "thermal";
+    Timeline hot = with_machine(sample, 10);
+    for (int i = 10; i < 20; ++i) {
+        hot.machine.push_back({});
+        hot.machine.back().time = 3'000'000'000 + i;
+        hot.machine.back().throttled = false;
+    }
+    hot.blocks = {{0, 1'000'000'000, 100}, {3'000'000'000, 4'000'000'000, 125}};
+    const Diagnosis diagnosis = diagnose(hot);
+    ASSERT_NE(finding_of(diagnosis, Kind::kThrottled), nullptr);
+    EXPECT_NEAR(finding_of(diagnosis, Kind::kThrottled)->lost_ms_per_step, (10 - 8) * 0.5, 1e-9);
+    sample.throttled = false;
+    EXPECT_TRUE(diagnose(with_machine(sample)).healthy);
+}
+
+TEST(Straggler, TheRankThatNeverWaitsIsNamed) {
+    Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {6, 400}); }, false).timeline;
+    const Time end = timeline.windows.front().end;
+    timeline.names.push_back("ncclDevKernel_AllReduce");
+    const auto name = static_cast<std::uint32_t>(timeline.names.size() - 1);
+    for (Time at = 0; at + 10'000'000 < end; at += 10'000'000)
+        for (std::uint32_t rank = 0; rank < 3; ++rank)
+            timeline.work.push_back({at, at + (rank == 1 ? 500'000 : 4'000'000), 7000 + rank, static_cast<std::uint16_t>(rank),
+                                     WorkKind::kKernel, true, false, 3, name, 0});
+    std::stable_sort(timeline.work.begin(), timeline.work.end(), [](const Work& a, const Work& b) { return a.begin < b.begin; });
+    const Diagnosis diagnosis = diagnose(timeline);
+    const Finding* finding = finding_of(diagnosis, Kind::kStraggler);
+    ASSERT_NE(finding, nullptr) << told(diagnosis);
+    EXPECT_NE(finding->what.find("7001"), std::string::npos);
+    EXPECT_NEAR(finding->lost_ms_per_step, 3.5 * diagnosis.step_ms / 10, 0.3);
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
