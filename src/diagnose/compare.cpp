@@ -6,13 +6,16 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+
+#include "diagnose/student.h"
+
 namespace millrace::diagnose {
 namespace {
 
 constexpr std::array<std::string_view, 4> kVerdictNames{"better", "worse", "no difference", "too few blocks"};
-constexpr std::size_t kLeastGrown = 10;   ///< blocks a side that growing leaves: one odd block must not decide
-constexpr std::size_t kResamples = 2000;  ///< for the interval of the change
+constexpr std::size_t kLeastGrown = 10;  ///< blocks a side that growing leaves: one odd block must not decide
 constexpr double kMostLikeness = 0.9;
+constexpr double kLeastFreedom = 6;    ///< of a side's spread: that of seven blocks, the fewest that alpha allows
 constexpr double kPauseShows = 0.05;   ///< change of the mean beside that of the median that is worth a remark
 constexpr double kLongestBlock = 600;  ///< seconds; beyond, growing would need hours of recording
 
@@ -64,30 +67,56 @@ double likeness(const std::vector<double>& speeds) {
     return std::clamp(seen + (1 + 3 * seen) / count, 0.0, kMostLikeness);
 }
 
+/// Of both sides together: two short runs tell more about it than one.
+double joint_likeness(const std::vector<double>& before, const std::vector<double>& after) {
+    const auto one = static_cast<double>(before.size()), other = static_cast<double>(after.size());
+    return one + other > 0 ? (one * likeness(before) + other * likeness(after)) / (one + other) : 0;
+}
+
 /// Whether neighbouring blocks are more alike than chance makes them.
 bool neighbours_are_alike(const Paces& before, const Paces& after) {
-    const auto one = static_cast<double>(before.size()), other = static_cast<double>(after.size());
-    if (one + other < 2) return false;
-    const double both = (one * likeness(speeds_of(before)) + other * likeness(speeds_of(after))) / (one + other);
-    return both > 2 / std::sqrt(one + other);
+    const auto count = static_cast<double>(before.size() + after.size());
+    return count >= 2 && joint_likeness(speeds_of(before), speeds_of(after)) > 2 / std::sqrt(count);
 }
 
-/// Variance of the logarithm of a side's median speed. Spread by the median distance from the median, so that pauses do not widen
-/// it; neighbours that are alike count as fewer blocks.
-double median_variance(const std::vector<double>& speeds) {
-    const double middle = quantile(speeds, 0.5);
-    std::vector<double> distances;
-    for (const double speed : speeds) distances.push_back(std::abs(speed - middle));
-    constexpr double kNormalSpread = 1.4826, kOfMedian = 1.5708;  // of a normal distribution: sd by that distance; pi / 2
-    const double spread = kNormalSpread * quantile(distances, 0.5) / middle, alike = likeness(speeds);
-    return kOfMedian * spread * spread * (1 + alike) / (1 - alike) / static_cast<double>(speeds.size());
+/// Middle of a side's logarithms of speed, and how sure it is.
+struct Middle {
+    double mean = 0, variance = 0, freedom = 1;
+};
+
+/// A mean without the fastest and slowest fifth, so that pauses do not move it, and its variance by the values with those fifths
+/// drawn in (Yuen). Blocks that are alike count as fewer, but as two at least: a run's middle is no less sure than its blocks.
+Middle middle_of(const std::vector<double>& speeds, double alike) {
+    std::vector<double> logs;
+    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
+    std::sort(logs.begin(), logs.end());
+    const std::size_t cut = logs.size() / 5;
+    const auto count = static_cast<double>(logs.size()), kept = static_cast<double>(logs.size() - 2 * cut);
+    Middle middle;
+    for (std::size_t at = cut; at < logs.size() - cut; ++at) middle.mean += logs[at] / kept;
+    double drawn_in = 0, squares = 0;
+    for (double& each : logs) each = std::clamp(each, logs[cut], logs[logs.size() - 1 - cut]);
+    for (const double each : logs) drawn_in += each / count;
+    for (const double each : logs) squares += (each - drawn_in) * (each - drawn_in);
+    const double fewer = std::min((1 + alike) / (1 - alike), count / 2);
+    // Values that are alike also lie closer together than they would in a longer run.
+    middle.variance = squares / (kept * (kept - 1)) * fewer / (1 - fewer / count);
+    middle.freedom = std::max(kLeastFreedom, (kept - 1) * (1 - alike * alike) / (1 + alike * alike));
+    return middle;
 }
 
-/// Chance of a change of the medians as large as `change` between equal runs, by the spread within each.
-double spread_p(const Paces& before, const Paces& after, double change) {
-    const double variance = median_variance(speeds_of(before)) + median_variance(speeds_of(after));
-    const double size = std::abs(std::log1p(std::max(change, -0.999)));
-    return variance > 0 ? std::erfc(size / std::sqrt(2 * variance)) : size > 0 ? 0 : 1;
+/// Chance of a change as large as that between equal runs, by the spread within each (Welch). The blocks' likeness is taken at
+/// the upper end of what they leave possible, a standard error above what is seen.
+double spread_p(const Paces& before, const Paces& after) {
+    const std::vector<double> one = speeds_of(before), other = speeds_of(after);
+    const double seen = joint_likeness(one, other);
+    const double alike =
+        std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
+    const Middle a = middle_of(one, alike), b = middle_of(other, alike);
+    const double variance = a.variance + b.variance, size = std::abs(a.mean - b.mean);
+    if (!(variance > 0)) return size > 0 ? 0 : 1;
+    const double freedom = variance * variance / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom);
+    return student_p(size / std::sqrt(variance), freedom);
 }
 
 double total_seconds(std::span<const Block> blocks) {
@@ -98,6 +127,7 @@ double total_seconds(std::span<const Block> blocks) {
 
 struct Dealt {
     Paces before, after;
+    Paces short_before, short_after;  ///< before they grew
     double seconds = 0;
     bool alike = false;  ///< neighbours still are, with the longest blocks that leave enough of them
 };
@@ -106,14 +136,17 @@ struct Dealt {
 Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSettings& settings) {
     const double longest = std::max(total_seconds(before.blocks), total_seconds(after.blocks));
     const auto deal = [&](double seconds) {
-        return Dealt{paces(before.blocks, seconds), paces(after.blocks, seconds), seconds, false};
+        return Dealt{paces(before.blocks, seconds), paces(after.blocks, seconds), {}, {}, seconds, false};
     };
     Dealt dealt = deal(std::max(settings.block_seconds, longest / static_cast<double>(settings.most_blocks)));
+    Paces short_before = dealt.before, short_after = dealt.after;
     while ((dealt.alike = neighbours_are_alike(dealt.before, dealt.after)) && dealt.seconds < kLongestBlock) {
         Dealt longer = deal(dealt.seconds * 1.5);
         if (std::min(longer.before.size(), longer.after.size()) < kLeastGrown) break;
         dealt = std::move(longer);
     }
+    dealt.short_before = std::move(short_before);
+    dealt.short_after = std::move(short_after);
     return dealt;
 }
 
@@ -126,11 +159,11 @@ double resampled_median(const std::vector<double>& speeds, std::mt19937_64& rand
     return (*middle + *std::max_element(scratch.begin(), middle)) / 2;
 }
 
-void add_interval(Comparison& comparison, const Dealt& dealt, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
+void add_interval(Comparison& comparison, const Dealt& dealt, const CompareSettings& settings) {
+    std::mt19937_64 random(settings.test.seed);
     const std::vector<double> before = speeds_of(dealt.before), after = speeds_of(dealt.after);
     std::vector<double> changes, scratch;
-    for (std::size_t at = 0; at < kResamples; ++at) {
+    for (std::size_t at = 0; at < settings.resamples; ++at) {
         const double one = resampled_median(before, random, scratch), other = resampled_median(after, random, scratch);
         if (one > 0) changes.push_back(other / one - 1);
     }
@@ -139,10 +172,17 @@ void add_interval(Comparison& comparison, const Dealt& dealt, std::uint64_t seed
     comparison.change_high = quantile(changes, 0.975);
 }
 
-/// How much longer each side must be for a verdict to be possible at all.
-double missing_seconds(const Comparison& comparison, const CompareSettings& settings) {
+/// Blocks without which a side is not judged: as many as two equal sides need. Three blocks beside a hundred could give as small
+/// a p, but a second and a half says nothing about a run.
+std::size_t least_blocks(const CompareSettings& settings) {
     std::size_t needed = 1;
     while (smallest_p(needed, needed) >= settings.alpha) ++needed;
+    return needed;
+}
+
+/// How much longer each side must be for a verdict to be possible at all.
+double missing_seconds(const Comparison& comparison, const CompareSettings& settings) {
+    const std::size_t needed = least_blocks(settings);
     const auto missing = [&](const SpeedSummary& side) {
         // A slow program's blocks are as long as its steps.
         const double block = side.blocks > 0 ? std::max(comparison.block_seconds, side.seconds / static_cast<double>(side.blocks))
@@ -204,9 +244,9 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     comparison.block_seconds = dealt.seconds;
     if (comparison.before.blocks > 0 && comparison.after.blocks > 0) {
         if (comparison.before.median > 0) comparison.change = comparison.after.median / comparison.before.median - 1;
-        add_interval(comparison, dealt, settings.test.seed);
+        add_interval(comparison, dealt, settings);
     }
-    if (smallest_p(dealt.before.size(), dealt.after.size()) >= settings.alpha) {
+    if (std::min(dealt.before.size(), dealt.after.size()) < least_blocks(settings)) {
         comparison.more_seconds = missing_seconds(comparison, settings);
         return comparison;
     }
@@ -215,7 +255,7 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
-    comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.before, dealt.after, *comparison.change)) : test.p;
+    comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.short_before, dealt.short_after)) : test.p;
     if (*comparison.p < settings.alpha && comparison.change && std::abs(*comparison.change) >= settings.min_effect)
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     add_remarks(comparison, dealt);

@@ -1,7 +1,10 @@
 #pragma once
 // Is one run faster than another? Steps are not independent of their neighbours, so what is compared are blocks of at least half
 // a second, and the blocks grow while neighbours are still alike. The verdict comes from a permutation test on the blocks' ranks:
-// it needs no distribution, and a pause or an outlier is one rank, however far out it lies.
+// it needs no distribution, and a pause or an outlier is one rank, however far out it lies. It takes blocks for independent,
+// which those of a restless run are not, however long: so the change must also be large beside the spread within the runs, with
+// blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
+// possible). Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
 
 #include <array>
 #include <cstdint>
@@ -21,6 +24,7 @@ struct CompareSettings {
     double min_effect = 0.02;       ///< of speed; what is less counts as no difference
     double block_seconds = 0.5;     ///< least length of a block
     std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
+    std::size_t resamples = 2000;   ///< for the interval of the change
     PermutationSettings test = {};
 };
 

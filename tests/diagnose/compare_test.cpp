@@ -83,6 +83,53 @@ TEST(Compare, StepsAlikeForSecondsDoNotMakeADifference) {
     EXPECT_LE(shown, 2);  // blocks of half a second, taken for independent, show one in every sixth of these pairs
 }
 
+/// Blocks of half a second whose speeds wander: each remembers the one before for some seconds, and all drift.
+std::vector<Block> wandering(double seconds, double noise, double memory, double drift, double speed, std::mt19937_64& random) {
+    std::normal_distribution<double> normal;
+    const double length = 0.5, keep = std::exp(-length / memory);
+    double wander = normal(random);
+    std::vector<Block> blocks;
+    for (double time = 0; time < seconds; time += length) {
+        wander = keep * wander + std::sqrt(1 - keep * keep) * normal(random);
+        const double now = speed * std::exp(noise * wander + 0.2 * noise * normal(random)) * (1 + drift * time / seconds);
+        blocks.push_back({static_cast<Time>(time * 1e9), static_cast<Time>((time + length) * 1e9), now * length});
+    }
+    return blocks;
+}
+
+/// A longer simulation: 8 of 12,000 such pairs, and 49 where blocks count as independent once they have grown.
+TEST(Compare, RestlessRunsShowADifferenceHardlyMoreOftenThanPromised) {
+    std::mt19937_64 random(11);
+    CompareSettings quick;
+    quick.resamples = 20;
+    int shown = 0, pairs = 0;
+    for (const double noise : {0.02, 0.05})
+        for (const double memory : {0.5, 1.0, 2.0})
+            for (const double drift : {0.0, 0.05})
+                for (int pair = 0; pair < 150; ++pair, ++pairs) {
+                    const CompareSide before{"", wandering(12, noise, memory, drift, 50, random), {}, {}};
+                    const CompareSide after{"", wandering(12, noise, memory, drift, 50, random), {}, {}};
+                    shown += compare(before, after, quick).verdict != Verdict::kNoDifference;
+                }
+    EXPECT_EQ(pairs, 1800);
+    EXPECT_LE(shown, 3);
+}
+
+TEST(Compare, ThreePercentAreSeenInShortRunsThatAreFairlySteady) {
+    std::mt19937_64 random(12);
+    CompareSettings quick;
+    quick.resamples = 20;
+    int seen = 0;
+    for (const double seconds : {9.0, 12.0})
+        for (const double memory : {0.3, 2.0})
+            for (int pair = 0; pair < 50; ++pair) {
+                const CompareSide before{"", wandering(seconds, 0.003, memory, 0, 50, random), {}, {}};
+                const CompareSide after{"", wandering(seconds, 0.003, memory, 0, 51.5, random), {}, {}};
+                seen += compare(before, after, quick).verdict == Verdict::kBetter;
+            }
+    EXPECT_GE(seen, 194);  // of 200
+}
+
 TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
     Simulated quiet;
     quiet.noise = 0.002;
@@ -153,7 +200,12 @@ TEST(Compare, TooFewBlocksAreSaidWithHowMuchIsMissing) {
         EXPECT_FALSE(is_slower_by(comparison, 0.05));
     }
     EXPECT_EQ(compare({"", even_blocks(7, 10), {}, {}}, {"", even_blocks(7, 100), {}, {}}).verdict, Verdict::kBetter);
-    EXPECT_EQ(compare({"", even_blocks(3, 10), {}, {}}, {"", even_blocks(40, 100), {}, {}}).verdict, Verdict::kBetter);
+    // A short run is not judged by a long one.
+    for (const std::size_t count : {3, 6}) {
+        const Comparison unequal = compare({"", even_blocks(count, 10), {}, {}}, {"", even_blocks(40, 100), {}, {}});
+        EXPECT_EQ(unequal.verdict, Verdict::kTooFewBlocks);
+        EXPECT_NEAR(*unequal.more_seconds, 0.5 * static_cast<double>(7 - count), 1e-9);
+    }
     const Comparison nothing = compare({}, {"", even_blocks(20, 10), {}, {}});
     EXPECT_EQ(nothing.verdict, Verdict::kTooFewBlocks);
     EXPECT_EQ(nothing.before.blocks, 0u);
