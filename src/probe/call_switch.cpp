@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "probe/callbacks.h"
+#include "probe/clock.h"
 #include "probe/lanes.h"
 #include "probe/log.h"
 
@@ -39,6 +40,11 @@ public:
             if (callback_state().unmarked[call].load() > 0) open_[call] = true;
     }
     bool has(std::uint32_t call) const { return open_[call]; }
+    bool has_work() const {
+        for (std::uint32_t call = 0; call < call_count(); ++call)
+            if (open_[call] && !only_waits(call_at(call).kind)) return true;
+        return false;
+    }
     bool may_hold(std::uint32_t call) const {
         for (std::uint32_t open = 0; open < call_count(); ++open)
             if (open_[open] && probe::may_hold(open, call)) return true;
@@ -105,6 +111,24 @@ bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
 void CallSwitch::add(void* subscriber, bool (*wanted)(std::uint32_t index)) {
     for (std::uint32_t i = 0; i < call_count(); ++i)
         if (!is_told(i) && wanted(i)) open(subscriber, i);
+}
+
+bool CallSwitch::hold() {
+    constexpr int kTries = 50;
+    constexpr std::uint64_t kMost = 1'000'000;  // ns that threads are kept waiting in one try
+    for (int i = 0; i < kTries; ++i) {
+        callback_state().gate.store(1);
+        for (const std::uint64_t since = now(); now() - since < kMost;)
+            if (!OpenCalls().has_work()) return true;
+        release();
+        pause();
+    }
+    return false;
+}
+
+void CallSwitch::release() {
+    callback_state().gate.store(0);
+    ::syscall(SYS_futex, &callback_state().gate, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void CallSwitch::forget() {

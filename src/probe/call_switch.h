@@ -20,6 +20,10 @@ public:
     bool set(void* subscriber, bool (*wanted)(std::uint32_t index));
     /// Switches calls on and none off.
     void add(void* subscriber, bool (*wanted)(std::uint32_t index));
+    /// Waits for a moment in which no thread is inside of a call that gives a device work, and lets none begin until release().
+    /// Answers false when there was none for a while; then nothing is held.
+    bool hold();
+    void release();
     /// The subscription is gone, and with it all that was on.
     void forget();
 

@@ -143,12 +143,23 @@ void end_unmarked(std::uint32_t index) {
     }
 }
 
+/// Marks a call that is about to begin. While the gate is shut it does not, and has no mark; but a program never waits for long.
+PendingCall* push_at_gate(ThreadState& thread, std::uint32_t index) {
+    const timespec most{0, 1'000'000};
+    for (int round = 0;; ++round) {
+        PendingCall* const made = push_call(thread, index);
+        if (thread.pending_count != 1 || round == 5 || state.gate.load() == 0) return made;
+        pop_calls(thread, 0);
+        ::syscall(SYS_futex, &state.gate, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);
+    }
+}
+
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
     const std::uint32_t generation = state.generation.load(kRelaxed);
     check_order(thread, index, data, generation);
     const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
-    PendingCall* const made = push_call(thread, index);
+    PendingCall* const made = push_at_gate(thread, index);
     if (made == nullptr) return begin_unmarked(index);
     make_sure_of_end(index);
     PendingCall& pending = *made;

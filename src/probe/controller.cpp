@@ -123,6 +123,19 @@ void enable_activities(bool enable, bool nodes) {
     controller.activities = enable;
 }
 
+/// Not while a thread launches: CUPTI has been seen to give one no kernels any more after that.
+void switch_activities(bool enable, bool nodes) {
+    const std::uint64_t started = now();
+    if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);
+    const bool held = controller.calls.hold();
+    const std::uint64_t quiet = now();
+    enable_activities(enable, nodes);
+    const std::uint64_t switched = now();
+    if (held) controller.calls.release();
+    log_line("activities %s%s: waited %.3f ms, switched in %.3f ms", enable ? "on" : "off", held ? "" : " under running calls",
+             static_cast<double>(quiet - started) * 1e-6, static_cast<double>(switched - quiet) * 1e-6);
+}
+
 void write_window(bool begins) {
     ThreadState* thread = this_thread();
     if (thread == nullptr) return;
@@ -152,7 +165,7 @@ void enter_window() {
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
-    if (controller.trial.activity) enable_activities(true, control.graph_nodes.load() != 0);
+    if (controller.trial.activity && !controller.activities) switch_activities(true, control.graph_nodes.load() != 0);
     controller.flushes_left = 0;
     controller.trimmed = callbacks.sites_calls.load() == 0;
     for (auto& count : callbacks.direct)
@@ -194,9 +207,7 @@ void switch_mode(ProbeMode mode) {
         callbacks.mode.store(static_cast<std::uint32_t>(mode));
         controller.learned = true;
         write_window(false);
-        // CUPTI looks into these calls for the sake of activities; it must not miss their ends either when those go off.
-        if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);
-        enable_activities(false, false);
+        if (controller.activities) switch_activities(false, false);
         controller.flushes_left = 3;
         controller.last_flush = now() - kFlush + 100 * kMillisecond;
     }
