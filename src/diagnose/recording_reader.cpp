@@ -10,6 +10,7 @@
 #include "diagnose/assumed_link.h"
 #include "diagnose/call_index.h"
 #include "diagnose/call_names.h"
+#include "diagnose/incomplete_windows.h"
 #include "diagnose/kernel_parameters.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/machine_rows.h"
@@ -98,6 +99,7 @@ public:
                 {process.pid, process.parent, clean_text(process.command), process.has_gpu, process.main_thread});
         if (block_time_ > 0) timeline_.counting_share = counting_time_ / block_time_;
         sort_timeline(timeline_);
+        leave_out_incomplete_windows(timeline_);
         complete_calls(timeline_, CallIndex(timeline_.calls));
         find_main_threads(timeline_);
         timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [](const Call& call) { return call.stack != kNoStack; });
