@@ -14,15 +14,17 @@ import typing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import doctor_judge as judging  # noqa: E402
 import gpu_machine as machine  # noqa: E402
 from doctor_ahead import Ahead, Failed, Process  # noqa: E402
 
 START_UP = 8.0       # seconds that a program takes beside its steps, until they have been measured: most of them for importing the framework
 LET_GO = 4.0         # the same for one that has imported it when its turn comes
 CALIBRATION = 30     # steps of a first, short run
+GUESS = 150          # steps of a first run that is to count, where nobody says how fast the program is
 SHORT = 0.3          # seconds of a run whose speed says little
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
-KEPT, SCHEMA = "doctor-check.json", 2
+KEPT, SCHEMA = "doctor-check.json", 3
 HALF = ".half"       # how the folder of a recording ends that is not whole yet
 
 
@@ -164,10 +166,11 @@ class Item(typing.NamedTuple):
 
 
 class Length:
-    """Of runs: seconds, or exactly so many steps. Steps are chosen once, so that runs that share a length do the same number."""
+    """Of runs: seconds, or exactly so many steps. Steps are chosen once, so that runs that share a length do the same number. Where the speed is
+    not known, `guess` steps are tried."""
 
-    def __init__(self, seconds=None, steps=None):
-        self.seconds, self.steps = seconds, steps
+    def __init__(self, seconds=None, steps=None, guess=None):
+        self.seconds, self.steps, self.guess = seconds, steps, guess
 
 
 class Run:
@@ -182,6 +185,8 @@ class Run:
         speed = self.bench.results.data["speeds"].get(self.what)
         if self.length.steps is None and speed is not None:
             self.length.steps = max(self.bench.first_steps, int(self.length.seconds * speed) + 1)
+        elif self.length.steps is None:
+            self.length.steps = self.length.guess
         return self.length.steps is not None
 
     def start(self, gate=None):
@@ -201,6 +206,7 @@ class Bench:
         self.millrace, self.programs, self.folder, self.results, self.first_steps = build / "millrace", programs, folder, results, first_steps
         self.python = os.environ.get("MILLRACE_PYTHON", "python3")
         self.ahead = ahead or Ahead(folder, self.python, 0)
+        self.speeds_said = judging.speeds_said(programs)
 
     def run(self, command, what, statuses=(0,), patience=PATIENCE, where=None):
         """Standard output of something that is no run of a program."""
@@ -240,12 +246,21 @@ class Bench:
             self.results.data["speeds"][run.what] = found["steps"]
         return found
 
-    def first_run(self, name, mode):
-        return Run(self, name, mode, Length(steps=self.first_steps))
+    def plain(self, name, mode, seconds):
+        """A run that is long enough by what is known of the program, or by a guess: `lasting` does it."""
+        said = self.speeds_said.get(f"{name} {mode}".strip())
+        return Run(self, name, mode, Length(seconds, guess=int(seconds * said) + 1 if said else GUESS))
 
-    def calibrate(self, name, mode, run=None):
+    def lasting(self, run):
+        """Steps per second of a plain run; once more where it lasted less than half the time it should have."""
+        speed = self.do(run)["steps"]
+        if run.length.steps / speed >= run.length.seconds / 2:
+            return speed
+        return self.do(Run(self, run.name, run.mode, Length(run.length.seconds)))["steps"]
+
+    def calibrate(self, name, mode):
         """The speed of a program that never ran: from a short run, which also warms caches up."""
-        speed = self.do(run or self.first_run(name, mode))["steps"]
+        speed = self.do(Run(self, name, mode, Length(steps=self.first_steps)))["steps"]
         if self.first_steps / speed < SHORT:  # its first steps, which are slow, count too much
             self.do(Run(self, name, mode, Length(steps=int(3 * SHORT * speed))))
 

@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import statistics
+import typing
 
 MARK = "# <- illness"
 LOOP = re.compile(r"^(\s*)with (case\.stopwatch|Clock)\b")
@@ -51,6 +52,22 @@ def kinds_of(folder):
     return kinds
 
 
+def speeds_said(folder):
+    """{"program": steps per second, "program cured": ...} as far as a table of the folder's README.md has them: a guess, for they are of some machine."""
+    readme, said, columns = folder / "README.md", {}, {}
+    for line in readme.read_text().splitlines() if readme.exists() else []:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        program = re.fullmatch(r"`(\w+)\.py`", cells[0])
+        if not line.startswith("|"):
+            columns = {}
+        elif not columns and not program:
+            columns = {index: mode for index, cell in enumerate(cells) for mode, words in (("", "steps/s"), (" cured", "cured")) if words in cell}
+        for index, mode in columns.items() if program else ():
+            if index < len(cells) and re.fullmatch(r"[0-9]*[1-9][0-9]*(\.[0-9]+)?", cells[index]):
+                said[program[1] + mode] = float(cells[index])
+    return said
+
+
 def first_of(document):
     return document["findings"][0] if document["findings"] else None
 
@@ -89,39 +106,79 @@ def breakdown_problems(document):
     return problems
 
 
-def amount_problem(finding, sick, cured):
-    truth, limit, lost = 1000 / sick - 1000 / cured, allowed_error(sick, cured), finding["lost_ms_per_step"]
-    if lost is not None and abs(lost - truth) <= limit:
-        return []
-    return [f"lost {'unsaid' if lost is None else f'{lost:.2f} ms'}, the truth is {truth:.2f} +- {limit:.2f}"]
+def told(finding):
+    lost = finding["lost_ms_per_step"]
+    return f"{finding['kind']} at {place_of(finding)[1]}" + (f" ({lost:.2f} ms)" if lost else "")
 
 
-def finding_problems(path, kind, sick, cured, document, cured_document):
-    """What is wrong with the first finding. Where the cured run is itself launch-bound, launch-bound is right too; the cost of the illness is
-    then looked for at the finding of its own kind and place, if there is one, for the truth was measured for that cure."""
+def further(document):
+    """The second finding, where there is one: what a wrong first one hides."""
+    return f", then {told(document['findings'][1])}" if len(document["findings"]) > 1 else ""
+
+
+def finding_problems(path, kind, document, cured_document):
+    """(what is wrong with the first finding, the finding whose cost counts). Where the cured run is itself launch-bound, launch-bound is right
+    too; the cost of the illness is then looked for at the finding of its own kind and place, if there is one, for the truth was measured for
+    that cure."""
     first, own = first_of(document), None
     if first is None:
-        return [f"no finding instead of {kind}"]
+        return [f"no finding instead of {kind}"], None
     if first["kind"] == "launch-bound" != kind and cured_document and (first_of(cured_document) or {}).get("kind") == "launch-bound":
         own = next((finding for finding in document["findings"] if finding["kind"] == kind and at_right_place(finding, path)), None)
     elif first["kind"] != kind:
-        return [f"first finding is {first['kind']}, not {kind}"]
+        return [f"first finding is {first['kind']}, not {kind}{further(document)}"], None
     problems = []
     if not at_right_place(first, path):
         name, line = place_of(first)
-        problems.append(f"first finding is at {name or 'no file'}:{line}, the illness at {path.name}:{marked_line(path)}")
-    return problems + amount_problem(own or first, sick, cured)
+        problems.append(f"first finding is at {name or 'no file'}:{line}, the illness at {path.name}:{marked_line(path)}{further(document)}")
+    return problems, own or first
 
 
-def judge(path, kind, sick, cured, document, cured_document=None):
-    """(problems, remark) of a diagnosis, given the measured speeds; kind "" is a healthy program, which must get a clean bill."""
-    problems = breakdown_problems(document)
+def median_lost(findings):
+    """(median, all) of lost_ms_per_step; a finding that does not say it, or none, has none."""
+    lost = [finding["lost_ms_per_step"] for finding in findings if finding and finding["lost_ms_per_step"] is not None]
+    return statistics.median(lost) if lost else None, lost
+
+
+def amount_problems(findings, sick, cured, documents):
+    """The median of what the recordings say is held to the truth, which is a median, too."""
+    truth, limit, (lost, several) = 1000 / sick - 1000 / cured, allowed_error(sick, cured), median_lost(findings)
+    if len(several) == len(findings) and abs(lost - truth) <= limit:
+        return []
+    if len(several) < len(findings):
+        said = "unsaid"
+    else:
+        said = f"{lost:.2f} ms" + (f" ({min(several):.2f} to {max(several):.2f} in {len(several)} recordings)" if len(several) > 1 else "")
+    return [f"lost {said}, the truth is {truth:.2f} +- {limit:.2f}{further(documents[0])}"]
+
+
+class Verdict(typing.NamedTuple):
+    """Of the diagnoses of one program: what is wrong, a remark, and what they say is lost (median, all)."""
+    problems: list
+    remark: str = ""
+    lost: float = None
+    losts: typing.Sequence = ()
+
+
+def judge(path, kind, sick, cured, documents, cured_document=None):
+    """Of diagnoses of one program, given the measured speeds; kind "" is a healthy program, which must get a clean bill. All must have the right
+    first finding."""
+    problems, findings = [], []
+    gains = not kind or counts(sick, cured)
+    for number, document in enumerate(documents, 1):
+        wrong, finding = breakdown_problems(document), None
+        if not kind and not document["healthy"]:
+            wrong.append(f"no clean bill: {', '.join(map(told, document['findings'])) or 'no finding either'}")
+        elif kind and gains:
+            more, finding = finding_problems(path, kind, document, cured_document)
+            wrong += more
+        problems += [f"recording {number}: {problem}" if len(documents) > 1 else problem for problem in wrong]
+        findings.append(finding)
     if not kind:
-        told = ", ".join(f"{finding['kind']} at {place_of(finding)[1]}" for finding in document["findings"])
-        return problems + ([] if document["healthy"] else [f"no clean bill: {told or 'no finding either'}"]), ""
-    if not counts(sick, cured):
-        return problems, f"does not count here: the cure gains {100 * (cured / sick - 1):.1f} %"
-    return problems + finding_problems(path, kind, sick, cured, document, cured_document), ""
+        return Verdict(problems)
+    if not gains:
+        return Verdict(problems, f"does not count here: the cure gains {100 * (cured / sick - 1):.1f} %")
+    return Verdict(problems + (amount_problems(findings, sick, cured, documents) if all(findings) else []), "", *median_lost(findings))
 
 
 def interval(differences, draws=10000):

@@ -29,50 +29,67 @@ def shelved(check, run):
 
 
 def runs_of_case(check, name):
-    """(short runs of what never ran, plain runs, recording)"""
-    runner, modes = check.bench, ("", "cured") if check.kinds[name] else ("",)
-    first = [runner.first_run(name, mode) for mode in modes if not runner.known(name, mode)]
-    plain = [Run(runner, name, mode, Length(check.options.case_seconds)) for _ in range(check.options.truths) for mode in modes]
-    return first, plain, Run(runner, name, "", Length(check.options.record_seconds), check.shelf.place(name))
+    """Plain runs and recordings in turn: sick, cured, recorded."""
+    options, runner, modes, runs = check.options, check.bench, ("", "cured") if check.kinds[name] else ("",), []
+    for turn in range(max(options.truths, options.recordings)):
+        if turn < options.truths:
+            runs += [runner.plain(name, mode, options.case_seconds) for mode in modes]
+        if turn < options.recordings:
+            runs.append(Run(runner, name, "", Length(options.record_seconds), check.shelf.place(name)))
+    return runs
 
 
-def case(check, name, first_runs, plain_runs, recording):
-    """Truth first, then one recording; the cured program is recorded where its being launch-bound would matter."""
-    options, runner, kind = check.options, check.bench, check.kinds[name]
-    for run in first_runs:
-        runner.calibrate(run.name, run.mode, run)
-    speeds = {"": [], "cured": []}
-    for run in plain_runs:
-        speeds[run.mode].append(runner.do(run)["steps"])
+def diagnosed(check, run, number):
+    """What the doctor says of a recording that was just made. The first one's report has the program's name, later ones have a number."""
+    kept, last = shelved(check, run), f"-{number}" if number > 1 else ""
+    check.keep_copy(kept, f"{run.name}-{run.mode or 'sick'}{last}")
+    reports = None if run.mode else check.options.out / "reports" / f"{run.name}{last}"
+    return check.bench.diagnose(kept, run.what, reports)
+
+
+def case_numbers(kind, speeds, recorded, documents):
     sick = statistics.median(speeds[""])
     cured = statistics.median(speeds["cured"]) if kind else sick
-    recorded = runner.do(recording)["steps"]
-    run = shelved(check, recording)
-    document = runner.diagnose(run, name, options.out / "reports" / name)
-    check.keep_copy(run, f"{name}-sick")
-    first, cured_document = judging.first_of(document), None
-    if kind and judging.counts(sick, cured) and first and first["kind"] == "launch-bound" != kind:
-        again = Run(runner, name, "cured", Length(options.record_seconds), check.shelf.place(name, "cured"))
+    first = documents[0]
+    total = sum(value or 0 for value in first["breakdown"].values())
+    findings = [[[finding["kind"], judging.place_of(finding)[1], finding["lost_ms_per_step"]] for finding in document["findings"]] for document in documents]
+    return dict(kind=kind, sick=sick, cured=cured, recorded=statistics.median(recorded), recorded_speeds=recorded, speeds=speeds,
+                truth_ms=1000 / sick - 1000 / cured, truths_ms=[1000 / one - 1000 / other for one, other in zip(speeds[""], speeds["cured"])],
+                allowed_ms=judging.allowed_error(sick, cured) if kind else None, step_ms=first["step_ms"], busy=first["busy_share"],
+                unexplained=(first["breakdown"].get("unexplained") or 0) / total if total else None, findings=findings[0], later_findings=findings[1:],
+                window=first.get("window_overhead_share"), remarks=first.get("remarks", []))
+
+
+def case(check, name, runs):
+    """The cured program is recorded, too, where its being launch-bound would matter."""
+    runner, kind = check.bench, check.kinds[name]
+    speeds, recorded, documents, cured_document = {"": [], "cured": []}, [], [], None
+    for run in runs:
+        if run.folder:
+            recorded.append(runner.do(run)["steps"])
+            documents.append(diagnosed(check, run, len(documents) + 1))
+        else:
+            speeds[run.mode].append(runner.lasting(run))
+    numbers = case_numbers(kind, speeds, recorded, documents)
+    sick, cured = numbers["sick"], numbers["cured"]
+    if kind and judging.counts(sick, cured) and any((judging.first_of(document) or {}).get("kind") == "launch-bound" != kind for document in documents):
+        again = Run(runner, name, "cured", Length(check.options.record_seconds), check.shelf.place(name, "cured"))
         runner.do(again)
-        cured_run = shelved(check, again)
-        cured_document = runner.diagnose(cured_run, f"{name} cured")
-        check.keep_copy(cured_run, f"{name}-cured")
-    problems, remark = judging.judge(options.programs / f"{name}.py", kind, sick, cured, document, cured_document)
-    total = sum(value or 0 for value in document["breakdown"].values())
-    truths = [1000 / one - 1000 / other for one, other in zip(speeds[""], speeds["cured"])]
-    return dict(kind=kind, sick=sick, cured=cured, recorded=recorded, truth_ms=1000 / sick - 1000 / cured, truths_ms=truths, speeds=speeds,
-                allowed_ms=judging.allowed_error(sick, cured) if kind else None, step_ms=document["step_ms"], busy=document["busy_share"],
-                unexplained=(document["breakdown"].get("unexplained") or 0) / total if total else None,
-                findings=[[finding["kind"], judging.place_of(finding)[1], finding["lost_ms_per_step"]] for finding in document["findings"]],
-                window=document.get("window_overhead_share"), remarks=document.get("remarks", []), problems=problems, remark=remark)
+        cured_document = diagnosed(check, again, 1)
+    verdict = judging.judge(check.options.programs / f"{name}.py", kind, sick, cured, documents, cured_document)
+    return dict(numbers, lost_ms=verdict.lost, losts_ms=verdict.losts, problems=verdict.problems, remark=verdict.remark)
 
 
 def cases(check):
     options, items = check.options, []
     for name in (name for name in check.kinds if check.wanted(name)):
-        first, plain, recording = runs_of_case(check, name)
-        seconds = (len(plain) * options.case_seconds + options.record_seconds + (len(first) + len(plain) + 1) * check.around() + 2 * len(first) + 4)
-        items.append(Item(f"cases/{name}", seconds, lambda name=name, runs=(first, plain, recording): case(check, name, *runs), first + plain + [recording]))
+        kept = check.results.get(f"cases/{name}")
+        if kept and (len(kept["speeds"][""]) < options.truths or len(kept["recorded_speeds"]) < options.recordings):
+            kept["finished"] = False
+        runs = runs_of_case(check, name)
+        recordings = [run for run in runs if run.folder]
+        seconds = len(runs) * check.around() + len(recordings) * (options.record_seconds + 4) + (len(runs) - len(recordings)) * options.case_seconds
+        items.append(Item(f"cases/{name}", seconds, lambda name=name, runs=runs: case(check, name, runs), runs))
     check.part("cases", items, report.case_line)
 
 

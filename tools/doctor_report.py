@@ -29,15 +29,33 @@ def first_text(finding):
     return "none" if not finding else f"{finding[0]}, line {finding[1] or '-'}, {number(finding[2])} ms"
 
 
+def median_text(median, several):
+    """Milliseconds; from least to most where there are several."""
+    return number(median) + (f" ({number(min(several))} to {number(max(several))})" if len(several) > 1 else "")
+
+
 def truth_text(item):
-    """Milliseconds; from least to most where they were measured more than once."""
-    several = item.get("truths_ms") or []
-    return number(item["truth_ms"]) + (f" ({number(min(several))} to {number(max(several))})" if len(several) > 1 else "")
+    return median_text(item["truth_ms"], item["truths_ms"])
+
+
+def lost_text(item):
+    """Of the finding that counts; where none does, of the first."""
+    return median_text(item["lost_ms"], item["losts_ms"]) if item["losts_ms"] else number(item["findings"][0][2] if item["findings"] else None)
+
+
+def further_text(item):
+    """Second and third findings, and the first ones of later recordings that differ from the first's."""
+    first = item["findings"][0][:2] if item["findings"] else None
+    others = [f"recording {index}: {first_text(found[0] if found else None)}" for index, found in enumerate(item["later_findings"], 2)
+              if (found[0][:2] if found else None) != first]
+    return "; ".join([first_text(finding) for finding in item["findings"][1:3]] + others)
 
 
 def case_line(name, item):
     first = item["findings"][0] if item["findings"] else None
-    return (f"{name:22} {item['sick']:8.1f} -> {item['cured']:8.1f} steps/s, truth {truth_text(item):>7} ms; {first_text(first)}; "
+    several = f" (median of {len(item['losts_ms'])}: {lost_text(item)})" if len(item["losts_ms"]) > 1 else ""
+    then = f", then {further_text(item)}" if item["problems"] and further_text(item) else ""
+    return (f"{name:22} {item['sick']:8.1f} -> {item['cured']:8.1f} steps/s, truth {truth_text(item):>7} ms; {first_text(first)}{several}{then}; "
             f"busy {share(item['busy'])}, unexplained {share(item['unexplained'])}  {verdict(item)}").rstrip()
 
 
@@ -95,8 +113,8 @@ def cases_section(data):
     for name, item in items_of(data, "cases"):
         first = item["findings"][0] if item["findings"] else [None, None, None]
         rows.append([f"`{name}`", item["kind"] or "none", number(item["sick"], 1), number(item["cured"], 1) if item["kind"] else "", truth_text(item),
-                     number(item.get("allowed_ms")), first[0] or "none", str(first[1] or "-"), number(first[2]),
-                     "; ".join(first_text(finding) for finding in item["findings"][1:3]), share(item["busy"], 0), share(item["unexplained"]),
+                     number(item.get("allowed_ms")), first[0] or "none", str(first[1] or "-"), lost_text(item),
+                     further_text(item), share(item["busy"], 0), share(item["unexplained"]),
                      number(item["recorded"], 1), "; ".join(item["problems"]) or item["remark"] or "right"])
     return ["## Programs with one known illness", ""] + table(
         ["program", "illness", "steps/s", "cured", "truth, ms", "may be off by", "first finding", "line", "lost ms", "further findings", "GPU at work", "unexplained", "steps/s recorded", ""], rows)

@@ -76,7 +76,9 @@ ENDINGS = {
     "killed": ("os.kill(os.getpid(), signal.SIGKILL)", 137),
     "aborts": ("os.abort()", 134),
     "exits": ("os._exit(7)", 7),
-    "forks": ("pid = os.fork()\n"
+    "forks": ("import warnings\n"
+              "warnings.simplefilter('ignore')\n"  # Python 3.12 warns of threads, and names the process
+              "pid = os.fork()\n"
               "if pid == 0:\n"
               "    print('child', flush=True)\n"
               "    os._exit(3)\n"

@@ -53,10 +53,8 @@ class Check(unittest.TestCase):
 
     def test_several_truths_show_their_spread_and_further_findings_are_told(self):
         self.sick()
-        program = self.folder.path / "programs/host_sync.py"
-        # Sick it runs at 80 steps/s, then at 75 and 85.
-        count = ("log = open(__file__ + '.' + mode, 'a+'); log.write('.'); log.seek(0); speed += 0 if mode else [0, 0, -5, 5][(len(log.read()) - 1) % 4]\n")
-        program.write_text(program.read_text().replace("print(\"starts\"", count + "print(\"starts\""))
+        # Sick it runs at 80 steps/s, then at 75 and 85; one run of it was too short, and one is recorded.
+        self.change_program("host_sync", "speed += 0 if mode else [0, 0, 0, -5, 5][number % 5]")
         self.folder.answer("host_sync", diagnosis(finding("host-sync", 6, 2.4), finding("python-work", 9, 0.7)))
         said = self.expect(0, "truth 2.50 (1.76 to 3.33) ms", "--parts", "cases", "--truths", "3")
         self.assertIn("all bars that were tried hold", said)
@@ -64,6 +62,58 @@ class Check(unittest.TestCase):
         self.assertEqual(item["speeds"], {"": [80.0, 75.0, 85.0], "cured": [100.0] * 3})
         self.assertEqual(item["findings"][1], ["python-work", 9, 0.7])
         self.assertIn("| 2.50 (1.76 to 3.33) | 0.62 | host-sync | 6 | 2.40 | python-work, line 9, 0.70 ms |", (self.folder.out / "doctor-check.md").read_text())
+
+    def change_program(self, name, count):
+        """`count` may change `speed` by `number`, which counts its runs from 0, and by `mode`."""
+        path = self.folder.path / f"programs/{name}.py"
+        number = "log = open(__file__ + '.' + mode, 'a+'); log.write('.'); log.seek(0); number = len(log.read()) - 1\n"
+        path.write_text(path.read_text().replace("print(\"starts\"", number + count + "\nprint(\"starts\""))
+
+    def test_several_recordings_and_truths_take_turns_and_medians_count(self):
+        self.sick()
+        self.change_program("host_sync", f"open({str(self.folder.path / 'turns')!r}, 'a').write((mode or sys.argv[1]) + ' ')")
+        # Of three recordings one says 9 ms.
+        self.change_millrace("    print(answer(who(given[1])))", "    text = answer(who(given[1]))\n"
+                             "    print(text.replace('2.5', '9.0') if open(here + '/calls').read().count('diagnose') == 2 else text)")
+        said = self.expect(0, "2.50 ms (median of 3: 2.50 (2.50 to 9.00))", "--parts", "cases", "--truths", "2", "--recordings", "3", "--keep")
+        self.assertIn("all bars that were tried hold", said)
+        turns = (self.folder.path / "turns").read_text().split()
+        # 150 steps, the first guess, are too few for two seconds of either; recordings are of nine.
+        self.assertEqual(turns, ["150", "321", "cured", "cured", "721", "321", "cured", "721", "721"])
+        item = self.folder.kept()["items"]["cases/host_sync"]
+        self.assertEqual((item["lost_ms"], item["losts_ms"], item["recorded_speeds"]), (2.5, [2.5, 9.0, 2.5], [80.0] * 3))
+        self.assertIn("| 2.50 (2.50 to 2.50) | 0.62 | host-sync | 6 | 2.50 (2.50 to 9.00) |", (self.folder.out / "doctor-check.md").read_text())
+        self.assertEqual(sorted(path.name for path in (self.folder.out / "runs").iterdir()), ["host_sync-sick", "host_sync-sick-2", "host_sync-sick-3"])
+        self.assertTrue((self.folder.out / "reports/host_sync-3.html").exists())
+        # As many again, or fewer, are there; more are not.
+        self.expect(0, "1 of them finished earlier", "--parts", "cases", "--recordings", "3")
+        self.assertNotIn("finished earlier", self.expect(0, "1 to do", "--parts", "cases", "--recordings", "4"))
+        self.expect(2, "--recordings at least 1", "--recordings", "0")
+
+    def test_one_wrong_recording_fails_and_its_finding_is_told(self):
+        self.sick()
+        self.change_millrace("    print(answer(who(given[1])))", "    text = answer(who(given[1]))\n"
+                             "    print(text.replace('host-sync', 'python-work') if open(here + '/calls').read().count('diagnose') == 2 else text)")
+        said = self.expect(1, "recording 2: first finding is python-work, not host-sync", "--parts", "cases", "--recordings", "2")
+        self.assertIn(", then recording 2: python-work, line 6, 2.50 ms;", said)
+        self.assertIn("| 2.50 | recording 2: python-work, line 6, 2.50 ms |", (self.folder.out / "doctor-check.md").read_text())
+
+    def test_a_first_run_counts_where_the_guess_was_long_enough(self):
+        self.healthy()
+        self.folder.program("slow", "host-sync", 40.0, 90.0)
+        self.folder.answer("slow", diagnosis(finding("host-sync", 6, 13.9, "slow.py")))
+        log = self.folder.path / "steps"
+        for name in ("healthy", "slow"):
+            self.change_program(name, f"open({str(log)!r}, 'a').write(' '.join(sys.argv[1:]) + ',')")
+        self.expect(0, "all bars that were tried hold", "--parts", "cases")
+        # 150 steps by guess: 3 and 3.75 s count, 1.67 s do not.
+        self.assertEqual(log.read_text(), "150,451,150,150 cured,361 cured,361,")
+        # The table of the folder guesses better.
+        log.unlink()
+        shutil.rmtree(self.folder.out)
+        (self.folder.path / "programs/README.md").write_text("| program | steps/s sick | cured |\n|---|---|---|\n| `slow.py` | 20 | 100.0 |\n")
+        self.expect(0, "all bars that were tried hold", "--parts", "cases", "--only", "slow")
+        self.assertEqual(log.read_text(), "81,401 cured,361,")
 
     def test_recordings_are_kept_by_name_on_demand(self):
         self.sick()
@@ -233,10 +283,11 @@ class Check(unittest.TestCase):
         with open(self.folder.path / "modules/torch/__init__.py", "a") as module:
             module.write("def log(word): open(os.path.join(os.path.dirname(__file__), 'log'), 'a').write(word + ' ')\n")
         self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "3", "--seconds", "1")
-        # Three short runs, three plain ones, two recordings, and nine pairs. The first of a part has nobody before it; the second had no known length.
+        # Three plain runs, two of them once more, two recordings, and nine pairs. What is done once more had nobody before it, nor has the first of a
+        # part; and how long the recording of the healthy program is to be was not known.
         runs, log = self.folder.kept()["runs"], (self.folder.path / "modules/torch/log").read_text().split()
         self.assertEqual(log, ["begins", "ends"] * sum(runs.values()))
-        self.assertEqual(runs, dict(ahead=3 + 3 + 2 + 18 - 3, others=3))
+        self.assertEqual(runs, dict(ahead=3 + 2 + 18 - 3, others=2 + 3))
         self.assertIn(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead", (self.folder.out / "doctor-check.md").read_text())
         self.expect(0, "all bars", "--parts", "cases", "--again", "--ahead", "0")
         self.assertEqual(self.folder.kept()["runs"]["ahead"], runs["ahead"])
@@ -288,6 +339,13 @@ class Check(unittest.TestCase):
         self.change_millrace("    child =", "    print('recording', flush=True)\n    child =")
         said = self.expect(1, "7 of the bars tried do not hold", "--parts", "output")
         self.assertIn("output/ends: output: b'recording\\n1.5\\nend\\n' instead of b'1.5\\nend\\n'", said)
+
+    def test_warnings_that_name_a_process_make_no_difference(self):
+        self.healthy()
+        with open(self.folder.path / "modules/torch/__init__.py", "a") as module:
+            module.write("import warnings\nfork = os.fork\ndef warn():\n    warnings.warn(f'process {os.getpid()} has threads', DeprecationWarning, 2)\n"
+                         "    return fork()\nos.fork = warn\n")
+        self.expect(0, "forks                  status 0, the same", "--parts", "output")
 
     def test_another_exit_status_is_seen(self):
         self.healthy()

@@ -21,8 +21,8 @@ class Judge(unittest.TestCase):
         self.path.write_text(PROGRAM.format(kind="host-sync", mark="  # <- illness"))
         self.addCleanup(self.folder.cleanup)
 
-    def judge(self, document, sick=80.0, cured=100.0, kind="host-sync", cured_document=None):
-        return judging.judge(self.path, kind, sick, cured, document, cured_document)
+    def judge(self, *documents, sick=80.0, cured=100.0, kind="host-sync", cured_document=None):
+        return judging.judge(self.path, kind, sick, cured, documents, cured_document)[:2]
 
     def expect(self, text, *given, **more):
         problems, _ = self.judge(*given, **more)
@@ -35,6 +35,32 @@ class Judge(unittest.TestCase):
 
     def test_wrong_kind(self):
         self.expect("first finding is python-work, not host-sync", diagnosis(finding("python-work", 6, 2.5), finding("host-sync", 6, 2.5)))
+
+    def test_second_finding_is_told_where_the_first_is_wrong(self):
+        second = finding("python-work", 9, 0.7)
+        self.expect("not host-sync, then host-sync at 6 (2.50 ms)", diagnosis(finding("python-work", 6, 2.5), finding("host-sync", 6, 2.5)))
+        self.expect("host_sync.py:6, then python-work at 9 (0.70 ms)", diagnosis(finding("host-sync", 7, 2.5), second))
+        self.expect("+- 0.62, then python-work at 9 (0.70 ms)", diagnosis(finding("host-sync", 6, 9.0), second))
+        self.expect("no clean bill: host-sync at 6 (9.00 ms), python-work at 9 (0.70 ms)", diagnosis(finding("host-sync", 6, 9.0), second), kind="")
+
+    def test_median_of_several_recordings_is_held_to_the_truth(self):
+        amounts = [diagnosis(finding("host-sync", 6, lost)) for lost in (9.0, 2.6, 2.3)]
+        self.assertEqual(self.judge(*amounts), ([], ""))
+        verdict = judging.judge(self.path, "host-sync", 80.0, 100.0, amounts)
+        self.assertEqual((verdict.lost, verdict.losts), (2.6, [9.0, 2.6, 2.3]))
+        self.expect("lost 4.00 ms (2.50 to 9.00 in 3 recordings), the truth is 2.50", amounts[0], *(diagnosis(finding("host-sync", 6, lost)) for lost in (4.0, 2.5)))
+        self.expect("lost unsaid", *amounts, diagnosis(finding("host-sync", 6, None)))
+
+    def test_first_finding_must_be_right_in_all_recordings(self):
+        right, wrong = diagnosis(finding("host-sync", 6, 2.5)), diagnosis(finding("python-work", 9, 2.5))
+        self.expect("recording 2: first finding is python-work, not host-sync", right, wrong, right)
+        self.expect("recording 3: no finding", right, right, diagnosis())
+        self.expect("recording 1: first finding is at host_sync.py:7", diagnosis(finding("host-sync", 7, 2.5)), right)
+        self.expect("recording 2: no clean bill", diagnosis(), right, kind="")
+        self.expect("recording 2: 20.0 % unexplained", right, diagnosis(finding("host-sync", 6, 2.5), compute=8.0, unexplained=2.0))
+        # Where the cured program is launch-bound, some recordings may say launch-bound and others not.
+        bound = diagnosis(finding("launch-bound", 9, 9.0), finding("host-sync", 6, 2.4))
+        self.assertEqual(self.judge(bound, right, cured_document=bound), ([], ""))
 
     def test_no_finding(self):
         self.expect("no finding instead of host-sync", diagnosis())
@@ -103,6 +129,22 @@ class Judge(unittest.TestCase):
         self.assertGreaterEqual(len(judging.kinds_of(ROOT / "examples/sick")), 15)
         for name in judging.kinds_of(ROOT / "examples/sick"):
             self.assertTrue(judging.loop_lines(ROOT / f"examples/sick/{name}.py"), name)
+
+
+    def test_speeds_come_from_the_table(self):
+        folder = pathlib.Path(self.folder.name)
+        self.assertEqual(judging.speeds_said(folder), {})
+        (folder / "README.md").write_text("""
+| program | kind | H200, steps/s sick | cured | lost |
+|---|---|---|---|---|
+| `pageable.py` | pageable-copy | 23.8 | 104 | 32.5 |
+| `loader.py` | loader-wait | 4.5 | measure it | |
+| `healthy.py` | none | 0 | 0.0 | 0 |
+| `short.py` | none |
+text
+| `elsewhere.py` | host-sync | 1 | 2 |
+""")
+        self.assertEqual(judging.speeds_said(folder), {"pageable": 23.8, "pageable cured": 104.0, "loader": 4.5})
 
 
 class Figures(unittest.TestCase):
