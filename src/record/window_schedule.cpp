@@ -22,9 +22,11 @@ constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std:
 constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
 constexpr nanoseconds kSettle = std::chrono::milliseconds{300};
 constexpr double kMostSteps = 0.8;
-constexpr double kPatience = 6;     ///< times what its steps should take
-constexpr double kDearPulses = 64;  ///< calls per step above which pulses are taken now and then only
-constexpr nanoseconds kPulseSlice = std::chrono::seconds{1}, kPulseCycle = std::chrono::seconds{10};
+constexpr double kPatience = 6;           ///< times what its steps should take
+constexpr double kFewCalls = 64;          ///< of a step, that are always counted; more only as long as counting them takes ...
+constexpr double kCountingShare = 0.005;  ///< ... no more of the time than this, else now and then
+constexpr double kCountedCall = 1000;     ///< ns that counting a call may take where no difference was seen
+constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -88,7 +90,7 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     steps_recorded_ += std::max<std::uint64_t>(steps, view.facts ? 0 : wanted_steps_);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
     full_time_ += end - since_;
-    ++windows_;
+    if (++windows_ == kEarlyWindows) early_over_ = end;
     phase_ = Phase::kPause;
     since_ = end;
     const std::uint64_t counted = view.pulses - std::min(view.pulses, pulses_at_);
@@ -130,14 +132,20 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
         if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, settings_.steps_per_window / 2));
         return;
     }
+    order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
     double passed = paused_steps_;
-    if (calls_per_step_ > kDearPulses) {
-        order_.mode = paused % kPulseCycle < kPulseSlice ? ProbeMode::kPulse : ProbeMode::kOff;
-        if (step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
-    }
+    if (calls_per_step_ > kFewCalls && step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
     if (passed < settings_.every) return;
     const std::uint32_t steps = affordable_steps(view);
     if (steps >= std::min(kLeastSteps, settings_.steps_per_window)) begin_window(view, steps);
+}
+
+bool WindowSchedule::counts_at(nanoseconds now, double step_ns) const {
+    if (calls_per_step_ <= kFewCalls || step_ns <= 0) return true;
+    const double share = calls_per_step_ * std::max(kCountedCall, counting_cost_ns(order_.pulse_call)) / step_ns;
+    const double slice = std::max(kLeastSlice, kPulseCycle * kCountingShare / share);
+    return share <= kCountingShare ||
+           std::fmod(static_cast<double>((now - early_over_).count()), slice * share / kCountingShare) < slice;
 }
 
 void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps) {

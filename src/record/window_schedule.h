@@ -77,6 +77,8 @@ private:
     void end_window(const ScheduleView& view);
     void learn(const ScheduleView& view);
     void count_steps(const ScheduleView& view);
+    /// Whether calls are counted in a pause after the early windows; all the time unless that would cost too much.
+    [[nodiscard]] bool counts_at(std::chrono::nanoseconds now, double step_ns) const;
     [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }
 
@@ -86,8 +88,9 @@ private:
     const std::chrono::nanoseconds start_;
     ProbeOrder order_;
     Phase phase_ = Phase::kFirst;
-    std::chrono::nanoseconds since_{};    ///< of the phase; of the first window: its first launch
-    std::chrono::nanoseconds over_at_{};  ///< the probe has left the window; 0 not yet
+    std::chrono::nanoseconds since_{};       ///< of the phase; of the first window: its first launch
+    std::chrono::nanoseconds early_over_{};  ///< when the early windows were
+    std::chrono::nanoseconds over_at_{};     ///< the probe has left the window; 0 not yet
     bool launched_ = false;
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window

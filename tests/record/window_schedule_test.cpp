@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "record/pulse_blocks.h"
+
 namespace millrace::record {
 namespace {
 
@@ -174,29 +176,70 @@ TEST(WindowSchedule, ProgramWithoutStepsIsLookedAtByTheClock) {
     EXPECT_LT(program.windows.front(), 15e6 / 20'000 + 10);
 }
 
-TEST(WindowSchedule, DearPulsesAreTakenNowAndThen) {
-    ScheduleSettings settings;
-    WindowSchedule schedule(settings, {});
-    ScheduleView view;
-    view.obeyed = true;
-    view.in_full = true;
-    view.launches = 1000;
-    std::uint64_t off = 0, pulse = 0;
-    for (int tick = 1; tick < 40'000; ++tick) {
-        view.now = milliseconds{50} * tick;
-        view.in_full = schedule.order().mode == ProbeMode::kFull && schedule.order().full_calls == 0;
-        if (schedule.order().mode != ProbeMode::kOff) view.pulses += 500 * 5;
-        view.pulse_step_ns = 10e6;
-        view.facts = StepFacts{500, 60, 60, 11e6, CallKind::kLaunch, 500};
-        const ProbeOrder order = schedule.next(view);
-        EXPECT_EQ(order.pulse_call, CallKind::kLaunch);
-        if (schedule.windows() < 3) continue;
-        off += order.mode == ProbeMode::kOff ? 1 : 0;
-        pulse += order.mode == ProbeMode::kPulse ? 1 : 0;
+/// What is counted, and what that shows, of a program that makes `calls` of a kind in each step; after the third window.
+struct Counting {
+    double share = 0;        ///< of the time outside of windows
+    std::size_t blocks = 0;  ///< in the first five seconds
+    double step_ns = 0;      ///< known after them
+    std::uint64_t windows = 0;
+
+    Counting(CallKind call, std::uint32_t calls, double each_ns, nanoseconds longest) {
+        constexpr auto kTick = milliseconds{50};
+        WindowSchedule schedule({}, {});
+        PulseBlocks pulses(1);
+        ScheduleView view;
+        view.obeyed = view.in_full = true;
+        view.launches = 1000;
+        view.facts = StepFacts{500, 60, 60, 1.1 * each_ns, call, calls};
+        const double gap = each_ns / calls;
+        double at = 0, counted = 0, rested = 0;
+        nanoseconds begin{};
+        for (view.now = kTick; view.now < longest; view.now += kTick) {
+            const ProbeOrder before = schedule.order();
+            for (; at < static_cast<double>(view.now.count()); at += gap) {
+                if (before.mode == ProbeMode::kOff) continue;
+                ++view.pulses;
+                if (before.mode != ProbeMode::kPulse) continue;
+                const bool gives = pulses.add(static_cast<std::uint64_t>(at), view.pulses).has_value();
+                blocks += gives && begin > nanoseconds{} && view.now - begin < std::chrono::seconds{5} ? 1 : 0;
+            }
+            view.in_full = before.mode == ProbeMode::kFull && before.full_calls == 0;
+            view.pulse_step_ns = pulses.step_ns();
+            const ProbeOrder order = schedule.next(view);
+            (void)pulses.set_call(order.pulse_call, schedule.calls_per_step(), schedule.launches_per_step());
+            if (order.mode != ProbeMode::kPulse) (void)pulses.close();
+            if (schedule.windows() < 3) continue;
+            if (begin == nanoseconds{}) begin = view.now;
+            if (view.now - begin < std::chrono::seconds{5}) step_ns = pulses.step_ns();
+            (order.mode == ProbeMode::kPulse ? counted : rested) += order.mode == ProbeMode::kFull ? 0 : 1;
+        }
+        share = counted / (counted + rested);
+        windows = schedule.windows();
     }
-    EXPECT_GT(off, 5 * pulse);
-    EXPECT_GT(pulse, 0u);
-    EXPECT_GT(schedule.windows(), 10u);
+};
+
+TEST(WindowSchedule, DearPulsesAreTakenNowAndThenAndShowThePace) {
+    const Counting counting(CallKind::kLaunch, 500, 10e6, std::chrono::minutes{10});
+    EXPECT_NEAR(counting.share, 0.1, 0.03);
+    EXPECT_NEAR(counting.step_ns, 10e6, 1e5);
+    EXPECT_GE(counting.blocks, 3u);
+    EXPECT_GT(counting.windows, 10u);
+}
+
+TEST(WindowSchedule, ManyCallsOfSlowStepsAreCountedAllTheTime) {
+    // One read per gradient: seven blocks, as many as two recordings take to be told apart, come within five seconds.
+    const Counting reads(CallKind::kCopyAsync, 130, 35e6, std::chrono::minutes{1});
+    EXPECT_EQ(reads.share, 1);
+    EXPECT_GE(reads.blocks, 7u);
+    EXPECT_NEAR(reads.step_ns, 35e6, 35e4);
+    const Counting sets(CallKind::kSetAsync, 193, 31.5e6, std::chrono::minutes{10});
+    EXPECT_NEAR(sets.share, 0.005 * 31.5e6 / 193e3, 0.03);
+    EXPECT_GE(sets.blocks, 7u);
+}
+
+TEST(WindowSchedule, FewCallsAreCountedAllTheTimeHoweverFastSteps) {
+    EXPECT_EQ(Counting(CallKind::kSetAsync, 64, 1e6, std::chrono::minutes{1}).share, 1);
+    EXPECT_LT(Counting(CallKind::kSetAsync, 65, 1e6, std::chrono::minutes{1}).share, 0.2);
 }
 
 TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
