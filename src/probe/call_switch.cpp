@@ -109,8 +109,13 @@ bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
 }
 
 void CallSwitch::add(void* subscriber, bool (*wanted)(std::uint32_t index)) {
-    for (std::uint32_t i = 0; i < call_count(); ++i)
-        if (!is_told(i) && wanted(i)) open(subscriber, i);
+    bool untold = false;  // those of the driver are found by the runtime's
+    for (std::uint32_t i = 0; i < call_count(); ++i) {
+        if (is_told(i) || !wanted(i)) continue;
+        untold = untold || call_at(i).domain == kRuntimeDomain;
+        open(subscriber, i);
+    }
+    if (untold) pause();
 }
 
 bool CallSwitch::hold() {

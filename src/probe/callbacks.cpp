@@ -131,10 +131,12 @@ void make_sure_of_end(std::uint32_t index) {
     }
 }
 
-/// Calls of threads without a lane, or inside of too many calls, are only counted.
-void begin_unmarked(std::uint32_t index) {
-    state.unmarked[index].fetch_add(1);
-    make_sure_of_end(index);
+/// While the gate is shut no call begins, and none has a mark; but a program never waits for long.
+constexpr int kRoundsAtGate = 5;
+bool may_begin(int round) { return round == kRoundsAtGate || state.gate.load() == 0; }
+void wait_at_gate() {
+    const timespec most{0, 1'000'000};
+    ::syscall(SYS_futex, &state.gate, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);
 }
 
 void end_unmarked(std::uint32_t index) {
@@ -143,24 +145,37 @@ void end_unmarked(std::uint32_t index) {
     }
 }
 
-/// Marks a call that is about to begin. While the gate is shut it does not, and has no mark; but a program never waits for long.
+/// Calls of threads without a lane, or inside of too many calls, are only counted. Nobody knows whether one of the driver is
+/// inside of another, which must come to its end.
+void begin_unmarked(std::uint32_t index) {
+    for (int round = 0;; ++round) {
+        state.unmarked[index].fetch_add(1);
+        if (call_at(index).domain == kDriverDomain || may_begin(round)) break;
+        end_unmarked(index);
+        wait_at_gate();
+    }
+    make_sure_of_end(index);
+}
+
+/// Marks a call that is about to begin.
 PendingCall* push_at_gate(ThreadState& thread, std::uint32_t index) {
-    const timespec most{0, 1'000'000};
     for (int round = 0;; ++round) {
         PendingCall* const made = push_call(thread, index);
-        if (thread.pending_count != 1 || round == 5 || state.gate.load() == 0) return made;
+        if (thread.pending_count != 1 || may_begin(round)) return made;
         pop_calls(thread, 0);
-        ::syscall(SYS_futex, &state.gate, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);
+        wait_at_gate();
     }
 }
 
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
-    const std::uint32_t generation = state.generation.load(kRelaxed);
-    check_order(thread, index, data, generation);
-    const bool full = in_mode(ProbeMode::kFull), nested = thread.pending_count > 0;
+    check_order(thread, index, data, state.generation.load(kRelaxed));
+    const bool nested = thread.pending_count > 0;
     PendingCall* const made = push_at_gate(thread, index);
     if (made == nullptr) return begin_unmarked(index);
+    // Not before: the gate is shut while a window begins or ends.
+    const std::uint32_t generation = state.generation.load(kRelaxed);
+    const bool full = in_mode(ProbeMode::kFull);
     make_sure_of_end(index);
     PendingCall& pending = *made;
     pending.correlation = data.correlation;

@@ -100,6 +100,15 @@ def cupti():
     return ctypes.CDLL(os.environ["MILLRACE_CUPTI"])
 
 
+copying = []
+
+
+def copy_aside():
+    """A thread that is inside of a copy for as long as that takes."""
+    copying.append(threading.Thread(target=lambda: cuda.cudaMemcpyAsync(weights, batch, size_t(len(batch)), 1, None)))
+    copying[-1].start()
+
+
 def crowd(count):
     """Threads that have launched once and stay."""
     launched = threading.Barrier(count + 1)
@@ -178,6 +187,12 @@ def main():
             answer = str(cupti().mock_cupti_callbacks())
         elif word == "missed":
             answer = str(cupti().mock_cupti_missed())
+        elif word == "switched_inside":
+            answer = str(cupti().mock_cupti_switched_inside())
+        elif word == "copy_aside":
+            copy_aside()
+        elif word == "copying":
+            answer = str(sum(thread.is_alive() for thread in copying))
         elif word == "delay":
             cupti().mock_cupti_delay(int(rest[0]))
         elif word == "crowd":

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -72,6 +73,58 @@ TEST_F(ProbeSwitch, WindowsThatComeAndGoUnderLaunchesKeepCallsAndWorkJoined) {
     std::set<std::uint32_t> numbers;
     for (const Entry& call : program.calls(CallKind::kLaunch)) EXPECT_TRUE(numbers.insert(call.record.correlation).second);
     EXPECT_GT(numbers.size(), 1000u);
+}
+
+/// Launches that no kernel belongs to.
+std::size_t launches_alone(const ProbedProgram& program) {
+    std::set<std::uint32_t> work;
+    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
+    const std::vector<Entry> launches = program.calls(CallKind::kLaunch);
+    return static_cast<std::size_t>(
+        std::ranges::count_if(launches, [&work](const Entry& launch) { return !work.contains(launch.record.correlation); }));
+}
+
+TEST_F(ProbeSwitch, RecordsGoOnAndOffWhileNobodyLaunchesAndNoLaunchOfAWindowLacksItsWork) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    // Launches are heard of all the time: those of which nobody was told cannot be waited for.
+    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+    for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon"), "done");
+    for (int round = 0; round < 20; ++round) {
+        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        program.drain();
+    }
+    EXPECT_EQ(program.ask("switched_inside"), "0");
+    EXPECT_GT(program.calls(CallKind::kLaunch).size(), 1000u);
+    for (int tries = 0; tries < 40 && launches_alone(program) > 0; ++tries) {  // the last ones' work comes with a flush
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        program.beat();
+        program.drain();
+    }
+    EXPECT_EQ(launches_alone(program), 0u) << "of " << program.calls(CallKind::kLaunch).size();
+    EXPECT_EQ(program.lost(), 0u);
+}
+
+TEST_F(ProbeSwitch, ThreadThatStaysInsideOfACopyHoldsUpNeitherTheSwitchNorOthers) {
+    ProbedProgram program(drive(), {{"MOCK_CUDA_COPY_MS", "1500"}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 1));
+    ASSERT_EQ(program.ask("copy_aside"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto begin = std::chrono::steady_clock::now();
+    program.say("launch 1000");
+    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+    ASSERT_EQ(program.hear(), "done");
+    const auto taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(program.ask("copying"), "1") << "it went off before the copy was over";
+    EXPECT_NE(program.ask("switched_inside"), "0") << "under the copy, after some patience";
+    EXPECT_LT(taken, std::chrono::milliseconds(700)) << "75 ms, and what a busy machine takes";
+    EXPECT_EQ(program.finish(), 0);
 }
 
 /// Lets the program launch until nothing of it is heard any more; false when that does not come.

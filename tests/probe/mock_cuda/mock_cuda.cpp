@@ -4,6 +4,7 @@
 // do.
 //
 //   MOCK_CUDA_SYNC_MS=5     how long synchronisations take (0)
+//   MOCK_CUDA_COPY_MS=5     how long copies hold the host up (0)
 //   MOCK_CUDA_DRIVER=12080  what cuDriverGetVersion says (13000)
 
 #include "mock_cuda/mock_cuda.h"
@@ -66,8 +67,8 @@ void tell(WorkEvent event) {
     if (hooks.work != nullptr) hooks.work(event);
 }
 
-void wait_for_device() {
-    const std::uint64_t milliseconds = number_from("MOCK_CUDA_SYNC_MS", 0);
+void wait_for_device(const char* time_name = "MOCK_CUDA_SYNC_MS") {
+    const std::uint64_t milliseconds = number_from(time_name, 0);
     const timespec time{static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000 * 1'000'000)};
     if (milliseconds != 0) ::nanosleep(&time, nullptr);
 }
@@ -245,6 +246,7 @@ int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, voi
     work.from = kind == 1 ? 1 : 3;
     work.to = kind == 1 ? 3 : 1;
     tell(work);
+    wait_for_device("MOCK_CUDA_COPY_MS");
     return 0;
 }
 

@@ -44,6 +44,8 @@ struct Cupti {
     std::size_t size = 0, used = 0, dropped = 0;
     std::atomic<std::uint64_t> callbacks{0};
     std::atomic<std::uint32_t> correlations{0}, missed{0}, delay_ms{0};
+    std::atomic<std::int32_t> giving{0};  // threads inside of calls that give the device work
+    std::atomic<std::uint32_t> switched_inside{0};
 } cupti;
 int subscriber_object = 0;
 
@@ -74,7 +76,13 @@ bool is_traced(const CallEvent& event) {
     return cupti.activity[kActivityKernel] && event.domain == kDriverDomain && event.number == kLaunch;
 }
 
-void on_call(CallEvent& event) {
+bool gives_work(const CallEvent& event) {
+    if (event.domain == kDriverDomain) return event.number == 307;  // a launch
+    return event.number == 211 || event.number == 311 || event.number == 41 ||
+           event.number == 51;  // and of graphs, a copy, a set
+}
+
+void tell_call(CallEvent& event) {
     const CuptiCallback client = cupti.enabled[event.domain][event.number] ? cupti.callback.load() : nullptr;
     if (client == nullptr && event.is_exit && event.watched && !is_traced(event)) ++cupti.missed;
     if ((client == nullptr && !is_traced(event)) || (event.is_exit && !event.watched)) return;
@@ -95,6 +103,19 @@ void on_call(CallEvent& event) {
     data.correlation = correlation;
     ++cupti.callbacks;
     client(cupti.user, event.domain, event.number, &data);
+}
+
+void on_call(CallEvent& event) {
+    thread_local std::uint32_t giving = 0;
+    const bool counts = gives_work(event);
+    // Whether or not anybody hears of it, and without the time in which the client decides whether it may begin.
+    if (counts && event.is_exit && giving > 0 && --giving == 0) --cupti.giving;
+    tell_call(event);
+    if (counts && !event.is_exit && giving++ == 0) ++cupti.giving;
+}
+
+void note_switch() {
+    if (cupti.giving > 0) ++cupti.switched_inside;
 }
 
 /// Hands the buffer to the client; the lock is not held then, as the client may take its time.
@@ -195,6 +216,9 @@ std::uint64_t mock_cupti_callbacks() { return ::millrace::mock::cupti.callbacks;
 /// How many ends of calls were missed, as what had begun was switched off.
 std::uint32_t mock_cupti_missed() { return ::millrace::mock::cupti.missed; }
 
+/// How often records of some kind went on or off while a thread was inside of a call that gives the device work.
+std::uint32_t mock_cupti_switched_inside() { return ::millrace::mock::cupti.switched_inside; }
+
 /// From now on so long passes between the decision to tell of a begin and the telling.
 void mock_cupti_delay(std::uint32_t milliseconds) { ::millrace::mock::cupti.delay_ms = milliseconds; }
 
@@ -227,11 +251,13 @@ CuptiResult cuptiActivityRegisterCallbacks(CuptiBufferRequest request, CuptiBuff
 
 CuptiResult cuptiActivityEnable(std::uint32_t kind) {
     if (const int failure = failure_of("activity_enable")) return failure;
+    note_switch();
     ::millrace::mock::cupti.activity[kind] = true;
     return kCuptiSuccess;
 }
 
 CuptiResult cuptiActivityDisable(std::uint32_t kind) {
+    note_switch();
     ::millrace::mock::cupti.activity[kind] = false;
     return kCuptiSuccess;
 }
