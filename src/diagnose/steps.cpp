@@ -131,6 +131,15 @@ Sequence sequence_of(const Timeline& timeline, const Lane& lane, const std::vect
     return sequence;
 }
 
+std::ptrdiff_t rehearsed_jobs(const Timeline& timeline, const Lane& lane, const std::vector<std::uint32_t>& order) {
+    std::vector<char> graphs;
+    for (const std::uint32_t job : order) {
+        const Work& work = timeline.work[lane.jobs[job].first_work];
+        graphs.push_back(work.whole_graph || work.graph_node != 0 ? 1 : 0);
+    }
+    return static_cast<std::ptrdiff_t>(record::rehearsal_end(sequence_of(timeline, lane, order, true).elements, graphs));
+}
+
 /// Steps by what returns.
 std::optional<Cuts> cuts_by_period(const Sequence& sequence, const std::vector<std::uint32_t>& order) {
     const auto period = record::find_step_period(sequence.elements, sequence.updates);
@@ -162,8 +171,10 @@ Sequence without_loops(const Sequence& sequence, std::size_t loop) {
 }
 
 /// Steps of programs whose layers are a loop of their own: what is copied between such loops tells the step.
-std::optional<Cuts> cuts_by_copies(const Timeline& timeline, const Lane& lane, bool with_shape, std::size_t loop) {
-    const auto order = jobs_in_order(timeline, lane, true);
+std::optional<Cuts> cuts_by_copies(const Timeline& timeline, const Lane& lane, std::uint32_t first, bool with_shape,
+                                   std::size_t loop) {
+    auto order = jobs_in_order(timeline, lane, true);
+    std::erase_if(order, [first](std::uint32_t job) { return job < first; });
     auto cuts = cuts_by_period(without_loops(sequence_of(timeline, lane, order, with_shape), loop), order);
     if (!cuts || cuts->match < kLoopsMatch) return std::nullopt;
     cuts->length = usual_length(cuts->starts);
@@ -229,7 +240,8 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
                        const Policy& policy) {
     WindowSteps found;
     if (lane.jobs.empty()) return found;
-    const auto order = jobs_in_order(timeline, lane);
+    auto order = jobs_in_order(timeline, lane);
+    order.erase(order.begin(), order.begin() + rehearsed_jobs(timeline, lane, order));
     auto starts = starts_by_ranges(timeline, launcher, lane, order);
     if (!starts.empty()) {
         found.source = StepSource::kRanges;
@@ -246,7 +258,7 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
         if (!found.steps.empty()) break;
         auto cuts = cuts_by_period(sequence_of(timeline, lane, order, with_shape), order);
         if (cuts && cuts->length <= kShortLoop)
-            if (auto wider = cuts_by_copies(timeline, lane, with_shape, cuts->length)) cuts = std::move(wider);
+            if (auto wider = cuts_by_copies(timeline, lane, order.front(), with_shape, cuts->length)) cuts = std::move(wider);
         take(cuts);
     }
     if (found.steps.empty()) {

@@ -17,6 +17,7 @@ constexpr double kLeastMatch = 0.25;     ///< of all kinds: a start-up with many
 constexpr double kSteady = 0.7;          ///< of the elements of a stretch
 constexpr double kFullPart = 0.9;        ///< of all places; those above have more kinds than a full period
 constexpr std::size_t kLeastPeriods = 3;
+constexpr std::size_t kMostRehearsed = 20;  ///< steps; with more of them a window has seen enough
 
 /// Where one kind of element, or of pair of neighbours, stands.
 struct Kind {
@@ -190,6 +191,18 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
         else
             merged.push_back(each);
     return merged;
+}
+
+std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {
+    const std::size_t half = sequence.size() / 2;
+    if (graphs.size() != sequence.size() || std::ranges::find(graphs.subspan(half), 1) == graphs.end()) return 0;
+    const auto later = find_period(sequence.subspan(half));
+    if (!later) return 0;
+    std::size_t begin = half;
+    while (begin > 0 && sequence[begin - 1] == sequence[begin - 1 + later->length]) --begin;
+    const auto before = sequence.first(begin);
+    if (const auto period = find_period(before); period && before.size() / period->length > kMostRehearsed) return 0;
+    return std::ranges::find(graphs.first(begin), 1) == graphs.begin() + static_cast<std::ptrdiff_t>(begin) ? begin : 0;
 }
 
 }  // namespace millrace::record

@@ -13,6 +13,7 @@ constexpr std::size_t kCallsPerLaunch = 4;
 constexpr std::size_t kMostThreads = 4096;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
 constexpr std::size_t kJudgedSteps = 64;
+constexpr std::size_t kUnknownPart = 4;
 constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
 
 /// From the best to count to the worst among those that come equally often. Calls that poll, set up or ask are not listed: how
@@ -50,18 +51,18 @@ void StepWatch::add(const Record& record) {
         begins_[record.correlation] = record.begin;
         if (kind == CallKind::kLaunch) launches_kernels_ = true;
         // Graphs by their calls: where their nodes are shown there is no record of the whole.
-        if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid});
+        if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid}, true);
         if (threads_.size() < kMostThreads || threads_.contains(record.thread)) ++threads_[record.thread];
         return;
     }
     const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;
     if (!is_kernel || (record.flags & kInGraph) != 0) return;
     newest_work_ = std::max(newest_work_, record.correlation);
-    add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid);
+    add_launch(record.correlation, std::uint64_t{record.id} << 32 | record.grid, false);
 }
 
-void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element) {
-    launches_.push_back({correlation, element});
+void StepWatch::add_launch(std::uint32_t correlation, std::uint64_t element, bool graph) {
+    launches_.push_back({correlation, element, graph});
     ++launches_seen_;
     keep_newest(launches_, capacity_);
 }
@@ -97,7 +98,12 @@ std::optional<StepFacts> StepWatch::look() const {
     // Kernels are known some time after their calls, graphs at once: behind the newest kernel the order has holes.
     if (launches_kernels_) std::erase_if(order, [this](const Launch& launch) { return launch.correlation > newest_work_; });
     std::vector<std::uint64_t> sequence(order.size());
+    std::vector<char> graphs(order.size());
     std::ranges::transform(order, sequence.begin(), &Launch::element);
+    std::ranges::transform(order, graphs.begin(), [](const Launch& launch) { return launch.graph ? 1 : 0; });
+    const auto rehearsed = static_cast<std::ptrdiff_t>(rehearsal_end(sequence, graphs));
+    order.erase(order.begin(), order.begin() + rehearsed);
+    sequence.erase(sequence.begin(), sequence.begin() + rehearsed);
     const auto period = find_period(sequence);
     if (!period) return std::nullopt;
     const std::vector<std::size_t> starts = find_starts(sequence, *period, {});
@@ -108,7 +114,9 @@ std::optional<StepFacts> StepWatch::look() const {
     facts.launches_per_step = period->length;
     facts.steps = starts.size() - 1;
     const Stretch& last = stretches.back();
-    if (sequence.size() - last.end <= period->length) facts.steady_steps = (last.end - last.begin) / period->length;
+    // The newest kernels are not all known yet.
+    if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
+        facts.steady_steps = (last.end - last.begin) / period->length;
     std::vector<std::uint64_t> times;
     for (const std::size_t start : starts) {
         const auto begin = begins_.find(order[start].correlation);

@@ -43,12 +43,13 @@ private:
     struct Launch {
         std::uint32_t correlation = 0;
         std::uint64_t element = 0;
+        bool graph = false;
     };
     struct Call {
         std::uint64_t begin = 0;
         CallKind kind = CallKind::kOther;
     };
-    void add_launch(std::uint32_t correlation, std::uint64_t element);
+    void add_launch(std::uint32_t correlation, std::uint64_t element, bool graph);
     [[nodiscard]] std::optional<StepFacts> look() const;
     void choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const;
 

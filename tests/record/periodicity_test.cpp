@@ -94,5 +94,48 @@ TEST(FindStarts, LooksAtGramsWhereNoElementIsAlone) {
     EXPECT_EQ(starts[1] - starts[0], 6u);
 }
 
+std::vector<char> graphs_in(const Sequence& sequence) {
+    std::vector<char> graphs;
+    for (const std::uint64_t element : sequence) graphs.push_back(element == 502 ? 1 : 0);
+    return graphs;
+}
+
+TEST(RehearsalEnd, IsWhereGraphsTakeOver) {
+    const Sequence eager = layered_step(24), graph{501, 501, 502};
+    for (const int rehearsed : {0, 3, 5, 12}) {
+        Sequence sequence{600, 601, 602};
+        append(sequence, eager, rehearsed);
+        const std::size_t before = sequence.size();
+        append(sequence, graph, 10 + rehearsed * 70);
+        const std::size_t end = rehearsal_end(sequence, graphs_in(sequence));
+        EXPECT_EQ(end, before) << rehearsed;
+        EXPECT_EQ(find_period(std::span(sequence).subspan(end))->length, graph.size());
+    }
+}
+
+TEST(RehearsalEnd, NothingElseIsOne) {
+    const Sequence eager = layered_step(24), graph{501, 501, 502};
+    Sequence trained;  // enough steps to be steps
+    append(trained, eager, 50);
+    append(trained, graph, 8000);
+    EXPECT_EQ(rehearsal_end(trained, graphs_in(trained)), 0u);
+    Sequence evaluated;  // without graphs
+    append(evaluated, eager, 5);
+    append(evaluated, {1, 2, 77, 78, 79}, 3000);
+    EXPECT_EQ(rehearsal_end(evaluated, graphs_in(evaluated)), 0u);
+    Sequence few;  // graphs are the smaller part
+    append(few, eager, 5);
+    append(few, graph, 50);
+    EXPECT_EQ(rehearsal_end(few, graphs_in(few)), 0u);
+    Sequence all;
+    append(all, graph, 50);
+    EXPECT_EQ(rehearsal_end(all, graphs_in(all)), 0u);
+    Sequence mixed;  // a step of kernels and two graphs
+    append(mixed, {1, 2, 3, 502, 4, 5, 502, 6}, 40);
+    EXPECT_EQ(rehearsal_end(mixed, graphs_in(mixed)), 0u);
+    EXPECT_EQ(rehearsal_end({}, {}), 0u);
+    EXPECT_EQ(rehearsal_end(all, {}), 0u);
+}
+
 }  // namespace
 }  // namespace millrace::record
