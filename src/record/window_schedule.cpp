@@ -14,7 +14,9 @@ constexpr std::uint64_t kEarlyWindows = 3;
 constexpr std::uint32_t kSitedSteps = 10;      ///< of a window: every launch with its site and arguments
 constexpr std::uint32_t kFirstSites = 10'000;  ///< launches with sites while steps are not known: a change would cut the window
 constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
-constexpr nanoseconds kLongestFirst = std::chrono::minutes{10};
+constexpr nanoseconds kLongestFirst = std::chrono::minutes{10}, kLongestBlind = std::chrono::minutes{2};
+constexpr std::uint32_t kFewFirst = 15;                       ///< steady steps that do for the first window ...
+constexpr double kFirstTime = 3e9, kEarlyTime = 1e9;          ///< ... when they take so long, ns; the same of the early ones
 constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
 constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;         ///< steps between the early windows ...
 constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
@@ -74,8 +76,11 @@ void WindowSchedule::during_first(const ScheduleView& view) {
         bytes_at_ = view.bytes;
     }
     const nanoseconds taken = view.now - since_;
-    const bool too_long = taken > kLongestFirst || view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
-    const bool enough = view.facts && view.facts->steady_steps >= settings_.steps_per_window && taken >= kLeastFirst;
+    const bool too_long = taken > (view.facts ? kLongestFirst : kLongestBlind) ||
+                          view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
+    const std::uint64_t steady = view.facts ? view.facts->steady_steps : 0;
+    const bool slow = steady >= kFewFirst && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
+    const bool enough = (slow || steady >= settings_.steps_per_window) && taken >= kLeastFirst;
     if (enough || too_long) end_window(view);
 }
 
@@ -129,7 +134,9 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (windows_ < kEarlyWindows) {
         const double gap =
             step_ns > 0 ? std::clamp(static_cast<double>(kGap.count()) / step_ns, 1.0 * kLeastGap, 1.0 * kMostGap) : kLeastGap;
-        if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, settings_.steps_per_window / 2));
+        const double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
+        const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
+        if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, steps));
         return;
     }
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;

@@ -101,9 +101,30 @@ TEST(WindowSchedule, ShortProgramHasThreeWindows) {
         program.step_ns = step_ns;
         program.run(150);
         EXPECT_GE(program.windows.size(), 3u) << step_ns;
-        EXPECT_GE(program.windows[0], 50) << step_ns;
+        EXPECT_GE(program.windows[0], step_ns < 48e6 ? 50 : 15) << step_ns;  // of which 50 take less than three seconds
         for (const double steps : program.windows) EXPECT_GE(steps, 9) << step_ns;
     }
+}
+
+TEST(WindowSchedule, SlowStepsMakeShortWindowsSoThatTimeIsLeftWithoutThem) {
+    Program program;
+    program.step_ns = 75e6;
+    program.window_cost = 0.01;
+    program.run(120);  // nine seconds
+    ASSERT_EQ(program.windows.size(), 3u);
+    EXPECT_LE(program.windows[0], 41);
+    EXPECT_GE(program.windows[0], 15);
+    for (const std::size_t early : {1, 2}) {
+        EXPECT_GE(program.windows[early], 10);
+        EXPECT_LE(program.windows[early], 16);
+    }
+    Program slower;
+    slower.step_ns = 2e9;
+    slower.window_cost = 0.01;
+    slower.run(60);
+    ASSERT_GE(slower.windows.size(), 3u);
+    EXPECT_NEAR(slower.windows[0], 15, 1);
+    EXPECT_NEAR(slower.windows[1], 10, 2);
 }
 
 TEST(WindowSchedule, AnHourOfAFastProgramStaysSmallAndCheap) {
