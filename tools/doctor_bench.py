@@ -23,6 +23,8 @@ LET_GO = 4.0         # the same for one that has imported it when its turn comes
 CALIBRATION = 30     # steps of a first, short run
 GUESS = 150          # steps of a first run that is to count, where nobody says how fast the program is
 SHORT = 0.3          # seconds of a run whose speed says little
+WINDOWS = 80         # steps that slow programs have in windows
+UNRECORDED = 5.0     # seconds beside them: `compare` wants seven blocks of half a second
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
 KEPT, SCHEMA = "doctor-check.json", 3
 HALF = ".half"       # how the folder of a recording ends that is not whole yet
@@ -184,7 +186,8 @@ class Run:
         """Whether it can be started: its steps are chosen, or can be."""
         speed = self.bench.results.data["speeds"].get(self.what)
         if self.length.steps is None and speed is not None:
-            self.length.steps = max(self.bench.first_steps, int(self.length.seconds * speed) + 1)
+            seconds = max(self.length.seconds, WINDOWS / speed + UNRECORDED) if self.folder else self.length.seconds
+            self.length.steps = max(self.bench.first_steps, int(seconds * speed) + 1)
         elif self.length.steps is None:
             self.length.steps = self.length.guess
         return self.length.steps is not None

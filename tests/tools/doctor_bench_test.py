@@ -203,6 +203,16 @@ class Bench(unittest.TestCase):
                 runner.run([sys.executable, "-c", script], "a program", patience=2)
             wait_for(lambda: is_gone((folder / "child").read_text().strip()))
 
+    def test_slow_programs_are_recorded_for_longer(self):
+        bench = mock.Mock(first_steps=30)
+        bench.results.data = dict(speeds=dict(fast=100.0, slow=10.0))
+        def steps(name, folder):
+            run = doctor_bench.Run(bench, name, "", doctor_bench.Length(9.0), folder)
+            self.assertTrue(run.is_ready())
+            return run.length.steps
+        self.assertEqual([steps("fast", None), steps("fast", "folder")], [901, 901])
+        self.assertEqual([steps("slow", None), steps("slow", "folder")], [91, 131])
+
     def test_commit_is_that_of_the_programs(self):
         with tempfile.TemporaryDirectory() as name:
             build = pathlib.Path(name, "bin")
