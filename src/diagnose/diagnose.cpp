@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "diagnose/findings.h"
 #include "diagnose/overhead.h"
@@ -13,7 +14,7 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known reason, is no clean bill
+constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known reason, is no clean bill; nor are such pauses unsaid
 
 void describe_steps(const Study& study, Diagnosis& diagnosis) {
     std::vector<Time> lengths;
@@ -101,15 +102,22 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);
     Chart chart(study, roles);
-    examine(chart, breakdown.busy_share);
+    const double sum = std::accumulate(breakdown.ms.begin(), breakdown.ms.end(), 0.0);
+    const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
+    examine(chart, breakdown.busy_share, pauses);
     diagnosis.findings = std::move(chart.findings);
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
                                      [](const Finding& finding) { return finding.severity != Severity::kNote; });
-    if (diagnosis.healthy && 1 - diagnosis.busy_share > kMuchIdle) {
-        diagnosis.healthy = false;
+    if (pauses > kMuchIdle)
         diagnosis.remarks.push_back(
-            fmt::format("the GPU idles {:.0f} % of the step and no cause was found", 100 * (1 - diagnosis.busy_share)));
+            fmt::format("the GPU pauses {:.0f} % of the step between kernels that were queued in time: fewer, larger ones "
+                        "(fused, or with more "
+                        "work each) would use it better",
+                        100 * pauses));
+    if (const double idle = 1 - diagnosis.busy_share - pauses; diagnosis.healthy && idle > kMuchIdle) {
+        diagnosis.healthy = false;
+        diagnosis.remarks.push_back(fmt::format("the GPU idles {:.0f} % of the step and no cause was found", 100 * idle));
     }
     return diagnosis;
 }

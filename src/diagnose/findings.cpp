@@ -72,7 +72,7 @@ std::string name_of_place(const Study& study, std::uint32_t place) {
     return fmt::format("{}:{}", slash == std::string::npos ? frame.file : frame.file.substr(slash + 1), frame.line);
 }
 
-void examine(Chart& chart, double busy_share) {
+void examine(Chart& chart, double busy_share, double pauses) {
     find_repeated_uploads(chart);
     find_repeated_kernels(chart);
     find_pageable_copies(chart);
@@ -90,7 +90,7 @@ void examine(Chart& chart, double busy_share) {
     find_stragglers(chart);
     find_throttling(chart);
     find_memory_edge(chart);
-    find_small_batch(chart, busy_share);
+    find_small_batch(chart, busy_share + pauses);
     std::stable_sort(chart.findings.begin(), chart.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
     if (choice.gone.empty()) return;

@@ -46,14 +46,14 @@ void find_file_output(Chart& chart);
 void find_python_work(Chart& chart);
 void find_launch_bound(Chart& chart);
 void find_missing_tensor_cores(Chart& chart);
-void find_small_batch(Chart& chart, double busy_share);
+void find_small_batch(Chart& chart, double occupied_share);  ///< of the step that the GPU is busy or pauses by itself
 void find_slow_evaluation(Chart& chart, double busy_share);
 void find_memory_edge(Chart& chart);
 void find_throttling(Chart& chart);
 void find_stragglers(Chart& chart);
 
-/// All of them, in their order; most lost first.
-void examine(Chart& chart, double busy_share);
+/// All of them, in their order; most lost first. `pauses`: share of the step in which the GPU had work queued and ran none.
+void examine(Chart& chart, double busy_share, double pauses);
 
 /// Why the loader's workers are late, in a sentence with numbers, and what to do about it.
 struct LoaderReason {

@@ -100,7 +100,7 @@ void find_missing_tensor_cores(Chart& chart) {
     chart.findings.push_back(std::move(finding));
 }
 
-void find_small_batch(Chart& chart, double busy_share) {
+void find_small_batch(Chart& chart, double occupied_share) {
     const Study& study = chart.study;
     const Policy& policy = study.policy;
     const auto active =
@@ -110,15 +110,15 @@ void find_small_batch(Chart& chart, double busy_share) {
         if (sample.memory_used_bytes && sample.memory_total_bytes && *sample.memory_total_bytes > 0)
             used = std::max(used, *sample.memory_used_bytes), all = *sample.memory_total_bytes;
     if (!active || all == 0) return;
-    if (busy_share < 1 - policy.small_batch_idle || *active > policy.small_batch_sm_active) return;
+    if (occupied_share < 1 - policy.small_batch_idle || *active > policy.small_batch_sm_active) return;
     if (1 - used / all < policy.small_batch_headroom) return;
     Finding finding = chart.finding(Kind::kSmallBatch, kNoPlace, 0, policy.launch_bound);
     finding.gain_upper_bound = 1 - *active;
     finding.what = "Kernels are too small for the GPU: most of its multiprocessors have nothing to do.";
     finding.evidence = fmt::format(
-        "Multiprocessors are active {:.0f} % of the time although the GPU is busy {:.0f} % of it; {:.0f} % of the memory "
+        "Multiprocessors are active {:.0f} % of the time although the GPU has work in {:.0f} % of it; {:.0f} % of the memory "
         "is free.",
-        100 * *active, 100 * busy_share, 100 * (1 - used / all));
+        100 * *active, 100 * occupied_share, 100 * (1 - used / all));
     finding.fix =
         "Try twice the batch and compare samples per second (`millrace compare`); mind the learning rate, larger batches may "
         "need more epochs.";

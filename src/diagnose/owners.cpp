@@ -28,7 +28,8 @@ std::vector<Stage> stages_of(const Study& study, const Roles& roles) {
             {Owner::kUnexplained, without_host_work(study, Doing::kUnknown)}};
 }
 
-/// Of the idle time before each job, whose it is. What no cure closes is the device's own: pauses between jobs, dependencies.
+/// Of the idle time before each job, whose it is. What no cure closes is the device's own: pauses between
+/// jobs that were queued in time, dependencies.
 std::vector<Shares> shares_before(const Study& study, std::size_t lane, const std::vector<Stage>& stages) {
     Model model = study.models[lane];
     const auto base = idle_before(play(model));

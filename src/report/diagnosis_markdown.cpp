@@ -31,9 +31,9 @@ std::string breakdown(const diagnose::Diagnosis& diagnosis) {
 }
 
 std::string finding(std::size_t rank, const diagnose::Finding& finding, double step_ms) {
-    std::string text = fmt::format("\n### {}. {}\n\n`{}`, {}, at {}", rank, title_of(finding.kind), name_of(finding.kind),
-                                   name_of(finding.severity),
-                                   finding.where ? markdown_code(place_text(finding.where)) : place_text(finding.where));
+    std::string text =
+        fmt::format("\n### {}. {}\n\n`{}`, {}, at {}", rank, title_of(finding.kind), name_of(finding.kind),
+                    name_of(finding.severity), finding.where ? markdown_code(place_text(finding)) : place_text(finding));
     if (finding.lost_ms_per_step > 0) {
         text += fmt::format("\n\n**Loses {} per step", milliseconds_text(finding.lost_ms_per_step));
         text += step_ms > 0 ? fmt::format(" ({:.1f} %)**", 100 * finding.lost_ms_per_step / step_ms) : "**";

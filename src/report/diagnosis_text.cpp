@@ -139,7 +139,7 @@ private:
         }
         if (finding.confidence < 0.5) first.add("  not sure", Tone::kFaint);
         lines.push_back(first.text());
-        lines.push_back(line().add("    ").add(ending(place_text(finding.where), options_.width - 4), Tone::kStrong).text());
+        lines.push_back(line().add("    ").add(ending(place_text(finding), options_.width - 4), Tone::kStrong).text());
         const auto sentence = [&](const char* mark, const std::string& text) {
             if (text.empty()) return;
             std::vector<std::string> parts = wrapped(text, options_.width - 6);

@@ -25,7 +25,8 @@ constexpr std::array<OwnerWords, diagnose::kOwners> kOwnerWords{{
     {"Python work", "The program computed in Python while the GPU had nothing to do."},
     {"garbage collection", "Python collected garbage while the GPU had nothing to do."},
     {"writing files", "The program wrote files, logs or checkpoints while the GPU had nothing to do."},
-    {"other host work", "The program did something else on the host while the GPU had nothing to do."},
+    {"pauses of the GPU",
+     "The GPU had work queued and paused between two pieces of it: kernels of a graph, or one that needs another's result."},
     {"unexplained", "The GPU had nothing to do and the recording does not tell why."},
 }};
 
@@ -85,6 +86,15 @@ std::string place_text(const std::optional<diagnose::Frame>& where) {
     if (where->native) return where->function.empty() ? where->file : where->function + " in " + where->file;
     std::string text = where->line > 0 ? fmt::format("{}:{}", where->file, where->line) : where->file;
     return where->function.empty() ? text : text + " in " + where->function;
+}
+
+std::string place_text(const diagnose::Finding& finding) {
+    switch (finding.kind) {
+        case Kind::kSmallBatch:
+        case Kind::kMemoryEdge:
+        case Kind::kThrottled: return finding.where ? place_text(finding.where) : "the whole program";
+        default: return place_text(finding.where);
+    }
 }
 
 std::string milliseconds_text(double milliseconds) {

@@ -31,6 +31,8 @@ std::string_view meaning_of(std::string_view key);  ///< of a key of the glossar
 /// "train.py:41 in step"; "train.py" without a line; of native code the function and its library; "place unknown" without a
 /// frame.
 std::string place_text(const std::optional<diagnose::Frame>& where);
+/// Of a finding: "the whole program" where its kind has no line.
+std::string place_text(const diagnose::Finding& finding);
 
 /// A sentence of a finding in pieces: what stands between backticks is code.
 struct SentencePart {

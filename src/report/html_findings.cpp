@@ -78,7 +78,7 @@ std::string card(std::size_t rank, const diagnose::Finding& finding, double step
         "<article class=\"card finding {}\" id=\"finding-{}\">\n<header><span class=\"rank\" aria-hidden=\"true\">{}</span>"
         "<div><h3>{}</h3><div class=\"chips\"><span class=\"chip severity\">{}</span><span class=\"chip\">{}</span>",
         name_of(finding.severity), rank, rank, title_of(finding.kind), name_of(finding.severity), name_of(finding.kind));
-    text += "<code class=\"where\">" + xml_text(place_text(finding.where)) + "</code></div></div>" + lost(finding, step_ms) +
+    text += "<code class=\"where\">" + xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, step_ms) +
             "</header>\n<div class=\"inside\">\n";
     if (!finding.what.empty()) text += "<p>" + sentence(finding.what) + "</p>\n";
     if (finding.where) text += quote(*finding.where);

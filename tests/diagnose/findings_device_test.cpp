@@ -56,6 +56,41 @@ TEST(SmallBatch, AnEmptyChipWithFreeMemoryIsANote) {
     EXPECT_TRUE(diagnose(with_machine(sample)).findings.empty());
 }
 
+TEST(Pauses, BetweenNodesOfQueuedGraphsAreTheDevicesOwnAndNoLaunching) {
+    for (const double node_us : {2.0, 1.5}) {
+        // 262 nodes, half a microsecond apart; the host is far ahead.
+        const Diagnosis diagnosis = diagnose(simulate(
+                                                 [=](SimulatedProgram& p, int, bool) {
+                                                     p.at(12);
+                                                     p.graph(262 * node_us, 262);
+                                                 },
+                                                 false, 300)
+                                                 .timeline);
+        SCOPED_TRACE(told(diagnosis));
+        const double pauses = diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kOther)] / sum_of(diagnosis);
+        EXPECT_NEAR(pauses, 0.5 / (node_us + 0.5), 0.01);
+        EXPECT_LT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kLaunchBound)], 1e-3 * sum_of(diagnosis));
+        EXPECT_TRUE(diagnosis.healthy);
+        EXPECT_TRUE(diagnosis.findings.empty());
+        EXPECT_TRUE(std::any_of(diagnosis.remarks.begin(), diagnosis.remarks.end(), [](const std::string& remark) {
+            return remark.find("between kernels that were queued in time") != std::string::npos;
+        }));
+    }
+}
+
+TEST(Pauses, OfLaunchesThatCameLateAreNotTheDevicesOwn) {
+    const Diagnosis diagnosis = diagnose(simulate(
+                                             [](SimulatedProgram& p, int, bool) {
+                                                 p.at(12);
+                                                 for (int i = 0; i < 101; ++i) p.launch(i == 0 ? "first" : "small", 3);
+                                             },
+                                             false)
+                                             .timeline);
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_LT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kOther)], 0.1 * sum_of(diagnosis));
+    EXPECT_GT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kLaunchBound)], 0.5 * sum_of(diagnosis));
+}
+
 TEST(MemoryEdge, IsNotedBeforeItBreaks) {
     MachineSample sample;
     sample.memory_used_bytes = 79e9;

@@ -105,6 +105,10 @@ TEST(PlaceText, SaysWhatIsKnown) {
     EXPECT_EQ(place_text(diagnose::Frame{"", 0, "aten::mm", true}), "aten::mm");
     EXPECT_EQ(place_text(diagnose::Frame{"lib.so", 0, "run", true}), "run in lib.so");
     EXPECT_EQ(place_text(diagnose::Frame{}), "place unknown");
+    diagnose::Finding finding;
+    EXPECT_EQ(place_text(finding), "place unknown");
+    finding.kind = diagnose::Kind::kSmallBatch;
+    EXPECT_EQ(place_text(finding), "the whole program");
 }
 
 TEST(DiagnosisMarkdown, HostileNamesStayText) {
