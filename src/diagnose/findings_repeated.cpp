@@ -130,6 +130,17 @@ std::vector<char> same_parameters(const Study& study, std::size_t lane, const St
     return same;
 }
 
+/// Of each step, how many of its jobs have parameters. Taking them begins and ends within a step.
+std::vector<std::size_t> parameters_taken(const Study& study, std::size_t lane, const ArgumentIndex& arguments) {
+    std::vector<std::size_t> taken;
+    for (const Step& step : study.steps[lane].steps) {
+        taken.push_back(0);
+        for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
+            taken.back() += arguments.of(study.timeline.work[study.lanes[lane].jobs[job].first_work]) ? 1 : 0;
+    }
+    return taken;
+}
+
 struct Repeated {
     std::vector<std::vector<std::uint32_t>> jobs;  ///< per lane
     std::size_t compared = 0;                      ///< pairs of steps
@@ -144,9 +155,10 @@ Repeated repeated_kernels(const Study& study) {
         std::map<std::uint32_t, std::size_t> votes;
         std::size_t pairs = 0;
         const Step* reference = nullptr;
+        const auto taken = parameters_taken(study, lane, arguments);
+        const std::size_t all = taken.empty() ? 0 : *std::max_element(taken.begin(), taken.end());
         for (std::size_t i = 1; i < steps.size(); ++i) {
-            const Work& first = study.timeline.work[study.lanes[lane].jobs[steps[i].first_job].first_work];
-            if (first.kind == WorkKind::kKernel && !arguments.of(first)) continue;  // parameters were not taken in this step
+            if (taken[i - 1] < all || taken[i] < all) continue;
             if (!alike(study, lane, steps[i - 1], steps[i])) continue;
             const auto same = same_parameters(study, lane, steps[i - 1], steps[i], arguments);
             if (std::find(same.begin(), same.end(), 1) == same.end()) continue;

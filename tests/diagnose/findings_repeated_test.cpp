@@ -29,6 +29,24 @@ TEST(RepeatedWork, ATableComputedInEachStepIsFound) {
             Kind::kRepeatedWork, 13, {}, layers == 1 ? 60 : 150);
 }
 
+TEST(RepeatedWork, ParametersThatEndAmidAStepLeaveNoKernelOut) {
+    const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
+        // Parameters are taken in seven steps and a third of the next.
+        const auto given = [&](int place, std::vector<std::uint64_t> pointers) {
+            return step < 10 || (step == 10 && place < 3) ? pointers : std::vector<std::uint64_t>{};
+        };
+        p.at({user_line(29)});
+        p.launch("distribution_elementwise_grid_stride_kernel", 30, kStream, given(0, {0x100}), static_cast<std::uint64_t>(step));
+        for (std::uint64_t layer = 0; layer < 9 && !cured; ++layer) {
+            p.at({user_line(13, "positions"), user_line(30)});
+            p.launch("elementwise_kernel_with_index_arange", 4, kStream, given(static_cast<int>(layer), {0x1000}), 5);
+            p.launch("vectorized_elementwise_kernel_sin", 210, kStream, given(static_cast<int>(layer), {0x2000, 0x1000}), 6);
+        }
+        train(p, {6, 300});
+    };
+    expect_case(body, Kind::kRepeatedWork, 13, {}, 23);
+}
+
 TEST(RepeatedWork, KernelsOfDataAndParametersAreNot) {
     const Diagnosis diagnosis = diagnose(
         simulate(
