@@ -6,7 +6,7 @@
 namespace millrace::diagnose {
 
 /// Leaves windows out in which a thread launched kernels and none of them ran, as long as others remain, and says so in the
-/// remarks. Calls and work must be in order.
+/// remarks. Windows must be in order.
 void leave_out_incomplete_windows(Timeline& timeline);
 
 }  // namespace millrace::diagnose

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace millrace::diagnose {
 namespace {
 
@@ -81,6 +83,28 @@ TEST(IncompleteWindows, AFewLaunchesAndThoseIntoGraphsSayNothing) {
     for (Call& call : failed.calls) call.failed = call.begin >= 20'000 && call.thread == kMain;
     leave_out_incomplete_windows(failed);
     EXPECT_EQ(failed.windows.size(), 2u);
+}
+
+TEST(IncompleteWindows, ThousandsOfThemTakeNoLongerThanAFew) {
+    constexpr std::uint32_t kWindows = 10'000, kCalls = 64;
+    Timeline timeline;
+    for (std::uint32_t i = 0; i < kWindows; ++i) {  // each ends where the last one does, as only a made-up file says
+        timeline.windows.push_back({i * 100, kWindows * 100, kProcess});
+        for (std::uint32_t j = 0; j < kCalls; ++j) {
+            Call call;
+            call.begin = call.end = i * 100 + j;
+            call.process = kProcess, call.thread = kMain, call.kind = CallKind::kLaunch, call.correlation = i * kCalls + j + 1;
+            timeline.calls.push_back(call);
+            Work work;
+            work.begin = work.end = call.begin, work.process = kProcess, work.correlation = call.correlation;
+            if (i % 2 == 0) timeline.work.push_back(work);
+        }
+    }
+    const auto began = std::chrono::steady_clock::now();
+    leave_out_incomplete_windows(timeline);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    EXPECT_EQ(timeline.windows.size(), kWindows / 2);
+    EXPECT_EQ(timeline.calls.size(), std::size_t{kWindows} / 2 * kCalls);
 }
 
 }  // namespace
