@@ -67,16 +67,21 @@ void pause() {
 
 bool is_told(std::uint32_t index) { return callback_state().told[index].load(); }
 
-}  // namespace
-
-void CallSwitch::open(void* subscriber, std::uint32_t index) {
+/// CUPTI tells of it; whoever waits for that goes on.
+void note_told(std::uint32_t index) {
     CallbackState& callbacks = callback_state();
-    const CuptiResult result = enable(subscriber, index, 1);
-    // Older versions do not know the youngest calls; a program built for them cannot make them.
-    if (result != kCuptiSuccess) return log_line("callback of %s: %d", call_at(index).name, result);
     callbacks.told[index].store(true);
     callbacks.told_changes.fetch_add(1);
     ::syscall(SYS_futex, &callbacks.told_changes, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void CallSwitch::open(void* subscriber, std::uint32_t index) {
+    const CuptiResult result = enable(subscriber, index, 1);
+    // Older versions do not know the youngest calls; a program built for them cannot make them.
+    if (result != kCuptiSuccess) return log_line("callback of %s: %d", call_at(index).name, result);
+    note_told(index);
 }
 
 bool CallSwitch::set(void* subscriber, bool (*wanted)(std::uint32_t index)) {
@@ -102,8 +107,12 @@ bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
     }
     const OpenCalls inside;
     for (std::uint32_t i = 0; i < call_count(); ++i) {
-        if (closing[i] && (inside.may_hold(i) || enable(subscriber, i, 0) != kCuptiSuccess)) open(subscriber, i);
-        settled = settled && (!is_told(i) || wanted(i));
+        const bool held = closing[i] && inside.may_hold(i);
+        const CuptiResult refused = closing[i] && !held ? enable(subscriber, i, 0) : kCuptiSuccess;
+        if (held || refused != kCuptiSuccess) note_told(i);
+        // To ask again would help nobody; the next change does.
+        if (refused != kCuptiSuccess) log_line("callback of %s stays: %d", call_at(i).name, refused);
+        settled = settled && (!is_told(i) || wanted(i) || refused != kCuptiSuccess);
     }
     return settled;
 }

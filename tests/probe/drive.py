@@ -195,6 +195,8 @@ def main():
             answer = str(sum(thread.is_alive() for thread in copying))
         elif word == "delay":
             cupti().mock_cupti_delay(int(rest[0]))
+        elif word == "refuse":
+            os.environ["MOCK_CUPTI_FAIL"] = rest[0]
         elif word == "crowd":
             crowd(int(rest[0]))
         elif word == "load_profiler":

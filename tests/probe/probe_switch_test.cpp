@@ -185,5 +185,19 @@ TEST_F(ProbeSwitch, CallsOfThreadsBeyondTheLanesAreToldToTheirEnds) {
     EXPECT_EQ(program.finish(), 0);
 }
 
+TEST_F(ProbeSwitch, CallsThatCuptiRefusesToSwitchOffAreNotWaitedFor) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 1));
+    ASSERT_EQ(program.ask("launch 5"), "done");
+    ASSERT_EQ(program.ask("refuse enable_callback=999"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(program.ask("launch 20"), "done");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << "200 ms for each of them";
+    EXPECT_EQ(program.finish(), 0);
+}
+
 }  // namespace
 }  // namespace millrace::probe
