@@ -51,8 +51,10 @@ class Sum {
 public:
     void bytes(const Parameter& parameter, std::size_t from, std::size_t to) {
         to = std::min(to, parameter.bytes.size());
+        auto next = std::ranges::lower_bound(parameter.pointers, from);
         for (std::size_t at = from; at < to;) {
-            if (to - at >= 8 && parameter.has_pointer(at)) {
+            while (next != parameter.pointers.end() && *next < at) ++next;
+            if (to - at >= 8 && next != parameter.pointers.end() && *next == at) {
                 given_.pointers.push_back(parameter.at<std::uint64_t>(at));
                 at += 8;
             } else {

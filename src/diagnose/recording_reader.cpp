@@ -85,6 +85,10 @@ public:
 
     void block(const record::TraceBlock& block) override {
         if (!std::isfinite(block.steps) || block.steps <= 0 || block.end <= block.begin) return;
+        if (timeline_.blocks.size() >= kMostBlocks) {
+            ++left_out_;
+            return;
+        }
         timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps});
         const auto length = static_cast<double>(timeline_.blocks.back().end - timeline_.blocks.back().begin);
         block_time_ += length;
@@ -92,7 +96,7 @@ public:
     }
 
     Timeline finish() {
-        read_arguments();
+        read_arguments(true);
         for (const auto& [pid, begin] : open_windows_) timeline_.windows.push_back({begin, std::max(begin, latest_[pid]), pid});
         for (const record::TraceProcess& process : trace_->processes())
             timeline_.processes.push_back(
@@ -119,7 +123,8 @@ private:
 
     [[nodiscard]] bool has_room() const {
         return timeline_.calls.size() + timeline_.work.size() + timeline_.samples.size() + timeline_.ranges.size() +
-                   timeline_.memory.size() + timeline_.arguments.size() + timeline_.collections.size() <
+                   timeline_.memory.size() + timeline_.arguments.size() + timeline_.collections.size() +
+                   timeline_.windows.size() <
                limits_.records;
     }
 
@@ -233,38 +238,58 @@ private:
 
     /// What counts of them depends on the kernel, whose record comes later.
     void add_arguments(const Record& record, std::span<const record::Argument> arguments) {
+        if (pointers_ >= kMostPointers) {
+            ++left_out_;
+            return;
+        }
+        if (words_.size() + arguments.size() > limits_.words) {
+            read_arguments(false);
+            if (words_.size() > limits_.words / 2) read_arguments(true);
+        }
+        launches_.push_back({timeline_.arguments.size(), words_.size(), arguments.size()});
+        words_.insert(words_.end(), arguments.begin(), arguments.end());
         timeline_.arguments.push_back({origin_.pid, record.correlation, {}, 0});
-        const bool kept = words_.size() + arguments.size() <= kMostWords;
-        launches_.push_back({words_.size(), kept ? arguments.size() : 0});
-        if (kept) words_.insert(words_.end(), arguments.begin(), arguments.end());
     }
 
-    void read_arguments() {
+    /// Of the launches whose kernels are known by now; `all`: of the others, too.
+    void read_arguments(bool all) {
         std::unordered_map<std::uint64_t, std::uint32_t> kernels;
         const auto key = [](const auto& one) { return std::uint64_t{one.process} << 32 | one.correlation; };
-        for (const Arguments& arguments : timeline_.arguments) kernels.emplace(key(arguments), kNoName);
+        for (const LaunchWords& launch : launches_) kernels.emplace(key(timeline_.arguments[launch.arguments]), kNoName);
         for (const Work& work : timeline_.work)
             if (const auto found = kernels.find(key(work)); found != kernels.end()) found->second = work.name;
-        for (std::size_t i = 0; i < launches_.size(); ++i) {
-            const std::uint32_t kernel = kernels[key(timeline_.arguments[i])];
-            GivenParameters given = given_parameters(kernel == kNoName ? std::string_view() : names_.text(kernel),
-                                                     std::span(words_).subspan(launches_[i].first, launches_[i].count));
-            timeline_.arguments[i].pointers = std::move(given.pointers);
-            timeline_.arguments[i].rest = given.rest;
+        std::vector<record::Argument> words;
+        std::vector<LaunchWords> launches;
+        for (const LaunchWords& launch : launches_) {
+            Arguments& arguments = timeline_.arguments[launch.arguments];
+            const std::uint32_t kernel = kernels[key(arguments)];
+            const auto given_words = std::span<const record::Argument>(words_).subspan(launch.first, launch.count);
+            if (kernel == kNoName && !all) {
+                launches.push_back({launch.arguments, words.size(), launch.count});
+                words.insert(words.end(), given_words.begin(), given_words.end());
+                continue;
+            }
+            GivenParameters given = given_parameters(kernel == kNoName ? std::string_view() : names_.text(kernel), given_words);
+            pointers_ += given.pointers.size();
+            arguments.pointers = std::move(given.pointers);
+            arguments.rest = given.rest;
         }
+        words_ = std::move(words);
+        launches_ = std::move(launches);
     }
 
     struct LaunchWords {
-        std::size_t first, count;
+        std::size_t arguments, first, count;  ///< place in timeline_.arguments; words
     };
-    static constexpr std::size_t kMostWords = std::size_t{1} << 24;
+    static constexpr std::size_t kMostPointers = std::size_t{1} << 25, kMostBlocks = std::size_t{1} << 24;
 
     const record::TraceReader* trace_;
     RecordingLimits limits_;
     Timeline timeline_;
     NameTable names_;
-    std::vector<record::Argument> words_;                     ///< of all launches, one behind the other
-    std::vector<LaunchWords> launches_;                       ///< those of timeline_.arguments
+    std::vector<record::Argument> words_;                     ///< of launches whose kernels are not known yet
+    std::vector<LaunchWords> launches_;                       ///< those
+    std::size_t pointers_ = 0;                                ///< of all others
     std::unordered_map<std::uint64_t, Numbers> all_numbers_;  ///< by process and incarnation
     Numbers* numbers_ = nullptr;
     std::uint64_t key_ = 0;

@@ -7,6 +7,7 @@ namespace millrace::diagnose {
 
 struct RecordingLimits {
     std::size_t records = std::size_t{1} << 25;  ///< kept at most; those behind are counted as dropped
+    std::size_t words = std::size_t{1} << 24;    ///< of launches' parameters, until the kernels are known to which they belong
 };
 
 /// A run directory that `millrace record` wrote, finished, killed or going on: trace.bin, samples.jsonl and the manifest. Exit

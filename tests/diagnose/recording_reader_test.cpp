@@ -192,5 +192,38 @@ TEST_F(Recording, WithoutAnyDataIsStatusFour) {
     EXPECT_EQ(timeline.error().exit_status, 4);
 }
 
+TEST_F(Recording, ParametersAreReadByTheirKernelsHoweverManyThereAre) {
+    constexpr std::uint32_t kLaunches = 40, kLate = 3;  // the kernels' records come some launches later
+    {
+        record::RunDirectory run = new_run(folder());
+        auto trace = record::TraceWriter::create(run.path() / record::kTraceName);
+        ASSERT_TRUE(trace.ok());
+        Slots slots;
+        slots.text(1, "vectorized_elementwise_kernel");
+        slots.add(record::RecordKind::kWindow, kBoot, kBoot).flags = record::kWindowBegins;
+        for (std::uint32_t i = 1; i <= kLaunches + kLate; ++i) {
+            const std::uint64_t heap = 0x10000 + i * 16;  // what no kernel can read, at the end of the functor
+            if (i <= kLaunches)
+                slots.arguments(i, {{100, record::argument_index(0, 0, 4) | record::kNoPointer},
+                                    {heap, record::argument_index(8, 1, 8) | record::kNoPointer},
+                                    {0x7f0000001000, record::argument_index(16, 2, 8)},
+                                    {0x7f0000002000, record::argument_index(24, 2, 8)},
+                                    {0, 0xabcd + i}});
+            if (i > kLate) slots.work(record::WorkKind::kKernel, kBoot + i * 10, kBoot + i * 10 + 5, i - kLate, 1);
+        }
+        ASSERT_TRUE(trace->records({4000, 0, 0}, slots.slots).ok());
+        ASSERT_TRUE(trace->flush().ok());
+    }
+    for (const std::size_t words : {std::size_t{1} << 24, std::size_t{50}, std::size_t{47}}) {
+        const auto timeline = read_recording(folder(), {}, {.words = words});
+        ASSERT_TRUE(timeline.ok()) << timeline.error().text();
+        ASSERT_EQ(timeline->arguments.size(), kLaunches);
+        for (const Arguments& one : timeline->arguments) {
+            EXPECT_EQ(one.pointers, (std::vector<std::uint64_t>{0x7f0000001000, 0x7f0000002000})) << words;
+            EXPECT_EQ(one.rest, timeline->arguments[0].rest) << words << ", launch " << one.correlation;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
