@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "diagnose/read_together.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -27,9 +29,24 @@ Cure without_waits(const Study&, const Roles& roles, const Site& site) {
     };
 }
 
+Cure without_reads(const Study& study, const Roles& roles, const Site& site) {
+    return [&study, &roles, &site, waits = without_waits(study, roles, site)](std::size_t lane, Model& model) {
+        waits(lane, model);
+        const Lane& calls = study.lanes[lane];
+        for (std::uint32_t act : site.acts[lane]) {
+            if (roles.of[lane][act] != Role::kReads) continue;
+            for (std::uint32_t i = calls.jobs_of_call[act]; i < calls.jobs_of_call[act + 1]; ++i) {
+                Task& task = model.tasks[calls.own_jobs[i]];
+                task.duration = task.pause = 0;
+            }
+        }
+        compute_together(study, site, lane, model);
+    };
+}
+
 Cure without_all_waits(const Study& study, const Roles& roles) {
     return [&study, &roles](std::size_t lane, Model& model) {
-        for (const Site& site : roles.syncs) without_waits(study, roles, site)(lane, model);
+        for (const Site& site : roles.syncs) without_reads(study, roles, site)(lane, model);
     };
 }
 

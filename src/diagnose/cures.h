@@ -30,6 +30,8 @@ struct Site {
     double bytes = 0;    ///< moved by its copies
     double copy_ms = 0;  ///< that the device took for them
     bool upload = false, download = false;
+    std::vector<std::vector<std::uint32_t>> together;  ///< per lane, jobs: see read_together.h
+    double together_per_step = 0;
 };
 
 struct Roles {
@@ -45,6 +47,8 @@ struct Roles {
 };
 
 Cure without_waits(const Study& study, const Roles& roles, const Site& site);
+/// No waits, and small results are not copied one by one: they stay on the device, or are computed and read together.
+Cure without_reads(const Study& study, const Roles& roles, const Site& site);
 Cure without_all_waits(const Study& study, const Roles& roles);
 Cure with_pinned_copies(const Study& study, const Roles& roles, const Site& site);
 Cure without_allocations(const Study& study, const Roles& roles);

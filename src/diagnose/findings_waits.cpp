@@ -39,6 +39,14 @@ std::string sync_fix(Framework framework) {
     return "Copy results into pinned memory with cudaMemcpyAsync, record an event, and look at it some steps later.";
 }
 
+/// Of many values that one line reads in each step.
+std::string together_fix(Framework framework) {
+    if (framework == Framework::kPyTorch)
+        return "Compute all of them together and read once, or not in every step: `torch._foreach_norm(tensors)`, "
+               "`torch.stack(values).tolist()` after the loop over them.";
+    return "Compute all of them in one kernel into one buffer, and fetch that once, or not in every step.";
+}
+
 /// Waits of one line, or of several of which each waits for what the others would have waited for.
 Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
     std::vector<const Site*> sites = verdict.sites;
@@ -61,6 +69,12 @@ Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
         finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
     finding.fix = sync_fix(chart.framework);
     finding.assumption = "the value is not needed to decide what to launch next";
+    if (first.together_per_step > 0) {
+        finding.evidence += fmt::format(
+            " The {:.3g} short kernels per step between those reads are counted as computed together.", first.together_per_step);
+        finding.fix = together_fix(chart.framework);
+        finding.assumption = "no value is needed to decide what to launch next, and all can be computed together";
+    }
     if (first.place == kNoPlace) finding.confidence *= 0.8;
     return finding;
 }
@@ -138,7 +152,7 @@ void find_host_syncs(Chart& chart) {
     for (std::size_t i = 0; i < count; ++i) {
         const Site& site = chart.roles.syncs[i];
         chart.suspect(
-            Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync, without_waits(chart.study, chart.roles, site),
+            Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync, without_reads(chart.study, chart.roles, site),
             [&chart](const Verdict& verdict) { return tell_of_waits(chart, verdict); }, &site);
     }
 }

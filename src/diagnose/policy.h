@@ -39,22 +39,26 @@ struct Policy {
         300'000;  ///< ns between calls up to which the host is enqueuing: eager frameworks take 5 to 100 us per operator
     std::int64_t scan_gap = 1'000'000;  ///< ns; shorter gaps that no sample fell into count as enqueuing
     std::uint64_t staged_bytes =
-        65536;  ///< CUDA: larger pageable uploads are staged and block, smaller ones travel with the command
-    std::uint64_t bulk_bytes = 1 << 20;  ///< a download of that size moves data, a smaller one reads a result
-    double link_efficiency = 0.85;       ///< of a PCIe link's rate that pinned copies reach (53.7 of 63 GB/s: 268 MB on an H200)
-    std::size_t queue_limit = 1024;      ///< launches that a device takes before the host must wait (CUDA)
-    double loader_pace = 0.8;            ///< of the step that workers need for a batch: little is left for other cures
-    double worker_busy = 0.8;            ///< loader workers that run or read in that share of samples are the bottleneck
+        65536;                   ///< CUDA: larger pageable uploads are staged and block, smaller ones travel with the command
+    std::size_t many_reads = 8;  ///< in one line and step: a loop over parameters or layers, whose values can be had together
+    std::size_t kernels_per_read = 8;     ///< more between two reads do something else than preparing the value
+    std::int64_t kernel_latency = 3'000;  ///< ns of a kernel in which it does not work yet or any more: a norm of 1,024 numbers
+                                          ///< takes 3.2 us on an H200, and 130 norms computed together 0.10 ms instead of 0.55
+    std::uint64_t bulk_bytes = 1 << 20;   ///< a download of that size moves data, a smaller one reads a result
+    double link_efficiency = 0.85;        ///< of a PCIe link's rate that pinned copies reach (53.7 of 63 GB/s: 268 MB on an H200)
+    std::size_t queue_limit = 1024;       ///< launches that a device takes before the host must wait (CUDA)
+    double loader_pace = 0.8;             ///< of the step that workers need for a batch: little is left for other cures
+    double worker_busy = 0.8;             ///< loader workers that run or read in that share of samples are the bottleneck
     double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
     std::int64_t profiler_call = 4'000;  ///< ns that noting a call adds to it: CUPTI with callbacks, on and off, on an H200
     std::int64_t profiler_note = 3'400;  ///< ns that PyTorch's profiler adds per operator and function: 3.2 and 3.6 us beside
                                          ///< that of calls in two host-bound programs on an H200
-    double noted_share = 0.8;      ///< of the host's time before a call that may be the profiler's
-    double much_profiling = 0.10;  ///< of the step: findings about the host are less sure
-    double replay_error = 0.05;    ///< the replay of what was recorded may be off by that before confidence falls
-    double closes = 0.02;          ///< share of the step that a replayed cure must return to own anything
-    double launches_under = 0.8;   ///< launch-bound: the innermost frame with that share of the launches
-    std::size_t windows = 24;      ///< looked at, evenly spread
+    double noted_share = 0.8;            ///< of the host's time before a call that may be the profiler's
+    double much_profiling = 0.10;        ///< of the step: findings about the host are less sure
+    double replay_error = 0.05;          ///< the replay of what was recorded may be off by that before confidence falls
+    double closes = 0.02;                ///< share of the step that a replayed cure must return to own anything
+    double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
+    std::size_t windows = 24;            ///< looked at, evenly spread
 };
 
 }  // namespace millrace::diagnose

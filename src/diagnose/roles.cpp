@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "diagnose/cures.h"
+#include "diagnose/read_together.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -178,6 +179,7 @@ Roles::Roles(const Study& study) {
         }
     }
     syncs = all_syncs.take();
+    for (Site& site : syncs) find_together(study, of, site);
     pageable = all_pageable.take();
     written = all_written.take();
     frees = all_frees.take();
