@@ -3,13 +3,17 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/read_run.h"
 #include "record/file.h"
+#include "record/trace_file.h"
 #include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
@@ -40,10 +44,26 @@ Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no st
 
 constexpr int kFindings = 1, kNoData = 4;
 
+/// To write over what is read would lose the recording.
+base::Status check_not_of_run(const std::string& run, const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    const fs::path read = fs::weakly_canonical(fs::absolute(run, failed), failed);
+    const fs::path folder = fs::is_directory(read, failed) ? read : read.parent_path();
+    const fs::path written = fs::weakly_canonical(fs::absolute(path, failed), failed);
+    const char* const files[] = {record::kTraceName, "manifest.json", "metrics.jsonl", "samples.jsonl", "events.jsonl"};
+    if (!fs::equivalent(written.parent_path(), folder, failed) || std::ranges::find(files, written.filename()) == std::end(files))
+        return base::ok();
+    return base::Error{"is a file of the run that is read; choose another name", path};
+}
+
 /// Every file is looked at before anything long begins, so that a bad name costs no time and leaves nothing half-written.
 base::Status check_outputs(const DiagnoseArguments& given) {
     for (const std::string* path : {&given.markdown, &given.html, &given.trace})
-        if (!path->empty()) MILLRACE_TRY(record::check_replaceable(*path));
+        if (!path->empty()) {
+            MILLRACE_TRY(record::check_replaceable(*path));
+            MILLRACE_TRY(check_not_of_run(given.run, *path));
+        }
     const record::NamedFile files[] = {
         {"RUN", given.run}, {"--md", given.markdown}, {"--html", given.html}, {"--trace", given.trace}};
     return record::check_apart(files);

@@ -118,6 +118,19 @@ TEST_F(Doctor, OneFileTakesOneOutput) {
     expect_refusal({"diagnose", path("t.json"), "--trace", path("t.json")}, "RUN and --trace " + both);
 }
 
+TEST_F(Doctor, FilesOfTheRunAreNotWrittenOver) {
+    diagnose::write_recording(folder_ / "run");
+    std::filesystem::create_directory_symlink(folder_ / "run", folder_ / "link");
+    const std::string before = content("run/trace.bin");
+    expect_refusal({"diagnose", path("run"), "--md", path("run/trace.bin")}, "file of the run");
+    expect_refusal({"diagnose", path("link"), "--html", path("run/manifest.json")}, "file of the run");
+    expect_refusal({"diagnose", path("run/trace.bin"), "--trace", path("link/samples.jsonl")}, "file of the run");
+    EXPECT_EQ(content("run/trace.bin"), before);
+    const Said beside = call({"diagnose", path("run"), "--md", path("run/report.md"), "--html", path("trace.bin")});
+    EXPECT_TRUE(beside.status == 0 || beside.status == 1) << beside.err;
+    EXPECT_TRUE(std::filesystem::exists(path("run/report.md")));
+}
+
 TEST_F(Doctor, LostOutputIsAnErrorWhateverWasFound) {
     if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
     diagnose::write_recording(folder_ / "run");
