@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,9 +71,13 @@ bool create_mapping(const char* folder) {
         if (file < 0 && errno != EEXIST) return false;
     }
     if (file < 0) return false;
+    // What is longer than the program's files may be would end it by a signal.
+    struct rlimit longest;
+    const bool may_be = ::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur >= record::kMappingBytes;
     // Kernels before 5.14 cannot say that a page is not to be had, so there must be space for all of it.
     struct statvfs space;
-    const bool fits = ::fstatvfs(file, &space) == 0 && std::uint64_t{space.f_bavail} * space.f_frsize > record::kMappingBytes;
+    const bool fits =
+        may_be && ::fstatvfs(file, &space) == 0 && std::uint64_t{space.f_bavail} * space.f_frsize > record::kMappingBytes;
     void* memory = MAP_FAILED;
     if (fits && ::ftruncate(file, static_cast<off_t>(record::kMappingBytes)) == 0)
         memory = ::mmap(nullptr, record::kMappingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

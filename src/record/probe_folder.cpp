@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -66,6 +67,11 @@ std::uint32_t number_in(const std::string& name) {
 }  // namespace
 
 Result<ProbeFolder> ProbeFolder::create(const Path& fallback) {
+    struct rlimit longest {};
+    if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < kMappingBytes)
+        return no_place(
+            Error{fmt::format("files may have no more than {} bytes here (ulimit -f), but the probe needs one of {} MiB",
+                              longest.rlim_cur, (kMappingBytes >> 20) + 1)});
     const Path memory = "/dev/shm";
     std::error_code failed;
     remove_abandoned(memory);

@@ -244,6 +244,16 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
+TEST_F(Record, WhereFilesMayNotBeLongTheCommandIsNotBegun) {
+    ChildOptions bounded = plain();
+    bounded.file_size = 1 << 20;
+    const Said said = record({"touch", path("begun")}, {}, bounded);
+    EXPECT_EQ(said.status, 3);
+    EXPECT_NE(said.err.find("ulimit -f"), std::string::npos) << said.err;
+    EXPECT_FALSE(std::filesystem::exists(path("begun")));
+    EXPECT_FALSE(std::filesystem::exists(path("run")));
+}
+
 TEST_F(Record, KilledProgramLosesNothingItHadWritten) {
     const Said said = record(script(60, "os.kill(os.getpid(), signal.SIGKILL)"));
     EXPECT_EQ(said.status, 128 + SIGKILL);

@@ -227,6 +227,15 @@ TEST(ProbeWithoutPython, NativeStacksAreNamedAndUseAfterTheEndIsHarmless) {
     EXPECT_NE(frames[0].line, 0u);
 }
 
+TEST(ProbeWithoutPython, ProgramWhoseFilesMayNotBeLongIsLeftAlone) {
+    const std::string program_name = (build_folder() / "probe_mock_program").string();
+    ProbedProgram program({"/bin/sh", "-c", "ulimit -f 16; exec \"$0\"", program_name});
+    ASSERT_EQ(program.hear(), "ready") << "a signal has ended it";
+    ASSERT_EQ(program.ask("step"), "done");
+    EXPECT_TRUE(program.mappings().empty());
+    EXPECT_EQ(exit_status(program.finish()), 5);
+}
+
 /// Names of the libraries a library needs, and of the symbols it takes from them.
 void read_library(const std::filesystem::path& path, std::set<std::string>& needed, std::set<std::string>& undefined) {
     std::ifstream file(path, std::ios::binary);
