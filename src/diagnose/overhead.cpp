@@ -45,10 +45,10 @@ std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t pro
                                      std::optional<double> undisturbed_ms) {
     const Time run = run_length(timeline);
     if (!undisturbed_ms || *undisturbed_ms <= 0 || recorded_ms <= 0 || run <= 0) return std::nullopt;
-    Time inside = 0;
+    double inside = 0;  // windows of a made-up file may be longer together than there is time
     for (const Window& window : timeline.windows)
-        if (window.process == process) inside += window.end - window.begin;
-    const double share = std::min(1.0, static_cast<double>(inside) / static_cast<double>(run));
+        if (window.process == process) inside += static_cast<double>(window.end - window.begin);
+    const double share = std::min(1.0, inside / static_cast<double>(run));
     const double lost = std::max(0.0, 1 - *undisturbed_ms / recorded_ms);
     return share * lost + (1 - share) * std::clamp(timeline.counting_share, 0.0, 1.0);
 }

@@ -38,5 +38,11 @@ TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
     EXPECT_FALSE(overhead_share(Timeline{}, 1, 10, 8)) << "no run, no share";
 }
 
+TEST(Overhead, WindowsLongerThanAllTimeTogetherAreTheWholeRun) {
+    Timeline timeline;
+    timeline.windows.assign(65, {0, Time{1} << 57, 1});
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.2, 1e-12);
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
