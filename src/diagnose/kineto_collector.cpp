@@ -98,7 +98,6 @@ void KinetoCollector::take_work(const KinetoEvent& event, WorkKind kind) {
     work.kind = kind;
     work.communication =
         kind == WorkKind::kKernel && !event.no_communication && (event.collective || is_communication(event.name));
-    work.whole_graph = event.whole_graph;
     work.stream = event.stream.value_or(event.tid.value_or(0));
     work.name = names_.number(event.name);
     work.correlation = event.correlation;

@@ -106,8 +106,6 @@ bool scan_own_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& 
         event.notes = small_of(scanner.number()).value_or(0);
     else if (key == "failed")
         event.failed = take_true(scanner);
-    else if (key == "whole graph")
-        event.whole_graph = take_true(scanner);
     else if (key == "no communication")
         event.no_communication = take_true(scanner);
     else if (key == "inferred")

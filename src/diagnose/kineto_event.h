@@ -60,7 +60,7 @@ struct KinetoEvent {
     std::vector<std::uint64_t> pointers;
     std::optional<std::uint32_t> call_kind, process;
     std::uint32_t notes = 0;
-    bool failed = false, whole_graph = false, no_communication = false, invented = false;
+    bool failed = false, no_communication = false, invented = false;
     std::vector<std::pair<std::string, double>> counters;
 
     void clear();

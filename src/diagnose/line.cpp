@@ -163,7 +163,7 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
         if (entry.call == kNobody) continue;
         const Work& work = timeline.work[entry.work];
         ++works[entry.call];
-        kernels[entry.call] += work.kind == WorkKind::kKernel && work.graph_node == 0 && !work.whole_graph ? 1 : 0;
+        kernels[entry.call] += work.kind == WorkKind::kKernel && work.graph_node == 0 ? 1 : 0;
     }
     const auto suspect = [&](std::uint32_t call) {
         return class_of(timeline.calls[lane.calls[call]].kind) < 3 && works[call] >= 3 && kernels[call] >= 2;
@@ -205,7 +205,7 @@ void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& 
     std::vector<Time> covered;
     for (const Found& entry : found) {
         const Work& work = timeline.work[entry.work];
-        const bool joins = entry.call != kNobody && (work.graph_node != 0 || work.whole_graph || work.kind == WorkKind::kCopy);
+        const bool joins = entry.call != kNobody && (work.graph_node != 0 || work.kind == WorkKind::kCopy);
         if (joins) {
             if (auto same = open.find(entry.call); same != open.end()) {
                 Job& job = lane.jobs[same->second];

@@ -57,8 +57,7 @@ public:
         latest_[origin.pid] = std::max(latest_[origin.pid], time_of(std::max(record.begin, record.end)));
         switch (record.kind) {
             case RecordKind::kCall: return add_call(record);
-            case RecordKind::kWork:
-            case RecordKind::kGraph: return add_work(record);
+            case RecordKind::kWork: return add_work(record);
             case RecordKind::kRange: return add_range(timeline_.ranges, record);
             case RecordKind::kCollected: return add_range(timeline_.collections, record);
             case RecordKind::kWindow: return mark_window(record);
@@ -195,8 +194,7 @@ private:
         work.end = std::max(work.begin, time_of(record.end));
         work.process = origin_.pid;
         work.device = record.device;
-        work.whole_graph = record.kind == RecordKind::kGraph;
-        work.kind = work.whole_graph ? WorkKind::kKernel : enum_of(record.what, WorkKind::kSet);
+        work.kind = enum_of(record.what, WorkKind::kSet);
         work.stream = record.stream;
         work.correlation = record.correlation;
         work.shape = record.grid;
@@ -207,7 +205,6 @@ private:
         work.name = name_number(record.id);
         if (work.name == kNoName && work.kind == WorkKind::kCopy) work.name = names_.number(copy_name_of(work.from, work.to));
         if (work.name == kNoName && work.kind == WorkKind::kSet) work.name = names_.number("Memset (Device)");
-        if (work.name == kNoName && work.whole_graph) work.name = names_.number("graph");
         work.communication = work.kind == WorkKind::kKernel && is_communication(names_.text(work.name));
         timeline_.work.push_back(work);
     }

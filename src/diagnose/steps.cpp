@@ -135,7 +135,7 @@ std::ptrdiff_t rehearsed_jobs(const Timeline& timeline, const Lane& lane, const 
     std::vector<char> graphs;
     for (const std::uint32_t job : order) {
         const Work& work = timeline.work[lane.jobs[job].first_work];
-        graphs.push_back(work.whole_graph || work.graph_node != 0 ? 1 : 0);
+        graphs.push_back(work.graph_node != 0 ? 1 : 0);
     }
     return static_cast<std::ptrdiff_t>(record::rehearsal_end(sequence_of(timeline, lane, order, true).elements, graphs));
 }

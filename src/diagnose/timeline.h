@@ -50,7 +50,6 @@ struct Work {
     std::uint16_t device = 0;
     WorkKind kind = WorkKind::kKernel;
     bool communication = false;  ///< NCCL and its like
-    bool whole_graph = false;    ///< a graph as one
     std::uint32_t stream = 0, name = kNoName, correlation = 0;
     std::uint32_t shape = 0;       ///< hash of grid and block
     std::uint64_t graph_node = 0;  ///< 0: not part of a graph

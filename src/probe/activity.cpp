@@ -92,26 +92,12 @@ void write_set(ThreadState& thread, const std::uint8_t* activity) {
     append(thread, &work, 1);
 }
 
-void write_graph(ThreadState& thread, const std::uint8_t* activity) {
-    using namespace graph_at;
-    Record graph;
-    graph.kind = RecordKind::kGraph;
-    graph.begin = time_at(activity, kStart);
-    graph.end = time_at(activity, kEnd);
-    graph.device = static_cast<std::uint8_t>(at<std::uint32_t>(activity, kDevice));
-    graph.stream = at<std::uint32_t>(activity, kStream);
-    graph.correlation = at<std::uint32_t>(activity, kCorrelation);
-    graph.grid = at<std::uint32_t>(activity, kGraph);
-    append(thread, &graph, 1);
-}
-
 void write_activity(ThreadState& thread, const std::uint8_t* activity) {
     switch (at<std::uint32_t>(activity, 0)) {
         case kActivityKernel: write_kernel(thread, activity); break;
         case kActivityMemcpy: write_copy(thread, activity, false); break;
         case kActivityMemcpyPeer: write_copy(thread, activity, true); break;
         case kActivityMemset: write_set(thread, activity); break;
-        case kActivityGraph: write_graph(thread, activity); break;
         default: break;
     }
 }

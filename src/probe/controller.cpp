@@ -40,7 +40,7 @@ struct Controller {
     void* subscriber = nullptr;
     CallSwitch calls;
     bool settled = true;  ///< false: calls that should be off are still on, as somebody is inside of them
-    bool activities = false, with_nodes = false;
+    bool activities = false;
     bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
@@ -109,14 +109,11 @@ bool starts_work(std::uint32_t index) {
 
 void enable_calls() { controller.settled = controller.calls.set(controller.subscriber, wants_call); }
 
-void enable_activities(bool enable, bool nodes) {
+void enable_activities(bool enable) {
     if (enable == controller.activities) return;
     const Cupti& cupti = callback_state().cupti;
-    if (enable) controller.with_nodes = nodes;
-    const std::uint32_t graphs = kActivityGraph;
-    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemcpyPeer, kActivityMemset, graphs};
+    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemcpyPeer, kActivityMemset};
     for (const std::uint32_t kind : kinds) {
-        if (kind == graphs && controller.with_nodes) continue;
         const CuptiResult result = enable ? cupti.activity_enable(kind) : cupti.activity_disable(kind);
         if (result != kCuptiSuccess) log_line("activity %u %s: %d", kind, enable ? "on" : "off", result);
     }
@@ -124,12 +121,12 @@ void enable_activities(bool enable, bool nodes) {
 }
 
 /// Not while a thread launches: CUPTI has been seen to give one no kernels any more after that.
-void switch_activities(bool enable, bool nodes) {
+void switch_activities(bool enable) {
     const std::uint64_t started = now();
     if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);
     const bool held = controller.calls.hold();
     const std::uint64_t quiet = now();
-    enable_activities(enable, nodes);
+    enable_activities(enable);
     const std::uint64_t switched = now();
     if (held) controller.calls.release();
     log_line("activities %s%s: waited %.3f ms, switched in %.3f ms", enable ? "on" : "off", held ? "" : " under running calls",
@@ -165,7 +162,7 @@ void enter_window() {
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
-    if (controller.trial.activity && !controller.activities) switch_activities(true, control.graph_nodes.load() != 0);
+    if (controller.trial.activity && !controller.activities) switch_activities(true);
     controller.flushes_left = 0;
     controller.trimmed = callbacks.sites_calls.load() == 0;
     for (auto& count : callbacks.direct)
@@ -207,7 +204,7 @@ void switch_mode(ProbeMode mode) {
         callbacks.mode.store(static_cast<std::uint32_t>(mode));
         controller.learned = true;
         write_window(false);
-        if (controller.activities) switch_activities(false, false);
+        if (controller.activities) switch_activities(false);
         controller.flushes_left = 3;
         controller.last_flush = now() - kFlush + 100 * kMillisecond;
     }

@@ -19,7 +19,6 @@ enum CuptiActivity : std::uint32_t {
     kActivityMemset = 2,
     kActivityKernel = 10,
     kActivityMemcpyPeer = 22,
-    kActivityGraph = 51,
 };
 constexpr std::uint32_t kFlushForced = 1;
 
@@ -64,9 +63,6 @@ constexpr std::size_t kFrom = 5, kTo = 6, kBytes = 8, kStart = 16, kEnd = 24, kD
 }
 namespace set_at {
 constexpr std::size_t kBytes = 8, kStart = 16, kEnd = 24, kDevice = 32, kStream = 40, kCorrelation = 44, kMemory = 50, kNode = 64;
-}
-namespace graph_at {
-constexpr std::size_t kCorrelation = 4, kStart = 8, kEnd = 16, kDevice = 24, kGraph = 28, kStream = 36;
 }
 
 /// Places of parameters within the structures that callbacks get.

@@ -29,7 +29,6 @@ SAME_NUMBER(kActivityMemcpy, CUPTI_ACTIVITY_KIND_MEMCPY);
 SAME_NUMBER(kActivityMemset, CUPTI_ACTIVITY_KIND_MEMSET);
 SAME_NUMBER(kActivityKernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 SAME_NUMBER(kActivityMemcpyPeer, CUPTI_ACTIVITY_KIND_MEMCPY2);
-SAME_NUMBER(kActivityGraph, CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
 SAME_NUMBER(kFlushForced, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 
 SAME_FIELD(CuptiCall, site, CUpti_CallbackData, callbackSite);
@@ -91,12 +90,6 @@ SAME_PLACE(set_at::kStream, CUpti_ActivityMemset4, streamId);
 SAME_PLACE(set_at::kCorrelation, CUpti_ActivityMemset4, correlationId);
 SAME_PLACE(set_at::kMemory, CUpti_ActivityMemset4, memoryKind);
 SAME_PLACE(set_at::kNode, CUpti_ActivityMemset4, graphNodeId);
-SAME_PLACE(graph_at::kCorrelation, CUpti_ActivityGraphTrace2, correlationId);
-SAME_PLACE(graph_at::kStart, CUpti_ActivityGraphTrace2, start);
-SAME_PLACE(graph_at::kEnd, CUpti_ActivityGraphTrace2, end);
-SAME_PLACE(graph_at::kDevice, CUpti_ActivityGraphTrace2, deviceId);
-SAME_PLACE(graph_at::kGraph, CUpti_ActivityGraphTrace2, graphId);
-SAME_PLACE(graph_at::kStream, CUpti_ActivityGraphTrace2, streamId);
 
 SAME_PLACE(launch_at::kFunction, cudaLaunchKernel_v7000_params, func);
 SAME_PLACE(launch_at::kGrid, cudaLaunchKernel_v7000_params, gridDim);

@@ -13,7 +13,7 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d02;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d03;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
@@ -54,7 +54,6 @@ struct ProbeControl {
     std::atomic<std::uint32_t>
         sites_calls;                   ///< of those, so many have sites and arguments for every launch, from the window's start
     std::atomic<std::uint32_t> epoch;  ///< raised by one with each change of the words above, which are written before it
-    std::atomic<std::uint32_t> graph_nodes;  ///< 1: windows show nodes of graphs, else graphs as a whole
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
 };

@@ -50,7 +50,6 @@ ProbeReader::ProbeReader(ProbeReader&& other) noexcept
       slots_(std::move(other.slots_)),
       given_(other.given_),
       gave_(other.gave_),
-      given_nodes_(other.given_nodes_),
       broken_(other.broken_),
       epoch_(other.epoch_),
       damaged_(other.damaged_) {}
@@ -89,17 +88,15 @@ ProbeReport ProbeReader::report() const {
     return report;
 }
 
-void ProbeReader::give(const ProbeOrder& order, bool graph_nodes) {
-    if (broken_ || (gave_ && order == given_ && graph_nodes == given_nodes_) || !still_whole()) return;
+void ProbeReader::give(const ProbeOrder& order) {
+    if (broken_ || (gave_ && order == given_) || !still_whole()) return;
     ProbeControl& control = header_->control;
     control.mode.store(static_cast<std::uint32_t>(order.mode), std::memory_order_relaxed);
     control.pulse_call.store(static_cast<std::uint32_t>(order.pulse_call), std::memory_order_relaxed);
     control.full_calls.store(order.full_calls, std::memory_order_relaxed);
     control.sites_calls.store(order.sites_calls, std::memory_order_relaxed);
-    control.graph_nodes.store(graph_nodes ? 1 : 0, std::memory_order_relaxed);
     control.epoch.store(++epoch_, std::memory_order_release);
     given_ = order;
-    given_nodes_ = graph_nodes;
     gave_ = true;
 }
 

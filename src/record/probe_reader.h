@@ -42,8 +42,8 @@ public:
     ~ProbeReader();
 
     [[nodiscard]] ProbeReport report() const;
-    /// Hands `order` to the probe, unless it is the one it has. `graph_nodes`: windows show what is inside of graphs.
-    void give(const ProbeOrder& order, bool graph_nodes);
+    /// Hands `order` to the probe, unless it is the one it has.
+    void give(const ProbeOrder& order);
     /// Says that `record` lives. From any thread.
     void keep_alive(std::uint64_t now);
 
@@ -70,7 +70,7 @@ private:
     std::array<std::uint64_t, kLanes> taken_{};  ///< our own count: the mapping's may be scribbled on
     std::vector<Record> slots_;
     ProbeOrder given_;
-    bool gave_ = false, given_nodes_ = false, broken_ = false;
+    bool gave_ = false, broken_ = false;
     std::uint32_t epoch_ = 0;
     std::uint64_t damaged_ = 0;
 };

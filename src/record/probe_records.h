@@ -12,7 +12,6 @@ enum class RecordKind : std::uint8_t {
     kNone = 0,
     kCall = 1,   ///< a call of the CUDA runtime or driver
     kWork = 2,   ///< a kernel, copy or set that ran on a device
-    kGraph = 3,  ///< a launched graph as a whole, outside of what shows its nodes
     kRange = 4,  ///< a range the program marked itself (NVTX)
     kPulse =
         5,  ///< a call that was counted outside of windows: `begin` alone is filled, `bytes` has the number of it since the start

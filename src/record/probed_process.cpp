@@ -59,7 +59,7 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
     report_ = reader_.report();
     report_.pid = origin_.pid;
     reader_.keep_alive(now);
-    reader_.give(schedule_.order(), true);
+    reader_.give(schedule_.order());
 }
 
 void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events) {
@@ -88,7 +88,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
         if (const auto block = blocks_.close()) (void)trace.block(*block);
         steps_.clear();
     }
-    reader_.give(order, true);
+    reader_.give(order);
 }
 
 void ProbedProcess::finish(TraceWriter& trace, EventWriter& events) {

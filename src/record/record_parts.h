@@ -17,7 +17,6 @@ constexpr std::optional<std::uint32_t> parts_behind(const Record& record) {
     switch (record.kind) {
         case RecordKind::kCall:
         case RecordKind::kWork:
-        case RecordKind::kGraph:
         case RecordKind::kRange:
         case RecordKind::kPulse:
         case RecordKind::kWindow:

@@ -306,7 +306,6 @@ Status Exporter::write_work(const Work& work, std::uint64_t tid) {
                          fmt::format("{:.3f}", static_cast<double>(work.bytes) / static_cast<double>(took)));
     if (work.shape != 0) events_.argument("shape", work.shape);
     if (work.graph_node != 0) events_.argument("graph node id", work.graph_node);
-    if (work.whole_graph) events_.argument("whole graph", "true");
     const bool named = work.kind == WorkKind::kKernel && is_communication(name);
     if (work.communication && !named) events_.text_argument("Collective name", "unknown");
     if (!work.communication && named) events_.argument("no communication", "true");

@@ -359,7 +359,7 @@ TEST(Diagnose, NothingAtAllIsNoCleanBill) {
     EXPECT_FALSE(diagnose(Timeline{}).healthy);
     Timeline lonely;
     lonely.names = {"", "kernel"};
-    lonely.work.push_back({10, 20, 1, 0, WorkKind::kKernel, false, false, 7, 1, 0});
+    lonely.work.push_back({10, 20, 1, 0, WorkKind::kKernel, false, 7, 1, 0});
     EXPECT_FALSE(diagnose(lonely).healthy);
 }
 

@@ -132,7 +132,7 @@ TEST(Straggler, TheRankThatNeverWaitsIsNamed) {
     for (Time at = 0; at + 10'000'000 < end; at += 10'000'000)
         for (std::uint32_t rank = 0; rank < 3; ++rank)
             timeline.work.push_back({at, at + (rank == 1 ? 500'000 : 4'000'000), 7000 + rank, static_cast<std::uint16_t>(rank),
-                                     WorkKind::kKernel, true, false, 3, name, 0});
+                                     WorkKind::kKernel, true, 3, name, 0});
     std::stable_sort(timeline.work.begin(), timeline.work.end(), [](const Work& a, const Work& b) { return a.begin < b.begin; });
     const Diagnosis diagnosis = diagnose(timeline);
     const Finding* finding = finding_of(diagnosis, Kind::kStraggler);

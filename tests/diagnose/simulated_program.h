@@ -252,7 +252,7 @@ private:
         under_way_.insert(std::upper_bound(under_way_.begin(), under_way_.end(), end), end);
     }
     Work kernel(const std::string& name, Time begin, Time end, std::uint32_t stream, std::uint32_t id) {
-        return {begin, end, kProcess, 0, WorkKind::kKernel, false, false, stream, name_id(name), id};
+        return {begin, end, kProcess, 0, WorkKind::kKernel, false, stream, name_id(name), id};
     }
     void end_call(CallKind kind, const std::string& name, Time begin, double own_us, std::uint32_t id, Call facts = {}) {
         now_ = std::max(now_, begin) + varied(own_us);
@@ -280,7 +280,7 @@ private:
         const bool pageable = from == MemoryKind::kPageable || to == MemoryKind::kPageable;
         const double device_us = 2 + bytes / (pageable ? traits_.pageable_bytes_per_us : traits_.pinned_bytes_per_us);
         const Time start = std::max(now_ + us(5), free_[stream] + us(1));
-        Work work{start, start + us(device_us), kProcess, 0, WorkKind::kCopy, false, false, stream, name_id("memcpy"), id};
+        Work work{start, start + us(device_us), kProcess, 0, WorkKind::kCopy, false, stream, name_id("memcpy"), id};
         work.bytes = static_cast<std::uint64_t>(bytes);
         work.from = from, work.to = to;
         timeline.work.push_back(work);

@@ -41,7 +41,7 @@ TEST_P(ProbeVersions, WindowHasCallsWorkAndPlaces) {
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
     EXPECT_EQ(program.header().state.fault.load(), 0u);
-    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kEventRecord, 0, 1000, 1));
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kEventRecord, 0, 1000));
     ASSERT_EQ(program.ask("step 3"), "done");
     ASSERT_TRUE(program.command(ProbeMode::kOff));
     program.wait_for_work(3 * 6);
@@ -155,29 +155,26 @@ TEST_F(ProbeCalls, OnlyUploadsAndEventsHaveSomethingExtra) {
     EXPECT_EQ(program.calls(CallKind::kFree)[1].record.bytes, 1001u) << "what a free gives back";
 }
 
-TEST_F(ProbeCalls, GraphsAreWholeUnlessNodesAreWanted) {
-    for (const std::uint32_t nodes : {0u, 1u}) {
-        ProbedProgram program(drive());
-        ASSERT_EQ(program.hear(), "ready");
-        ASSERT_TRUE(program.attach());
-        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kOther, 0, 0, nodes));
+TEST_F(ProbeCalls, GraphsAreShownByTheirNodesInEveryWindow) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    for (int window = 0; window < 2; ++window) {
+        ASSERT_TRUE(program.command(ProbeMode::kFull));
         ASSERT_EQ(program.ask("step 2"), "done");
         ASSERT_TRUE(program.command(ProbeMode::kOff));
-        program.wait_for_work(nodes != 0 ? 12 : 8);
-        std::vector<std::uint64_t> seen;
-        for (const Entry& work : program.of_kind(RecordKind::kWork))
-            if ((work.record.flags & record::kInGraph) != 0) seen.push_back(work.record.extra);
-        const std::vector<Entry> graphs = program.of_kind(RecordKind::kGraph);
-        if (nodes != 0) {
-            EXPECT_EQ(seen, (std::vector<std::uint64_t>{11, 12, 11, 12}));
-            EXPECT_EQ(graphs.size(), 0u);
-        } else {
-            EXPECT_EQ(seen.size(), 0u);
-            ASSERT_EQ(graphs.size(), 2u);
-            EXPECT_EQ(graphs[0].record.grid, 4u);
-            EXPECT_EQ(graphs[0].record.correlation, program.calls(CallKind::kGraphLaunch).at(0).record.correlation);
-        }
     }
+    program.wait_for_work(24);
+    std::vector<std::uint64_t> nodes;
+    std::vector<std::uint32_t> launches, launched;
+    for (const Entry& work : program.of_kind(RecordKind::kWork)) {
+        if ((work.record.flags & record::kInGraph) == 0) continue;
+        nodes.push_back(work.record.extra);
+        launched.push_back(work.record.correlation);
+    }
+    for (const Entry& call : program.calls(CallKind::kGraphLaunch)) launches.insert(launches.end(), 2, call.record.correlation);
+    EXPECT_EQ(nodes, (std::vector<std::uint64_t>{11, 12, 11, 12, 11, 12, 11, 12}));
+    EXPECT_EQ(launched, launches);
 }
 
 TEST_F(ProbeCalls, ArgumentsShowPointersAndChangesOfTheRest) {

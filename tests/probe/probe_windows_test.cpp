@@ -125,9 +125,9 @@ TEST_F(ProbeWindows, SecondWindowAfterFinalisingHasItsRecords) {
         ASSERT_EQ(program.ask("step 2"), "done");
         ASSERT_TRUE(program.command(ProbeMode::kOff));
         ASSERT_EQ(program.ask("step 2"), "done") << "its first call finalises";
-        program.wait_for_work(8);
+        program.wait_for_work(12);
         EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 4u) << window;
-        EXPECT_EQ(program.of_kind(RecordKind::kWork).size(), 8u) << window;
+        EXPECT_EQ(program.of_kind(RecordKind::kWork).size(), 12u) << window;
     }
     EXPECT_EQ(program.finish(), 0);
 }

@@ -128,15 +128,13 @@ bool ProbedProgram::attach(double seconds) {
 
 void ProbedProgram::beat() { header_->control.keeper_time.store(now()); }
 
-bool ProbedProgram::command(record::ProbeMode mode, record::CallKind pulse, std::uint32_t full_calls, std::uint32_t sites_calls,
-                            std::uint32_t graph_nodes) {
+bool ProbedProgram::command(record::ProbeMode mode, record::CallKind pulse, std::uint32_t full_calls, std::uint32_t sites_calls) {
     record::ProbeControl& control = header_->control;
     beat();
     control.mode.store(static_cast<std::uint32_t>(mode));
     control.pulse_call.store(static_cast<std::uint32_t>(pulse));
     control.full_calls.store(full_calls);
     control.sites_calls.store(sites_calls);
-    control.graph_nodes.store(graph_nodes);
     const std::uint32_t epoch = control.epoch.fetch_add(1) + 1;
     return wait_for(20, [&] {
         beat();

@@ -42,7 +42,7 @@ public:
     [[nodiscard]] record::ProbeHeader& header() const { return *header_; }
     /// Gives control words and waits until they are obeyed.
     bool command(record::ProbeMode mode, record::CallKind pulse = record::CallKind::kOther, std::uint32_t full_calls = 0,
-                 std::uint32_t sites_calls = 0, std::uint32_t graph_nodes = 0);
+                 std::uint32_t sites_calls = 0);
     /// Shows that somebody reads.
     void beat();
 

@@ -84,16 +84,15 @@ TEST(ProbeReader, OrdersReachTheProbeOnceEach) {
     auto reader = ProbeReader::open(probe.path());
     ASSERT_TRUE(reader.ok());
     EXPECT_FALSE(reader->report().obeyed);
-    reader->give({ProbeMode::kFull, CallKind::kGraphLaunch, 50, 10}, true);
+    reader->give({ProbeMode::kFull, CallKind::kGraphLaunch, 50, 10});
     const std::uint32_t epoch = probe.header().control.epoch.load();
-    reader->give({ProbeMode::kFull, CallKind::kGraphLaunch, 50, 10}, true);
+    reader->give({ProbeMode::kFull, CallKind::kGraphLaunch, 50, 10});
     EXPECT_EQ(probe.header().control.epoch.load(), epoch);
     EXPECT_FALSE(reader->report().obeyed);
     EXPECT_EQ(probe.obey(), ProbeMode::kFull);
     EXPECT_TRUE(reader->report().obeyed);
     EXPECT_EQ(probe.header().control.full_calls.load(), 50u);
     EXPECT_EQ(probe.header().control.sites_calls.load(), 10u);
-    EXPECT_EQ(probe.header().control.graph_nodes.load(), 1u);
     reader->keep_alive(77);
     EXPECT_EQ(probe.header().control.keeper_time.load(), 77u);
     probe.header().state.fault.store(static_cast<std::uint32_t>(ProbeFault::kOtherClient));
@@ -152,7 +151,7 @@ TEST(ProbeReader, FileThatBecomesShorterIsBroken) {
     EXPECT_TRUE(drained.slots.empty());
     ASSERT_EQ(::ftruncate(probe.descriptor(), 0), 0);
     reader->drain(std::ref(drained));
-    reader->give({}, false);
+    reader->give({});
     reader->keep_alive(1);
     EXPECT_EQ(reader->report().pid, 0u);
 }

@@ -81,11 +81,6 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     Trainer trainer{watch};
     for (int step = 0; step < 20; ++step) {
         trainer.call(CallKind::kGraphLaunch, 7, 1'000'000);
-        Record graph;
-        graph.kind = RecordKind::kGraph;
-        graph.grid = 5;
-        graph.correlation = trainer.correlation;
-        watch.add(graph);
         Record node;  // its nodes are no launches
         node.kind = RecordKind::kWork;
         node.flags = kInGraph;

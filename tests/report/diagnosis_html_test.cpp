@@ -115,7 +115,7 @@ TEST(DiagnosisHtml, AStepOfManyKernelsStaysSmall) {
     diagnose::Timeline timeline = sick_timeline(diagnosis);
     timeline.work.clear();
     for (int i = 0; i < 200'000; ++i)
-        timeline.work.push_back({i * 100, i * 100 + 60 + i % 7, 7, 0, record::WorkKind::kKernel, false, false, 7, 1, 1});
+        timeline.work.push_back({i * 100, i * 100 + 60 + i % 7, 7, 0, record::WorkKind::kKernel, false, 7, 1, 1});
     EXPECT_LT(diagnosis_html(diagnosis, timeline).size(), 1'000'000u);
 }
 

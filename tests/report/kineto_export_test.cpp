@@ -66,10 +66,10 @@ void expect_same(const Timeline& a, const Timeline& b) {
     ASSERT_EQ(a.work.size(), b.work.size());
     for (std::size_t i = 0; i < a.work.size(); ++i) {
         const Work &x = a.work[i], &y = b.work[i];
-        EXPECT_EQ(std::tuple(x.begin, x.end, x.process, x.device, x.kind, x.communication, x.whole_graph, x.stream, x.correlation,
-                             x.shape, x.graph_node, x.bytes, x.from, x.to),
-                  std::tuple(y.begin, y.end, y.process, y.device, y.kind, y.communication, y.whole_graph, y.stream, y.correlation,
-                             y.shape, y.graph_node, y.bytes, y.from, y.to))
+        EXPECT_EQ(std::tuple(x.begin, x.end, x.process, x.device, x.kind, x.communication, x.stream, x.correlation, x.shape,
+                             x.graph_node, x.bytes, x.from, x.to),
+                  std::tuple(y.begin, y.end, y.process, y.device, y.kind, y.communication, y.stream, y.correlation, y.shape,
+                             y.graph_node, y.bytes, y.from, y.to))
             << i;
         EXPECT_EQ(a.names[x.name], b.names[y.name]);
     }
@@ -179,7 +179,6 @@ Timeline odd() {
         work.end = end + 100;
         work.graph_node = ~std::uint64_t{0} - i;
         work.communication = i == 1;
-        work.whole_graph = i == 2;
         if (i == 2) work.process = 4100;
         t.work.push_back(work);
     }

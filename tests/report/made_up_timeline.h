@@ -36,12 +36,12 @@ inline diagnose::StepView add_step(diagnose::Timeline& timeline, const MadeUpSte
         const double length = kernel % 8 == 0 ? 0.62 : 0.15 + 0.02 * (kernel % 5);
         call(host, host + 0.006, record::CallKind::kLaunch, 4);
         const std::uint32_t name = kernel % 8 == 0 ? 1 : 2;
-        timeline.work.push_back({at(gpu), at(gpu + length - 0.004), 7, 0, record::WorkKind::kKernel, false, false, 7, name, 1});
+        timeline.work.push_back({at(gpu), at(gpu + length - 0.004), 7, 0, record::WorkKind::kKernel, false, 7, name, 1});
         host += 0.055;
         gpu += length;
     }
     stretch(how.idle_ms, gpu, Owner::kCompute);
-    timeline.work.push_back({at(gpu), at(gpu + 0.62), 7, 0, record::WorkKind::kCopy, false, false, 7, 3, 1});
+    timeline.work.push_back({at(gpu), at(gpu + 0.62), 7, 0, record::WorkKind::kCopy, false, 7, 3, 1});
     stretch(gpu, gpu + 0.62, Owner::kCopy);
     call(host, gpu + 0.66, record::CallKind::kStreamSync, 6);
     stretch(gpu + 0.62, gpu + 0.7, Owner::kUnexplained);

@@ -205,9 +205,6 @@ int cudaGraphLaunch(void* graph, void* stream) {
     WorkEvent work{};
     work.stream = 7;
     work.running_ns = 9000;
-    work.graph = 4;
-    work.work = Work::kGraph;
-    tell(work);
     work.work = Work::kKernel;
     work.name = functions[0].name;
     for (work.node = 11; work.node < 13; ++work.node) tell(work);

@@ -18,11 +18,11 @@ struct CallEvent {
     bool watched;  ///< CUPTI's own: it was listening when the call began
 };
 
-enum class Work : std::uint32_t { kKernel, kCopy, kSet, kGraph };
+enum class Work : std::uint32_t { kKernel, kCopy, kSet };
 
 struct WorkEvent {
     Work work;
-    std::uint32_t stream, graph;
+    std::uint32_t stream;
     std::uint64_t node, bytes;
     std::uint64_t queued_ns, running_ns;  ///< before it begins, and until it ends; counted from now
     std::uint32_t from, to;               ///< kinds of memory as CUPTI counts them

@@ -24,10 +24,10 @@ namespace {
 using namespace millrace::probe;
 
 #ifdef MOCK_CUPTI_OLD
-constexpr std::size_t kKernelBytes = 208, kCopyBytes = 88, kSetBytes = 88, kGraphBytes = 48;
+constexpr std::size_t kKernelBytes = 208, kCopyBytes = 88, kSetBytes = 88;
 constexpr std::uint32_t kVersion = 18;
 #else
-constexpr std::size_t kKernelBytes = 216, kCopyBytes = 96, kSetBytes = 88, kGraphBytes = 56;
+constexpr std::size_t kKernelBytes = 216, kCopyBytes = 96, kSetBytes = 88;
 constexpr std::uint32_t kVersion = 130001;
 #endif
 
@@ -135,11 +135,10 @@ void put(std::uint8_t* record, std::size_t offset, Value value) {
 }
 
 void on_work(const WorkEvent& event) {
-    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemset, kActivityGraph};
-    const std::size_t sizes[] = {kKernelBytes, kCopyBytes, kSetBytes, kGraphBytes};
+    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemset};
+    const std::size_t sizes[] = {kKernelBytes, kCopyBytes, kSetBytes};
     const auto index = static_cast<std::uint32_t>(event.work);
     if (!cupti.activity[kinds[index]]) return;
-    if (event.node != 0 && cupti.activity[kActivityGraph]) return;  // graphs are shown as a whole
     std::unique_lock<std::mutex> lock(cupti.lock);
     if (cupti.buffer != nullptr && cupti.used + sizes[index] > cupti.size) deliver(lock);
     std::size_t most = 0;
@@ -162,12 +161,6 @@ void on_work(const WorkEvent& event) {
         put(record, kernel_at::kCorrelation, number);
         put(record, kernel_at::kName, event.name);
         put(record, kernel_at::kNode, event.node);
-    } else if (event.work == Work::kGraph) {
-        put(record, graph_at::kStart, start);
-        put(record, graph_at::kEnd, end);
-        put(record, graph_at::kCorrelation, number);
-        put(record, graph_at::kGraph, event.graph);
-        put(record, graph_at::kStream, event.stream);
     } else {  // the fields of copies and sets that are used lie at the same places
         put(record, copy_at::kBytes, event.bytes);
         put(record, copy_at::kStart, start);
@@ -273,10 +266,7 @@ CuptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, 
     if (*record != nullptr) {
         std::uint32_t kind;
         ::memcpy(&kind, *record, sizeof kind);
-        next = *record + (kind == kActivityKernel   ? kKernelBytes
-                          : kind == kActivityMemcpy ? kCopyBytes
-                          : kind == kActivityMemset ? kSetBytes
-                                                    : kGraphBytes);
+        next = *record + (kind == kActivityKernel ? kKernelBytes : kind == kActivityMemcpy ? kCopyBytes : kSetBytes);
     }
     constexpr CuptiResult kNoMore = 12;
     if (next >= buffer + valid) return kNoMore;
