@@ -7,7 +7,8 @@ import time
 
 import doctor_scripts as scripts
 
-FRAMEWORK = "torch"
+# What programs import, and what PyTorch itself imports at the first step of an optimizer, which takes seconds.
+FRAMEWORK = ("torch", "torch.optim", "torch.utils.data", "torch._dynamo")
 GRACE = 2.0  # seconds that a program has to end by itself
 HERE = ".here"
 
@@ -26,7 +27,7 @@ class Gate:
         self.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # with a reader of our own opening does not block, and nothing is lost
         before = os.environ.get("PYTHONPATH")
         self.environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
-                            scripts.IMPORTED: framework, **({} if before is None else {scripts.BEFORE: before})}
+                            scripts.IMPORTED: " ".join(framework), **({} if before is None else {scripts.BEFORE: before})}
 
     def open(self):
         os.write(self.pipe, b"!")
@@ -133,7 +134,7 @@ class Ahead:
 
     def works(self, python):
         """Whether the interpreter stops at a gate; with -S, -E or -I, for example, it would just run on."""
-        gate = self.gate(framework="")
+        gate = self.gate(framework=())
         gate.open()
         trial = Process([python, "-c", f"print(__import__('os').path.exists({f'{gate.path}{HERE}'!r}))"], gate=gate)
         return trial.finish("an interpreter", 60)[0] == b"True\n"
@@ -142,6 +143,12 @@ class Ahead:
         """What comes next, in this order."""
         self.forget(list(self.waiting))
         self.due = list(runs)
+
+    def first(self, runs):
+        """These come before all that is due. What waits for a later turn would be in their way: it begins anew when it is due."""
+        waiting = list(self.waiting)
+        self.forget(waiting)
+        self.due = list(runs) + waiting + self.due
 
     def forget(self, runs):
         """These will not be done."""

@@ -8,10 +8,12 @@ import os, sys
 
 def wait(gate, imported):
     import importlib, select
-    if imported:
+    for name in imported.split():
+        parent = name.rpartition(".")[0]
         try:
-            importlib.import_module(imported)
-        except Exception:  # the program will say so itself
+            if not parent or parent in sys.modules:
+                importlib.import_module(name)
+        except Exception:  # the program will say so itself, if it wants that module at all
             pass
     try:
         open(gate + ".here", "w").close()
@@ -45,7 +47,7 @@ try:
     give_way()
 finally:
     if gate:
-        wait(gate, imported)
+        wait(gate, imported or "")
 """
 
 # A script of somebody's, from beginning to end under PyTorch's profiler: SCRIPT TRACE ARGUMENT...

@@ -17,10 +17,11 @@ import doctor_report  # noqa: E402
 from made_up_doctor import is_gone, wait_for  # noqa: E402
 
 
+MODULES = ("framework", "framework.missing", "framework.late", "absent.part")
 # Prints all that it might see of having been held back; so does a child.
 CURIOUS = """
 import os, subprocess, sys
-print(__name__, sys.argv, sys.path, sorted(os.environ.items()), 'framework' in sys.modules, 'sitecustomize' in sys.modules, flush=True)
+print(__name__, sys.argv, sys.path, sorted(os.environ.items()), 'framework.late' in sys.modules, 'sitecustomize' in sys.modules, flush=True)
 if sys.argv[1:] == ['a b']:
     subprocess.run([sys.executable, __file__, 'child'], check=True)
     os.execv(sys.executable, [sys.executable, __file__, 'successor'])
@@ -35,7 +36,10 @@ class Ahead(unittest.TestCase):
         self.script, self.modules = self.folder / "curious.py", self.folder / "modules"
         self.script.write_text(CURIOUS)
         self.modules.mkdir()
-        (self.modules / "framework.py").write_text("import time\n")
+        self.framework = self.modules / "framework/__init__.py"
+        self.framework.parent.mkdir()
+        self.framework.write_text("import time\n")
+        (self.framework.parent / "late.py").write_text("")
         self.ahead = doctor_ahead.Ahead(self.folder, sys.executable, 1)
         path = mock.patch.dict(os.environ, PYTHONPATH=str(self.modules))
         path.start()
@@ -43,7 +47,7 @@ class Ahead(unittest.TestCase):
 
     def held(self, *words):
         """A program at its gate."""
-        gate = self.ahead.gate("framework")
+        gate = self.ahead.gate(MODULES)
         process = doctor_ahead.Process([sys.executable, *words], gate=gate)
         wait_for(lambda: pathlib.Path(f"{gate.path}{doctor_ahead.HERE}").exists())
         return process
@@ -68,7 +72,7 @@ class Ahead(unittest.TestCase):
         self.assertEqual(list(self.ahead.gates.iterdir()), [])
 
     def test_a_program_let_go_early_does_not_wait(self):
-        gate = self.ahead.gate("framework")
+        gate = self.ahead.gate(MODULES)
         process = doctor_ahead.Process([sys.executable, "-c", "print('went on')"], gate=gate)
         process.let_go()
         self.assertEqual(process.finish("it", 60), (b"went on\n", b""))
@@ -92,7 +96,7 @@ class Ahead(unittest.TestCase):
         with mock.patch.dict(os.environ):
             del os.environ["PYTHONPATH"]
             (self.folder / "framework.py").write_text("")
-            gate = self.ahead.gate("framework")
+            gate = self.ahead.gate(MODULES)
             process = doctor_ahead.Process([sys.executable, self.script], gate=gate)
             process.let_go()
             self.assertNotIn("PYTHONPATH", process.finish("it", 60)[0].decode())
@@ -111,8 +115,10 @@ class Ahead(unittest.TestCase):
         self.assertIn("__main__", said.decode())
 
     def test_a_framework_that_cannot_be_imported_is_the_programs_own_affair(self):
-        (self.modules / "framework.py").write_text("raise ImportError('broken')\n")
+        tries = self.folder / "tries"
+        self.framework.write_text(f"open({str(tries)!r}, 'a').write('.')\nraise ImportError('broken')\n")
         process = self.held("-c", "print('begins')\nimport framework")
+        self.assertEqual(tries.read_text(), ".")  # its parts are not asked for
         process.let_go()
         said, errors = process.finish("it", 60)
         self.assertEqual((said, process.status), (b"begins\n", 1))
@@ -126,7 +132,7 @@ class Ahead(unittest.TestCase):
         process.gate = None
         process.finish("it", 60)
         self.assertEqual(process.status, 143)
-        late = self.ahead.gate("framework")  # killed before the program came to the gate
+        late = self.ahead.gate(MODULES)  # killed before the program came to the gate
         late.close()
         process = doctor_ahead.Process([sys.executable, "-c", script])
         process.finish("it", 60)
