@@ -14,6 +14,7 @@ from doctor_bench import Item, Length, Run, titled
 # (kind, mode, most per cent): an ordinary job, the worst launch-bound one, one graph per step, one that allocates all the time
 OVERHEAD = (("", "", 1.0), ("launch-bound", "", 3.0), ("launch-bound", "cured", 3.0), ("allocator-churn", "", 3.0))
 OFTEN = ("launch-bound", "allocator-churn")  # kinds whose first program gets ten pairs of recordings, others three; `overhead` makes most of them
+MORE, WELL_BELOW = 2, 0.5                     # so many times the pairs where the median is at most this share of the limit, but the interval reaches above
 HOUR, DAY = 100e6, 1e9                       # most bytes of a recording
 LONGER = 1.15                                # runs vary by a tenth, and none may be too short
 PROFILED_STEPS, PROFILED_SECONDS = 300, 1.0  # more would only make a trace that takes long to write
@@ -146,43 +147,71 @@ def compare(check):
     check.part("compare", items, report.compare_line, piecewise=True)
 
 
-def missing_pairs(check, name, mode, kept):
+def slow_downs(pairs):
+    return [100 * (off / on - 1) for off, on in pairs]
+
+
+def pairs_wanted(check, pairs, limit):
+    """--pairs, and as many again where those leave it open: a median well below the limit, an interval that reaches above. That is decided once, by
+    the first --pairs alone: who looks after every pair and stops when he likes what he sees finds what he likes."""
+    usual = check.options.pairs
+    if len(pairs) < usual:
+        return usual
+    slower = slow_downs(pairs[:usual])
+    return MORE * usual if judging.interval(slower)[1] > limit and statistics.median(slower) <= WELL_BELOW * limit else usual
+
+
+def missing_pairs(check, name, mode, kept, wanted):
     """Alternating pairs, the order changing from pair to pair, as they are to be run. So both runs of a pair have the same beside them: what gets
     ready meanwhile is a recorded run during both, or a plain one."""
     pairs = []
-    for number in range(kept, check.options.pairs):
+    for number in range(kept, wanted):
         length = Length(LONGER * check.options.seconds)
         pair = [Run(check.bench, name, mode, length), Run(check.bench, name, mode, length, check.shelf.place(name, mode))]
         pairs.append(pair if number % 2 == 0 else pair[::-1])
     return pairs
 
 
-def overhead_pairs(check, name, mode, limit, missing):
-    """Kept after every pair."""
-    options, runner = check.options, check.bench
-    title, path = f"overhead/{titled(name, mode)}", None
-    item = None if options.again else check.results.get(title)
-    item = item or dict(pairs=[], seconds=[])
-    for pair in missing:
+def do_pairs(check, title, item, pairs):
+    """Adds them to `item`, which is kept after every pair; False: time was up."""
+    options, runner, path = check.options, check.bench, None
+    for pair in pairs:
+        name, mode, speeds = pair[0].name, pair[0].mode, {}
         if not check.fits(2 * (LONGER * options.seconds + check.around()) + (0 if runner.known(name, mode) else check.start_up())):
-            return None
-        speeds = {}
+            return False
         for run in pair:
             speeds[bool(run.folder)] = runner.do(run)["steps"]
             path = shelved(check, run) if run.folder else path
         item["pairs"].append([speeds[False], speeds[True]])
         item["seconds"].append(pair[0].length.steps / max(speeds.values()))
         item["bytes"] = bench.size_of(path)
-        if pair is missing[-1]:
-            document = runner.diagnose(path, f"{name} {mode}".strip())
+        if pair is pairs[-1]:
+            document = runner.diagnose(path, pair[0].what)
             item["window"], item["own"] = document.get("window_overhead_share"), document.get("overhead_share")
         check.results.keep(title, dict(item, finished=False))
-    slower = [100 * (off / on - 1) for off, on in item["pairs"]]
+    return True
+
+
+def overhead_pairs(check, name, mode, limit, missing):
+    options, title = check.options, f"overhead/{titled(name, mode)}"
+    item = None if options.again else check.results.get(title)
+    item = item or dict(pairs=[], seconds=[])
+    if not do_pairs(check, title, item, missing):
+        return None
+    more = missing_pairs(check, name, mode, len(item["pairs"]), pairs_wanted(check, item["pairs"], limit))
+    if more:
+        check.ahead.first(run for pair in more for run in pair)
+    try:
+        if not do_pairs(check, title, item, more):
+            return None
+    finally:
+        check.ahead.forget([run for pair in more for run in pair])
+    slower = slow_downs(item["pairs"])
     low, high = judging.interval(slower)
     problems = [f"slow-down up to {high:.2f} %, the limit is {limit:g} %"] if high > limit else []
     if min(item["seconds"]) < options.seconds:
         problems.append(f"a run lasted {min(item['seconds']):.1f} s, not {options.seconds:g}")
-    return dict(item, median=statistics.median(slower), low=low, high=high, limit=limit, problems=problems)
+    return dict(item, median=statistics.median(slower), low=low, high=high, limit=limit, asked=options.pairs, problems=problems)
 
 
 def overhead(check):
@@ -192,7 +221,9 @@ def overhead(check):
         if name is None or not check.wanted(name, mode):
             continue
         title = f"overhead/{titled(name, mode)}"
-        missing = missing_pairs(check, name, mode, check.kept(title, "pairs", options.pairs))
+        item = None if options.again else check.results.get(title)
+        wanted = pairs_wanted(check, item["pairs"] if item else [], limit)
+        missing = missing_pairs(check, name, mode, check.kept(title, "pairs", wanted), wanted)
         seconds = len(missing) * 2 * (LONGER * options.seconds + check.around())
         items.append(Item(title, seconds, lambda name=name, mode=mode, limit=limit, missing=missing: overhead_pairs(check, name, mode, limit, missing),
                           [run for pair in missing for run in pair]))

@@ -1,4 +1,5 @@
 """tools/doctor-check with made-up programs and a made-up millrace: what it lets pass, what not, and what it keeps from call to call."""
+import json
 import os
 import pathlib
 import shutil
@@ -271,6 +272,38 @@ class Check(unittest.TestCase):
         self.folder.speeds["healthy slowed"] = 49.0
         self.folder.program("healthy", "healthy", 50.0)
         self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
+        self.assertEqual(self.folder.calls("record"), 2)  # its median is above the limit: more pairs are no help
+
+    def test_overhead_that_stays_open_gets_as_many_pairs_again(self):
+        self.folder.use_python()
+        self.healthy()
+        self.sick("tiny", "launch-bound")
+        self.folder.answer("tiny cured", diagnosis())
+        # One recorded run of the healthy program is 3 % slower: one in four widens the interval beyond the limit, one in eight does not.
+        self.change_millrace("    child =", "    command += ['recorded']\n    child =")
+        self.folder.speeds.update({f"{name} recorded": self.folder.speeds[name] for name in list(self.folder.speeds)})
+        self.folder.program("healthy", "healthy", 50.0)
+        self.folder.answer("healthy recorded", diagnosis())
+        self.folder.answer("tiny recorded", diagnosis())
+        self.folder.answer("tiny cured recorded", diagnosis())
+        self.change_program("healthy", "speed /= 1.03 if (mode, number) == ('recorded', 1) else 1")
+        given = ("--parts", "overhead", "--pairs", "4", "--seconds", "1")
+        said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 4 + 4 pairs", *given)
+        self.assertEqual(said.count("limit 3 %, 4 pairs"), 2)
+        self.assertEqual(self.folder.calls("record"), 8 + 4 + 4)
+        # Not ahead: three runs to learn a speed, the first after each of them, and the first of the pairs that were added.
+        self.assertEqual(self.folder.kept()["runs"], dict(ahead=2 * 16 - 4, others=3 + 4))
+        text = (self.folder.out / "doctor-check.md").read_text()
+        self.assertIn("| `healthy` | 4 + 4 of 1 s |", text)
+        self.assertIn("by a rule fixed beforehand", text)
+        # Time was up in between: the next call goes on where it was.
+        kept = self.folder.kept()
+        item = kept["items"]["overhead/healthy"]
+        item.update(finished=False, pairs=item["pairs"][:5], seconds=item["seconds"][:5])
+        (self.folder.out / "doctor-check.json").write_text(json.dumps(kept))
+        self.expect(3, "time was up before overhead/healthy", *given, "--minutes", "0.01")
+        self.expect(0, "4 + 4 pairs", *given)
+        self.assertEqual(self.folder.calls("record"), 16 + 3)
 
     def test_programs_started_ahead_run_one_after_another_and_it_is_said(self):
         self.folder.use_python()
