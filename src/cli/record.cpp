@@ -86,7 +86,9 @@ void add_record(CLI::App& app, Context& context) {
         ->capture_default_str()
         ->check(CLI::Range(record::kLeastSteps, kMostSteps))
         ->type_name("N");
-    option("--every", given->settings.schedule.every, "steps from one such window to the next", "EVERY")
+    option("--every", given->settings.schedule.every,
+           "steps from one such window to the next; more where they would cost over 1 % of the time or take over 10 KB a second",
+           "EVERY")
         ->capture_default_str()
         ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
         ->type_name("N");
