@@ -116,7 +116,10 @@ Cure without_launches(const Study& study, const Roles& roles) {
             if (entry.gap <= study.policy.launch_gap && study.host_gap(lane, act) <= study.policy.launch_gap) entry.gap = 0;
         }
         for (Task& task : model.tasks)
-            if (task.act != kNobody) task.lag = 0;
+            if (task.act != kNobody) {
+                task.lag = 0;
+                if (!task.queued) task.pause = std::min<Time>(task.pause, 1'000);
+            }
         model.queue_limit = model.tasks.size() + 1;
     };
 }

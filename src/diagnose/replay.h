@@ -32,6 +32,7 @@ struct Task {
     Time lag = 0;                 ///< from the act's begin to the earliest begin of the task
     Time fixed = 0;               ///< launched before the window: begins no earlier than this; `act` is kNobody
     Time pause = 0;               ///< after the task before it on its stream
+    bool queued = false;          ///< its launch had returned before its stream was free: the pause is the device's own
     Time duration = 0;
     std::uint32_t previous = kNobody, depends = kNobody;  ///< on its stream; on another one
 };

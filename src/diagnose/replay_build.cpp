@@ -100,6 +100,8 @@ private:
             if (task.previous != kNobody) task.pause = job.begin - lane_.jobs[task.previous].end;
             if (task.act == kNobody) continue;
             const Time launched = call(task.act).begin;
+            const Time returned = job.call == kNobody ? job.launched : call(job.call).end;
+            task.queued = task.previous != kNobody && lane_.jobs[task.previous].end > returned;
             if (queued[i]) {
                 // Had its stream been free, it would have begun this long after its launch.
                 task.lag = std::min(job.begin, job.launched + lag) - launched;

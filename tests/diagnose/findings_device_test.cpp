@@ -91,6 +91,24 @@ TEST(Pauses, OfLaunchesThatCameLateAreNotTheDevicesOwn) {
     EXPECT_GT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kLaunchBound)], 0.5 * sum_of(diagnosis));
 }
 
+TEST(Pauses, WhileALaunchIsUnderWayAreNotTheDevicesOwn) {
+    // The launch begins while the kernel before it runs, and hands its own over when that has long ended.
+    SimulatedProgram::Traits slow;
+    slow.launch_us = 80;
+    slow.submit_us = 75;
+    const Diagnosis diagnosis = diagnose(simulate(
+                                             [](SimulatedProgram& p, int, bool) {
+                                                 p.at(12);
+                                                 for (int i = 0; i < 67; ++i) p.launch(i == 0 ? "first" : "small", 20);
+                                             },
+                                             false, 60, slow)
+                                             .timeline);
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_LT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kOther)], 0.05 * sum_of(diagnosis));
+    ASSERT_NE(finding_of(diagnosis, Kind::kLaunchBound), nullptr);
+    EXPECT_NEAR(finding_of(diagnosis, Kind::kLaunchBound)->lost_ms_per_step, diagnosis.step_ms - 67 * 21e-3, 0.1);
+}
+
 TEST(MemoryEdge, IsNotedBeforeItBreaks) {
     MachineSample sample;
     sample.memory_used_bytes = 79e9;

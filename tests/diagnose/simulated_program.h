@@ -28,6 +28,7 @@ class SimulatedProgram {
 public:
     struct Traits {
         double launch_us = 6;     ///< host time inside a launch
+        double submit_us = 0;     ///< of that, until the device has it
         double operator_us = 8;   ///< of the framework between launches
         double recording_us = 0;  ///< that recording adds to each call
         std::size_t queue = 1024;
@@ -267,7 +268,7 @@ private:
         const Time begin = now_;
         make_room();
         const std::uint32_t id = ++correlation_;
-        const Time start = std::max(now_ + us(4), free_[stream] + us(1));
+        const Time start = std::max(now_ + us(4 + traits_.submit_us), free_[stream] + us(1));
         timeline.work.push_back(kernel(name, start, start + us(device_us), stream, id));
         finish_job(stream, start + us(device_us));
         end_call(kind, "cudaLaunchKernel", begin, traits_.launch_us, id, facts);
