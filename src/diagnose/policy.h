@@ -50,6 +50,8 @@ struct Policy {
     double loader_pace = 0.8;             ///< of the step that workers need for a batch: little is left for other cures
     double worker_busy = 0.8;             ///< loader workers that run or read in that share of samples are the bottleneck
     double idle_power = 0.17;  ///< of the limit that a GPU takes with a program on it that does nothing (121 of 700 W on an H200)
+    double power_exponent = 2.2;  ///< dynamic power goes with that power of the kernels' speed: 2.1 to 2.3 between two programs
+                                  ///< with idle time and the same one without, two recordings of each, on an H200 at 700 W
     std::int64_t profiler_call = 4'000;  ///< ns that noting a call adds to it: CUPTI with callbacks, on and off, on an H200
     std::int64_t profiler_note = 3'400;  ///< ns that PyTorch's profiler adds per operator and function: 3.2 and 3.6 us beside
                                          ///< that of calls in two host-bound programs on an H200

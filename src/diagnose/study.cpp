@@ -121,16 +121,26 @@ void slow_kernels(const Study& study, std::size_t lane, double factor, Model& mo
             model.tasks[task].duration = static_cast<Time>(static_cast<double>(model.tasks[task].duration) * factor);
 }
 
-/// Power while the program ran: drivers give means over a second, so the highest is that of steady work.
-std::optional<PowerLimit> power_of(const Timeline& timeline, const Policy& policy, double busy_share) {
+/// Power since the program is recorded: what ran on the GPU before is not its. Drivers give means over a second, so the first and
+/// the last are too low, and short runs have no others: the highest counts there.
+std::optional<PowerLimit> power_of(const Timeline& timeline, const std::vector<Lane>& lanes, const Policy& policy,
+                                   double busy_share) {
+    std::vector<double> inside;
     double most = 0, limit = 0;
     for (const MachineSample& sample : timeline.machine) {
-        if (sample.power_watts) most = std::max(most, *sample.power_watts);
         if (sample.power_limit_watts) limit = std::max(limit, *sample.power_limit_watts);
+        if (!sample.power_watts) continue;
+        most = std::max(most, *sample.power_watts);
+        if (sample.time >= lanes.front().begin) inside.push_back(*sample.power_watts);
+    }
+    if (inside.size() >= kFewSamples) {
+        const auto upper = inside.begin() + static_cast<std::ptrdiff_t>(inside.size() * 3 / 4);
+        std::nth_element(inside.begin(), upper, inside.end());
+        most = *upper;
     }
     const double idle = policy.idle_power * limit;
     if (limit <= 0 || most <= idle || busy_share <= 0) return std::nullopt;
-    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share)};
+    return PowerLimit{limit, idle, std::min(most, limit), std::min(1.0, busy_share), policy.power_exponent};
 }
 
 std::vector<Model> quickened(std::vector<Model> models, Time cost) {
@@ -187,9 +197,10 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (timeline.source == Source::kKineto) remove_profiler();
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
-    if (base_ms > 0) power = power_of(timeline, policy, busy_ms(*this, models) / base_ms);
     undisturbed_ms = undisturbed_step_ms(timeline);
     remove_recording_cost();
+    // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
+    if (base_ms > 0) power = power_of(timeline, lanes, policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
 }
@@ -220,9 +231,9 @@ void Study::remove_recording_cost() {
 }
 
 double PowerLimit::slowdown(double share) const {
-    // Dynamic power goes with the busy share and, voltage following frequency, with the third power of the clock.
+    // Dynamic power goes with the busy share and with a power of the kernels' speed.
     const double wanted = (watts - idle_watts) / busy_share * share, allowed = limit_watts - idle_watts;
-    return wanted <= allowed || allowed <= 0 ? 1 : std::cbrt(wanted / allowed);
+    return wanted <= allowed || allowed <= 0 ? 1 : std::pow(wanted / allowed, 1 / exponent);
 }
 
 Time Study::host_gap(std::size_t lane, std::uint32_t act) const {

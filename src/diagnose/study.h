@@ -20,6 +20,7 @@ struct PowerLimit {
     double limit_watts = 0, idle_watts = 0;
     double watts = 0;  ///< while kernels ran in `busy_share` of the time
     double busy_share = 0;
+    double exponent = 1;  ///< Policy::power_exponent
 
     /// How much longer kernels take when they run in that share of the time; 1 below the limit.
     double slowdown(double share) const;

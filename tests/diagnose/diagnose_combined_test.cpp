@@ -140,10 +140,53 @@ TEST(Combined, AtItsPowerLimitAGpuGivesBackLessThanItIdles) {
     timeline.machine.front().power_watts = 700;
     const Diagnosis capped = diagnose(timeline);
     ASSERT_FALSE(capped.findings.empty());
-    // Busy share b to about 1: kernels take b^(-1/3) times as long.
+    // Busy share b to about 1: kernels take b^(-1/2.2) times as long.
     const double busy = free.busy_share * free.step_ms;
-    const double expected = free.findings.at(0).lost_ms_per_step - busy * (std::cbrt(0.995 / free.busy_share) - 1);
+    const double expected = free.findings.at(0).lost_ms_per_step - busy * (std::pow(0.995 / free.busy_share, 1 / 2.2) - 1);
     EXPECT_NEAR(capped.findings.at(0).lost_ms_per_step, expected, 0.05 * expected) << told(capped);
+}
+
+/// Reads in a loop: the GPU idles after each.
+void train_and_read(SimulatedProgram& p, int, bool) {
+    train(p, {6, 400});
+    for (int i = 0; i < 31; ++i) {
+        p.at({user_line(29)});
+        p.launch("reduce_kernel", 60);
+        p.at({user_line(30)});
+        p.item();
+    }
+}
+
+void sample_power(Timeline& timeline, Time time, double watts) {
+    MachineSample sample;
+    sample.time = time;
+    sample.power_watts = watts;
+    sample.power_limit_watts = 700;
+    timeline.machine.push_back(sample);
+}
+
+TEST(Combined, PowerOfWhatRanBeforeIsNotTheProgramsOwn) {
+    Timeline timeline = simulate(train_and_read, false).timeline;
+    const double free = diagnose(timeline).findings.at(0).lost_ms_per_step;
+    for (int i = 0; i < 5; ++i) sample_power(timeline, -5'000'000'000 + i * 1'000'000'000ll, 700);
+    const Time end = timeline.windows.front().end;
+    for (int i = 0; i < 7; ++i) sample_power(timeline, end / 8 * (i + 1), i == 0 ? 150 : 400);
+    EXPECT_DOUBLE_EQ(diagnose(timeline).findings.at(0).lost_ms_per_step, free);
+    for (MachineSample& sample : timeline.machine) sample.power_watts = 700;
+    EXPECT_LT(diagnose(timeline).findings.at(0).lost_ms_per_step, 0.9 * free);
+}
+
+TEST(Combined, PowerGoesWithTheBusyShareOutsideOfWindows) {
+    SimulatedProgram::Traits recorded;
+    recorded.recording_us = 12;
+    const Simulation plain = simulate(train_and_read, false);
+    Timeline alone = plain.timeline, timeline = simulate(train_and_read, false, 60, recorded).timeline;
+    const Time end = timeline.windows.front().end;
+    for (Timeline* each : {&alone, &timeline}) sample_power(*each, 0, 700);
+    timeline.blocks = {{end, end + 20'000'000'000, 20e3 / plain.step_ms}};
+    const Diagnosis known = diagnose(timeline), expected = diagnose(alone);
+    const double truth = expected.findings.at(0).lost_ms_per_step;
+    EXPECT_NEAR(known.findings.at(0).lost_ms_per_step, truth, 0.03 * truth) << told(known) << told(expected);
 }
 
 TEST(Combined, WhatAProfilersNotesTakeIsTakenOff) {
