@@ -42,6 +42,7 @@ struct Policy {
         65536;                   ///< CUDA: larger pageable uploads are staged and block, smaller ones travel with the command
     std::size_t many_reads = 8;  ///< in one line and step: a loop over parameters or layers, whose values can be had together
     std::size_t kernels_per_read = 8;     ///< more between two reads do something else than preparing the value
+    std::int64_t short_kernel = 10'000;   ///< ns; longer ones are bounded by their work: a weight of 4 MB takes 5 us on an H200
     std::int64_t kernel_latency = 3'000;  ///< ns of a kernel in which it does not work yet or any more: a norm of 1,024 numbers
                                           ///< takes 3.2 us on an H200, and 130 norms computed together 0.10 ms instead of 0.55
     std::uint64_t bulk_bytes = 1 << 20;   ///< a download of that size moves data, a smaller one reads a result

@@ -6,11 +6,12 @@
 namespace millrace::diagnose {
 namespace {
 
-/// Jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between.
+/// Short jobs that prepare the value that `read` reads, launched since the read before; absent where more happens in between.
 std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, const Site& site, std::size_t lane,
                                                            std::uint32_t before, std::uint32_t read) {
     const Lane& calls = study.lanes[lane];
     std::vector<std::uint32_t> jobs;
+    std::size_t launched = 0;
     for (std::uint32_t act = before + 1; act < read; ++act) {
         const std::uint32_t first = calls.jobs_of_call[act], end = calls.jobs_of_call[act + 1];
         if (first == end) continue;
@@ -18,8 +19,11 @@ std::optional<std::vector<std::uint32_t>> prepared_between(const Study& study, c
         if (call.kind != CallKind::kLaunch && call.kind != CallKind::kSetAsync) return std::nullopt;
         // Lines of launches are taken in some steps only.
         if (call.stack != kNoStack && study.host.place_of(lane, act) != site.place) return std::nullopt;
-        jobs.insert(jobs.end(), calls.own_jobs.begin() + first, calls.own_jobs.begin() + end);
-        if (jobs.size() > study.policy.kernels_per_read) return std::nullopt;
+        launched += end - first;
+        if (launched > study.policy.kernels_per_read) return std::nullopt;
+        for (std::uint32_t i = first; i < end; ++i)
+            if (const Job& job = calls.jobs[calls.own_jobs[i]]; job.end - job.begin <= study.policy.short_kernel)
+                jobs.push_back(calls.own_jobs[i]);
     }
     return jobs;
 }

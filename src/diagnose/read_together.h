@@ -6,7 +6,7 @@
 
 namespace millrace::diagnose {
 
-/// Fills Site::together: jobs that the line launched between two of its reads, where at least policy.many_reads follow each
+/// Fills Site::together: short jobs that the line launched between two of its reads, where at least policy.many_reads follow each
 /// other within a step. Those before the first read of a step stand for all and are not among them. `roles`: [lane][act].
 void find_together(const Study& study, const std::vector<std::vector<Role>>& roles, Site& site);
 
