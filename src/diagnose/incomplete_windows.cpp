@@ -91,7 +91,7 @@ void leave_out_incomplete_windows(Timeline& timeline) {
     std::erase_if(timeline.calls, in_bad);
     std::vector<Window> good;
     for (std::uint32_t i = 0; i < timeline.windows.size(); ++i)
-        if (incomplete.count(i) == 0) good.push_back(timeline.windows[i]);
+        (incomplete.count(i) == 0 ? good : timeline.left_out).push_back(timeline.windows[i]);
     timeline.windows = std::move(good);
 }
 

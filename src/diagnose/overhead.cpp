@@ -14,7 +14,8 @@ namespace {
 Time run_length(const Timeline& timeline) {
     Time begin = std::numeric_limits<Time>::max(), end = std::numeric_limits<Time>::min();
     const auto cover = [&](Time first, Time last) { begin = std::min(begin, first), end = std::max(end, last); };
-    for (const Window& window : timeline.windows) cover(window.begin, window.end);
+    for (const auto* windows : {&timeline.windows, &timeline.left_out})
+        for (const Window& window : *windows) cover(window.begin, window.end);
     for (const Block& block : timeline.blocks) cover(block.begin, block.end);
     for (const Sample& sample : timeline.samples) cover(sample.time, sample.time);
     for (const MachineSample& sample : timeline.machine) cover(sample.time, sample.time);
@@ -46,8 +47,9 @@ std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t pro
     const Time run = run_length(timeline);
     if (!undisturbed_ms || *undisturbed_ms <= 0 || recorded_ms <= 0 || run <= 0) return std::nullopt;
     double inside = 0;  // windows of a made-up file may be longer together than there is time
-    for (const Window& window : timeline.windows)
-        if (window.process == process) inside += static_cast<double>(window.end - window.begin);
+    for (const auto* windows : {&timeline.windows, &timeline.left_out})
+        for (const Window& window : *windows)
+            if (window.process == process) inside += static_cast<double>(window.end - window.begin);
     const double share = std::min(1.0, inside / static_cast<double>(run));
     const double lost = std::max(0.0, 1 - *undisturbed_ms / recorded_ms);
     return share * lost + (1 - share) * std::clamp(timeline.counting_share, 0.0, 1.0);

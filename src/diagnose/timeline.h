@@ -135,6 +135,7 @@ struct Timeline {
     std::vector<Range> collections;    ///< garbage collections
     std::vector<Range> profiler_work;  ///< what another profiler did in the program's time, such as emptying its buffers
     std::vector<Window> windows;       ///< by begin; of a trace, one
+    std::vector<Window> left_out;      ///< windows of which nothing else is kept; they took time, too
     std::vector<Block> blocks;         ///< by begin
     double counting_share = 0;         ///< of the time in blocks that counting their steps cost, as far as known
     std::vector<MachineSample> machine;

@@ -42,6 +42,8 @@ TEST(IncompleteWindows, AreLeftOutWithTheirCallsAndWork) {
     leave_out_incomplete_windows(timeline);
     ASSERT_EQ(timeline.windows.size(), 1u);
     EXPECT_EQ(timeline.windows[0].begin, 10'000);
+    ASSERT_EQ(timeline.left_out.size(), 1u);
+    EXPECT_EQ(timeline.left_out[0].begin, 20'000);
     EXPECT_EQ(timeline.calls.size(), 201u);
     EXPECT_EQ(timeline.work.size(), 200u);
     ASSERT_EQ(timeline.remarks.size(), 1u);
