@@ -32,6 +32,7 @@ inline void read_kineto_bytes(std::string_view input) {
                         whole->names == pieces->names && whole->stacks == pieces->stacks && whole->remarks == pieces->remarks,
                     "pieces change what is read");
     check_round_trip(*whole, check_timeline(*whole));
+    check_diagnosis(*whole);
 }
 
 }  // namespace millrace::fuzz

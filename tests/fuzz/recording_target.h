@@ -78,6 +78,7 @@ inline void read_recording_bytes(std::string_view input, const record::Path& fol
         return;
     }
     check_round_trip(*timeline, check_timeline(*timeline));
+    check_diagnosis(*timeline);
 }
 
 }  // namespace millrace::fuzz

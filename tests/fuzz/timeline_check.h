@@ -2,8 +2,10 @@
 // What every timeline must be, whatever it was read from; and that it survives being exported and read back.
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
+#include "diagnose/diagnose.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/kineto_reader.h"
 #include "diagnose/name_table.h"
@@ -82,6 +84,18 @@ inline TimeBounds check_timeline(const diagnose::Timeline& t) {
     for (const auto& memory : t.memory) bounds.cover(memory.time, memory.time);
     for (const auto& sample : t.machine) bounds.cover(sample.time, sample.time);
     return bounds;
+}
+
+/// Rules say something sensible of any timeline.
+inline void check_diagnosis(const diagnose::Timeline& timeline) {
+    const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
+    MILLRACE_ASSERT(!(diagnosis.busy_share < 0) && !(diagnosis.busy_share > 1), "a share that is none");
+    for (const double ms : diagnosis.breakdown_ms) MILLRACE_ASSERT(!(ms < 0) && !std::isinf(ms), "a time that is none");
+    for (const diagnose::Finding& finding : diagnosis.findings) {
+        MILLRACE_ASSERT(std::isfinite(finding.lost_ms_per_step) && finding.lost_ms_per_step >= 0, "a cost that is none");
+        MILLRACE_ASSERT(finding.confidence >= 0 && finding.confidence <= 1, "a confidence that is none");
+        MILLRACE_ASSERT(!finding.what.empty() && !finding.fix.empty(), "a finding without words");
+    }
 }
 
 /// Only for timelines of possible length: times that cannot be are left out when a trace is read.
