@@ -131,7 +131,7 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
     double busy = 0;
     for (Owner owner : {Owner::kCompute, Owner::kCommunication, Owner::kCopy})
         busy += breakdown.ms[static_cast<std::size_t>(owner)];
-    breakdown.busy_share = total > 0 ? busy / total : 0;
+    breakdown.busy_share = total > 0 ? std::min(1.0, busy / total) : 0;  // sums in another order differ in the last digit
     for (double& owned : breakdown.ms) owned /= static_cast<double>(study.step_count);
     return breakdown;
 }
