@@ -120,7 +120,8 @@ void enable_activities(bool enable) {
     controller.activities = enable;
 }
 
-/// Not while a thread launches: CUPTI has been seen to give one no kernels any more after that.
+/// Not while a thread launches: CUPTI has been seen to give one no kernels any more after that. All calls that give work are told
+/// by then: their marks show who is inside, and CUPTI, which looks into them for these records, must not miss their ends.
 void switch_activities(bool enable) {
     const std::uint64_t started = now();
     if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);

@@ -5,6 +5,15 @@
 namespace millrace::diagnose {
 namespace {
 
+/// The host chooses rows, trains, and reads the loss.
+void read_every_step(SimulatedProgram& p, int, bool) {
+    p.at({user_line(12, "choose_rows")});
+    p.work(5'000);
+    train(p, {12, 400});
+    p.at(31);
+    p.item();
+}
+
 TEST(Combined, AFlushAndAReadHideEachOther) {
     const StepBody body = [](SimulatedProgram& p, int, bool cured) {
         p.at({user_line(12, "choose_rows")});
@@ -45,14 +54,7 @@ TEST(Combined, ASlowHostIsLaunchBoundWhateverElseItReads) {
 }
 
 TEST(Combined, WhatIsDroppedLowersConfidence) {
-    const StepBody body = [](SimulatedProgram& p, int, bool) {
-        p.at({user_line(12, "choose_rows")});
-        p.work(5'000);
-        train(p, {12, 400});
-        p.at(31);
-        p.item();
-    };
-    Timeline timeline = simulate(body, false).timeline;
+    Timeline timeline = simulate(read_every_step, false).timeline;
     const double sure = diagnose(timeline).findings.at(0).confidence;
     timeline.dropped = 17;
     EXPECT_LT(diagnose(timeline).findings.at(0).confidence, sure);
@@ -122,14 +124,7 @@ TEST(Combined, LinesOfLaunchesInSomeStepsSuffice) {
 }
 
 TEST(Combined, AtItsPowerLimitAGpuGivesBackLessThanItIdles) {
-    const StepBody body = [](SimulatedProgram& p, int, bool) {
-        p.at({user_line(12, "choose_rows")});
-        p.work(5'000);
-        train(p, {12, 400});
-        p.at(31);
-        p.item();
-    };
-    Timeline timeline = simulate(body, false).timeline;
+    Timeline timeline = simulate(read_every_step, false).timeline;
     const Diagnosis free = diagnose(timeline);
     MachineSample sample;
     sample.power_watts = 350;

@@ -110,20 +110,17 @@ TEST_F(ProbeSwitch, RecordsGoOnAndOffWhileNobodyLaunchesAndNoLaunchOfAWindowLack
 }
 
 TEST_F(ProbeSwitch, ThreadThatStaysInsideOfACopyHoldsUpNeitherTheSwitchNorOthers) {
-    ProbedProgram program(drive(), {{"MOCK_CUDA_COPY_MS", "1500"}});
+    ProbedProgram program(drive(), {{"MOCK_CUDA_COPY_MS", "3000"}});
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
     ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 1));
     ASSERT_EQ(program.ask("copy_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto begin = std::chrono::steady_clock::now();
     program.say("launch 1000");
     ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
     ASSERT_EQ(program.hear(), "done");
-    const auto taken = std::chrono::steady_clock::now() - begin;
-    EXPECT_EQ(program.ask("copying"), "1") << "it went off before the copy was over";
+    EXPECT_EQ(program.ask("copying"), "1") << "it went off, and all was launched, before the copy was over";
     EXPECT_NE(program.ask("switched_inside"), "0") << "under the copy, after some patience";
-    EXPECT_LT(taken, std::chrono::milliseconds(700)) << "75 ms, and what a busy machine takes";
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -193,9 +190,7 @@ TEST_F(ProbeSwitch, CallsThatCuptiRefusesToSwitchOffAreNotWaitedFor) {
     ASSERT_EQ(program.ask("launch 5"), "done");
     ASSERT_EQ(program.ask("refuse enable_callback=999"), "done");
     ASSERT_TRUE(program.command(ProbeMode::kOff));
-    const auto begin = std::chrono::steady_clock::now();
-    ASSERT_EQ(program.ask("launch 20"), "done");
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << "200 ms for each of them";
+    ASSERT_EQ(program.ask("launch 2000"), "done") << "not in time, with 200 ms for each of them";
     EXPECT_EQ(program.finish(), 0);
 }
 
