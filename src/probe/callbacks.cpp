@@ -63,7 +63,8 @@ std::uint32_t stream_number(const CuptiCall& data, std::uint64_t stream) {
 
 bool is_sampled() { return state.window_pulses.load(kRelaxed) < state.sites_calls.load(kRelaxed); }
 
-/// Counts a call of the kind that marks steps; in kPulse it also leaves a record.
+/// Counts a call of the kind that marks steps; in kPulse some also leave a record: to time and write each would slow a program
+/// down that makes hundreds of them in a step.
 void count_pulse(ThreadState& thread, CallKind kind) {
     const auto wanted = static_cast<CallKind>(state.pulse_call.load(kRelaxed));
     const bool full = in_mode(ProbeMode::kFull);
@@ -82,12 +83,14 @@ void count_pulse(ThreadState& thread, CallKind kind) {
         }
         return;
     }
+    const std::uint64_t number = header()->state.pulses.fetch_add(1, kRelaxed) + 1;
+    if (number % state.pulse_stride.load(kRelaxed) != 0) return;
     Record pulse;
     pulse.kind = RecordKind::kPulse;
     pulse.thread = thread.thread;
     pulse.begin = pulse.end = now();
     pulse.count = static_cast<std::uint16_t>(kind);
-    pulse.bytes = header()->state.pulses.fetch_add(1, kRelaxed) + 1;
+    pulse.bytes = number;
     append(thread, &pulse, 1);
 }
 
@@ -194,6 +197,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     }
     if (call.domain == kDriverDomain && state.direct[index].load(kRelaxed) < kDirectEnough)
         state.direct[index].fetch_add(1, kRelaxed);
+    if (!full && !is_memory_call(call)) return count_pulse(thread, call.kind);
     const std::uint64_t started = now();
     const bool sampled = full && is_sampled();
     if (full) header()->state.calls.fetch_add(1, kRelaxed);
@@ -260,14 +264,14 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
 }
 
 void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
-    const std::uint64_t end = now();
     std::uint32_t place = thread.pending_count;
     while (place > 0 && !(thread.pending[place - 1].call == index && thread.pending[place - 1].correlation == data.correlation))
         --place;
     if (place == 0) return end_unmarked(index);  // or it began before anybody listened
     const PendingCall pending = thread.pending[place - 1];
     pop_calls(thread, place - 1);
-    if (place > 1) return;
+    if (place > 1 || (pending.quiet && !is_memory_call(call_at(index)))) return;
+    const std::uint64_t end = now();
     const bool failed = data.result == nullptr || *static_cast<const int*>(data.result) != 0;
     if (!pending.quiet) write_call(thread, index, data, pending, end);
     if (!pending.quiet && !failed && call_at(index).kind == CallKind::kLaunch) state.launches.fetch_add(1, kRelaxed);

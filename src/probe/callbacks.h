@@ -21,7 +21,7 @@ struct CallbackState {
     std::atomic<bool> alive{false};  ///< false: callbacks return at once
     std::atomic<std::uint32_t> mode{0};
     std::atomic<std::uint32_t> generation{1};  ///< raised with each change of mode
-    std::atomic<std::uint32_t> pulse_call{0};
+    std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex

@@ -215,7 +215,7 @@ void switch_mode(ProbeMode mode) {
     callbacks.mode.store(static_cast<std::uint32_t>(mode));
     enable_calls();
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
-    if (controller.trial.finalize && before == ProbeMode::kFull) request_finalize();
+    if (controller.trial.finalize && before == ProbeMode::kFull && mode == ProbeMode::kOff) request_finalize();
     if (controller.trial.unsubscribe && before == ProbeMode::kFull && mode == ProbeMode::kOff) {
         flush(true);
         callbacks.cupti.unsubscribe(controller.subscriber);
@@ -272,6 +272,8 @@ void obey() {
     if (wanted > static_cast<std::uint32_t>(ProbeMode::kFull)) wanted = 0;
     const bool wants_window = wanted == static_cast<std::uint32_t>(ProbeMode::kFull);
     callbacks.pulse_call.store(control.pulse_call.load());
+    const std::uint32_t stride = control.pulse_stride.load();
+    callbacks.pulse_stride.store(stride > 0 ? stride : 1);
     if (!wants_window && callbacks.finalizing.load() != Finalizing::kNot)  // CUPTI is not to be touched, or gone
         return header()->state.epoch.store(epoch, std::memory_order_release);
     Finalizing wish = Finalizing::kWanted;

@@ -13,7 +13,7 @@ struct Trial {
     bool callbacks = true;     ///< "no-callbacks": windows without records of calls
     bool sites = true;         ///< "no-sites"
     bool arguments = true;     ///< "no-arguments"
-    bool finalize = false;     ///< "finalize": CUPTI is finalised after each window
+    bool finalize = false;     ///< "finalize": CUPTI is finalised when a window gives way to kOff
     bool unsubscribe = false;  ///< "unsubscribe": the subscription is given back after each window
 };
 

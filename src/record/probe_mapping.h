@@ -13,14 +13,14 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d03;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d04;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
 
 enum class ProbeMode : std::uint32_t {
     kOff = 0,    ///< nothing but allocations and frees
-    kPulse = 1,  ///< entries of one kind of call are counted and timed
+    kPulse = 1,  ///< entries of one kind of call are counted, and some of them timed
     kFull = 2,   ///< a window: calls, work, sites
 };
 
@@ -53,7 +53,8 @@ struct ProbeControl {
         full_calls;  ///< in kFull: after so many calls of pulse_call the probe leaves to kPulse by itself; 0 never
     std::atomic<std::uint32_t>
         sites_calls;                   ///< of those, so many have sites and arguments for every launch, from the window's start
-    std::atomic<std::uint32_t> epoch;  ///< raised by one with each change of the words above, which are written before it
+    std::atomic<std::uint32_t> epoch;  ///< raised by one with each change of the words here, which are written before it
+    std::atomic<std::uint32_t> pulse_stride;  ///< in kPulse: every so many counted calls leave a record; 0: all do
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
 };

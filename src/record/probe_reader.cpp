@@ -95,6 +95,7 @@ void ProbeReader::give(const ProbeOrder& order) {
     control.pulse_call.store(static_cast<std::uint32_t>(order.pulse_call), std::memory_order_relaxed);
     control.full_calls.store(order.full_calls, std::memory_order_relaxed);
     control.sites_calls.store(order.sites_calls, std::memory_order_relaxed);
+    control.pulse_stride.store(order.pulse_stride, std::memory_order_relaxed);
     control.epoch.store(++epoch_, std::memory_order_release);
     given_ = order;
     gave_ = true;

@@ -1,6 +1,7 @@
 #include "record/pulse_blocks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -17,10 +18,15 @@ constexpr double kLongPauseSteps = 20;
 constexpr std::uint64_t kLongPause = 1'000'000'000;
 constexpr double kQueue = 1024;  ///< launches that a GPU takes ahead: the host may wait for so many at once, as part of training
 constexpr std::size_t kPaces = 512;
+constexpr double kMostStride = 1 << 20;
 
 }  // namespace
 
 double counting_cost_ns(CallKind call) { return call == CallKind::kGraphLaunch ? 5000 : 0; }
+
+std::uint32_t pulse_stride(double calls_per_step) {
+    return static_cast<std::uint32_t>(std::lround(std::clamp(calls_per_step, 1.0, kMostStride)));
+}
 
 bool PulseBlocks::is_long_pause(std::uint64_t nanoseconds) const {
     return nanoseconds > kLongPause && newest_step_ns_ > 0 &&
@@ -34,10 +40,11 @@ void PulseBlocks::begin(std::uint64_t time, std::uint64_t number) {
 }
 
 std::optional<TraceBlock> PulseBlocks::add(std::uint64_t time, std::uint64_t number) {
-    if (calls_per_step_ <= 0) return std::nullopt;
+    const std::uint64_t stride = pulse_stride(calls_per_step_);
+    if (calls_per_step_ <= 0 || number % stride != 0) return std::nullopt;
     std::optional<TraceBlock> ready;
     // Numbers go on inside of windows, where no pulse is written.
-    const bool out_of_order = open_ && (time < newest_ || number != newest_number_ + 1);
+    const bool out_of_order = open_ && (time < newest_ || number != newest_number_ + stride);
     if (out_of_order || (open_ && is_long_pause(time - newest_))) ready = close();
     newest_ = time;
     newest_number_ = number;
@@ -46,8 +53,6 @@ std::optional<TraceBlock> PulseBlocks::add(std::uint64_t time, std::uint64_t num
         unsettled_ = kSettlingSteps;
         return ready;
     }
-    const auto calls = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(calls_per_step_));
-    if ((number - first_number_) % calls != 0) return ready;
     if (unsettled_ > 0) {
         --unsettled_;
         begin(time, number);

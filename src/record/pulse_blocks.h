@@ -18,12 +18,16 @@ constexpr double kLeastUnrecordedSeconds = 1, kLeastUnrecordedSteps = 20;
 /// (6,100 a second were 2 to 3 % slower on an H200 while CUPTI was subscribed); other calls showed no difference.
 double counting_cost_ns(CallKind call);
 
+/// Of so many calls one is timed: one a step.
+std::uint32_t pulse_stride(double calls_per_step);
+
 class PulseBlocks {
 public:
     explicit PulseBlocks(std::uint32_t pid) : pid_(pid) {}
 
-    /// A pulse at `time`, the `number`th of its call; a number left out closes what was open. Gives a block when one is full (at
-    /// least half a second of whole steps) and more steps have followed it.
+    /// A pulse at `time`, the `number`th of its call. Those that end no step (numbers that pulse_stride does not divide) are
+    /// passed over; a step left out closes what was open. Gives a block when one is full (at least half a second of whole steps)
+    /// and more steps have followed it.
     std::optional<TraceBlock> add(std::uint64_t time, std::uint64_t number);
     /// Counting stops here while the program goes on (a window), or is about another call from now on; a rest of ten steps or
     /// more is a block, too.

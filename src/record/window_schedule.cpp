@@ -25,10 +25,11 @@ constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a wind
 constexpr nanoseconds kSettle = std::chrono::milliseconds{300};
 constexpr double kMostSteps = 0.8;
 constexpr double kPatience = 6;           ///< times what its steps should take
-constexpr double kFewCalls = 64;          ///< of a step, that are always counted; more only as long as counting them takes ...
+constexpr double kFewCalls = 16;          ///< of a step, that are always counted; more only as long as counting them takes ...
 constexpr double kCountingShare = 0.005;  ///< ... no more of the time than this, else now and then
-constexpr double kCountedCall = 1000;     ///< ns that counting a call may take where no difference was seen
+constexpr double kCountedCall = 500;      ///< ns that counting a call may take where no difference was seen
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
+constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -66,6 +67,7 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (view.facts->calls_per_step == 0) return;
     order_.pulse_call = view.facts->pulse_call;
     calls_per_step_ = view.facts->calls_per_step;
+    order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 
 void WindowSchedule::during_first(const ScheduleView& view) {
@@ -149,6 +151,7 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
 
 bool WindowSchedule::counts_at(nanoseconds now, double step_ns) const {
     if (calls_per_step_ <= kFewCalls || step_ns <= 0) return true;
+    if (now - early_over_ < kFirstSlice) return true;
     const double share = calls_per_step_ * std::max(kCountedCall, counting_cost_ns(order_.pulse_call)) / step_ns;
     const double slice = std::max(kLeastSlice, kPulseCycle * kCountingShare / share);
     return share <= kCountingShare ||

@@ -2,9 +2,9 @@
 // When a program is recorded in full and when its steps are only counted. Pure: told the time and what was seen, it says what the
 // probe of one process shall do.
 //
-// The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds; two shorter ones
-// follow soon, so that a short program has three. Later ones come every so many steps, and only as far as two budgets allow: the
-// share of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when
+// The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds; two shorter
+// ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far as two budgets allow:
+// the share of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when
 // they are costly.
 
 #include <chrono>
@@ -31,6 +31,7 @@ struct ProbeOrder {
     ProbeMode mode = ProbeMode::kFull;
     CallKind pulse_call = CallKind::kLaunch;
     std::uint32_t full_calls = 0, sites_calls = 0;
+    std::uint32_t pulse_stride = 1;
     bool operator==(const ProbeOrder&) const = default;
 };
 

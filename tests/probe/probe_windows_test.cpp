@@ -115,6 +115,20 @@ TEST_F(ProbeWindows, PulsesCountALaunchOnceThoughTheDriverIsInside) {
     EXPECT_EQ(program.header().state.pulses.load(), 7u);
 }
 
+TEST_F(ProbeWindows, AllCallsAreCountedAndSomeTimed) {
+    ProbedProgram program(drive());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    program.header().control.pulse_stride.store(3);
+    ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));
+    ASSERT_EQ(program.ask("launch 11"), "done");
+    program.drain();
+    const std::vector<Entry> pulses = program.of_kind(RecordKind::kPulse);
+    ASSERT_EQ(pulses.size(), 3u);
+    for (std::size_t i = 0; i < pulses.size(); ++i) EXPECT_EQ(pulses[i].record.bytes, 3 * (i + 1));
+    EXPECT_EQ(program.header().state.pulses.load(), 11u);
+}
+
 TEST_F(ProbeWindows, SecondWindowAfterFinalisingHasItsRecords) {
     ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "finalize"}});
     ASSERT_EQ(program.hear(), "ready");

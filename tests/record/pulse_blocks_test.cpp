@@ -52,9 +52,38 @@ TEST(PulseBlocks, BlocksAreWholeStepsOfHalfASecond) {
         EXPECT_DOUBLE_EQ(block.steps, 17);
         EXPECT_EQ(block.end - block.begin, 510'000'000u);
     }
-    EXPECT_EQ(program.seen[0].begin, 5'000'000'000u + 7 * 10'000'000u) << "two steps to settle";
+    EXPECT_EQ(program.seen[0].begin, 5'000'000'000u + 8 * 10'000'000u)
+        << "the first number that three divides is 102; two steps to settle";
     EXPECT_EQ(program.seen[1].begin, program.seen[0].end);
     EXPECT_DOUBLE_EQ(program.blocks.step_ns(), 30e6);
+}
+
+TEST(PulseBlocks, PulsesWithinStepsAddNothing) {
+    Counted all(3), some(3);
+    all.run(1000, 10'000'000);
+    for (int call = 0; call < 1000; ++call) {
+        some.time += 10'000'000;
+        if (++some.number % 3 == 0) some.keep(some.blocks.add(some.time, some.number));
+    }
+    ASSERT_EQ(some.seen.size(), all.seen.size());
+    for (std::size_t i = 0; i < all.seen.size(); ++i) EXPECT_EQ(some.seen[i].begin, all.seen[i].begin);
+}
+
+TEST(PulseBlocks, AStepLeftOutClosesTheBlock) {
+    Counted program(3);
+    program.run(60, 10'000'000);
+    program.number += 3;
+    program.run(300, 10'000'000);
+    ASSERT_FALSE(program.seen.empty());
+    program.expect_step(30e6);
+    EXPECT_EQ(program.seen[0].end, 5'000'000'000u + 59 * 10'000'000u);
+}
+
+TEST(PulseBlocks, StrideIsOneCallOfAStep) {
+    EXPECT_EQ(pulse_stride(0), 1u);
+    EXPECT_EQ(pulse_stride(1), 1u);
+    EXPECT_EQ(pulse_stride(266), 266u);
+    EXPECT_EQ(pulse_stride(1e30), 1u << 20);
 }
 
 TEST(PulseBlocks, ARestOfTenStepsBeforeAWindowCounts) {

@@ -241,7 +241,7 @@ struct Counting {
 
 TEST(WindowSchedule, DearPulsesAreTakenNowAndThenAndShowThePace) {
     const Counting counting(CallKind::kLaunch, 500, 10e6, std::chrono::minutes{10});
-    EXPECT_NEAR(counting.share, 0.1, 0.03);
+    EXPECT_NEAR(counting.share, 0.2, 0.03);
     EXPECT_NEAR(counting.step_ns, 10e6, 1e5);
     EXPECT_GE(counting.blocks, 3u);
     EXPECT_GT(counting.windows, 10u);
@@ -253,14 +253,21 @@ TEST(WindowSchedule, ManyCallsOfSlowStepsAreCountedAllTheTime) {
     EXPECT_EQ(reads.share, 1);
     EXPECT_GE(reads.blocks, 7u);
     EXPECT_NEAR(reads.step_ns, 35e6, 35e4);
-    const Counting sets(CallKind::kSetAsync, 193, 31.5e6, std::chrono::minutes{10});
-    EXPECT_NEAR(sets.share, 0.005 * 31.5e6 / 193e3, 0.03);
+    const Counting sets(CallKind::kSetAsync, 193, 16e6, std::chrono::minutes{10});
+    EXPECT_NEAR(sets.share, 0.005 * 16e6 / (193 * 500), 0.03);
     EXPECT_GE(sets.blocks, 7u);
 }
 
 TEST(WindowSchedule, FewCallsAreCountedAllTheTimeHoweverFastSteps) {
-    EXPECT_EQ(Counting(CallKind::kSetAsync, 64, 1e6, std::chrono::minutes{1}).share, 1);
-    EXPECT_LT(Counting(CallKind::kSetAsync, 65, 1e6, std::chrono::minutes{1}).share, 0.2);
+    EXPECT_EQ(Counting(CallKind::kSetAsync, 16, 1e5, std::chrono::minutes{1}).share, 1);
+    EXPECT_LT(Counting(CallKind::kSetAsync, 17, 1e5, std::chrono::minutes{5}).share, 0.2);
+}
+
+TEST(WindowSchedule, ShortRunsHaveTheBlocksThatCompareNeeds) {
+    // So many launches in so short a step are counted in a twentieth of the time, but not at first.
+    const Counting launches(CallKind::kLaunch, 1000, 5e6, std::chrono::seconds{9});
+    EXPECT_LT(launches.share, 0.9);
+    EXPECT_GE(launches.blocks, 7u);
 }
 
 TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
@@ -280,6 +287,19 @@ TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
     view.now = milliseconds{500};
     EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
     EXPECT_EQ(schedule.order().pulse_call, CallKind::kCopyAsync);
+    EXPECT_EQ(schedule.order().pulse_stride, 1u);
+}
+
+TEST(WindowSchedule, OneCallOfAStepIsTimed) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.now = milliseconds{100};
+    view.launches = 20'000;
+    view.facts = StepFacts{266, 60, 60, 5e6, CallKind::kLaunch, 266};
+    schedule.next(view);
+    view.now = milliseconds{500};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
+    EXPECT_EQ(schedule.order().pulse_stride, 266u);
 }
 
 TEST(WindowSchedule, WindowWhosePulsesDoNotComeEnds) {
