@@ -90,6 +90,8 @@ private:
             if (task.act == kNobody) continue;
             const Time free = task.previous == kNobody ? 0 : lane_.jobs[task.previous].end;
             queued[i] = free > job.launched + kClockSlack ? 1 : 0;
+            // The first of a stream may have waited for what was launched before the window: that is no lag.
+            if (task.previous == kNobody) continue;
             (queued[i] ? pauses : lags).push_back(job.begin - (queued[i] ? free : job.launched));
         }
         const Time lag = std::max<Time>(0, median_of(std::move(lags), kUsualLag));
@@ -278,6 +280,8 @@ void Builder::set_acts() {
     std::vector<std::size_t> ahead_of_blocked;
     std::vector<std::uint32_t> blocked;
     std::size_t most_ahead = 0;
+    // What was launched before the window began is not in it: until that is done, nobody knows how much is under way.
+    const Time known = lane_.jobs.empty() ? lane_.begin : lane_.jobs.front().begin;
     Time before = model_.begin;
     for (std::uint32_t i = 0; i < model_.acts.size(); ++i) {
         const Call& entry = call(i);
@@ -300,11 +304,13 @@ void Builder::set_acts() {
         const std::size_t ahead = launched_before > done ? launched_before - done : 0;
         most_ahead = std::max(most_ahead, ahead);
         const bool slow = entry.end - entry.begin > std::max<Time>(4 * kClockSlack, 8 * model_.launch_cost);
-        if (act.queues && act.waits == 0 && slow && ahead >= kBlockedAhead)
-            ahead_of_blocked.push_back(ahead), blocked.push_back(i);
+        if (!act.queues || act.waits > 0 || !slow) continue;
+        const bool is_known = entry.begin >= known;
+        if (is_known && ahead >= kBlockedAhead) ahead_of_blocked.push_back(ahead);
+        if (!is_known || ahead >= kBlockedAhead) blocked.push_back(i);
     }
     model_.queue_limit = policy_.queue_limit;
-    if (blocked.size() < 3) return;
+    if (ahead_of_blocked.size() < 3) return;
     // Launches that take long while as many are under way as ever: the queue was full, and that is how long it is. Some launches
     // always take long at the same place of a step, but then more are under way elsewhere.
     std::sort(ahead_of_blocked.begin(), ahead_of_blocked.end());

@@ -29,6 +29,32 @@ TEST(RepeatedWork, ATableComputedInEachStepIsFound) {
             Kind::kRepeatedWork, 13, {}, layers == 1 ? 60 : 150);
 }
 
+TEST(RepeatedWork, LosesAsMuchInAWindowThatBeginsWithAFullQueue) {
+    const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
+        p.at({user_line(29)});
+        p.launch("distribution_elementwise_grid_stride_kernel", 30, kStream, {0x100}, static_cast<std::uint64_t>(step) + 1);
+        for (std::uint64_t layer = 0; layer < 2; ++layer) {
+            if (!cured) {
+                p.at({user_line(13, "positions"), user_line(30)});
+                p.launch("elementwise_kernel_with_index_arange", 4, kStream, {0x1000}, 5);
+                p.launch("vectorized_elementwise_kernel_sin", 900, kStream, {0x2000, 0x1000}, 6);
+            }
+            p.at({user_line(30)});
+            p.launch("gemm_bf16", 700, kStream, {0x800, 0x900, 0xa00}, 9);
+        }
+        train(p, {6, 300});
+    };
+    SimulatedProgram::Traits traits;
+    traits.queue = 250;
+    const Simulation sick = simulate(body, false, 120, traits), cured = simulate(body, true, 120, traits);
+    const Diagnosis diagnosis = diagnose(begun_late(sick.timeline));
+    const double truth = sick.step_ms - cured.step_ms;
+    SCOPED_TRACE(fmt::format("truth {:.3f} of {:.3f} ms\n{}", truth, sick.step_ms, told(diagnosis)));
+    ASSERT_EQ(diagnosis.findings.size(), 1u);
+    EXPECT_EQ(diagnosis.findings[0].kind, Kind::kRepeatedWork);
+    EXPECT_NEAR(diagnosis.findings[0].lost_ms_per_step, truth, 0.05 * truth);
+}
+
 TEST(RepeatedWork, ParametersThatEndAmidAStepLeaveNoKernelOut) {
     const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
         // Parameters are taken in seven steps and a third of the next.

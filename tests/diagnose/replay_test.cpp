@@ -67,6 +67,25 @@ TEST(Replay, TheQueueIsAsLongAsTheRecordingShows) {
     EXPECT_NEAR(static_cast<double>(model.queue_limit), 300, 5);
 }
 
+TEST(Replay, AWindowThatBeginsWithAFullQueueShowsHowLongItIs) {
+    SimulatedProgram::Traits traits;
+    traits.queue = 300;
+    const Timeline timeline = begun_late(simulate(
+                                             [](SimulatedProgram& p, int, bool) {
+                                                 train(p, {12, 400});
+                                             },
+                                             false, 80, traits)
+                                             .timeline);
+    const Lane lane = lane_of(timeline);
+    Model model = build_model(timeline, lane, {});
+    EXPECT_NEAR(static_cast<double>(model.queue_limit), 300, 5);
+    Time host = 0, longest_lag = 0;
+    for (const Act& act : model.acts) host += act.gap + act.own;
+    for (std::size_t i = 1; i < model.tasks.size(); ++i) longest_lag = std::max(longest_lag, model.tasks[i].lag);
+    EXPECT_LT(host, (lane.jobs.back().end - lane.begin) / 4) << "what launches wait for is not the host's own";
+    EXPECT_LT(longest_lag, 100'000) << "nor is it the way from the host to the device";
+}
+
 TEST(Replay, StreamsWorkInOrderAndWaitForEachOther) {
     Model model;
     model.acts = {{.gap = 0, .own = 10}, {.gap = 0, .own = 10}, {.gap = 5, .own = 1, .tail = 2, .first_wait = 0, .waits = 1}};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <unordered_set>
 
 #include "diagnose/diagnose.h"
 #include "diagnose/simulated_program.h"
@@ -85,6 +86,20 @@ inline void expect_healthy(const StepBody& body, SimulatedProgram::Traits traits
     SCOPED_TRACE(told(diagnosis));
     EXPECT_TRUE(diagnosis.healthy);
     EXPECT_TRUE(diagnosis.findings.empty());
+}
+
+/// The same program as a window shows it that begins in the middle of it: what was launched before is not there, though the GPU
+/// is busy with it for a while.
+inline Timeline begun_late(Timeline timeline) {
+    const Time begin = timeline.calls[timeline.calls.size() / 2].begin;
+    std::erase_if(timeline.calls, [&](const Call& call) { return call.begin < begin; });
+    std::unordered_set<std::uint32_t> kept;
+    for (const Call& call : timeline.calls) kept.insert(call.correlation);
+    std::erase_if(timeline.work, [&](const Work& work) { return !kept.contains(work.correlation); });
+    std::erase_if(timeline.arguments, [&](const Arguments& given) { return !kept.contains(given.correlation); });
+    std::erase_if(timeline.samples, [&](const auto& sample) { return sample.time < begin; });
+    timeline.windows.front().begin = begin;
+    return timeline;
 }
 
 inline const Finding* finding_of(const Diagnosis& diagnosis, Kind kind) {
