@@ -1,4 +1,4 @@
-"""Programs that tools/doctor-check starts, and those it starts before their turn: they import the framework on another core and wait."""
+"""Programs that tools/doctor-check starts, and those it starts before their turn: several at once, which import the framework and wait."""
 import os
 import pathlib
 import signal
@@ -9,7 +9,9 @@ import doctor_scripts as scripts
 
 # What programs import, and what PyTorch itself imports at the first step of an optimizer, which takes seconds.
 FRAMEWORK = ("torch", "torch.optim", "torch.utils.data", "torch._dynamo")
-GRACE = 2.0  # seconds that a program has to end by itself
+GRACE = 2.0      # seconds that a program has to end by itself
+GATHER = 60.0    # seconds that a batch has to come to its gates
+GLANCE = 0.02    # seconds from one look at the gates to the next
 HERE = ".here"
 
 
@@ -28,6 +30,9 @@ class Gate:
         before = os.environ.get("PYTHONPATH")
         self.environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
                             scripts.IMPORTED: " ".join(framework), **({} if before is None else {scripts.BEFORE: before})}
+
+    def is_reached(self):
+        return os.path.exists(f"{self.path}{HERE}")
 
     def open(self):
         os.write(self.pipe, b"!")
@@ -96,6 +101,10 @@ class Process:
         if not self.finishing:  # else another thread reads what it says
             self.kill()
 
+    def is_settled(self):
+        """Whether it stands at its gate, or has ended: no more comes of waiting for it."""
+        return self.process.poll() is not None or self.gate is not None and self.gate.is_reached()
+
     def let_go(self):
         if self.gate:
             self.gate.open()
@@ -115,7 +124,8 @@ def end_all():
 
 
 class Ahead:
-    """Starts up to `most` of the runs that are due while another runs. They import the framework, touch no GPU, and wait to be let go."""
+    """Starts the runs that are due in batches of up to `most`. They import the framework, touch no GPU, and wait to be let go. A run is let go when its
+    whole batch stands at the gates: nothing gets ready while a run is timed."""
 
     def __init__(self, scratch, python, most):
         self.folder, self.gates, self.number = scratch / "ahead", scratch / "gates", 0
@@ -161,8 +171,33 @@ class Ahead:
         self.due = [other for other in self.due if other is not run]
         return self.waiting.pop(run, None)
 
-    def start_next(self):
-        """Starts what is due; a run whose length is not known yet, and all after it, must wait."""
+    def get_ready(self, run):
+        """Starts a batch where it is this run's turn and nobody waits any more. A run whose length is not known yet, and all after it, are left for a
+        later batch. Returns whether one was started."""
+        if self.waiting or not self.most or not self.due or self.due[0] is not run:
+            return False
         while len(self.waiting) < self.most and self.due and self.due[0].is_ready():
-            run = self.due.pop(0)
-            self.waiting[run] = run.start(self.gate())
+            other = self.due.pop(0)
+            self.waiting[other] = other.start(self.gate())
+        self.gather()
+        return True
+
+    def gather(self):
+        """Waits until everybody is at the gate. Who has ended says why at its turn; who does not come in time is ended, and begins anew at its turn."""
+        until = time.monotonic() + GATHER
+        while late := [run for run, process in self.waiting.items() if not process.is_settled()]:
+            if time.monotonic() >= until:
+                self.forget(late)
+                return
+            time.sleep(GLANCE)
+
+    def batches(self, runs):
+        """How many will be started for these runs, as far as one can tell before."""
+        count, room, learned = 0, 0, set()
+        for run in (run for run in runs if run not in self.waiting):
+            is_new = not run.is_known() and run.what not in learned
+            if is_new or not room:
+                count, room = count + 1, self.most
+            learned |= {run.what} if is_new else set()
+            room -= 1
+        return count

@@ -20,12 +20,14 @@ from doctor_ahead import Ahead, Failed, Process  # noqa: E402
 
 START_UP = 8.0       # seconds that a program takes beside its steps, until they have been measured: most of them for importing the framework
 LET_GO = 4.0         # the same for one that has imported it when its turn comes
+GET_READY = 12.0     # until a batch of programs has imported it
 CALIBRATION = 30     # steps of a first, short run
 GUESS = 150          # steps of a first run that is to count, where nobody says how fast the program is
 SHORT = 0.3          # seconds of a run whose speed says little
 WINDOWS = 80         # steps that slow programs have in windows
 UNRECORDED = 5.0     # seconds beside them: `compare` wants seven blocks of half a second
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
+TIMES = dict(start_up=START_UP, let_go=LET_GO, get_ready=GET_READY)
 KEPT, SCHEMA = "doctor-check.json", 3
 HALF = ".half"       # how the folder of a recording ends that is not whole yet
 
@@ -88,10 +90,10 @@ class Results:
     def __init__(self, folder, build, *programs):
         self.path = folder / KEPT
         self.data = dict(schema=SCHEMA, build=print_of(build), programs=print_of_programs(*programs), items={}, speeds={}, start_up=[], let_go=[],
-                         runs=dict(ahead=0, others=0))
+                         get_ready=[], runs=dict(ahead=0, others=0))
         if self.path.exists():
             kept = json.loads(self.path.read_text())
-            self.data.update({key: kept.get(key, []) for key in ("start_up", "let_go")})
+            self.data.update({key: kept.get(key, []) for key in TIMES})
             if kept.get("programs") == self.data["programs"]:
                 self.data["speeds"] = kept.get("speeds", {})
             if all(kept.get(key) == self.data[key] for key in ("schema", "build", "programs")):
@@ -114,11 +116,11 @@ class Results:
         part.replace(self.path)
 
     def took(self, key, seconds):
-        """What a run took beside its steps: "start_up", or "let_go" where it had been started ahead."""
+        """What a run took beside its steps: "start_up", or "let_go" where it had been started ahead, its batch "get_ready" in all."""
         self.data[key] = (self.data[key] + [round(max(0.0, seconds), 2)])[-50:]
 
     def around(self, key):
-        return statistics.median(self.data[key][-9:]) if self.data[key] else dict(start_up=START_UP, let_go=LET_GO)[key]
+        return statistics.median(self.data[key][-9:]) if self.data[key] else TIMES[key]
 
 
 class Shelf:
@@ -132,7 +134,8 @@ class Shelf:
                 shutil.rmtree(other, ignore_errors=True)
         for half in self.folder.glob(f"*/*{HALF}"):
             shutil.rmtree(half, ignore_errors=True)
-        self.old = set(self.folder.glob("*/*")) if anew else set()
+        self.found = set(self.folder.glob("*/*"))
+        self.old = self.found if anew else set()
         self.last = {}
 
     def of(self, name, mode=""):
@@ -147,9 +150,10 @@ class Shelf:
         return folder / f"{self.last[folder]}{HALF}"
 
     def add(self, half, most):
-        """A recording is whole; of more than `most` the oldest goes."""
+        """A recording is whole; of more than `most` the oldest goes. A call leaves no fewer than it found, though: another may need more."""
         whole = half.with_suffix("")
         half.rename(whole)
+        most = max(most, sum(path.parent == whole.parent for path in self.found))
         for path in sorted((path for path in whole.parent.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))[:-most]:
             shutil.rmtree(path, ignore_errors=True)
         return whole
@@ -160,7 +164,8 @@ def titled(name, mode=""):
 
 
 class Item(typing.NamedTuple):
-    """Of a part: its name, seconds that it takes, how to do it (None: time was up), and its runs in order, as far as they are known before."""
+    """Of a part: its name, seconds that it takes without what its runs take beside their steps, how to do it (None: time was up), and its runs in
+    order, as far as they are known before."""
     name: str
     seconds: float
     work: typing.Callable
@@ -168,11 +173,11 @@ class Item(typing.NamedTuple):
 
 
 class Length:
-    """Of runs: seconds, or exactly so many steps. Steps are chosen once, so that runs that share a length do the same number. Where the speed is
-    not known, `guess` steps are tried."""
+    """Of runs: seconds, but at least so many steps, or exactly so many. Steps are chosen once, so that runs that share a length do the same number;
+    where one of those is `recorded`, whichever comes first, they are enough for a recording. Where the speed is not known, `guess` steps are tried."""
 
-    def __init__(self, seconds=None, steps=None, guess=None):
-        self.seconds, self.steps, self.guess = seconds, steps, guess
+    def __init__(self, seconds=None, steps=None, guess=None, least=0, recorded=False):
+        self.seconds, self.steps, self.guess, self.least, self.recorded = seconds, steps, guess, least, recorded
 
 
 class Run:
@@ -182,12 +187,16 @@ class Run:
         self.bench, self.name, self.mode, self.length, self.folder = bench, name, mode, length, folder
         self.what = f"{name} {mode}".strip()
 
+    def is_known(self):
+        """Whether it could be started: its steps are chosen, or could be."""
+        return self.length.steps is not None or self.length.guess is not None or self.what in self.bench.results.data["speeds"]
+
     def is_ready(self):
         """Whether it can be started: its steps are chosen, or can be."""
         speed = self.bench.results.data["speeds"].get(self.what)
         if self.length.steps is None and speed is not None:
-            seconds = max(self.length.seconds, WINDOWS / speed + UNRECORDED) if self.folder else self.length.seconds
-            self.length.steps = max(self.bench.first_steps, int(seconds * speed) + 1)
+            seconds = max(self.length.seconds, WINDOWS / speed + UNRECORDED) if self.folder or self.length.recorded else self.length.seconds
+            self.length.steps = max(self.bench.first_steps, self.length.least, int(seconds * speed) + 1)
         elif self.length.steps is None:
             self.length.steps = self.length.guess
         return self.length.steps is not None
@@ -230,16 +239,18 @@ class Bench:
         return found
 
     def do(self, run, watch=None):
-        """Rates of a run. The runs that are due get ready meanwhile."""
-        process, what = self.ahead.take(run), f"record {run.what}" if run.folder else run.what
-        began_ahead = process is not None
-        if not began_ahead and not run.is_ready():
+        """Rates of a run. Where it is the first of a batch, the whole batch gets ready before."""
+        what = f"record {run.what}" if run.folder else run.what
+        if not run.is_ready():
             self.calibrate(run.name, run.mode)
             run.is_ready()
         begin = time.monotonic()
+        if self.ahead.get_ready(run):
+            self.results.took("get_ready", time.monotonic() - begin)
+        process = self.ahead.take(run)
+        began_ahead, begin = process is not None, time.monotonic()
         process = process or run.start()
         process.let_go()
-        self.ahead.start_next()
         steps = run.length.steps
         patience = PATIENCE + 4 * steps / self.results.data["speeds"].get(run.what, 1.0)
         found = self.rates(self.said(process, what, patience=patience, watch=watch), what)

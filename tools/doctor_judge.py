@@ -181,6 +181,17 @@ def judge(path, kind, sick, cured, documents, cured_document=None):
     return Verdict(problems + (amount_problems(findings, sick, cured, documents) if all(findings) else []), "", *median_lost(findings))
 
 
+def slow_downs(pairs):
+    """Per cent, of [plain, recorded] steps per second."""
+    return [100 * (off / on - 1) for off, on in pairs]
+
+
+def noise(differences):
+    """(mean, its standard error, standard deviation) of at least two."""
+    deviation = statistics.stdev(differences)
+    return statistics.mean(differences), deviation / len(differences) ** 0.5, deviation
+
+
 def interval(differences, draws=10000):
     """95 % interval of the median by resampling the pairs."""
     source = random.Random(1)

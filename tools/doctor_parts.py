@@ -1,4 +1,4 @@
-"""The parts of tools/doctor-check. Each takes a Check (tools/doctor-check) and hands it items: name, seconds it takes, and how to do it."""
+"""The parts of tools/doctor-check. Each takes a Check (tools/doctor-check) and hands it items (doctor_bench.Item): what to do, and how long it takes."""
 import itertools
 import shutil
 import statistics
@@ -10,23 +10,10 @@ import doctor_report as report
 import doctor_scripts as scripts
 from doctor_ahead import Process
 from doctor_bench import Item, Length, Run, titled
+from doctor_overhead import OVERHEAD, overhead
 
-# (kind, mode, most per cent): an ordinary job, the worst launch-bound one, one graph per step, one that allocates all the time
-OVERHEAD = (("", "", 1.0), ("launch-bound", "", 3.0), ("launch-bound", "cured", 3.0), ("allocator-churn", "", 3.0))
-OFTEN = ("launch-bound", "allocator-churn")  # kinds whose first program gets ten pairs of recordings, others three; `overhead` makes most of them
-MORE, WELL_BELOW = 2, 0.5                     # so many times the pairs where the median is at most this share of the limit, but the interval reaches above
 HOUR, DAY = 100e6, 1e9                       # most bytes of a recording
-LONGER = 1.15                                # runs vary by a tenth, and none may be too short
 PROFILED_STEPS, PROFILED_SECONDS = 300, 1.0  # more would only make a trace that takes long to write
-
-
-def repeats_of(check, name):
-    return check.repeats(name, 10 if name in {check.first(kind) for kind in OFTEN} else 3)
-
-
-def shelved(check, run):
-    """Where a recording lies that `compare` may use; as many are kept as it can need."""
-    return check.shelf.add(run.folder, repeats_of(check, run.name) + 1)
 
 
 def runs_of_case(check, name):
@@ -42,7 +29,7 @@ def runs_of_case(check, name):
 
 def diagnosed(check, run, number):
     """What the doctor says of a recording that was just made. The first one's report has the program's name, later ones have a number."""
-    kept, last = shelved(check, run), f"-{number}" if number > 1 else ""
+    kept, last = check.shelved(run), f"-{number}" if number > 1 else ""
     check.keep_copy(kept, f"{run.name}-{run.mode or 'sick'}{last}")
     reports = None if run.mode else check.options.out / "reports" / f"{run.name}{last}"
     return check.bench.diagnose(kept, run.what, reports)
@@ -89,7 +76,7 @@ def cases(check):
             kept["finished"] = False
         runs = runs_of_case(check, name)
         recordings = [run for run in runs if run.folder]
-        seconds = len(runs) * check.around() + len(recordings) * (options.record_seconds + 4) + (len(runs) - len(recordings)) * options.case_seconds
+        seconds = len(recordings) * (options.record_seconds + 4) + (len(runs) - len(recordings)) * options.case_seconds
         items.append(Item(f"cases/{name}", seconds, lambda name=name, runs=runs: case(check, name, runs), runs))
     check.part("cases", items, report.case_line)
 
@@ -121,10 +108,10 @@ def compared(check, name, pair):
 def pairs_of_recordings(check, name, repeats, missing):
     """Pair n is recording n against n + 1 of the sick program, and sick n against cured n. Recordings are kept as they are made."""
     for run in missing:
-        if not check.fits(check.options.record_seconds + check.around() + 4):
+        if not check.fits(check.options.record_seconds + check.beside([run]) + 4):
             return None
         check.bench.do(run)
-        shelved(check, run)
+        check.shelved(run)
     sick, cured = check.shelf.of(name)[-repeats - 1:], check.shelf.of(name, "cured")[-repeats:] if compares_cured(check, name) else []
     itself = list(check.pool.map(lambda pair: compared(check, name, pair), zip(sick, sick[1:])))
     better = list(check.pool.map(lambda pair: compared(check, name, pair), zip(sick, cured)))
@@ -138,96 +125,13 @@ def pairs_of_recordings(check, name, repeats, missing):
 def compare(check):
     items = []
     for name in (name for name in check.kinds if check.wanted(name)):
-        repeats = repeats_of(check, name)
+        repeats = check.repeats(name)
         check.kept(f"compare/{name}", "itself", repeats)
         missing = missing_recordings(check, name, repeats)
-        seconds = len(missing) * (check.options.record_seconds + check.around()) + 2 * repeats / check.at_once
+        seconds = len(missing) * check.options.record_seconds + 2 * repeats / check.at_once
         items.append(Item(f"compare/{name}", seconds, lambda name=name, repeats=repeats, missing=missing: pairs_of_recordings(check, name, repeats, missing),
                           missing))
     check.part("compare", items, report.compare_line, piecewise=True)
-
-
-def slow_downs(pairs):
-    return [100 * (off / on - 1) for off, on in pairs]
-
-
-def pairs_wanted(check, pairs, limit):
-    """--pairs, and as many again where those leave it open: a median well below the limit, an interval that reaches above. That is decided once, by
-    the first --pairs alone: who looks after every pair and stops when he likes what he sees finds what he likes."""
-    usual = check.options.pairs
-    if len(pairs) < usual:
-        return usual
-    slower = slow_downs(pairs[:usual])
-    return MORE * usual if judging.interval(slower)[1] > limit and statistics.median(slower) <= WELL_BELOW * limit else usual
-
-
-def missing_pairs(check, name, mode, kept, wanted):
-    """Alternating pairs, the order changing from pair to pair, as they are to be run. So both runs of a pair have the same beside them: what gets
-    ready meanwhile is a recorded run during both, or a plain one."""
-    pairs = []
-    for number in range(kept, wanted):
-        length = Length(LONGER * check.options.seconds)
-        pair = [Run(check.bench, name, mode, length), Run(check.bench, name, mode, length, check.shelf.place(name, mode))]
-        pairs.append(pair if number % 2 == 0 else pair[::-1])
-    return pairs
-
-
-def do_pairs(check, title, item, pairs):
-    """Adds them to `item`, which is kept after every pair; False: time was up."""
-    options, runner, path = check.options, check.bench, None
-    for pair in pairs:
-        name, mode, speeds = pair[0].name, pair[0].mode, {}
-        if not check.fits(2 * (LONGER * options.seconds + check.around()) + (0 if runner.known(name, mode) else check.start_up())):
-            return False
-        for run in pair:
-            speeds[bool(run.folder)] = runner.do(run)["steps"]
-            path = shelved(check, run) if run.folder else path
-        item["pairs"].append([speeds[False], speeds[True]])
-        item["seconds"].append(pair[0].length.steps / max(speeds.values()))
-        item["bytes"] = bench.size_of(path)
-        if pair is pairs[-1]:
-            document = runner.diagnose(path, pair[0].what)
-            item["window"], item["own"] = document.get("window_overhead_share"), document.get("overhead_share")
-        check.results.keep(title, dict(item, finished=False))
-    return True
-
-
-def overhead_pairs(check, name, mode, limit, missing):
-    options, title = check.options, f"overhead/{titled(name, mode)}"
-    item = None if options.again else check.results.get(title)
-    item = item or dict(pairs=[], seconds=[])
-    if not do_pairs(check, title, item, missing):
-        return None
-    more = missing_pairs(check, name, mode, len(item["pairs"]), pairs_wanted(check, item["pairs"], limit))
-    if more:
-        check.ahead.first(run for pair in more for run in pair)
-    try:
-        if not do_pairs(check, title, item, more):
-            return None
-    finally:
-        check.ahead.forget([run for pair in more for run in pair])
-    slower = slow_downs(item["pairs"])
-    low, high = judging.interval(slower)
-    problems = [f"slow-down up to {high:.2f} %, the limit is {limit:g} %"] if high > limit else []
-    if min(item["seconds"]) < options.seconds:
-        problems.append(f"a run lasted {min(item['seconds']):.1f} s, not {options.seconds:g}")
-    return dict(item, median=statistics.median(slower), low=low, high=high, limit=limit, asked=options.pairs, problems=problems)
-
-
-def overhead(check):
-    items, options = [], check.options
-    for kind, mode, limit in OVERHEAD:
-        name = check.first(kind)
-        if name is None or not check.wanted(name, mode):
-            continue
-        title = f"overhead/{titled(name, mode)}"
-        item = None if options.again else check.results.get(title)
-        wanted = pairs_wanted(check, item["pairs"] if item else [], limit)
-        missing = missing_pairs(check, name, mode, check.kept(title, "pairs", wanted), wanted)
-        seconds = len(missing) * 2 * (LONGER * options.seconds + check.around())
-        items.append(Item(title, seconds, lambda name=name, mode=mode, limit=limit, missing=missing: overhead_pairs(check, name, mode, limit, missing),
-                          [run for pair in missing for run in pair]))
-    check.part("overhead", items, report.overhead_line, piecewise=True)
 
 
 def profiled(check, name, mode):
@@ -348,7 +252,7 @@ def case_studies(check):
         name = path.stem
         runs = [Run(check.studies, name, mode, Length(check.options.record_seconds), check.run_folder(f"study-{name}-{mode or 'sick'}"))
                 for mode in studied_modes(path)]
-        seconds = (check.options.record_seconds + 2 * check.around() + 4) * len(runs)
+        seconds = (check.options.record_seconds + 4) * len(runs) + check.start_up() * sum(not run.is_known() for run in runs)
         items.append(Item(f"case-studies/{name}", seconds, lambda name=name, runs=runs: study(check, name, runs), runs))
     check.part("case-studies", items, report.study_lines)
 

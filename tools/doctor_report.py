@@ -1,4 +1,5 @@
 """What tools/doctor-check shows of its results: one line per item, and tables in Markdown for docs/performance and docs/case-studies.md."""
+import doctor_judge as judging
 
 
 def share(value, digits=1):
@@ -69,8 +70,16 @@ def pairs_text(item):
     return f"{asked} + {count - asked}" if count > asked else str(count)
 
 
+def noise_text(item):
+    """(mean and its standard error, standard deviation) of the paired differences, in per cent."""
+    mean, error, deviation = judging.noise(judging.slow_downs(item["pairs"]))
+    return f"{mean:+.2f} +- {error:.2f} %", f"{deviation:.2f} %"
+
+
 def overhead_line(name, item):
+    mean, deviation = noise_text(item)
     return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {pairs_text(item)} pairs, "
+            f"mean {mean}, pairs differ by {deviation}, "
             f"inside windows {share(item.get('window'))}, {item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
 
 
@@ -126,16 +135,21 @@ def cases_section(data):
         ["program", "illness", "steps/s", "cured", "truth, ms", "may be off by", "first finding", "line", "lost ms", "further findings", "GPU at work", "unexplained", "steps/s recorded", ""], rows)
 
 
+def short_text(data):
+    few = [f"{item['short']} of `{name}`" for name, item in items_of(data, "overhead") if item.get("short")]
+    return f" ({', '.join(few)})" if few else ""
+
+
 def overhead_section(data):
     beside, rows = dict(items_of(data, "profiler")), []
     for name, item in items_of(data, "overhead"):
         rows.append([f"`{name}`", f"{pairs_text(item)} of {min(item['seconds']):.0f} s", f"{item['median']:+.2f} %", f"{item['low']:+.2f} to {item['high']:+.2f} %",
-                     f"{item['limit']:g} %", share(item.get("window")), f"{beside[name]['slower']:+.0f} %" if name in beside else "-",
+                     *noise_text(item), f"{item['limit']:g} %", share(item.get("window")), f"{beside[name]['slower']:+.0f} %" if name in beside else "-",
                      "; ".join(item["problems"]) or "holds"])
     return ["## What recording costs", ""] + table(
-        ["program", "pairs", "slower by, median", "95 % interval", "limit", "inside a window", "PyTorch's profiler", ""], rows) + [
+        ["program", "pairs", "slower by, median", "95 % interval", "mean and its standard error", "standard deviation of pairs", "limit", "inside a window", "PyTorch's profiler", ""], rows) + [
             "", "Number of pairs, by a rule fixed beforehand: those asked for; where their median is at most half the limit and their interval reaches above "
-            "it, as many again, once. All count."]
+            "it, as many again, once. All count but those with a run that was too short, which are done again with more steps" + short_text(data) + "."]
 
 
 def rest_sections(data):
@@ -163,8 +177,8 @@ def markdown(data):
                                                            ("torch", "PyTorch")) if facts.get(key)]
     runs = data.get("runs") or {}
     if runs.get("ahead"):
-        lines.append(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead: the program imported PyTorch while the run before was timed, and waited "
-                     "for its turn before its own first line, without touching the GPU; with and without the probe alike")
+        lines.append(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead, several at once: the program imported PyTorch before the first of them was "
+                     "timed, and waited for its turn before its own first line, without touching the GPU; with and without the probe alike")
     for part, section in (("cases", cases_section), ("overhead", overhead_section)):
         if items_of(data, part):
             lines += [""] + section(data)

@@ -71,6 +71,19 @@ class Ahead(unittest.TestCase):
         self.assertTrue(mark.exists())
         self.assertEqual(list(self.ahead.gates.iterdir()), [])
 
+    def test_who_stands_at_its_gate_or_has_ended_is_settled(self):
+        gate = self.ahead.gate(MODULES)
+        process = doctor_ahead.Process(["sleep", "600"], gate=gate)
+        self.assertFalse(process.is_settled())
+        open(f"{gate.path}{doctor_ahead.HERE}", "w").close()
+        self.assertTrue(process.is_settled())
+        process.end()
+        process = doctor_ahead.Process([sys.executable, "-c", "raise SystemExit(7)"], gate=self.ahead.gate(MODULES))
+        process.let_go()
+        wait_for(process.is_settled)
+        process.finish("it", 60)
+        self.assertEqual(process.status, 7)
+
     def test_a_program_let_go_early_does_not_wait(self):
         gate = self.ahead.gate(MODULES)
         process = doctor_ahead.Process([sys.executable, "-c", "print('went on')"], gate=gate)
@@ -148,6 +161,96 @@ class Ahead(unittest.TestCase):
         self.assertEqual(doctor_ahead.Process.alive, set())
 
 
+class Program:
+    """Stands at its gate at the n-th look; ended or not."""
+
+    def __init__(self, looks):
+        self.looks, self.is_ended = looks, False
+
+    def is_settled(self):
+        self.looks -= 1
+        return self.looks < 0
+
+    def end(self):
+        self.is_ended = True
+
+
+class Planned:
+    """A run; its program comes to its gate at the n-th look."""
+
+    def __init__(self, what="one", is_known=True, looks=0):
+        self.what, self.known, self.program, self.begun = what, is_known, Program(looks), 0
+
+    def is_known(self):
+        return self.known
+
+    is_ready = is_known
+
+    def start(self, gate):
+        self.begun += 1
+        return self.program
+
+
+class Batch(unittest.TestCase):
+    def setUp(self):
+        self.ahead = doctor_ahead.Ahead(pathlib.Path("."), sys.executable, 0)
+        self.ahead.most, self.ahead.gate = 3, lambda: None
+        self.glances = []
+        glance = mock.patch.object(doctor_ahead.time, "sleep", self.glances.append)
+        glance.start()
+        self.addCleanup(glance.stop)
+
+    def begun(self, runs):
+        return [run.begun for run in runs]
+
+    def test_all_are_at_their_gates_before_the_first_is_let_go(self):
+        runs = [Planned(looks=looks) for looks in (0, 5, 2, 0, 0)]
+        self.ahead.plan(runs)
+        self.assertTrue(self.ahead.get_ready(runs[0]))
+        self.assertEqual((self.begun(runs), len(self.glances)), ([1, 1, 1, 0, 0], 5))
+        for run in runs[:3]:
+            self.assertFalse(self.ahead.get_ready(run))  # nothing is started while one still waits
+            self.assertIs(self.ahead.take(run), run.program)
+        self.assertEqual(self.begun(runs), [1, 1, 1, 0, 0])
+        self.assertTrue(self.ahead.get_ready(runs[3]))
+        self.assertEqual(self.begun(runs), [1] * 5)
+
+    def test_none_is_started_for_a_run_that_was_not_planned(self):
+        runs = [Planned(), Planned()]
+        self.ahead.plan(runs)
+        self.assertFalse(self.ahead.get_ready(Planned()))
+        self.assertFalse(self.ahead.get_ready(runs[1]))
+        self.assertEqual(self.begun(runs), [0, 0])
+        self.ahead.most = 0
+        self.assertFalse(self.ahead.get_ready(runs[0]))
+
+    def test_a_run_of_unknown_length_ends_a_batch(self):
+        runs = [Planned(), Planned(is_known=False), Planned()]
+        self.ahead.plan(runs)
+        self.assertTrue(self.ahead.get_ready(runs[0]))
+        self.assertEqual(self.begun(runs), [1, 0, 0])
+        self.ahead.take(runs[0])
+        runs[1].known = True
+        self.assertTrue(self.ahead.get_ready(runs[1]))
+        self.assertEqual(self.begun(runs), [1, 1, 1])
+
+    def test_who_does_not_come_in_time_begins_anew_at_its_turn(self):
+        runs = [Planned(), Planned(looks=10**9), Planned()]
+        self.ahead.plan(runs)
+        with mock.patch.object(doctor_ahead, "GATHER", 0.0):
+            self.assertTrue(self.ahead.get_ready(runs[0]))
+        self.assertEqual([run.program.is_ended for run in runs], [False, True, False])
+        self.assertEqual([self.ahead.take(run) is run.program for run in runs], [True, False, True])
+
+    def test_batches_are_foretold(self):
+        known, unknown = [Planned() for _ in range(7)], [Planned("another", False) for _ in range(4)]
+        self.assertEqual([self.ahead.batches(known[:count]) for count in (0, 1, 3, 4, 7)], [0, 1, 1, 2, 3])
+        self.assertEqual(self.ahead.batches(known[:1] + unknown), 3)  # the first of them tells how long the others are
+        self.ahead.plan(known)
+        self.ahead.get_ready(known[0])
+        self.assertEqual([self.ahead.batches(known[:count]) for count in (3, 4, 7)], [0, 1, 2])
+
+
 class Shelf(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -191,6 +294,15 @@ class Shelf(unittest.TestCase):
         self.assertEqual(self.names(shelf), ["3"])
         self.assertEqual(self.names(self.shelf()), ["1", "2", "3"])
 
+    def test_a_call_leaves_no_fewer_than_it_found(self):
+        self.put(self.shelf(), 5)
+        self.put(self.shelf(), 2, mode="cured")
+        for anew in (True, False):
+            shelf = self.shelf(anew)
+            self.put(shelf, 2, most=3)
+            self.put(shelf, 4, most=3, mode="cured")
+        self.assertEqual((self.names(self.shelf()), self.names(self.shelf(), "cured")), (["5", "6", "7", "8", "9"], ["8", "9", "10"]))
+
     def test_those_of_another_build_go(self):
         self.put(self.shelf(), 2)
         self.results.data["build"] = "another"
@@ -212,12 +324,13 @@ class Bench(unittest.TestCase):
     def test_slow_programs_are_recorded_for_longer(self):
         bench = mock.Mock(first_steps=30)
         bench.results.data = dict(speeds=dict(fast=100.0, slow=10.0))
-        def steps(name, folder):
-            run = doctor_bench.Run(bench, name, "", doctor_bench.Length(9.0), folder)
+        def steps(name, folder, **more):
+            run = doctor_bench.Run(bench, name, "", doctor_bench.Length(9.0, **more), folder)
             self.assertTrue(run.is_ready())
             return run.length.steps
         self.assertEqual([steps("fast", None), steps("fast", "folder")], [901, 901])
-        self.assertEqual([steps("slow", None), steps("slow", "folder")], [91, 131])
+        self.assertEqual([steps("slow", None), steps("slow", "folder"), steps("slow", None, recorded=True)], [91, 131, 131])
+        self.assertEqual([steps("fast", None, least=900), steps("fast", None, least=902)], [901, 902])
 
     def test_commit_is_that_of_the_programs(self):
         with tempfile.TemporaryDirectory() as name:

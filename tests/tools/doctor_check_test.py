@@ -1,41 +1,18 @@
 """tools/doctor-check with made-up programs and a made-up millrace: what it lets pass, what not, and what it keeps from call to call."""
 import json
-import os
 import pathlib
 import shutil
-import signal
 import sys
-import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 for folder in ("tools", "tests/tools"):
     sys.path.insert(0, str(ROOT / folder))
-from made_up_doctor import TORCH, Folder, diagnosis, finding, is_gone, wait_for  # noqa: E402
+from made_up_doctor import TORCH, Trial, diagnosis, finding  # noqa: E402
 
 
-class Check(unittest.TestCase):
-    def setUp(self):
-        holder = tempfile.TemporaryDirectory()
-        self.addCleanup(holder.cleanup)
-        self.folder = Folder(pathlib.Path(holder.name))
-
-    def sick(self, name="host_sync", kind="host-sync", lost=2.5, line=6):
-        self.folder.program(name, kind, 80.0, 100.0)
-        self.folder.answer(name, diagnosis(finding(kind, line, lost, f"{name}.py")))
-
-    def healthy(self):
-        self.folder.program("healthy", "healthy", 50.0)
-        self.folder.answer("healthy", diagnosis())
-
-    def expect(self, status, text, *given):
-        done = self.folder.check(*given)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        self.assertIn(text, done.stdout + done.stderr)
-        self.assertNotIn("Traceback", done.stderr)
-        return done.stdout
-
+class Check(Trial):
     def test_right_diagnoses_pass_and_are_kept(self):
         self.sick()
         self.healthy()
@@ -63,12 +40,6 @@ class Check(unittest.TestCase):
         self.assertEqual(item["speeds"], {"": [80.0, 75.0, 85.0], "cured": [100.0] * 3})
         self.assertEqual(item["findings"][1], ["python-work", 9, 0.7])
         self.assertIn("| 2.50 (1.76 to 3.33) | 0.62 | host-sync | 6 | 2.40 | python-work, line 9, 0.70 ms |", (self.folder.out / "doctor-check.md").read_text())
-
-    def change_program(self, name, count):
-        """`count` may change `speed` by `number`, which counts its runs from 0, and by `mode`."""
-        path = self.folder.path / f"programs/{name}.py"
-        number = "log = open(__file__ + '.' + mode, 'a+'); log.write('.'); log.seek(0); number = len(log.read()) - 1\n"
-        path.write_text(path.read_text().replace("print(\"starts\"", number + count + "\nprint(\"starts\""))
 
     def test_several_recordings_and_truths_take_turns_and_medians_count(self):
         self.sick()
@@ -206,20 +177,6 @@ class Check(unittest.TestCase):
         made = [line.split()[-1] for line in self.folder.said_to("record")]
         self.assertEqual([word == "cured" for word in made], [False, True, False, True, False])
 
-    def test_compare_takes_what_cases_and_overhead_recorded(self):
-        self.sick("tiny", "launch-bound")
-        self.folder.answer("tiny cured", diagnosis())
-        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "2", "--seconds", "1", "--repeats", "2")
-        self.assertEqual(self.folder.calls("record"), 1 + 2 * 2)
-        self.expect(0, "itself no different 2 of 2, cured better 2 of 2", "--parts", "compare", "--repeats", "2")
-        self.assertEqual(self.folder.calls("record"), 5)
-        kept = self.folder.out / "pairs"
-        self.assertEqual(len(list(kept.glob("*/tiny/*"))), 3)
-        # Anew means new recordings, and no more than are needed stay.
-        self.expect(0, "2 of 2", "--parts", "compare", "--repeats", "2", "--again")
-        self.assertEqual(self.folder.calls("record"), 5 + 3 + 2)
-        self.assertEqual(sorted(path.name for path in kept.glob("*/tiny/*")), ["4", "5", "6"])
-
     def test_recordings_that_are_lost_or_of_another_build_are_made_anew(self):
         self.healthy()
         self.expect(0, "1 of 1", "--parts", "compare", "--repeats", "1")
@@ -251,104 +208,6 @@ class Check(unittest.TestCase):
         self.assertEqual({name: len(item["itself"]) for name, item in self.folder.kept()["items"].items()},
                          {"compare/tiny": 10, "compare/pageable": 3})
 
-    def test_overhead_goes_on_pair_by_pair(self):
-        self.healthy()
-        self.sick("tiny", "launch-bound")
-        self.folder.answer("tiny cured", diagnosis())
-        given = ("--parts", "overhead", "--seconds", "1")
-        said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 2 pairs", *given, "--pairs", "2")
-        self.assertIn("tiny-cured", said)
-        self.assertIn("inside windows 10.0 %", said)
-        self.assertEqual(self.folder.calls("record"), 6)
-        self.expect(0, "3 pairs", *given, "--pairs", "3", "--only", "tiny-cured")
-        self.assertEqual(self.folder.calls("record"), 7)
-        self.expect(3, "time was up before overhead/tiny", *given, "--pairs", "3", "--only", "tiny", "--minutes", "0.01")
-        self.assertIn("Begun, not finished: overhead/tiny.", (self.folder.out / "doctor-check.md").read_text())
-
-    def test_overhead_above_its_limit_fails(self):
-        self.healthy()
-        # Under `record` the made-up program finds itself 2 % slower.
-        self.change_millrace("    child =", "    command += ['slowed']\n    child =")
-        self.folder.speeds["healthy slowed"] = 49.0
-        self.folder.program("healthy", "healthy", 50.0)
-        self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
-        self.assertEqual(self.folder.calls("record"), 2)  # its median is above the limit: more pairs are no help
-
-    def test_overhead_that_stays_open_gets_as_many_pairs_again(self):
-        self.folder.use_python()
-        self.healthy()
-        self.sick("tiny", "launch-bound")
-        self.folder.answer("tiny cured", diagnosis())
-        # One recorded run of the healthy program is 3 % slower: one in four widens the interval beyond the limit, one in eight does not.
-        self.change_millrace("    child =", "    command += ['recorded']\n    child =")
-        self.folder.speeds.update({f"{name} recorded": self.folder.speeds[name] for name in list(self.folder.speeds)})
-        self.folder.program("healthy", "healthy", 50.0)
-        self.folder.answer("healthy recorded", diagnosis())
-        self.folder.answer("tiny recorded", diagnosis())
-        self.folder.answer("tiny cured recorded", diagnosis())
-        self.change_program("healthy", "speed /= 1.03 if (mode, number) == ('recorded', 1) else 1")
-        given = ("--parts", "overhead", "--pairs", "4", "--seconds", "1")
-        said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 4 + 4 pairs", *given)
-        self.assertEqual(said.count("limit 3 %, 4 pairs"), 2)
-        self.assertEqual(self.folder.calls("record"), 8 + 4 + 4)
-        # Not ahead: three runs to learn a speed, the first after each of them, and the first of the pairs that were added.
-        self.assertEqual(self.folder.kept()["runs"], dict(ahead=2 * 16 - 4, others=3 + 4))
-        text = (self.folder.out / "doctor-check.md").read_text()
-        self.assertIn("| `healthy` | 4 + 4 of 1 s |", text)
-        self.assertIn("by a rule fixed beforehand", text)
-        # Time was up in between: the next call goes on where it was.
-        kept = self.folder.kept()
-        item = kept["items"]["overhead/healthy"]
-        item.update(finished=False, pairs=item["pairs"][:5], seconds=item["seconds"][:5])
-        (self.folder.out / "doctor-check.json").write_text(json.dumps(kept))
-        self.expect(3, "time was up before overhead/healthy", *given, "--minutes", "0.01")
-        self.expect(0, "4 + 4 pairs", *given)
-        self.assertEqual(self.folder.calls("record"), 16 + 3)
-
-    def test_programs_started_ahead_run_one_after_another_and_it_is_said(self):
-        self.folder.use_python()
-        self.healthy()
-        self.sick("tiny", "launch-bound")
-        self.folder.answer("tiny cured", diagnosis())
-        for path in (self.folder.path / "programs").glob("*.py"):
-            text = path.read_text().replace("import os, sys\n", "import os, sys, atexit, torch; torch.log('begins'); atexit.register(torch.log, 'ends')\n")
-            path.write_text(text)
-        with open(self.folder.path / "modules/torch/__init__.py", "a") as module:
-            module.write("def log(word): open(os.path.join(os.path.dirname(__file__), 'log'), 'a').write(word + ' ')\n")
-        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "3", "--seconds", "1")
-        # Three plain runs, two of them once more, two recordings, and nine pairs. What is done once more had nobody before it, nor has the first of a
-        # part; and how long the recording of the healthy program is to be was not known.
-        runs, log = self.folder.kept()["runs"], (self.folder.path / "modules/torch/log").read_text().split()
-        self.assertEqual(log, ["begins", "ends"] * sum(runs.values()))
-        self.assertEqual(runs, dict(ahead=3 + 2 + 18 - 3, others=2 + 3))
-        self.assertIn(f"- runs: {runs['ahead']} of {sum(runs.values())} were started ahead", (self.folder.out / "doctor-check.md").read_text())
-        self.expect(0, "all bars", "--parts", "cases", "--again", "--ahead", "0")
-        self.assertEqual(self.folder.kept()["runs"]["ahead"], runs["ahead"])
-
-    def test_nothing_lives_on_when_the_check_is_ended(self):
-        self.folder.use_python()
-        self.healthy()
-        program, began = self.folder.path / "programs/healthy.py", self.folder.path / "began"
-        lasting = f"import time\nif int(sys.argv[1]) > 30:\n    open({str(began)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
-        program.write_text(program.read_text().replace("print(\"starts\"", lasting + "print(\"starts\""))
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            shutil.rmtree(self.folder.out, ignore_errors=True)
-            imported = self.folder.path / "modules/torch/imported"
-            for path in (began, imported):
-                path.unlink(missing_ok=True)
-            process = self.folder.begin("--parts", "overhead", "--pairs", "2", "--seconds", "2")
-            wait_for(lambda: began.exists() and began.read_text() and imported.exists() and imported.read_text().endswith("\n"))
-            waiting, running = int(imported.read_text().split()[-1]), int(began.read_text())
-            self.assertNotEqual(waiting, running)
-            process.send_signal(number)
-            process.communicate()
-            wait_for(lambda pid=waiting: is_gone(pid))
-            if number == signal.SIGTERM:
-                self.assertEqual(process.returncode, 3)
-                wait_for(lambda pid=running: is_gone(pid))
-            else:
-                os.kill(running, signal.SIGKILL)  # nobody was left to do so
-
     def test_case_studies_give_a_table(self):
         self.healthy()
         self.folder.program("study", "case study", 10.0, 50.0, "studies")
@@ -357,11 +216,6 @@ class Check(unittest.TestCase):
         said = self.expect(0, "| as it was | 10.0 | 320 | 80 % | `host-sync`, 6, 80.00 |  |", "--parts", "case-studies")
         self.assertIn("| cured | 50.0 | 1600 | 80 % | none: a clean bill | better (+20 % steps/s) |", said)
         self.assertIn("## Case study: study", (self.folder.out / "doctor-check.md").read_text())
-
-    def change_millrace(self, old, new):
-        text = self.folder.millrace.read_text()
-        self.assertIn(old, text)
-        self.folder.millrace.write_text(text.replace(old, new))
 
     def test_output_and_status_must_be_the_same(self):
         self.healthy()

@@ -156,6 +156,13 @@ class Figures(unittest.TestCase):
         wide = judging.interval([-5, 5, -4, 4, -3, 3, -2, 2, -1, 1])
         self.assertGreater(wide[1] - wide[0], 3)
 
+    def test_slow_downs_and_their_noise(self):
+        slower = judging.slow_downs([[102.0, 100.0], [100.0, 100.0], [104.0, 100.0], [98.0, 100.0]])
+        mean, error, deviation = judging.noise(slower)
+        self.assertAlmostEqual(mean, 1.0)
+        self.assertAlmostEqual(deviation, (20 / 3) ** 0.5)
+        self.assertAlmostEqual(error, deviation / 2)
+
     def test_an_hour_is_what_is_there_and_the_later_pace(self):
         # 30 MB at once, then 10 KB a second.
         samples = [(second, 30e6 + 1e4 * second) for second in range(1, 121)]

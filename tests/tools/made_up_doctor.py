@@ -4,7 +4,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools/doctor-check"
@@ -147,6 +149,41 @@ class Folder:
 
     def calls(self, word):
         return len(self.said_to(word))
+
+
+class Trial(unittest.TestCase):
+    """The check in a folder of its own."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = Folder(pathlib.Path(holder.name))
+
+    def sick(self, name="host_sync", kind="host-sync", lost=2.5, line=6):
+        self.folder.program(name, kind, 80.0, 100.0)
+        self.folder.answer(name, diagnosis(finding(kind, line, lost, f"{name}.py")))
+
+    def healthy(self):
+        self.folder.program("healthy", "healthy", 50.0)
+        self.folder.answer("healthy", diagnosis())
+
+    def expect(self, status, text, *given):
+        done = self.folder.check(*given)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertIn(text, done.stdout + done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.stdout
+
+    def change_program(self, name, count):
+        """`count` may change `speed` by `number`, which counts its runs from 0, and by `mode`."""
+        path = self.folder.path / f"programs/{name}.py"
+        number = "log = open(__file__ + '.' + mode, 'a+'); log.write('.'); log.seek(0); number = len(log.read()) - 1\n"
+        path.write_text(path.read_text().replace("print(\"starts\"", number + count + "\nprint(\"starts\""))
+
+    def change_millrace(self, old, new):
+        text = self.folder.millrace.read_text()
+        self.assertIn(old, text)
+        self.folder.millrace.write_text(text.replace(old, new))
 
 
 def is_gone(pid):

@@ -1,0 +1,118 @@
+"""The part overhead of tools/doctor-check: what recording costs, by pairs of runs with and without it."""
+import statistics
+
+import doctor_bench as bench
+import doctor_judge as judging
+import doctor_report as report
+from doctor_bench import Item, Length, Run, titled
+
+# (kind, mode, most per cent): an ordinary job, the worst launch-bound one, one graph per step, one that allocates all the time
+OVERHEAD = (("", "", 1.0), ("launch-bound", "", 3.0), ("launch-bound", "cured", 3.0), ("allocator-churn", "", 3.0))
+MORE, WELL_BELOW = 2, 0.5  # so many times the pairs where the median is at most this share of the limit, but the interval reaches above
+LONGER = 1.15              # runs vary by a tenth, and none may be too short
+
+
+def measured(kinds):
+    """[(program, mode, most per cent)] of these programs ({name: kind}): of each kind the first."""
+    first = {kind: name for name, kind in reversed(kinds.items())}
+    return [(first[kind], mode, limit) for kind, mode, limit in OVERHEAD if kind in first]
+
+
+class Pairs:
+    """Of one program: what is kept of it (pairs: [plain, recorded] steps per second; seconds: of the shorter run; short: how many did not count;
+    fastest: steps per second of those), and what is missing."""
+
+    def __init__(self, check, name, mode, limit):
+        self.check, self.name, self.mode, self.limit, self.title = check, name, mode, limit, f"overhead/{titled(name, mode)}"
+        self.usual, self.seconds = (said.get(titled(name, mode), said[""]) for said in (check.options.pairs, check.options.seconds))
+        kept = None if check.options.again else check.results.get(self.title)
+        self.item = dict(kept) if kept else dict(pairs=[], seconds=[])
+        lasting = [number for number, seconds in enumerate(self.item["seconds"]) if seconds >= self.seconds]
+        self.item.update({key: [self.item[key][number] for number in lasting] for key in ("pairs", "seconds")})
+        self.due = self.missing()
+        if kept and self.due:
+            kept["finished"] = False
+
+    def wanted(self):
+        """--pairs, and as many again where those leave it open: a median well below the limit, an interval that reaches above. That is decided once,
+        by the first --pairs alone: who looks after every pair and stops when he likes what he sees finds what he likes."""
+        pairs, usual = self.item["pairs"], self.usual
+        if len(pairs) < usual:
+            return usual
+        slower = judging.slow_downs(pairs[:usual])
+        return MORE * usual if judging.interval(slower)[1] > self.limit and statistics.median(slower) <= WELL_BELOW * self.limit else usual
+
+    def missing(self):
+        """Pairs as they are to be run, plain first, recorded first, plain first, ...: what changes with time, and what still waits, favours no side."""
+        pairs, check, seconds = [], self.check, LONGER * self.seconds
+        for number in range(len(self.item["pairs"]), self.wanted()):
+            length = Length(seconds, least=int(seconds * self.item.get("fastest", 0)) + 1, recorded=True)
+            pair = [Run(check.bench, self.name, self.mode, length), Run(check.bench, self.name, self.mode, length, check.shelf.place(self.name, self.mode))]
+            pairs.append(pair if number % 2 == 0 else pair[::-1])
+        return pairs
+
+    def runs(self):
+        return [run for pair in self.due for run in pair]
+
+    def as_item(self):
+        """Of the part."""
+        seconds = len(self.runs()) * LONGER * self.seconds + (0 if self.check.bench.known(self.name, self.mode) else self.check.start_up())
+        return Item(self.title, seconds, self.work, self.runs())
+
+    def fits(self, pair):
+        unknown = 0 if self.check.bench.known(self.name, self.mode) else self.check.start_up()
+        return self.check.fits(2 * LONGER * self.seconds + self.check.beside(pair) + unknown)
+
+    def add(self, pair):
+        """Runs a pair and keeps it; False: it was too short. Then it does not count, and all that follow have more steps."""
+        item, speeds, path = self.item, {}, None
+        for run in pair:
+            speeds[bool(run.folder)] = self.check.bench.do(run)["steps"]
+            path = self.check.shelved(run) if run.folder else path
+        steps, fastest = pair[0].length.steps, max(speeds.values())
+        is_long = steps / fastest >= self.seconds
+        if is_long:
+            item["pairs"].append([speeds[False], speeds[True]])
+            item["seconds"].append(steps / fastest)
+        else:
+            item.update(fastest=max(fastest, item.get("fastest", 0)), short=item.get("short", 0) + 1)
+        item["bytes"] = bench.size_of(path)
+        self.check.results.keep(self.title, dict(item, finished=False))
+        return is_long
+
+    def plan_anew(self):
+        """What is missing now comes next, instead of what was."""
+        self.check.ahead.forget(self.runs())
+        self.due = self.missing()
+        if self.due:
+            self.check.ahead.first(self.runs())
+
+    def run_all(self):
+        """False: time was up."""
+        while self.due:
+            if not self.fits(self.due[0]):
+                return False
+            is_long = self.add(self.due.pop(0))
+            if not is_long or not self.due:
+                self.plan_anew()
+        return True
+
+    def work(self):
+        try:
+            if not self.run_all():
+                return None
+        finally:
+            self.check.ahead.forget(self.runs())
+        item, recordings = self.item, self.check.shelf.of(self.name, self.mode)
+        if recordings:
+            document = self.check.bench.diagnose(recordings[-1], titled(self.name, self.mode))
+            item.update(window=document.get("window_overhead_share"), own=document.get("overhead_share"))
+        slower = judging.slow_downs(item["pairs"])
+        low, high = judging.interval(slower)
+        problems = [f"slow-down up to {high:.2f} %, the limit is {self.limit:g} %"] if high > self.limit else []
+        return dict(item, median=statistics.median(slower), low=low, high=high, limit=self.limit, asked=self.usual, problems=problems)
+
+
+def overhead(check):
+    chosen = [Pairs(check, *row) for row in measured(check.kinds) if check.wanted(*row[:2])]
+    check.part("overhead", [pairs.as_item() for pairs in chosen], report.overhead_line, piecewise=True)
