@@ -3,10 +3,11 @@ import gc
 
 from patient import Case, Training, network
 
-case = Case()
+case = Case(rows=8192)
 samples, labels = case.bank(64 if case.dry else 65536)
 training = Training(case, network(case))
-memories = [[number] for number in range(1000 if case.dry else 1_000_000)]  # what long programs gather: a cache, a history
+gc.freeze()  # how much PyTorch itself keeps differs from version to version: it is left out
+memories = [[number] for number in range(1000 if case.dry else 600_000)]  # what long programs gather: a cache, a history
 
 
 def step_once():

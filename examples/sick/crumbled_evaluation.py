@@ -3,9 +3,9 @@ import torch
 from patient import Case, Training, network
 
 EVERY, CRUMB = 10, 64
-case = Case()
+case = Case(rows=8192, width=1024, blocks=16)
 samples, labels = case.bank(64 if case.dry else 65536)
-held, answers = case.bank(256 if case.dry else 16384)
+held, answers = case.bank(256 if case.dry else 4096)
 training = Training(case, network(case))
 
 

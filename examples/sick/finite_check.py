@@ -4,7 +4,7 @@ import torch
 from patient import Case, Training, network
 
 case = Case()
-POOL = 2000 if case.dry else 400_000  # the shuffle of this many numbers is the host's honest work, some milliseconds
+POOL = 2000 if case.dry else 600_000  # the shuffle of this many numbers is the host's honest work, some milliseconds
 samples, labels = case.bank(64 if case.dry else 65536)
 training = Training(case, network(case))
 generator = numpy.random.default_rng(7)

@@ -4,7 +4,7 @@ import tempfile
 
 from patient import Case, Training, network
 
-case = Case()
+case = Case(rows=4096)
 PAGE = bytes(4096 if case.dry else 32 << 20)  # what a careful person keeps of each step; its seed would do
 samples, labels = case.bank(64 if case.dry else 65536)
 training = Training(case, network(case))

@@ -2,7 +2,7 @@
 import torch
 from patient import Case, Training, network
 
-case = Case()
+case = Case(rows=8192)
 BANK = 64 if case.dry else 131072
 PRIME = 65537
 samples, labels = case.bank(BANK)

@@ -29,7 +29,7 @@ class Spectra(Dataset):
 
 
 def main():
-    case = Case(rows=2048, width=4096, blocks=5)
+    case = Case(rows=1536, width=4096, blocks=5)
     torch.set_num_threads(1)  # the workers' work is numpy's; more threads would only get in their way
     training = Training(case, network(case, features=FEATURES))
     workers = 1 if not case.cured else 2 if case.dry else 10

@@ -5,8 +5,8 @@ from patient import Case, Training, network
 case = Case()
 BANK = 64 if case.dry else 65536
 samples, labels = case.bank(BANK)
-table = case.pinned(torch.randn(BANK, case.width))  # pinned: the copy is as fast as the link, and still not needed
-resident = table.to(case.device)
+resident = torch.randn(BANK, case.width, device=case.device)
+table = case.pinned(resident.cpu())  # pinned: the copy is as fast as the link, and still not needed
 training = Training(case, network(case))
 
 

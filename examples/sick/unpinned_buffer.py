@@ -4,7 +4,7 @@ from patient import CLASSES, Case, Training, network
 
 SHELF = 6  # batches kept on the host
 case = Case(blocks=2)
-shelf = torch.randn(SHELF, case.rows, case.width)
+shelf = torch.randn(SHELF, case.rows, case.width, device=case.device).cpu()
 labels = torch.randint(CLASSES, (SHELF, case.rows), device=case.device)
 if case.cured:
     shelf = case.pinned(shelf)

@@ -2,6 +2,9 @@
 
 PyTorch is imported once, by the first interpreter that has it; each dry run is a fork of that process.
 """
+import collections
+import contextlib
+import json
 import os
 import pathlib
 import re
@@ -15,6 +18,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SICK, STUDIES = ROOT / "examples" / "sick", ROOT / "examples" / "case-studies"
 OTHER_WORK = {"narrow_batch.py", "leak_detector.py"}  # cured, these take other batches, so their losses differ
+NEW_IN_CURE = {  # operators that a cured program runs beside those of the sick one: how it does without the illness
+    "finite_check.py": {"bitwise_not", "bitwise_or"}, "rows_in_python.py": {"mul", "add", "remainder", "argsort", "slice"}}
 MARK = re.compile(r"  # <- illness$", re.M)
 
 
@@ -56,8 +61,29 @@ class Written(unittest.TestCase):
             self.assertIn(f"examples/case-studies/{path.name}", text)
 
 
-def dry_run(path, *words):
-    """Runs a program in a fork of this process; returns (exit status, output)."""
+class Operators:
+    """Counts the operators that run while it is entered, and writes them to a file; entered in a process of their own."""
+
+    def __init__(self, path):
+        from torch.utils._python_dispatch import TorchDispatchMode
+        self.path, counts = path, collections.Counter()
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, arguments=(), named=None):
+                counts[str(function)] += 1
+                return function(*arguments, **(named or {}))
+        self.mode, self.counts = Mode(), counts
+
+    def __enter__(self):
+        self.mode.__enter__()
+
+    def __exit__(self, *error):
+        self.mode.__exit__(*error)
+        pathlib.Path(self.path).write_text(json.dumps(self.counts))
+
+
+def dry_run(path, *words, operators=None):
+    """Runs a program in a fork of this process; returns (exit status, output). `operators`: a file for how often each one ran."""
     with tempfile.TemporaryFile("w+") as output:
         child = os.fork()
         if child == 0:
@@ -66,7 +92,8 @@ def dry_run(path, *words):
                 for stream in (1, 2):
                     os.dup2(output.fileno(), stream)
                 sys.argv, sys.path[0] = [str(path), *words], str(path.parent)
-                runpy.run_path(str(path), run_name="__main__")
+                with Operators(operators) if operators else contextlib.nullcontext():
+                    runpy.run_path(str(path), run_name="__main__")
                 status = 0
             except SystemExit as end:
                 status = end.code if isinstance(end.code, int) else 1 if end.code else 0
@@ -97,6 +124,24 @@ class Run(unittest.TestCase):
             losses = self.losses(path, ("", "cured"))
             if path.name not in OTHER_WORK and len(losses) == 2:
                 self.assertAlmostEqual(losses[0], losses[1], delta=5e-4, msg=path.name)
+
+    def operators(self, path, *words):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "operators.json")
+            status, output = dry_run(path, "3", *words, "--cpu-dry", operators=file)
+            self.assertEqual(status, 0, output)
+            return collections.Counter(json.loads(pathlib.Path(file).read_text()))
+
+    def test_cures_add_no_work(self):
+        """What an illness costs is the difference of two runs: a cure that computes more than the sick program would hide a part of it."""
+        for path in programs(SICK):
+            if path.name in OTHER_WORK:
+                continue
+            with self.subTest(path.name):
+                sick, cured = self.operators(path), self.operators(path, "cured")
+                self.assertGreater(sum(sick.values()), 100)
+                added = {name.split(".")[1] for name in cured - sick}
+                self.assertEqual(added, NEW_IN_CURE.get(path.name, set()))
 
     def test_what_reports_proposed_runs(self):
         claimed = [path for path in programs(STUDIES) if "cured-as-claimed" in path.read_text()]
