@@ -12,6 +12,7 @@ import typing
 MARK = "# <- illness"
 LOOP = re.compile(r"^(\s*)with (case\.stopwatch|Clock)\b")
 WHOLE_STEP = ("launch-bound", "small-batch")  # kinds that belong to a whole step: the training loop is as good a place as the marked line
+NOTES = ("small-batch",)                      # kinds that are told without place and cost: only a measurement can say what the cure gains
 LEAST_GAIN = 0.03                             # a case counts where its cure gains that much
 SHARE_OF_TRUTH, SHARE_OF_STEP = 0.25, 0.02    # lost_ms_per_step may be off by the larger
 SUM_ERROR, MOST_UNEXPLAINED = 0.01, 0.10
@@ -80,7 +81,7 @@ def place_of(finding):
 def at_right_place(finding, path):
     lines = {marked_line(path)} | (loop_lines(path) if finding["kind"] in WHOLE_STEP else set())
     name, line = place_of(finding)
-    return name == path.name and line in lines
+    return name == path.name and line in lines or finding["kind"] in NOTES and not name
 
 
 def counts(sick, cured):
@@ -178,6 +179,8 @@ def judge(path, kind, sick, cured, documents, cured_document=None):
         return Verdict(problems)
     if not gains:
         return Verdict(problems, f"does not count here: the cure gains {100 * (cured / sick - 1):.1f} %")
+    if kind in NOTES:
+        return Verdict(problems)
     return Verdict(problems + (amount_problems(findings, sick, cured, documents) if all(findings) else []), "", *median_lost(findings))
 
 

@@ -25,7 +25,7 @@ if len(counts) > 1 or not all(word.isdigit() and int(word) > 0 for word in count
 if not given.cpu_dry and not torch.cuda.is_available():
     parser.error("no CUDA GPU here; --cpu-dry checks the program without one")
 device = "cpu" if given.cpu_dry else "cuda"
-EDGE, HIDDEN, MOVES, BATCH = (3, 8, 2, 2) if given.cpu_dry else (8, 256, 5, 4)  # EDGE x EDGE cells and flows per sample
+EDGE, HIDDEN, MOVES, BATCH = (3, 8, 2, 2) if given.cpu_dry else (8, 256, 5, 2)  # EDGE x EDGE cells and flows per sample
 if mode == "cured-as-claimed":
     BATCH *= 2
 CELLS = EDGE * EDGE

@@ -2,7 +2,7 @@
 
     python3 PROGRAM.py [steps] [cured] [--rows N] [--width N] [--blocks N] [--cpu-dry]
 
-Sizes are chosen for about 20 ms of work per step on an H200; other GPUs want other sizes. `--cpu-dry` runs three tiny steps
+Most sizes are chosen for 6 to 22 ms of work per step on an H200; other GPUs want other sizes. `--cpu-dry` runs three tiny steps
 without a GPU: it shows that a program works, and says nothing about its speed.
 """
 import argparse

@@ -36,6 +36,15 @@ class Judge(unittest.TestCase):
     def test_wrong_kind(self):
         self.expect("first finding is python-work, not host-sync", diagnosis(finding("python-work", 6, 2.5), finding("host-sync", 6, 2.5)))
 
+    def test_note_needs_neither_place_nor_cost(self):
+        def note(**where):
+            return diagnosis(dict(finding("small-batch", 6, 0.0), where=where or None))
+        self.assertEqual(self.judge(note(), kind="small-batch"), ([], ""))
+        self.assertEqual(self.judge(note(file=str(self.path), line=6), kind="small-batch"), ([], ""))
+        self.expect("first finding is at other.py:6", note(file="other.py", line=6), kind="small-batch")
+        self.expect("no finding instead of small-batch", diagnosis(), kind="small-batch")
+        self.expect("first finding is at no file", diagnosis(dict(finding("host-sync", 6, 2.5), where=None)))
+
     def test_second_finding_is_told_where_the_first_is_wrong(self):
         second = finding("python-work", 9, 0.7)
         self.expect("not host-sync, then host-sync at 6 (2.50 ms)", diagnosis(finding("python-work", 6, 2.5), finding("host-sync", 6, 2.5)))
