@@ -23,14 +23,44 @@ bool is_matrix_kernel(std::string_view name) {
     return contains_any(name, kParts);
 }
 
-/// Library names of products on the ordinary units; those of tensor cores name an instruction or a narrower type.
-bool is_plain_product(std::string_view name) {
+enum class Units : std::uint8_t { kPlain, kTensor, kUnsaid };
+
+/// Where a product runs, by its name in the library: those of tensor cores name an instruction or a narrower type.
+Units units_of(std::string_view name) {
     constexpr std::array<std::string_view, 7> kTensor{"tensorop", "1688", "16816", "tf32", "bf16", "wgmma", "nvjet"};
-    if (contains_any(name, kTensor)) return false;
+    if (contains_any(name, kTensor)) return Units::kTensor;
     constexpr std::array<std::string_view, 7> kPlain{"sgemm",  "simt",           "ffma", "f32f32_f32f32_f32",
                                                      "scudnn", "convolve_sgemm", "sgemv"};
-    return contains_any(name, kPlain);
+    return contains_any(name, kPlain) ? Units::kPlain : Units::kUnsaid;
 }
+
+struct Product {
+    std::size_t lane = 0;
+    std::uint32_t job = 0;
+    Units units = Units::kUnsaid;
+};
+
+/// Matrix kernels of the steps.
+struct Products {
+    explicit Products(const Study& study) {
+        for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+            for (const Step& step : study.steps[lane].steps) {
+                steps += static_cast<double>(step.end - step.begin);
+                for (std::uint32_t i = step.first_job; i < step.end_job; ++i) {
+                    const Job& job = study.lanes[lane].jobs[i];
+                    const std::string& name = study.timeline.names[study.timeline.work[job.first_work].name];
+                    if (!job.more_work.empty() || !is_matrix_kernel(name)) continue;
+                    all.push_back({lane, i, units_of(name)});
+                    const auto time = static_cast<double>(job.end - job.begin);
+                    matrix += time;
+                    if (all.back().units == Units::kPlain) plain += time;
+                }
+            }
+    }
+
+    std::vector<Product> all;
+    double matrix = 0, plain = 0, steps = 0;  ///< nanoseconds
+};
 
 /// Mean of a value of the machine's samples that has it; absent without any.
 template <typename Get>
@@ -49,30 +79,25 @@ void find_missing_tensor_cores(Chart& chart) {
     const Study& study = chart.study;
     const auto active =
         mean_of(study.timeline, [](const MachineSample& sample) { return works(sample) ? sample.tensor_active : std::nullopt; });
+    const Products products(study);
+    const double matrix = products.matrix, plain = products.plain, total = products.steps;
+    if (total <= 0 || matrix / total < study.policy.matrix_share) return;
+    // The counter is a mean over the time without products, too.
+    const bool by_counter = active && *active < study.policy.tensor_active * matrix / total;
     std::vector<std::vector<std::uint32_t>> jobs(study.lanes.size());
     std::map<std::uint32_t, double> places;
-    double matrix = 0, plain = 0, total = 0;
-    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (const Step& step : study.steps[lane].steps) {
-            total += static_cast<double>(step.end - step.begin);
-            for (std::uint32_t i = step.first_job; i < step.end_job; ++i) {
-                const Job& job = study.lanes[lane].jobs[i];
-                const std::string& name = study.timeline.names[study.timeline.work[job.first_work].name];
-                if (!job.more_work.empty() || !is_matrix_kernel(name)) continue;
-                const auto time = static_cast<double>(job.end - job.begin);
-                matrix += time;
-                const bool slow = is_plain_product(name);
-                if (slow) plain += time;
-                // Counters speak for all products, names for their own.
-                if (!slow && !(active && *active < study.policy.tensor_active)) continue;
-                jobs[lane].push_back(i);
-                if (job.call != kNobody && study.call(lane, job.call).stack != kNoStack)
-                    places[study.host.place_of(lane, job.call)] += time;
-            }
-        }
-    if (total <= 0 || matrix / total < study.policy.matrix_share) return;
-    const bool by_counter = active && *active < study.policy.tensor_active;
-    if (!by_counter && plain / total < study.policy.matrix_share) return;
+    double accused = 0;
+    for (const Product& product : products.all) {
+        // The counter speaks for products whose names say nothing.
+        if (product.units == Units::kTensor || (product.units == Units::kUnsaid && !by_counter)) continue;
+        jobs[product.lane].push_back(product.job);
+        const Job& job = study.lanes[product.lane].jobs[product.job];
+        const auto time = static_cast<double>(job.end - job.begin);
+        accused += time;
+        if (job.call != kNobody && study.call(product.lane, job.call).stack != kNoStack)
+            places[study.host.place_of(product.lane, job.call)] += time;
+    }
+    if (accused / total < study.policy.matrix_share) return;
     if (active && !by_counter && plain < 0.5 * matrix) return;
     const double speedup = study.policy.tensor_core_speedup;
     const Cure cure = [&jobs, speedup](std::size_t lane, Model& model) {

@@ -27,7 +27,7 @@ struct Policy {
 
     double evaluation_idle_ratio = 2;  ///< evaluation idles at least so many times as large a share as training does
     double matrix_share = 0.20;      ///< no-tensor-cores: matrix kernels take that much of the step (synthesis of DLProf's rules)
-    double tensor_active = 0.01;     ///< and the tensor cores are active in less than that (GPM)
+    double tensor_active = 0.01;     ///< and the tensor cores are active in less than that of the products' time (GPM)
     double tensor_core_speedup = 6;  ///< TF32 over FP32: 8 on A100, 7.4 on H100 by data sheet, four fifths of it reached
     double small_batch_sm_active = 0.40;  ///< small-batch: multiprocessors active in less than that of the time that kernels run
     double small_batch_headroom = 0.30;   ///< and that much of the memory is free

@@ -31,6 +31,32 @@ TEST(NoTensorCores, PlainProductsAreFoundByNameAndByCounter) {
     EXPECT_EQ(finding_of(diagnose(counted), Kind::kNoTensorCores), nullptr);
 }
 
+TEST(NoTensorCores, AGpuThatMostlyIdlesIsNotAccusedByItsMeanCounter) {
+    for (const std::string name : {"sm90_xmma_gemm_bf16bf16_bf16f32_f32", "some_gemm"}) {
+        Timeline timeline = simulate(
+                                [&](SimulatedProgram& p, int, bool) {
+                                    p.at(20);
+                                    for (int i = 0; i < 8; ++i) p.launch(name, 100);
+                                    p.stream_sync();
+                                    p.at({user_line(30)});
+                                    p.work(1'500);
+                                },
+                                false)
+                                .timeline;
+        MachineSample sample;
+        sample.time = 5;
+        sample.gpu_utilization = 0.6;
+        // Tensor cores at work in a fiftieth of the products' time, which are a third of all.
+        sample.tensor_active = name == "some_gemm" ? 0.007 : 0.001;
+        timeline.machine.push_back(sample);
+        const Diagnosis diagnosis = diagnose(timeline);
+        EXPECT_EQ(finding_of(diagnosis, Kind::kNoTensorCores), nullptr) << told(diagnosis);
+        if (name != "some_gemm") continue;
+        timeline.machine.front().tensor_active = 0.0005;
+        EXPECT_NE(finding_of(diagnose(timeline), Kind::kNoTensorCores), nullptr);
+    }
+}
+
 Timeline with_machine(const MachineSample& sample, int count = 20) {
     Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {6, 400}); }, false).timeline;
     for (int i = 0; i < count; ++i) {
