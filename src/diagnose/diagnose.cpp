@@ -99,12 +99,13 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     Breakdown breakdown = divide_steps(study, roles);
     diagnosis.breakdown_ms = breakdown.ms;
     diagnosis.busy_share = breakdown.busy_share;
+    diagnosis.evaluation_ms = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);
     Chart chart(study, roles);
     const double sum = std::accumulate(breakdown.ms.begin(), breakdown.ms.end(), 0.0);
     const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
-    examine(chart, breakdown.busy_share, pauses);
+    examine(chart, breakdown, pauses);
     diagnosis.findings = std::move(chart.findings);
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),

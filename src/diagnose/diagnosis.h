@@ -74,10 +74,11 @@ struct StepView {
 };
 
 struct Diagnosis {
-    bool healthy = false;     ///< steps were seen and nothing is worth changing
-    double busy_share = 0;    ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
-    std::uint64_t steps = 0;  ///< that were looked at
-    double step_ms = 0;       ///< median
+    bool healthy = false;      ///< steps were seen and nothing is worth changing
+    double busy_share = 0;     ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
+    std::uint64_t steps = 0;   ///< that were looked at
+    double step_ms = 0;        ///< median
+    double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
     std::optional<double> undisturbed_step_ms;    ///< outside windows: what a step takes without recording
     std::optional<double> overhead_share;         ///< of recording on the whole run; absent: not measured
     std::optional<double> window_overhead_share;  ///< inside windows

@@ -72,7 +72,7 @@ std::string name_of_place(const Study& study, std::uint32_t place) {
     return fmt::format("{}:{}", slash == std::string::npos ? frame.file : frame.file.substr(slash + 1), frame.line);
 }
 
-void examine(Chart& chart, double busy_share, double pauses) {
+void examine(Chart& chart, const Breakdown& breakdown, double pauses) {
     find_repeated_uploads(chart);
     find_repeated_kernels(chart);
     find_pageable_copies(chart);
@@ -86,11 +86,11 @@ void examine(Chart& chart, double busy_share, double pauses) {
     chart.findings = std::move(choice.findings);
     chart.cured = std::move(choice.cures);
     find_missing_tensor_cores(chart);
-    find_slow_evaluation(chart, busy_share);
+    find_slow_evaluation(chart, breakdown);
     find_stragglers(chart);
     find_throttling(chart);
     find_memory_edge(chart);
-    find_small_batch(chart, busy_share + pauses);
+    find_small_batch(chart, breakdown.busy_share + pauses);
     std::stable_sort(chart.findings.begin(), chart.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.lost_ms_per_step > b.lost_ms_per_step; });
     if (choice.gone.empty()) return;

@@ -8,6 +8,7 @@
 
 #include "diagnose/causes.h"
 #include "diagnose/diagnosis.h"
+#include "diagnose/owners.h"
 
 namespace millrace::diagnose {
 
@@ -47,13 +48,13 @@ void find_python_work(Chart& chart);
 void find_launch_bound(Chart& chart);
 void find_missing_tensor_cores(Chart& chart);
 void find_small_batch(Chart& chart, double occupied_share);  ///< of the step that the GPU is busy or pauses by itself
-void find_slow_evaluation(Chart& chart, double busy_share);
+void find_slow_evaluation(Chart& chart, const Breakdown& breakdown);
 void find_memory_edge(Chart& chart);
 void find_throttling(Chart& chart);
 void find_stragglers(Chart& chart);
 
 /// All of them, in their order; most lost first. `pauses`: share of the step in which the GPU had work queued and ran none.
-void examine(Chart& chart, double busy_share, double pauses);
+void examine(Chart& chart, const Breakdown& breakdown, double pauses);
 
 /// Why the loader's workers are late, in a sentence with numbers, and what to do about it.
 struct LoaderReason {

@@ -4,51 +4,190 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <unordered_map>
 
+#include "diagnose/evaluation_place.h"
 #include "diagnose/findings.h"
-#include "diagnose/stretches.h"
 
 namespace millrace::diagnose {
+namespace {
 
-void find_slow_evaluation(Chart& chart, double busy_share) {
-    const Study& study = chart.study;
-    double time = 0, idle = 0;
-    std::size_t phases = 0;
+constexpr double kManyRounds = 2;      ///< launches of so many training steps are several batches, whatever the model
+constexpr std::size_t kFewPhases = 3;  ///< how often they come cannot be told from fewer
+
+/// What evaluations launch.
+struct Rounds {
+    double launches = 0;    ///< of one
+    double kernel_us = 0;   ///< mean
+    double steps = 0;       ///< training steps that launch as much
+    double latency_ms = 0;  ///< per step, of short kernels in which they do not work yet or any more
+};
+
+Rounds rounds_of(const Study& study) {
+    std::unordered_map<std::uint32_t, Time> shortest;  // by name
+    std::vector<std::pair<std::uint32_t, Time>> kernels;
+    double phases = 0, in_steps = 0, time = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        for (const Step& step : study.steps[lane].steps) in_steps += step.end_job - step.first_job;
+        for (const Phase& phase : study.steps[lane].evaluations) {
+            ++phases;
+            for (std::uint32_t index = phase.first_job; index < phase.end_job; ++index) {
+                const Job& job = study.lanes[lane].jobs[index];
+                const Work& work = study.timeline.work[job.first_work];
+                if (work.kind != WorkKind::kKernel) continue;
+                kernels.emplace_back(work.name, job.end - job.begin);
+                time += static_cast<double>(job.end - job.begin);
+                Time& least = shortest.try_emplace(work.name, study.policy.kernel_latency).first->second;
+                least = std::min(least, job.end - job.begin);
+            }
+        }
+    }
+    Rounds rounds;
+    if (kernels.empty() || phases == 0 || in_steps == 0) return rounds;
+    const auto steps = static_cast<double>(study.step_count);
+    rounds.launches = static_cast<double>(kernels.size()) / phases;
+    rounds.kernel_us = time * 1e-3 / static_cast<double>(kernels.size());
+    rounds.steps = rounds.launches / (in_steps / steps);
+    for (const auto& [name, length] : kernels)
+        if (length <= study.policy.short_kernel) rounds.latency_ms += static_cast<double>(shortest[name]) * 1e-6 / steps;
+    return rounds;
+}
+
+/// Per step, what recording or another profiler added to evaluations, by the model that is without it.
+double added_ms(const Study& study) {
+    if (study.call_cost <= 0 && study.profiler_ms <= 0) return 0;
+    double added = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        if (study.steps[lane].evaluations.empty()) continue;
+        const Played played = play(study.models[lane]);
+        for (const Phase& phase : study.steps[lane].evaluations) {
+            if (phase.first_job == 0) continue;
+            const Time modelled = played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
+            added += static_cast<double>(phase.end - phase.begin - modelled);
+        }
+    }
+    return std::max(0.0, added * 1e-6 / static_cast<double>(study.step_count));
+}
+
+/// Why the GPU idles in evaluations, and what to do about that.
+struct Advice {
+    std::string reason, cause, fix;
+};
+
+Advice advice_for(Owner owner, bool torch) {
+    switch (owner) {
+        case Owner::kLoaderWait:
+            return {
+                "its batches are not ready", "waits for the loader",
+                torch ? "Give the evaluation's loader workers (`num_workers`, `persistent_workers=True`, `pin_memory=True`), or "
+                        "keep the held-out data on the GPU."
+                      : "Prepare the evaluation's batches ahead on other threads, or keep the held-out data on the GPU."};
+        case Owner::kHostSync:
+            return {"the host reads results in every batch", "reads and other waits for the GPU",
+                    torch ? "Keep sums on the GPU (`right += (guess == y).sum()`) and read them once after the loop, without "
+                            "`.item()`, "
+                            "`.cpu()` or `print` in it."
+                          : "Keep sums on the GPU and read them once after the loop."};
+        case Owner::kPageableCopy:
+            return {"its batches come from pageable memory", "pageable copies",
+                    "Pin the evaluation's batches and copy them with `non_blocking=True`, or keep the held-out data on the GPU."};
+        case Owner::kAllocatorChurn:
+            return {"memory is given back and taken again", "the allocator",
+                    "Drop `torch.cuda.empty_cache()` around evaluation, and let its batches have one size."};
+        case Owner::kPythonWork:
+        case Owner::kGarbageCollection:
+            return {"the host computes in between", "work of the host",
+                    "Compute scores on the GPU, or for all batches together after the loop."};
+        case Owner::kFileOutput:
+            return {"the host writes in between", "file output", "Write what evaluation found after its loop, or on a thread."};
+        case Owner::kLaunchBound:
+        case Owner::kOther:
+            return {"its kernels are too small for the host to keep up", "launching",
+                    torch ? "Evaluate in larger batches: under `torch.inference_mode()` nothing is kept for a backward pass, so "
+                            "they may "
+                            "be larger than in training. Where they cannot, capture the forward pass in a CUDA graph."
+                          : "Evaluate in larger batches, or launch them as a CUDA graph."};
+        default: return {"", "reasons unknown", "Evaluate in larger batches, keep sums on the GPU and read them once."};
+    }
+}
+
+/// The owner of most of the idle time.
+Owner blamed_for(const std::array<double, kOwners>& ms) {
+    const auto idle = ms.begin() + static_cast<std::ptrdiff_t>(Owner::kLoaderWait);
+    return static_cast<Owner>(std::max_element(idle, ms.end()) - ms.begin());
+}
+
+void locate(const Study& study, Finding& finding) {
+    if (const auto spot = place_of_evaluation(study)) {
+        finding.where = spot->frame();
+        finding.stack.assign(spot->stack->begin() + static_cast<std::ptrdiff_t>(spot->at), spot->stack->end());
+        return;
+    }
+    // Native programs: the line of most calls.
     std::map<std::uint32_t, std::size_t> places;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (const Phase& phase : study.steps[lane].evaluations) {
-            if (phase.end <= phase.begin) continue;
-            ++phases;
-            time += static_cast<double>(phase.end - phase.begin) * 1e-6;
-            for (const Stretch& stretch : device_stretches(study.timeline, study.lanes[lane], phase.begin, phase.end))
-                if (stretch.idle) idle += static_cast<double>(stretch.end - stretch.begin) * 1e-6;
+        for (const Phase& phase : study.steps[lane].evaluations)
             for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
                 if (const std::uint32_t call = study.lanes[lane].jobs[job].call;
                     call != kNobody && study.call(lane, call).stack != kNoStack)
                     ++places[study.host.place_of(lane, call)];
-        }
-    if (phases == 0 || time <= 0) return;
+    places.erase(kNoPlace);
+    if (places.empty()) return;
+    const auto most =
+        std::max_element(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    finding.where = study.places.frame(most->first);
+    finding.stack = study.places.stack(most->first);
+}
+
+std::string evidence_of(const Study& study, const Breakdown& breakdown, const Rounds& rounds, double time, const Advice& advice,
+                        double blamed_ms) {
     const auto steps = static_cast<double>(study.step_count);
-    const double usual = std::max(0.02, 1 - busy_share) * study.policy.evaluation_idle_ratio;
-    const double whole = study.recorded_ms + time / steps;
-    const double lost = (idle - (1 - busy_share) * time) / steps;
+    const auto phases = static_cast<double>(breakdown.evaluations);
+    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
+    std::string text = fmt::format(
+        "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {:.3g} steps per second with, {:.3g} "
+        "without. "
+        "The GPU idles {:.0f} % of that, against {:.0f} % in training; {:.1f} of {:.1f} ms are {}.",
+        breakdown.evaluations, breakdown.evaluations == 1 ? "" : "s", time * steps / phases, study.step_count, 100 * time / whole,
+        1000 / whole, 1000 / study.recorded_ms, 100 * idle / time, 100 * (1 - breakdown.busy_share), blamed_ms * steps / phases,
+        idle * steps / phases, advice.cause);
+    if (rounds.launches > 0)
+        text += fmt::format(" Each launches {:.0f} kernels of {:.1f} us on average, as many as {:.1f} training steps.",
+                            rounds.launches, rounds.kernel_us, rounds.steps);
+    if (breakdown.evaluations < kFewPhases) text += " How often it comes is a guess: record a longer run.";
+    return text;
+}
+
+}  // namespace
+
+void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
+    const Study& study = chart.study;
+    const double time = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
+    if (breakdown.evaluations == 0 || time <= 0) return;
+    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
+    const double usual = std::max(0.02, 1 - breakdown.busy_share) * study.policy.evaluation_idle_ratio;
+    double lost = idle - (1 - breakdown.busy_share) * time - added_ms(study);
     if (idle / time < usual || lost / whole < study.policy.slow_evaluation.warn) return;
-    std::uint32_t place = kNoPlace;
-    std::size_t most = 0;
-    for (const auto& [entry, count] : places)
-        if (entry != kNoPlace && count > most) most = count, place = entry;
-    Finding finding = chart.finding(Kind::kSlowEvaluation, place, lost, study.policy.slow_evaluation);
+
+    const Owner owner = blamed_for(breakdown.evaluation_ms);
+    const Rounds rounds = rounds_of(study);
+    const bool crumbs = (owner == Owner::kLaunchBound || owner == Owner::kOther) && rounds.steps >= kManyRounds;
+    // In fewer batches there are fewer kernels, and each one's beginning and end count less.
+    if (crumbs) lost += rounds.latency_ms * (1 - 1 / rounds.steps);
+    const Advice advice = advice_for(owner, chart.framework == Framework::kPyTorch);
+    Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost, study.policy.slow_evaluation);
+    locate(study, finding);
     finding.gain_upper_bound = lost / whole;
-    finding.what = "Between training steps, evaluation leaves the GPU idle far more than training does.";
-    finding.evidence = fmt::format(
-        "{} phases of {:.1f} ms on average in {} steps; the GPU idles {:.0f} % of them, against {:.0f} % in training.", phases,
-        time / static_cast<double>(phases), study.step_count, 100 * idle / time, 100 * (1 - busy_share));
-    finding.fix =
-        "Evaluate under `torch.inference_mode()` with a larger batch, keep sums on the GPU and read them once, give the "
-        "evaluation's "
-        "loader workers, or evaluate less often.";
+    finding.severity = lost / whole >= study.policy.slow_evaluation.critical ? Severity::kCritical : Severity::kWarning;
+    finding.what = "Between training steps, evaluation leaves the GPU idle far more than training does";
+    finding.what += advice.reason.empty() ? "." : ": " + advice.reason + ".";
+    finding.evidence =
+        evidence_of(study, breakdown, rounds, time, advice, breakdown.evaluation_ms[static_cast<std::size_t>(owner)]);
+    finding.fix = advice.fix + " Or evaluate less often.";
     finding.assumption = "evaluation keeps the GPU as busy as training does";
-    finding.confidence *= 0.8;
+    if (crumbs) finding.assumption += ", in batches so large that the latency of its kernels does not count";
+    finding.confidence *= breakdown.evaluations < kFewPhases ? 0.6 : 0.8;
     chart.findings.push_back(std::move(finding));
 }
 

@@ -78,14 +78,14 @@ void enter_idle(const Stretch& stretch, const Shares& shares, StepView& view) {
     if (at < stretch.end) view.stretches.push_back({{at, stretch.end}, Owner::kOther});
 }
 
-StepView view_of(const Step& step, std::vector<Stretch>::const_iterator& stretch, std::vector<Stretch>::const_iterator end,
-                 const std::vector<Shares>& shares, bool has_calls) {
-    StepView view{step.begin, step.end, {}, {}};
-    while (stretch != end && stretch->end <= step.begin) ++stretch;
-    for (auto part = stretch; part != end && part->begin < step.end; ++part) {
+StepView view_of(Time begin, Time end, const std::vector<Stretch>& stretches, const std::vector<Shares>& shares, bool has_calls) {
+    StepView view{begin, end, {}, {}};
+    auto part =
+        std::partition_point(stretches.begin(), stretches.end(), [begin](const Stretch& each) { return each.end <= begin; });
+    for (; part != stretches.end() && part->begin < end; ++part) {
         Stretch cut = *part;
-        cut.begin = std::max(cut.begin, step.begin);
-        cut.end = std::min(cut.end, step.end);
+        cut.begin = std::max(cut.begin, begin);
+        cut.end = std::min(cut.end, end);
         Shares one{};
         if (!cut.idle)
             one[static_cast<std::size_t>(cut.owner)] = 1;
@@ -104,6 +104,12 @@ StepView view_of(const Step& step, std::vector<Stretch>::const_iterator& stretch
 
 }  // namespace
 
+double busy_of(const std::array<double, kOwners>& ms) {
+    double busy = 0;
+    for (Owner owner : {Owner::kCompute, Owner::kCommunication, Owner::kCopy}) busy += ms[static_cast<std::size_t>(owner)];
+    return busy;
+}
+
 Breakdown divide_steps(const Study& study, const Roles& roles) {
     Breakdown breakdown;
     if (study.step_count == 0) return breakdown;
@@ -118,21 +124,29 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
         const std::vector<Step>& steps = study.steps[lane].steps;
         if (steps.empty()) continue;
         const auto shares = shares_before(study, lane, stages);
-        const auto stretches = device_stretches(study.timeline, study.lanes[lane], steps.front().begin, steps.back().end);
-        auto stretch = stretches.begin();
+        const bool has_calls = !study.lanes[lane].calls.empty();
+        const std::vector<Phase>& phases = study.steps[lane].evaluations;
+        const Time begin = phases.empty() ? steps.front().begin : std::min(steps.front().begin, phases.front().begin);
+        const Time end = phases.empty() ? steps.back().end : std::max(steps.back().end, phases.back().end);
+        const auto stretches = device_stretches(study.timeline, study.lanes[lane], begin, end);
+        for (const Phase& phase : phases) {
+            if (phase.end <= phase.begin) continue;
+            ++breakdown.evaluations;
+            const StepView view = view_of(phase.begin, phase.end, stretches, shares, has_calls);
+            for (std::size_t owner = 0; owner < kOwners; ++owner) breakdown.evaluation_ms[owner] += view.ms[owner];
+        }
         for (const Step& step : steps) {
-            StepView view = view_of(step, stretch, stretches.end(), shares, !study.lanes[lane].calls.empty());
+            StepView view = view_of(step.begin, step.end, stretches, shares, has_calls);
             for (std::size_t owner = 0; owner < kOwners; ++owner) breakdown.ms[owner] += view.ms[owner];
             total += static_cast<double>(step.end - step.begin) * 1e-6;
             if (step.end - step.begin == longest && !breakdown.worst) breakdown.worst = view;
             if (step.end - step.begin == median && !breakdown.typical) breakdown.typical = std::move(view);
         }
     }
-    double busy = 0;
-    for (Owner owner : {Owner::kCompute, Owner::kCommunication, Owner::kCopy})
-        busy += breakdown.ms[static_cast<std::size_t>(owner)];
-    breakdown.busy_share = total > 0 ? std::min(1.0, busy / total) : 0;  // sums in another order differ in the last digit
-    for (double& owned : breakdown.ms) owned /= static_cast<double>(study.step_count);
+    breakdown.busy_share =
+        total > 0 ? std::min(1.0, busy_of(breakdown.ms) / total) : 0;  // sums in another order differ in the last digit
+    for (auto* all : {&breakdown.ms, &breakdown.evaluation_ms})
+        for (double& owned : *all) owned /= static_cast<double>(study.step_count);
     return breakdown;
 }
 

@@ -14,8 +14,13 @@ namespace millrace::diagnose {
 struct Breakdown {
     std::array<double, kOwners> ms{};  ///< mean per step; sums to the mean recorded step
     double busy_share = 0;
-    std::optional<StepView> typical, worst;  ///< the step of median length, the longest one
+    std::size_t evaluations = 0;                  ///< phases between steps
+    std::array<double, kOwners> evaluation_ms{};  ///< of them, mean per step: what they add to it
+    std::optional<StepView> typical, worst;       ///< the step of median length, the longest one
 };
+
+/// What is busy among owned milliseconds.
+double busy_of(const std::array<double, kOwners>& ms);
 
 Breakdown divide_steps(const Study& study, const Roles& roles);
 

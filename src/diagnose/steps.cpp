@@ -140,11 +140,43 @@ std::ptrdiff_t rehearsed_jobs(const Timeline& timeline, const Lane& lane, const 
     return static_cast<std::ptrdiff_t>(record::rehearsal_end(sequence_of(timeline, lane, order, true).elements, graphs));
 }
 
+std::size_t slack_of(std::size_t length) { return std::max<std::size_t>(2, length / 10); }
+
+/// Starts so that what stands between steps comes after whole ones. The place that marks them may lie in the middle of a step,
+/// an optimizer's kernel say: of what follows it before an evaluation, only the first part belongs to the step, and what is
+/// before the next start does, too.
+std::vector<std::size_t> around_phases(const std::vector<std::uint64_t>& elements, const std::vector<std::size_t>& starts,
+                                       std::size_t length) {
+    const std::uint64_t* usual = nullptr;
+    for (std::size_t i = 1; i < starts.size() && !usual; ++i)
+        if (starts[i] - starts[i - 1] == length) usual = &elements[starts[i - 1]];
+    if (!usual) return starts;
+    std::map<std::size_t, std::size_t> parts;
+    std::size_t phases = 0;
+    for (std::size_t i = 1; i < starts.size(); ++i) {
+        if (starts[i] - starts[i - 1] <= length + slack_of(length)) continue;
+        ++phases;
+        std::size_t first = 0, last = 0;
+        while (first < length && elements[starts[i - 1] + first] == usual[first]) ++first;
+        while (last < length && elements[starts[i] - 1 - last] == usual[length - 1 - last]) ++last;
+        // Batches of an evaluation begin as a step's forward pass does: as much as possible of the step is behind it.
+        if (first + last >= length) ++parts[length - last];
+    }
+    const auto most =
+        std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == parts.end() || 2 * most->second <= phases || most->first == length) return starts;
+    std::vector<std::size_t> moved;
+    for (std::size_t start : starts)
+        if (start >= length - most->first) moved.push_back(start - (length - most->first));
+    return moved;
+}
+
 /// Steps by what returns.
 std::optional<Cuts> cuts_by_period(const Sequence& sequence, const std::vector<std::uint32_t>& order) {
     const auto period = record::find_step_period(sequence.elements, sequence.updates);
     if (!period) return std::nullopt;
     Cuts cuts{order, record::find_starts(sequence.elements, *period, sequence.pauses), period->length, period->match, false};
+    cuts.starts = around_phases(sequence.elements, cuts.starts, cuts.length);
     if (cuts.starts.size() < 3) return std::nullopt;
     for (std::size_t& start : cuts.starts) start = sequence.at[start];
     return cuts;
@@ -200,7 +232,7 @@ void cut(const Lane& lane, const Cuts& cuts, WindowSteps& found) {
     for (std::size_t i = 0; i + 1 < cuts.starts.size(); ++i) {
         const std::uint32_t first = cuts.order[cuts.starts[i]], next = cuts.order[cuts.starts[i + 1]];
         const std::size_t jobs = cuts.starts[i + 1] - cuts.starts[i];
-        const std::size_t slack = std::max<std::size_t>(2, cuts.length / 10);
+        const std::size_t slack = slack_of(cuts.length);
         Step step{lane.jobs[first].begin, lane.jobs[next].begin, first, next};
         if (jobs > cuts.length + slack) {
             // A step and something that is none: evaluation, a sample of text, a test of gradients.

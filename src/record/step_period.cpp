@@ -8,7 +8,10 @@ namespace {
 constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels; others stand between them
 constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
 constexpr std::size_t kLeastGroups = 4;
-constexpr double kLeastMatch = 0.5;  ///< of all elements, between what is no step
+constexpr std::size_t kFewPairs = 4;   ///< steps that follow each other, of all: fewer than one in so many say nothing
+constexpr std::size_t kNearPart = 16;  ///< of a period, by which the step may be longer
+constexpr double kSureMatch = 0.9;     ///< of steps that follow each other
+constexpr double kLeastMatch = 0.5;    ///< of all elements, between what is no step
 
 double match_at(std::span<const std::uint64_t> sequence, std::size_t distance) {
     std::size_t equal = 0;
@@ -26,6 +29,19 @@ std::vector<std::size_t> groups_of(std::span<const char> updates) {
         last = i;
     }
     return groups;
+}
+
+/// The same of steps alone that follow each other at that distance, whatever stands between them (an evaluation of many more
+/// launches); 0 where these are few.
+double match_of_steps(std::span<const std::uint64_t> sequence, std::span<const std::size_t> groups, std::size_t apart,
+                      std::size_t distance) {
+    std::size_t equal = 0, pairs = 0;
+    for (std::size_t i = 0; i + 2 * apart < groups.size(); ++i) {
+        if (groups[i + apart] - groups[i] != distance || groups[i + 2 * apart] - groups[i + apart] != distance) continue;
+        ++pairs;
+        for (std::size_t at = groups[i]; at < groups[i + apart]; ++at) equal += sequence[at] == sequence[at + distance] ? 1 : 0;
+    }
+    return pairs * kFewPairs < groups.size() ? 0 : static_cast<double>(equal) / static_cast<double>(pairs * distance);
 }
 
 }  // namespace
@@ -46,9 +62,13 @@ std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, 
         for (std::size_t i = apart; i < groups.size(); ++i) distances.push_back(groups[i] - groups[i - apart]);
         const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
         std::nth_element(distances.begin(), middle, distances.end());
-        if (found && 2 * *middle > found->length) break;
         if (*middle == 0 || *middle >= sequence.size()) continue;
-        if (const double match = match_at(sequence, *middle); match >= kLeastMatch) return Period{*middle, match};
+        if (found && *middle > found->length + std::max<std::size_t>(1, found->length / kNearPart)) break;
+        const double steps = match_of_steps(sequence, groups, apart, *middle);
+        // What is nearly as long as the step passes for it where an evaluation returns at that distance.
+        if (found && 2 * *middle > found->length && steps < kSureMatch) break;
+        const double match = std::max(match_at(sequence, *middle), steps);
+        if (match >= kLeastMatch) return Period{*middle, match};
     }
     return found;
 }

@@ -41,6 +41,22 @@ TEST(StepPeriod, IsNotMisledByWhatEveryTenthStepDoes) {
     EXPECT_EQ(find_step_period(evaluated, updates_of(evaluated))->length, step.size());
 }
 
+TEST(StepPeriod, AnEvaluationOfManyMoreLaunchesThanTrainingDoesNotHideTheStep) {
+    // Batches that are nearly as long as the step, or half as long, or anything else.
+    const Sequence step{0, 1, 2, 0, 1, 2, 0, 1, 3, 4, 5, 3, 4, 5, 3, 4, kUpdate};
+    for (const Sequence& batch :
+         {Sequence{0, 1, 2, 0, 1, 2, 0, 1}, Sequence{0, 1, 2, 0, 1, 2, 0, 1, 8}, Sequence{0, 1, 2, 0, 1, 2, 0, 1, 8, 9, 7}}) {
+        Sequence sequence;
+        for (int i = 0; i < 12; ++i) {
+            append(sequence, step, 10);
+            append(sequence, batch, 250);
+        }
+        const auto found = find_step_period(sequence, updates_of(sequence));
+        ASSERT_TRUE(found) << batch.size();
+        EXPECT_EQ(found->length, step.size()) << batch.size();
+    }
+}
+
 TEST(StepPeriod, MicroBatchesThatUpdateNothingAreNoSteps) {
     const Sequence micro = layered_step(5, 41);
     Sequence sequence;

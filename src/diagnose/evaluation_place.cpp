@@ -1,0 +1,152 @@
+#include "diagnose/evaluation_place.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr std::size_t kFewLaunches = 8;
+constexpr std::size_t kFewSamples = 2;  ///< one may be of what comes before the first launch of an evaluation
+
+using Counts = std::map<std::uint32_t, std::size_t>;  ///< by number of a stack
+using Function = std::tuple<std::string_view, std::string_view>;
+using Line = std::tuple<std::string_view, std::string_view, int>;
+
+Function function_of(const Frame& frame) { return {frame.file, frame.function}; }
+Line line_of(const Frame& frame) { return {frame.file, frame.function, frame.line}; }
+bool is_users(const Frame& frame) { return !frame.native && !is_library(frame.file); }
+
+/// Stacks of the launches of jobs [first, end).
+void count_launches(const Study& study, std::size_t lane, std::uint32_t first, std::uint32_t end, Counts& counts) {
+    for (std::uint32_t job = first; job < end; ++job)
+        if (const std::uint32_t call = study.lanes[lane].jobs[job].call; call != kNobody)
+            if (const std::uint32_t stack = study.call(lane, call).stack; stack != kNoStack) ++counts[stack];
+}
+
+/// Stacks of the main thread in [begin, end) of the host's time.
+void count_samples(const Study& study, Time begin, Time end, Counts& counts) {
+    const auto& samples = study.timeline.samples;
+    auto sample = std::partition_point(samples.begin(), samples.end(), [begin](const Sample& each) { return each.time < begin; });
+    for (; sample != samples.end() && sample->time < end; ++sample)
+        if (sample->process == study.launcher.process && sample->thread == study.launcher.main_thread &&
+            sample->stack != kNoStack)
+            ++counts[sample->stack];
+}
+
+struct Seen {
+    Counts launches, samples;
+};
+
+Seen in_training(const Study& study) {
+    Seen seen;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        const std::vector<Job>& jobs = study.lanes[lane].jobs;
+        for (const Step& step : study.steps[lane].steps) {
+            count_launches(study, lane, step.first_job, step.end_job, seen.launches);
+            // Before an evaluation launches anything it may load its data: that is no training.
+            const std::uint32_t last = step.before_phase ? step.end_job - 1 : step.end_job;
+            count_samples(study, jobs[step.first_job].launched, jobs[last].launched, seen.samples);
+        }
+    }
+    return seen;
+}
+
+Seen in_evaluations(const Study& study) {
+    Seen seen;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        const std::vector<Job>& jobs = study.lanes[lane].jobs;
+        for (const Phase& phase : study.steps[lane].evaluations) {
+            count_launches(study, lane, phase.first_job, phase.end_job, seen.launches);
+            const std::uint32_t before = phase.first_job > 0 ? phase.first_job - 1 : 0;
+            count_samples(study, jobs[before].launched, jobs[phase.end_job].launched, seen.samples);
+        }
+    }
+    return seen;
+}
+
+std::set<Line> lines_of(const Study& study, const Seen& seen) {
+    std::set<Line> lines;
+    for (const auto& [stack, count] : seen.launches)
+        for (const Frame& frame : study.timeline.stacks[stack])
+            if (is_users(frame)) lines.insert(line_of(frame));
+    std::map<Line, std::size_t> sampled;
+    for (const auto& [stack, count] : seen.samples)
+        for (const Frame& frame : study.timeline.stacks[stack])
+            if (is_users(frame) && (sampled[line_of(frame)] += count) >= kFewSamples) lines.insert(line_of(frame));
+    return lines;
+}
+
+/// How many launches fall under a frame, and how far in it lies.
+struct Under {
+    std::size_t count = 0, depth = 0;
+    Spot spot;
+    std::uint32_t stack = kNoStack;  ///< the last that was counted: functions that call themselves stand in it twice
+
+    void add(const Timeline& timeline, std::uint32_t number, std::size_t at, std::size_t launches) {
+        if (count > 0 && stack == number) return;
+        if (count == 0) spot = {&timeline.stacks[number], at}, depth = spot.stack->size() - at;
+        count += launches;
+        stack = number;
+    }
+};
+
+template <typename Key>
+const Under* innermost(const std::map<Key, Under>& entries, double least) {
+    const Under* best = nullptr;
+    for (const auto& [key, under] : entries)
+        if (static_cast<double>(under.count) >= least && (!best || under.depth > best->depth)) best = &under;
+    return best;
+}
+
+const Under* busiest(const std::map<Line, Under>& lines, const Under* function) {
+    const Under* most = nullptr;
+    for (const auto& [line, under] : lines)
+        if (function_of(under.spot.frame()) == function_of(function->spot.frame()) && (!most || under.count > most->count))
+            most = &under;
+    return most;
+}
+
+}  // namespace
+
+std::optional<Spot> place_of_evaluation(const Study& study) {
+    const std::set<Line> training = lines_of(study, in_training(study));
+    const Seen seen = in_evaluations(study);
+    std::size_t launches = 0;
+    for (const auto& [stack, count] : seen.launches) launches += count;
+    const Counts& counts = launches < kFewLaunches && !seen.samples.empty() ? seen.samples : seen.launches;
+
+    std::map<Line, Under> lines, own_lines;
+    std::map<Function, Under> functions, own_functions;
+    std::size_t total = 0;
+    for (const auto& [number, count] : counts) {
+        const Stack& stack = study.timeline.stacks[number];
+        total += std::any_of(stack.begin(), stack.end(), is_users) ? count : 0;
+        for (std::size_t at = 0; at < stack.size(); ++at) {
+            if (!is_users(stack[at])) continue;
+            lines[line_of(stack[at])].add(study.timeline, number, at, count);
+            functions[function_of(stack[at])].add(study.timeline, number, at, count);
+            if (training.contains(line_of(stack[at]))) continue;
+            own_lines[line_of(stack[at])].add(study.timeline, number, at, count);
+            own_functions[function_of(stack[at])].add(study.timeline, number, at, count);
+        }
+    }
+    const double least = std::max(1.0, study.policy.launches_under * static_cast<double>(total));
+    const Under* line = innermost(own_lines, least);
+    const Under* function = innermost(own_functions, least);
+    if (line && (!function || function->depth <= line->depth)) return line->spot;
+    if (function) return busiest(own_lines, function)->spot;
+    std::map<Function, Under> parting;
+    for (const Line& other : training)
+        if (const auto both = functions.find({std::get<0>(other), std::get<1>(other)});
+            both != functions.end() && !lines.contains(other))
+            parting.insert(*both);
+    if (const Under* shared = innermost(parting, least)) return busiest(lines, shared)->spot;
+    if (const Under* any = innermost(lines, least)) return any->spot;
+    return std::nullopt;
+}
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,196 @@
+// Evaluation between training steps: where it is, why it is slow, what it costs.
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "diagnose/simulated_cases.h"
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr int kLayers = 8;
+
+/// The model's line is the same for training and evaluation; `callers` from the inside out.
+void forward(SimulatedProgram& p, double kernel_us, const Stack& callers) {
+    Stack stack{torch_line("nn/functional.py", "linear"), {"/home/u/model.py", 81, "forward", false}};
+    stack.insert(stack.end(), callers.begin(), callers.end());
+    p.at(stack);
+    for (int i = 0; i < kLayers; ++i) p.launch(fmt::format("gemm_forward{}", i % 3), kernel_us);
+}
+
+void learn(SimulatedProgram& p, const Stack& optimizer, int backward_line) {
+    p.begin_backward(backward_line);
+    for (int i = 0; i < kLayers; ++i) p.launch(fmt::format("gemm_backward{}", i % 3), 800);
+    p.end_backward();
+    Stack stack{torch_line("optim/adamw.py", "step")};
+    stack.insert(stack.end(), optimizer.begin(), optimizer.end());
+    p.at(stack);
+    p.launch("multi_tensor_apply_kernel", 200);
+}
+
+void train_step(SimulatedProgram& p) {
+    forward(p, 400, {user_line(30, "train_step"), user_line(50)});
+    learn(p, {user_line(32, "train_step"), user_line(50)}, 31);
+}
+
+/// 3 us of each kernel are no work, and rows take 10 ns each.
+void judge(SimulatedProgram& p, int rows, int batch, const Stack& callers) {
+    for (int done = 0; done < rows; done += batch) {
+        forward(p, 3 + 0.01 * batch, callers);
+        p.at(callers);
+        p.launch("argmax_compare_sum", 3 + 0.001 * batch);
+    }
+}
+
+const Stack kEvaluate{user_line(18, "evaluate"), user_line(52)};
+
+/// In crumbs of 67 rows, or all at once.
+void crumbs(SimulatedProgram& p, int step, bool cured) {
+    train_step(p);
+    if (step % 10 == 9) judge(p, 16'750, cured ? 16'750 : 67, kEvaluate);
+}
+
+const Finding* told_of(const Diagnosis& diagnosis) {
+    const Finding* found = finding_of(diagnosis, Kind::kSlowEvaluation);
+    EXPECT_NE(found, nullptr) << diagnosis.evaluation_ms << " ms of evaluation\n" << told(diagnosis);
+    return found;
+}
+
+TEST(Evaluation, InCrumbsIsToldByItsOwnLineAndNotTheModels) {
+    expect_case(crumbs, Kind::kSlowEvaluation, 18, {}, 123);
+    const Diagnosis diagnosis = diagnose(simulate(crumbs, false, 123).timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found && found->where);
+    EXPECT_EQ(found->where->function, "evaluate");
+    ASSERT_EQ(found->stack.size(), 2);
+    EXPECT_EQ(found->stack[1].line, 52);
+    EXPECT_NE(found->fix.find("larger batches"), std::string::npos) << found->fix;
+    EXPECT_NE(found->evidence.find("2250 kernels"), std::string::npos) << found->evidence;
+}
+
+TEST(Evaluation, InLargeBatchesIsNoFinding) {
+    const Diagnosis diagnosis = diagnose(simulate(crumbs, true, 123).timeline);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kSlowEvaluation), nullptr) << told(diagnosis);
+    EXPECT_GT(diagnosis.evaluation_ms, 0);
+}
+
+TEST(Evaluation, AddsItsTimeToTheSteps) {
+    for (const bool cured : {false, true}) {
+        const Simulation program = simulate(crumbs, cured, 123);
+        const Diagnosis diagnosis = diagnose(program.timeline);
+        EXPECT_NEAR(sum_of(diagnosis) + diagnosis.evaluation_ms, program.step_ms, 0.03 * program.step_ms) << told(diagnosis);
+    }
+    EXPECT_EQ(diagnose(simulate([](SimulatedProgram& p, int, bool) { train_step(p); }, false).timeline).evaluation_ms, 0);
+}
+
+TEST(Evaluation, ThatStandsInSeveralLinesOfTheMainLoopIsToldByTheBusiest) {
+    const auto body = [](SimulatedProgram& p, int step, bool) {
+        train_step(p);
+        for (int i = 0; step % 10 == 9 && i < 211; ++i) {
+            forward(p, 4, {user_line(54)});
+            for (int more = 0; more < 5; ++more) p.at(more < 3 ? 55 : 56), p.launch("score", 3);
+        }
+    };
+    const Finding* found = nullptr;
+    const Diagnosis diagnosis = diagnose(simulate(body, false, 123).timeline);
+    ASSERT_TRUE((found = told_of(diagnosis)) && found->where);
+    EXPECT_EQ(found->where->line, 54) << "61 % of the launches, and no line has 80 %";
+}
+
+/// One function for both, called from `line`.
+void run_batch(SimulatedProgram& p, double kernel_us, bool train, int line) {
+    forward(p, kernel_us, {user_line(12, "run_epoch"), user_line(line)});
+    if (train) learn(p, {user_line(15, "run_epoch"), user_line(line)}, 14);
+}
+
+TEST(Evaluation, OfAFunctionThatTrainsTooIsToldByTheLineThatCallsIt) {
+    const auto body = [](SimulatedProgram& p, int step, bool) {
+        run_batch(p, 400, true, 60);
+        for (int i = 0; step % 10 == 9 && i < 811; ++i) run_batch(p, 4, false, 61);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false, 123).timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found && found->where);
+    EXPECT_EQ(found->where->line, 61);
+}
+
+TEST(Evaluation, ThatSharesAllItsLinesIsToldWhereTrainingDoesMore) {
+    const auto body = [](SimulatedProgram& p, int step, bool) {
+        run_batch(p, 400, true, 60);
+        for (int i = 0; step % 10 == 9 && i < 811; ++i) run_batch(p, 4, false, 60);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false, 123).timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found && found->where);
+    EXPECT_EQ(found->where->line, 12) << "training goes on to lines 14 and 15 of the same function, the model has one line";
+    EXPECT_EQ(found->where->function, "run_epoch");
+}
+
+TEST(Evaluation, WithoutStacksOfItsLaunchesIsFoundBySamples) {
+    Timeline timeline = simulate(crumbs, false, 123).timeline;
+    for (Call& call : timeline.calls) call.stack = kNoStack;
+    const Diagnosis diagnosis = diagnose(timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found && found->where);
+    EXPECT_EQ(found->where->line, 18);
+    timeline.samples.clear();
+    const Diagnosis blind = diagnose(timeline);
+    const Finding* without = told_of(blind);
+    ASSERT_TRUE(without);
+    EXPECT_FALSE(without->where);
+    EXPECT_NEAR(without->lost_ms_per_step, found->lost_ms_per_step, 0.1 * found->lost_ms_per_step);
+}
+
+TEST(Evaluation, ThatWaitsForItsLoaderIsToldSo) {
+    const auto body = [](SimulatedProgram& p, int step, bool cured) {
+        train_step(p);
+        for (int i = 0; step % 10 == 9 && i < 7; ++i) {
+            p.at({{"/usr/lib/python3.11/queue.py", 171, "get", false},
+                  torch_line("utils/data/dataloader.py", "__next__"),
+                  user_line(17, "evaluate"),
+                  user_line(52)});
+            if (!cured) p.work(40'000, 'S', "futex");
+            forward(p, 300, kEvaluate);
+        }
+    };
+    const Simulation sick = simulate(body, false, 123), cured = simulate(body, true, 123);
+    const Diagnosis diagnosis = diagnose(sick.timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found);
+    EXPECT_NE(found->fix.find("num_workers"), std::string::npos) << found->fix << found->evidence;
+    EXPECT_NEAR(found->lost_ms_per_step, sick.step_ms - cured.step_ms, 0.25 * (sick.step_ms - cured.step_ms));
+}
+
+TEST(Evaluation, ThatReadsEveryBatchIsToldSo) {
+    const auto body = [](SimulatedProgram& p, int step, bool cured) {
+        train_step(p);
+        for (int i = 0; step % 10 == 9 && i < 101; ++i) {
+            p.at({user_line(17, "evaluate"), user_line(52)});
+            p.work(250);
+            forward(p, 100, kEvaluate);
+            p.at({user_line(19, "evaluate"), user_line(52)});
+            if (!cured) p.item();
+        }
+    };
+    const Simulation sick = simulate(body, false, 123), cured = simulate(body, true, 123);
+    const Diagnosis diagnosis = diagnose(sick.timeline);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found);
+    EXPECT_NE(found->fix.find(".item()"), std::string::npos) << found->fix << found->evidence;
+    EXPECT_NEAR(found->lost_ms_per_step, sick.step_ms - cured.step_ms, 0.25 * (sick.step_ms - cured.step_ms));
+}
+
+TEST(Evaluation, SeenOnceIsLessSure) {
+    const auto body = [](SimulatedProgram& p, int step, bool) {
+        train_step(p);
+        if (step == 30) judge(p, 134'000, 67, kEvaluate);
+    };
+    const Diagnosis once = diagnose(simulate(body, false, 61).timeline), often = diagnose(simulate(crumbs, false, 123).timeline);
+    const Finding *rare = told_of(once), *usual = told_of(often);
+    ASSERT_TRUE(rare && usual);
+    EXPECT_LT(rare->confidence, usual->confidence);
+    EXPECT_NE(rare->evidence.find("guess"), std::string::npos) << rare->evidence;
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
