@@ -11,6 +11,7 @@ constexpr std::array<std::string_view, kOwners> kOwnerNames{
 constexpr std::array<std::string_view, kKinds> kKindNames{
     "host-sync",   "allocator-churn", "loader-wait", "launch-bound",    "pageable-copy", "repeated-work", "python-work",
     "file-output", "no-tensor-cores", "small-batch", "slow-evaluation", "memory-edge",   "throttled",     "straggler"};
+constexpr double kMuchEvaluation = 0.02;  ///< what `compare` calls no difference
 constexpr std::array<std::string_view, 3> kSeverityNames{"note", "warning", "critical"};
 
 template <class Names>
@@ -24,5 +25,16 @@ std::string_view name_in(const Names& names, std::size_t at) {
 std::string_view name_of(Owner owner) { return name_in(kOwnerNames, static_cast<std::size_t>(owner)); }
 std::string_view name_of(Kind kind) { return name_in(kKindNames, static_cast<std::size_t>(kind)); }
 std::string_view name_of(Severity severity) { return name_in(kSeverityNames, static_cast<std::size_t>(severity)); }
+
+double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
+    const double whole = diagnosis.step_ms + (finding.kind == Kind::kSlowEvaluation ? diagnosis.evaluation_ms : 0);
+    return whole > 0 ? finding.lost_ms_per_step / whole : 0;
+}
+
+double whole_step_ms(const Diagnosis& diagnosis) {
+    return diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms) + diagnosis.evaluation_ms;
+}
+
+bool has_evaluation(const Diagnosis& diagnosis) { return diagnosis.evaluation_ms > kMuchEvaluation * diagnosis.step_ms; }
 
 }  // namespace millrace::diagnose

@@ -91,4 +91,11 @@ struct Diagnosis {
     std::string title, device_name;
 };
 
+/// What a finding loses of the time from step to step: of the step, or, where it is about evaluation, of both. 0 unknown.
+double lost_share(const Diagnosis& diagnosis, const Finding& finding);
+/// Milliseconds from one training step to the next with what stands between them, at the speed without recording where known.
+double whole_step_ms(const Diagnosis& diagnosis);
+/// Whether evaluation takes so much that a step alone does not tell the program's speed.
+bool has_evaluation(const Diagnosis& diagnosis);
+
 }  // namespace millrace::diagnose

@@ -11,7 +11,8 @@ namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewSamples = 3;
-constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
+constexpr double kFastestPace = 0.7, kSlowestPace = 1.1;  ///< outside of windows against inside: recording costs up to 30 %
+constexpr Time kStarved = 1'000'000;                      ///< a queue that has a batch gives it sooner
 
 std::vector<Window> some_of(std::vector<Window> windows, std::size_t most) {
     if (windows.size() <= most) return windows;
@@ -198,11 +199,34 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (timeline.source == Source::kKineto) remove_profiler();
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
     undisturbed_ms = undisturbed_step_ms(timeline);
+    take_evaluation_off();
     remove_recording_cost();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
     if (base_ms > 0) power = power_of(timeline, lanes, policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
+}
+
+void Study::take_evaluation_off() {
+    double evaluation = 0, phases = 0;
+    for (const WindowSteps& window : steps)
+        for (const Phase& phase : window.evaluations) ++phases, evaluation += static_cast<double>(phase.end - phase.begin) * 1e-6;
+    evaluation /= static_cast<double>(step_count);
+    if (!undisturbed_ms || evaluation <= policy.closes * recorded_ms) return;
+    const double whole = recorded_ms + evaluation, apart = whole * static_cast<double>(step_count) / phases;
+    std::vector<Time> lengths;
+    for (const Block& block : timeline.blocks) lengths.push_back(block.end - block.begin);
+    const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+    std::nth_element(lengths.begin(), middle, lengths.end());
+    if (apart > static_cast<double>(*middle) * 1e-6) return;  // most blocks hold none, and those count
+    pace_has_evaluation = true;
+    // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: nobody knows
+    // how many.
+    const double counted = *undisturbed_ms / whole;
+    undisturbed_ms.reset();
+    for (const double together : {1.0, std::round(static_cast<double>(step_count) / phases)})
+        if (const double share = counted / together; share >= kFastestPace && share <= kSlowestPace)
+            undisturbed_ms = share * recorded_ms;
 }
 
 void Study::remove_profiler() {
@@ -219,7 +243,8 @@ void Study::remove_profiler() {
 }
 
 void Study::remove_recording_cost() {
-    if (!undisturbed_ms) return;
+    // How much of it recording added to training alone is not known with evaluations among the steps.
+    if (!undisturbed_ms || pace_has_evaluation) return;
     // Where logging returns after some steps, these may have been counted as one.
     if (const double times = std::round(*undisturbed_ms / base_ms);
         times >= 2 && std::abs(*undisturbed_ms / base_ms / times - 1) < 0.1)

@@ -59,6 +59,7 @@ struct Study {
     double base_ms = 0;                           ///< the model's mean step: what costs are measured against
     double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;         ///< mean step outside of windows
+    bool pace_has_evaluation = false;             ///< it was told from that of steps and evaluations together
     double profiler_ms = 0;                       ///< of a step that another profiler took for noting things, by our estimate
     Time call_cost = 0;                           ///< that recording added to each call
     std::optional<PowerLimit> power;              ///< where power and its limit were measured
@@ -66,6 +67,7 @@ struct Study {
     bool copy_speed_is_assumed = false;           ///< by the kind of GPU
 
 private:
+    void take_evaluation_off();
     void remove_profiler();
     void remove_recording_cost();
 };

@@ -50,7 +50,7 @@ std::string first_advice(const Diagnosis& diagnosis) {
                                                  : file_name(first.where->file))
                 : xml_text(title_of(first.kind));
     text += "</a>. ";
-    const double speed = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms), lost = first.lost_ms_per_step;
+    const double speed = whole_step_ms(diagnosis), lost = first.lost_ms_per_step;
     if (lost > 0 && lost < speed)
         text += fmt::format("Up to {} of every step would come back: {:.3g} steps per second instead of {:.3g}.",
                             milliseconds_text(lost), 1000 / (speed - lost), 1000 / speed);
@@ -70,12 +70,15 @@ std::string hero(const Diagnosis& diagnosis) {
             "measured.</p>{}</section>\n",
             milliseconds_text(diagnosis.step_ms), first_advice(diagnosis));
     std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
-    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time.</h1><p class=\"lead\">A training {} takes {}. ",
-                        100 * diagnosis.busy_share, html_term("step", "step"), milliseconds_text(diagnosis.step_ms));
+    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time{}.</h1><p class=\"lead\">A training {} takes {}. ",
+                        100 * diagnosis.busy_share, has_evaluation(diagnosis) ? " in training" : "", html_term("step", "step"),
+                        milliseconds_text(diagnosis.step_ms));
     if (waits > 0.01 * sum)
         text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
     else
         text += "The GPU has hardly a moment without work.";
+    if (has_evaluation(diagnosis))
+        text += fmt::format(" Evaluation adds {} to each.", milliseconds_text(diagnosis.evaluation_ms));
     return text + "</p>" + first_advice(diagnosis) + "</div></section>\n";
 }
 
@@ -87,7 +90,7 @@ std::string tiles(const Diagnosis& diagnosis) {
     std::string text = "<dl class=\"tiles\">\n";
     const double step = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms);
     if (diagnosis.steps > 0 && step > 0)
-        text += tile("Speed", fmt::format("{:.4g}", 1000 / step),
+        text += tile("Speed", fmt::format("{:.4g}", 1000 / whole_step_ms(diagnosis)),
                      diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
                                                                                 : "steps per second");
     if (diagnosis.steps > 0) text += tile("Looked at", count_text(diagnosis.steps), diagnosis.steps == 1 ? "step" : "steps");

@@ -54,6 +54,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["steps"] = diagnosis.steps;
     json["step_ms"] = measured(diagnosis.step_ms);
     json["mean_step_ms"] = number(mean_step_ms(diagnosis));
+    json["evaluation_ms_per_step"] = measured(diagnosis.evaluation_ms);
     json["undisturbed_step_ms"] = number(diagnosis.undisturbed_step_ms);
     json["overhead_share"] = number(diagnosis.overhead_share);
     json["window_overhead_share"] = number(diagnosis.window_overhead_share);

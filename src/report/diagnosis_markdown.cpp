@@ -30,13 +30,13 @@ std::string breakdown(const diagnose::Diagnosis& diagnosis) {
     return text;
 }
 
-std::string finding(std::size_t rank, const diagnose::Finding& finding, double step_ms) {
+std::string finding(std::size_t rank, const diagnose::Finding& finding, double share) {
     std::string text =
         fmt::format("\n### {}. {}\n\n`{}`, {}, at {}", rank, title_of(finding.kind), name_of(finding.kind),
                     name_of(finding.severity), finding.where ? markdown_code(place_text(finding)) : place_text(finding));
     if (finding.lost_ms_per_step > 0) {
         text += fmt::format("\n\n**Loses {} per step", milliseconds_text(finding.lost_ms_per_step));
-        text += step_ms > 0 ? fmt::format(" ({:.1f} %)**", 100 * finding.lost_ms_per_step / step_ms) : "**";
+        text += share > 0 ? fmt::format(" ({:.1f} %)**", 100 * share) : "**";
     } else {
         text += "\n\n";
     }
@@ -90,17 +90,21 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
         text += "No training steps on a GPU were found, so there is nothing to say about them.\n";
     } else {
         text += std::isfinite(diagnosis.busy_share)
-                    ? fmt::format("**The GPU worked {:.0f} % of the time**", 100 * diagnosis.busy_share)
+                    ? fmt::format("**The GPU worked {:.0f} % of the time{}**", 100 * diagnosis.busy_share,
+                                  has_evaluation(diagnosis) ? " in training" : "")
                     : "How busy a GPU was is not measured";
         text += fmt::format(": {} step{} of {}", count_text(diagnosis.steps), diagnosis.steps == 1 ? "" : "s",
                             milliseconds_text(diagnosis.step_ms));
         if (diagnosis.undisturbed_step_ms && *diagnosis.undisturbed_step_ms != diagnosis.step_ms)
             text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
+        if (has_evaluation(diagnosis))
+            text += fmt::format(". Evaluation adds {} to each: {:.3g} steps per second",
+                                milliseconds_text(diagnosis.evaluation_ms), 1000 / whole_step_ms(diagnosis));
         text += ".\n" + (breakdown_sum(diagnosis) > 0 ? breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)
-        text += finding(at + 1, diagnosis.findings[at], diagnosis.step_ms);
+        text += finding(at + 1, diagnosis.findings[at], lost_share(diagnosis, diagnosis.findings[at]));
     if (diagnosis.healthy && diagnosis.findings.empty()) text += "\nNothing here is worth changing: a clean bill.\n";
     text += fmt::format("\n## How it was measured\n\n- {}\n- {}\n", overhead_text(diagnosis), dropped_text(diagnosis));
     for (const std::string& remark : diagnosis.remarks) text += "- " + markdown_text(remark) + "\n";

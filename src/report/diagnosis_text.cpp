@@ -78,7 +78,9 @@ private:
         const double share = diagnosis_.busy_share;
         const Tone tone = share >= 0.9 ? Tone::kGood : share >= 0.6 ? Tone::kCaution : Tone::kBad;
         if (std::isfinite(share))
-            said.add(fmt::format("The GPU worked {:.0f} % of the time", 100 * share), tone);
+            said.add(fmt::format("The GPU worked {:.0f} % of the time{}", 100 * share,
+                                 has_evaluation(diagnosis_) ? " in training" : ""),
+                     tone);
         else
             said.add("How busy a GPU was is not measured");
         said.add(fmt::format(": {} step{} of {}", count_text(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
@@ -86,6 +88,9 @@ private:
         if (diagnosis_.undisturbed_step_ms && *diagnosis_.undisturbed_step_ms != diagnosis_.step_ms)
             said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));
         put(said);
+        if (has_evaluation(diagnosis_))
+            put(line().add(fmt::format("Evaluation adds {} to each: {:.3g} steps per second",
+                                       milliseconds_text(diagnosis_.evaluation_ms), 1000 / whole_step_ms(diagnosis_))));
     }
 
     void row(std::string_view label, double ms, double sum, Tone tone) {
@@ -134,8 +139,8 @@ private:
         first.add(fmt::format("{:>2}. ", rank)).add(name_of(finding.kind), tone_of(finding.severity));
         if (finding.lost_ms_per_step > 0) {
             first.add(fmt::format("  loses {} per step", milliseconds_text(finding.lost_ms_per_step)));
-            if (diagnosis_.step_ms > 0)
-                first.add(fmt::format(" ({:.1f} %)", 100 * finding.lost_ms_per_step / diagnosis_.step_ms));
+            if (const double share = lost_share(diagnosis_, finding); share > 0)
+                first.add(fmt::format(" ({:.1f} %)", 100 * share));
         }
         if (finding.confidence < 0.5) first.add("  not sure", Tone::kFaint);
         lines.push_back(first.text());

@@ -65,20 +65,20 @@ std::string facts(const diagnose::Finding& finding) {
                               100 * finding.confidence, confidence_words(finding.confidence));
 }
 
-std::string lost(const diagnose::Finding& finding, double step_ms) {
+std::string lost(const diagnose::Finding& finding, double share) {
     if (!(finding.lost_ms_per_step > 0)) return "<div></div>";
     std::string text = fmt::format("<div class=\"lost\"><b>{}</b><span>{} per step", milliseconds_text(finding.lost_ms_per_step),
                                    html_term("lost", "lost"));
-    if (step_ms > 0) text += fmt::format(", {:.1f} %", 100 * finding.lost_ms_per_step / step_ms);
+    if (share > 0) text += fmt::format(", {:.1f} %", 100 * share);
     return text + "</span></div>";
 }
 
-std::string card(std::size_t rank, const diagnose::Finding& finding, double step_ms) {
+std::string card(std::size_t rank, const diagnose::Finding& finding, double share) {
     std::string text = fmt::format(
         "<article class=\"card finding {}\" id=\"finding-{}\">\n<header><span class=\"rank\" aria-hidden=\"true\">{}</span>"
         "<div><h3>{}</h3><div class=\"chips\"><span class=\"chip severity\">{}</span><span class=\"chip\">{}</span>",
         name_of(finding.severity), rank, rank, title_of(finding.kind), name_of(finding.severity), name_of(finding.kind));
-    text += "<code class=\"where\">" + xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, step_ms) +
+    text += "<code class=\"where\">" + xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, share) +
             "</header>\n<div class=\"inside\">\n";
     if (!finding.what.empty()) text += "<p>" + sentence(finding.what) + "</p>\n";
     if (finding.where) text += quote(*finding.where);
@@ -101,7 +101,7 @@ std::string html_findings(const diagnose::Diagnosis& diagnosis) {
                                        : fmt::format("{} things are worth changing; the one that returns most time comes first.",
                                                      diagnosis.findings.size()));
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)
-        text += card(at + 1, diagnosis.findings[at], diagnosis.step_ms);
+        text += card(at + 1, diagnosis.findings[at], lost_share(diagnosis, diagnosis.findings[at]));
     return text + "</section>\n";
 }
 

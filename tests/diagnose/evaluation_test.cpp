@@ -192,5 +192,48 @@ TEST(Evaluation, SeenOnceIsLessSure) {
     EXPECT_NE(rare->evidence.find("guess"), std::string::npos) << rare->evidence;
 }
 
+/// The crumbs with blocks after the window, each of so many evaluations, in which `counted` steps were counted per training step.
+Diagnosis with_blocks(double evaluations, double counted, double pace) {
+    Simulation program = simulate(crumbs, false, 123);
+    Time begin = program.timeline.windows.back().end + 1'000'000;
+    for (int i = 0; i < 21; ++i) {
+        const auto length = static_cast<Time>(evaluations * 10 * program.step_ms * pace * 1e6);
+        program.timeline.blocks.push_back({begin, begin + length, evaluations * 10 * counted});
+        begin += length;
+    }
+    return diagnose(program.timeline);
+}
+
+TEST(Evaluation, IsTakenOffThePaceOutsideOfWindows) {
+    for (const double counted : {1.0, 0.1}) {  // steps, or all from one evaluation to the next as one
+        const Diagnosis diagnosis = with_blocks(5, counted, 0.95);
+        ASSERT_TRUE(diagnosis.undisturbed_step_ms) << counted;
+        EXPECT_NEAR(*diagnosis.undisturbed_step_ms, 0.95 * sum_of(diagnosis), 0.03 * sum_of(diagnosis)) << counted;
+        ASSERT_TRUE(diagnosis.window_overhead_share);
+        EXPECT_NEAR(*diagnosis.window_overhead_share, 0.05, 0.03);
+        EXPECT_EQ(diagnosis.findings.front().kind, Kind::kSlowEvaluation) << told(diagnosis);
+    }
+}
+
+TEST(Evaluation, WhoseCallsWereCountedAsStepsLeavesThePaceUnknown) {
+    const Diagnosis diagnosis = with_blocks(5, 6, 0.95);
+    EXPECT_FALSE(diagnosis.undisturbed_step_ms) << *diagnosis.undisturbed_step_ms;
+    EXPECT_FALSE(diagnosis.window_overhead_share);
+    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kSlowEvaluation) << told(diagnosis);
+}
+
+TEST(Evaluation, ThatIsRareIsNoPartOfThePace) {
+    const double step = sum_of(diagnose(simulate(crumbs, false, 123).timeline));
+    Simulation program = simulate(crumbs, false, 123);
+    Time begin = program.timeline.windows.back().end + 1'000'000;
+    for (int i = 0; i < 61; ++i) {  // shorter than the time between evaluations
+        program.timeline.blocks.push_back({begin, begin + static_cast<Time>(5 * step * 1e6), 5});
+        begin += static_cast<Time>(5 * step * 1e6);
+    }
+    const Diagnosis diagnosis = diagnose(program.timeline);
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    EXPECT_NEAR(*diagnosis.undisturbed_step_ms, step, 0.01 * step);
+}
+
 }  // namespace
 }  // namespace millrace::diagnose

@@ -115,6 +115,18 @@ TEST(DiagnosisText, WithoutAGpuThereIsSpeedAlone) {
     EXPECT_FALSE(holds(text, "computing"));
 }
 
+TEST(DiagnosisText, EvaluationIsSaidBesideTheStep) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    EXPECT_FALSE(holds(diagnosis_text(diagnosis, {}), "Evaluation"));
+    diagnosis.evaluation_ms = 12.4;
+    diagnosis.findings[0].kind = diagnose::Kind::kSlowEvaluation;
+    diagnosis.findings[0].lost_ms_per_step = 10.1;
+    const std::string text = diagnosis_text(diagnosis, {});
+    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time in training: 1,500 steps of 28.0 ms")) << text;
+    EXPECT_TRUE(holds(text, "Evaluation adds 12.4 ms to each: 25 steps per second\n")) << text << "1000 / (27.6 + 12.4)";
+    EXPECT_TRUE(holds(text, "slow-evaluation  loses 10.1 ms per step (25.0 %)")) << text << "of 28.0 + 12.4 ms";
+}
+
 TEST(DiagnosisText, HostileNamesReachTheTerminalHarmless) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnosis.title =
