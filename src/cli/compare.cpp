@@ -15,6 +15,7 @@ namespace {
 
 struct CompareArguments {
     std::string before, after, min_effect = "2%";
+    double min_spread = diagnose::CompareSettings{}.min_spread;
     std::optional<std::string> fail_if_slower;
     bool json = false;
 };
@@ -23,7 +24,9 @@ constexpr const char* kFooter =
     R"(BEFORE and AFTER are what `millrace diagnose` reads: runs of `millrace record` or `millrace train`, traces of PyTorch's profiler.
 
 Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
-are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least.
+are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least, and
+by --min-spread times the standard deviation of the blocks within a run: processes of one program differ by as much on a machine
+that others use, too. Who has many recordings, or a machine of his own, may lower that.
 
 Examples:
   millrace record -o runs/slow -- python train.py
@@ -61,6 +64,8 @@ base::Result<int> run_compare(const CompareArguments& given) {
     report::ComparisonReport report;
     MILLRACE_LET(least, share_of("--min-effect", given.min_effect, 1));
     report.settings.min_effect = least;
+    if (!(given.min_spread >= 0)) return base::Error{"a number from 0 on is wanted", "--min-spread"};
+    report.settings.min_spread = given.min_spread;
     if (given.fail_if_slower) {  // an empty one, of a variable that is not set, must not open the gate
         MILLRACE_LET(allowed, share_of("--fail-if-slower", *given.fail_if_slower, 1));
         report.gate = report::SpeedGate{allowed, false};
@@ -89,6 +94,10 @@ void add_compare(CLI::App& app, Context& context) {
     command->add_option("--min-effect", given->min_effect, "least change of speed that counts as one")
         ->capture_default_str()
         ->type_name("PERCENT");
+    command
+        ->add_option("--min-spread", given->min_spread, "least change of speed in standard deviations of the blocks within a run")
+        ->capture_default_str()
+        ->type_name("NUMBER");
     command
         ->add_option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
         ->type_name("PERCENT");

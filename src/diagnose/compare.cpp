@@ -119,6 +119,13 @@ double spread_p(const Paces& before, const Paces& after) {
     return student_p(size / std::sqrt(variance), freedom);
 }
 
+/// From the tenth to the ninetieth of a hundred blocks, as a standard deviation: one odd block does not count.
+double spread_of(const Paces& paces) {
+    constexpr double kTenthToNinetieth = 2.563;  ///< standard deviations of a normal distribution
+    const SpeedSummary summary = summary_of(paces);
+    return summary.low > 0 ? std::log(summary.high / summary.low) / kTenthToNinetieth : 0;
+}
+
 double total_seconds(std::span<const Block> blocks) {
     double seconds = 0;
     for (const Pace& pace : paces(blocks, 0)) seconds += pace.seconds;
@@ -252,18 +259,24 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     }
     const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
     comparison.exact = test.exact;
+    comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
     comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.short_before, dealt.short_after)) : test.p;
-    if (*comparison.p < settings.alpha && comparison.change && std::abs(*comparison.change) >= settings.min_effect)
+    if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     add_remarks(comparison, dealt);
     return comparison;
 }
 
+bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings) {
+    return comparison.p && *comparison.p < settings.alpha && comparison.change && std::abs(*comparison.change) >= least &&
+           std::abs(std::log1p(*comparison.change)) >= settings.min_spread * comparison.spread;
+}
+
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {
-    return comparison.p && *comparison.p < settings.alpha && comparison.change && *comparison.change < -share;
+    return is_clear(comparison, 0, settings) && *comparison.change < -share;
 }
 
 }  // namespace millrace::diagnose

@@ -4,7 +4,9 @@
 // it needs no distribution, and a pause or an outlier is one rank, however far out it lies. It takes blocks for independent,
 // which those of a restless run are not, however long: so the change must also be large beside the spread within the runs, with
 // blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
-// possible). Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
+// possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
+// change must be several times that spread. Each side needs the blocks that two equal sides would need for `alpha`: seven for a
+// thousandth.
 
 #include <array>
 #include <cstdint>
@@ -22,6 +24,7 @@ namespace millrace::diagnose {
 struct CompareSettings {
     double alpha = 0.001;           ///< the verdict is wrong about equal runs at most this often
     double min_effect = 0.02;       ///< of speed; what is less counts as no difference
+    double min_spread = 3;          ///< in spreads of the blocks (Comparison::spread); what is less counts as no difference
     double block_seconds = 0.5;     ///< least length of a block
     std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
     std::size_t resamples = 2000;   ///< for the interval of the change
@@ -56,11 +59,15 @@ struct Comparison {
     std::optional<double> change;                   ///< of the median speed: 0.05 is 5 % faster
     std::optional<double> change_low, change_high;  ///< 95 % interval, by resampling blocks
     std::optional<double> p;                        ///< two-sided, the larger of both tests'
+    double spread = 0;                              ///< standard deviation of the more restless run's blocks, as a share of speed
     bool exact = false;                             ///< every permutation was looked at
     double block_seconds = 0;                       ///< after growing
     std::optional<double> more_seconds;             ///< with too few blocks: so much longer should each run be recorded, at least
     std::vector<std::string> remarks;
 };
+
+/// Whether the runs differ for certain and by more than runs of one program do; `least` as a share of speed.
+bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings = {});
 
 /// Pure and repeatable: the shuffles are seeded.
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});

@@ -43,6 +43,8 @@ std::string compare_json(const ComparisonReport& report) {
     json["exact"] = comparison.exact;
     json["alpha"] = report.settings.alpha;
     json["min_effect"] = report.settings.min_effect;
+    json["min_spread"] = report.settings.min_spread;
+    json["spread"] = comparison.spread;
     json["block_seconds"] = comparison.block_seconds;
     json["more_seconds"] = number(comparison.more_seconds);
     json["before"] = side_json(report.before, comparison.before);

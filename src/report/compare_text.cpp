@@ -65,11 +65,16 @@ private:
     }
 
     std::string no_difference() const {
-        const auto& [alpha, least] = std::pair(report_.settings.alpha, report_.settings.min_effect);
-        if (comparison_.p && *comparison_.p < alpha && comparison_.change)
+        const diagnose::CompareSettings& settings = report_.settings;
+        if (!comparison_.p || *comparison_.p >= settings.alpha || !comparison_.change) return "no difference";
+        if (std::abs(*comparison_.change) < settings.min_effect)
             return fmt::format("no difference: {:+.1f} % is less than the least effect of {:g} % (--min-effect)",
-                               100 * *comparison_.change, 100 * least);
-        return "no difference";
+                               100 * *comparison_.change, 100 * settings.min_effect);
+        return fmt::format(
+            "no difference: {:+.1f} % is less than {:g} times what blocks within a run differ by, {:.2g} % (--min-spread); so "
+            "far "
+            "apart are two runs of one program, too",
+            100 * *comparison_.change, settings.min_spread, 100 * comparison_.spread);
     }
 
     void row(const std::string& label, const std::string& before, const std::string& after, const std::string& change,

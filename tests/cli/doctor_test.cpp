@@ -100,6 +100,8 @@ TEST_F(Doctor, BadInputIsRefusedAndNothingIsWritten) {
     expect_refusal({"diagnose", path("run"), "--md", path("absent/d.md")}, "absent");
     expect_refusal({"compare", path("run")}, "after is required");
     expect_refusal({"compare", path("run"), path("run"), "--min-effect", "2"}, "--min-effect");
+    expect_refusal({"compare", path("run"), path("run"), "--min-spread", "-1"}, "--min-spread");
+    expect_refusal({"compare", path("run"), path("run"), "--min-spread", "much"}, "--min-spread");
     expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", "-5%"}, "--fail-if-slower");
     expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", ""}, "--fail-if-slower");
     expect_refusal({"compare", path("run"), path("absent")}, "does not exist");

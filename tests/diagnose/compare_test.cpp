@@ -130,6 +130,23 @@ TEST(Compare, ThreePercentAreSeenInShortRunsThatAreFairlySteady) {
     EXPECT_GE(seen, 194);  // of 200
 }
 
+TEST(Compare, WhatRunsOfOneProgramDifferByIsNoDifference) {
+    // Each process has a speed of its own: two and a half times the spread of its blocks away, however many blocks say so.
+    const Simulated restless{60, 20, 0.05, 0.3};
+    const CompareSide before = side(restless, 1), after = side(slower_by(restless, 0.07), 2);
+    const Comparison comparison = compare(before, after);
+    EXPECT_LT(*comparison.p, 0.001);
+    EXPECT_LT(*comparison.change, -0.05);
+    EXPECT_NEAR(comparison.spread, 0.036, 0.01);
+    EXPECT_EQ(comparison.verdict, Verdict::kNoDifference);
+    EXPECT_FALSE(is_slower_by(comparison, 0.02));
+    CompareSettings alone;
+    alone.min_spread = 0;
+    EXPECT_EQ(compare(before, after, alone).verdict, Verdict::kWorse);
+    EXPECT_TRUE(is_slower_by(compare(before, after, alone), 0.02, alone));
+    EXPECT_EQ(compare(before, side(slower_by(restless, 0.2), 2)).verdict, Verdict::kWorse);
+}
+
 TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
     Simulated quiet;
     quiet.noise = 0.002;

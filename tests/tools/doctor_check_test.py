@@ -202,11 +202,11 @@ class Check(Trial):
         self.expect(0, "itself no different 1 of 1, cured better -", "--parts", "compare", "--repeats", "1")
 
     def test_compare_counts_two_programs_ten_times(self):
-        self.sick("tiny", "launch-bound")
+        self.sick("table", "repeated-work")
         self.sick("pageable", "pageable-copy")
         self.expect(0, "itself no different 10 of 10", "--parts", "compare")
         self.assertEqual({name: len(item["itself"]) for name, item in self.folder.kept()["items"].items()},
-                         {"compare/tiny": 10, "compare/pageable": 3})
+                         {"compare/table": 10, "compare/pageable": 3})
 
     def test_case_studies_give_a_table(self):
         self.healthy()
