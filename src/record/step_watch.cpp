@@ -94,6 +94,7 @@ std::optional<StepFacts> StepWatch::look() const {
     // Correlations are given in the order of the calls, in which steps repeat; streams finish in an order of their own.
     std::vector<Launch> order(launches_.end() - static_cast<std::ptrdiff_t>(std::min(launches_.size(), capacity_)),
                               launches_.end());
+    const std::uint64_t forgotten = launches_seen_ - order.size();
     std::ranges::stable_sort(order, {}, &Launch::correlation);
     // Kernels are known some time after their calls, graphs at once: behind the newest kernel the order has holes.
     if (launches_kernels_) std::erase_if(order, [this](const Launch& launch) { return launch.correlation > newest_work_; });
@@ -117,6 +118,8 @@ std::optional<StepFacts> StepWatch::look() const {
     // The newest kernels are not all known yet.
     if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
         facts.steady_steps = (last.end - last.begin) / period->length;
+    // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
+    if (facts.steady_steps > 0 && last.begin <= period->length) facts.steady_steps += forgotten / period->length;
     std::vector<std::uint64_t> times;
     for (const std::size_t start : starts) {
         const auto begin = begins_.find(order[start].correlation);

@@ -14,7 +14,7 @@ namespace millrace::record {
 struct StepFacts {
     std::uint64_t launches_per_step = 0;
     std::uint64_t steps = 0;         ///< seen in the window
-    std::uint64_t steady_steps = 0;  ///< of those, in the stretch that reaches the newest launch; 0: it is over
+    std::uint64_t steady_steps = 0;  ///< in the stretch that reaches the newest launch, with forgotten ones; 0: it is over
     double step_ns = 0;              ///< median, as recorded
     /// The rarest kind of call that comes equally often in (nearly) every step; kOther when there is none.
     CallKind pulse_call = CallKind::kOther;

@@ -142,6 +142,22 @@ TEST(StepWatch, MemoryStaysBounded) {
     EXPECT_EQ(watch.launches(), 65'000u);
 }
 
+TEST(StepWatch, LongStepsAreCountedBeyondWhatIsRemembered) {
+    StepWatch watch(300);  // less than five steps
+    Trainer trainer{watch};
+    for (int number = 0; number < 4; ++number) trainer.step(number);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_LE(watch.facts()->steady_steps, 4u);
+    for (int number = 4; number < 23; ++number) trainer.step(number);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_GE(watch.facts()->steady_steps, 21u);
+    EXPECT_LE(watch.facts()->steady_steps, 23u);
+    for (std::uint32_t kernel = 1000; kernel < 1080; ++kernel) trainer.launch(kernel, 9);
+    for (int number = 23; number < 27; ++number) trainer.step(number);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_LE(watch.facts()->steady_steps, 4u) << "something else came in between";
+}
+
 TEST(StepWatch, ForeignRecordsAreHarmless) {
     StepWatch watch;
     Record record;
