@@ -9,6 +9,7 @@ constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels;
 constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
 constexpr std::size_t kLeastGroups = 4;
 constexpr std::size_t kFewPairs = 4;   ///< steps that follow each other, of all: fewer than one in so many say nothing
+constexpr std::size_t kFewOthers = 8;  ///< what is shorter than a step or begins and ends otherwise: one to so many pairs at most
 constexpr std::size_t kNearPart = 16;  ///< of a period, by which the step may be longer
 constexpr double kSureMatch = 0.9;     ///< of steps that follow each other
 constexpr double kLeastMatch = 0.5;    ///< of all elements, between what is no step
@@ -31,17 +32,38 @@ std::vector<std::size_t> groups_of(std::span<const char> updates) {
     return groups;
 }
 
+/// Elements of `size` from `at` on that come again at that distance.
+std::size_t equal_from(std::span<const std::uint64_t> sequence, std::size_t at, std::size_t size, std::size_t distance) {
+    std::size_t equal = 0;
+    for (std::size_t i = at; i < at + size && i + distance < sequence.size(); ++i)
+        equal += sequence[i] == sequence[i + distance] ? 1 : 0;
+    return equal;
+}
+
+/// Whether [begin, end) is a step and something else behind or before it: it begins as what is before it, or ends as what
+/// follows.
+bool has_step(std::span<const std::uint64_t> sequence, std::size_t begin, std::size_t end, std::size_t distance) {
+    if (end - begin <= distance) return false;
+    const bool begins = begin >= distance && 2 * equal_from(sequence, begin - distance, distance, distance) >= distance;
+    return begins || 2 * equal_from(sequence, end - distance, distance, distance) >= distance;
+}
+
 /// The same of steps alone that follow each other at that distance, whatever stands between them (an evaluation of many more
-/// launches); 0 where these are few.
+/// launches); 0 where these are few, or where steps of another kind stand between them (a generator's between its critic's).
 double match_of_steps(std::span<const std::uint64_t> sequence, std::span<const std::size_t> groups, std::size_t apart,
                       std::size_t distance) {
-    std::size_t equal = 0, pairs = 0;
+    std::size_t equal = 0, pairs = 0, others = 0;
     for (std::size_t i = 0; i + 2 * apart < groups.size(); ++i) {
-        if (groups[i + apart] - groups[i] != distance || groups[i + 2 * apart] - groups[i + apart] != distance) continue;
+        if (groups[i + apart] - groups[i] != distance) {
+            others += has_step(sequence, groups[i], groups[i + apart], distance) ? 0 : 1;
+            continue;
+        }
+        if (groups[i + 2 * apart] - groups[i + apart] != distance) continue;
         ++pairs;
-        for (std::size_t at = groups[i]; at < groups[i + apart]; ++at) equal += sequence[at] == sequence[at + distance] ? 1 : 0;
+        equal += equal_from(sequence, groups[i], distance, distance);
     }
-    return pairs * kFewPairs < groups.size() ? 0 : static_cast<double>(equal) / static_cast<double>(pairs * distance);
+    if (pairs * kFewPairs < groups.size() || others * kFewOthers > pairs) return 0;
+    return static_cast<double>(equal) / static_cast<double>(pairs * distance);
 }
 
 }  // namespace

@@ -57,6 +57,23 @@ TEST(StepPeriod, AnEvaluationOfManyMoreLaunchesThanTrainingDoesNotHideTheStep) {
     }
 }
 
+TEST(StepPeriod, TwoStepsOfACriticAndOneOfItsGeneratorAreOneStep) {
+    const Sequence critic = layered_step(6, kUpdate);
+    for (const int layers : {2, 6, 9}) {
+        Sequence generator{3, 4, 5};
+        append(generator, {50, 51, 52, 53}, 2 * layers);
+        append(generator, {60, 61, 62, kUpdate});
+        Sequence sequence;
+        for (int i = 0; i < 25; ++i) {
+            append(sequence, critic, 2);
+            append(sequence, generator);
+        }
+        const auto found = find_step_period(sequence, updates_of(sequence));
+        ASSERT_TRUE(found) << layers;
+        EXPECT_EQ(found->length, 2 * critic.size() + generator.size()) << layers;
+    }
+}
+
 TEST(StepPeriod, MicroBatchesThatUpdateNothingAreNoSteps) {
     const Sequence micro = layered_step(5, 41);
     Sequence sequence;
