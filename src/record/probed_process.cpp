@@ -81,13 +81,15 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
         view.launches = steps_.launches();
         view.facts = steps_.facts();
     }
+    const bool was_off = schedule_.order().mode == ProbeMode::kOff;
     const ProbeOrder order = schedule_.next(view);
     if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step()))
         (void)trace.block(*block);
-    if (!in_window && schedule_.in_window()) {
+    const bool begins = !in_window && schedule_.in_window();
+    // Numbers go on where they stopped when calls are counted again.
+    if (begins || (was_off && order.mode == ProbeMode::kPulse))
         if (const auto block = blocks_.close()) (void)trace.block(*block);
-        steps_.clear();
-    }
+    if (begins) steps_.clear();
     reader_.give(order);
 }
 

@@ -119,7 +119,8 @@ std::optional<StepFacts> StepWatch::look() const {
     if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
         facts.steady_steps = (last.end - last.begin) / period->length;
     // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
-    if (facts.steady_steps > 0 && last.begin <= period->length) facts.steady_steps += forgotten / period->length;
+    if (facts.steady_steps > 0 && rehearsed == 0 && last.begin <= period->length)
+        facts.steady_steps += forgotten / period->length;
     std::vector<std::uint64_t> times;
     for (const std::size_t start : starts) {
         const auto begin = begins_.find(order[start].correlation);

@@ -167,6 +167,7 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
     order_.mode = ProbeMode::kFull;
     if (steps == 0) {
         order_.pulse_call = CallKind::kLaunch;
+        calls_per_step_ = 0;  // what was known is about another call, and of steps that do not come any more
         order_.full_calls = 0;
         order_.sites_calls = kFirstSites;
         return;

@@ -44,6 +44,26 @@ TEST_F(Recorded, ThreeWindowsThenBlocksOfCountedSteps) {
     EXPECT_EQ(process.dropped(), 0u);
 }
 
+TEST_F(Recorded, NoBlockReachesAcrossATimeWithoutCounting) {
+    marks_ = false;  // each launch is counted: 0.54 % of the time, so it stops for 0.74 of every 10 seconds
+    step_ns_ = 1'850'000;
+    ScheduleSettings settings;
+    settings.every = 1'000'000;
+    ProbedProcess process = attach(settings);
+    bool stopped = false;
+    for (int number = 0; number < 1200; ++number) {
+        run(process, 10);
+        stopped = stopped || mode_ == ProbeMode::kOff;
+    }
+    process.finish(*trace_, *events_);
+    EXPECT_EQ(process.schedule().order().pulse_call, CallKind::kLaunch);
+    EXPECT_TRUE(stopped);
+    const Seen seen = read();
+    ASSERT_GE(seen.blocks.size(), 30u);
+    for (const TraceBlock& block : seen.blocks)
+        EXPECT_NEAR(static_cast<double>(block.end - block.begin) / block.steps, 1.85e6, 1e3) << block.begin;
+}
+
 TEST_F(Recorded, TightBudgetKeepsWindowsAlone) {
     ProbedProcess process = attach();
     run(process, 600);

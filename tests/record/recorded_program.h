@@ -71,7 +71,7 @@ protected:
                 work.end = work.begin + 10 + noise();
                 probe_.write(1, {work});
             }
-        if (mode_ == ProbeMode::kFull) call(CallKind::kEventRecord);
+        if (mode_ == ProbeMode::kFull && marks_) call(CallKind::kEventRecord);
         const auto counted = static_cast<CallKind>(probe_.header().control.pulse_call.load());
         const int times = mode_ == ProbeMode::kOff ? 0 : counted == CallKind::kEventRecord ? 1 : static_cast<int>(kernels_);
         for (int time = 0; time < times; ++time)
@@ -119,6 +119,7 @@ protected:
     std::optional<EventWriter> events_;
     std::uint64_t now_ = 1'000'000'000, tick_at_ = 0, returned_ = 0, step_ns_ = 8'000'000;
     std::uint32_t correlation_ = 0, kernels_ = 20;
+    bool marks_ = true;                                     ///< records an event in every step
     std::uint64_t noise_ = 0, random_ = 88172645463325252;  ///< times vary by up to so many ns, as those of real programs do
     ProbeMode mode_ = ProbeMode::kOff;
     std::vector<std::string> notes_;

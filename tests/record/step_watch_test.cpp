@@ -158,6 +158,28 @@ TEST(StepWatch, LongStepsAreCountedBeyondWhatIsRemembered) {
     EXPECT_LE(watch.facts()->steady_steps, 4u) << "something else came in between";
 }
 
+TEST(StepWatch, WhatWasForgottenBeforeARehearsalIsNoStep) {
+    StepWatch watch(1000);
+    Trainer trainer{watch};
+    const auto finish = [&] {
+        for (const Record& work : trainer.late) watch.add(work);
+        trainer.late.clear();
+    };
+    for (std::uint32_t kernel = 1000; kernel < 6000; ++kernel) trainer.launch(kernel);
+    finish();
+    for (int number = 0; number < 200; ++number) {
+        trainer.launch(900);
+        trainer.launch(900);
+        trainer.call(CallKind::kGraphLaunch);
+        finish();
+    }
+    const auto facts = watch.facts();
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->launches_per_step, 3u);
+    EXPECT_GE(facts->steady_steps, 190u);
+    EXPECT_LE(facts->steady_steps, 200u);
+}
+
 TEST(StepWatch, ForeignRecordsAreHarmless) {
     StepWatch watch;
     Record record;

@@ -324,5 +324,28 @@ TEST(WindowSchedule, WindowWhosePulsesDoNotComeEnds) {
     EXPECT_EQ(schedule.windows(), 2u);
 }
 
+TEST(WindowSchedule, LaunchesAreNotCountedAsTheCallThatMarkedStepsOnce) {
+    WindowSchedule schedule({}, nanoseconds{});
+    ScheduleView view;
+    view.obeyed = true;
+    view.pulse_step_ns = 5e6;
+    ProbeOrder order = schedule.order();
+    int blind = 0;
+    for (int tick = 0; tick < 20'000; ++tick) {  // steps of 5 ms with two events each, which nobody finds after the early windows
+        view.now += milliseconds{50};
+        view.launches += 100;
+        view.pulses += order.mode != ProbeMode::kOff ? 20 : 0;
+        view.in_full = order.mode == ProbeMode::kFull && order.full_calls == 0;
+        view.facts.reset();
+        if (schedule.windows() < 3) view.facts = StepFacts{100, 60, 60, 5e6, CallKind::kEventRecord, 2};
+        order = schedule.next(view);
+        if (schedule.windows() < 3 || order.pulse_call != CallKind::kLaunch) continue;
+        blind += order.mode == ProbeMode::kFull ? 1 : 0;
+        ASSERT_NE(order.mode, ProbeMode::kPulse) << tick;
+        ASSERT_EQ(schedule.calls_per_step(), 0) << tick;
+    }
+    EXPECT_GT(blind, 0);
+}
+
 }  // namespace
 }  // namespace millrace::record
