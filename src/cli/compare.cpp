@@ -52,7 +52,7 @@ base::Result<diagnose::CompareSide> side_of(const std::string& path) {
     const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
     diagnose::CompareSide side;
     side.title = diagnosis.title;
-    side.blocks = diagnose::speed_blocks(timeline, diagnosis.recorded);
+    side.blocks = diagnose::speed_blocks(timeline, diagnosis);
     if (diagnosis.steps > 0) {
         side.busy_share = diagnosis.busy_share;
         side.breakdown_ms = diagnosis.breakdown_ms;

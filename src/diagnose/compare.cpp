@@ -216,10 +216,10 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
 
 std::string_view name_of(Verdict verdict) { return kVerdictNames.at(static_cast<std::size_t>(verdict)); }
 
-std::vector<Block> speed_blocks(const Timeline& timeline, std::span<const std::pair<Time, Time>> steps) {
-    if (!timeline.blocks.empty()) return timeline.blocks;
+std::vector<Block> speed_blocks(const Timeline& timeline, const Diagnosis& diagnosis) {
+    if (!timeline.blocks.empty()) return diagnosis.blocks.empty() ? timeline.blocks : diagnosis.blocks;
     std::vector<Block> blocks;
-    for (const auto& [begin, end] : steps) blocks.push_back({begin, end, 1});
+    for (const auto& [begin, end] : diagnosis.recorded) blocks.push_back({begin, end, 1});
     return blocks;
 }
 

@@ -39,8 +39,8 @@ struct CompareSide {
     std::optional<std::array<double, kOwners>> breakdown_ms;
 };
 
-/// Steps counted outside recording; where there are none, those that were recorded (`steps`: their begins and ends, by time).
-std::vector<Block> speed_blocks(const Timeline& timeline, std::span<const std::pair<Time, Time>> steps);
+/// Steps counted outside recording; where there are none, those that were recorded.
+std::vector<Block> speed_blocks(const Timeline& timeline, const Diagnosis& diagnosis);
 
 /// Of the blocks' speeds.
 struct SpeedSummary {

@@ -93,6 +93,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
         diagnosis.remarks.push_back("no steps were seen: the recording is too short, or the program does not repeat itself");
         return diagnosis;
     }
+    diagnosis.blocks = study.blocks;
     describe_steps(study, diagnosis);
     describe_recording(study, diagnosis);
     const Roles roles(study);

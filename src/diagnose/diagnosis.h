@@ -87,6 +87,7 @@ struct Diagnosis {
     std::vector<Finding> findings;                ///< by lost time, most first
     std::vector<std::string> remarks;             ///< what was left unsaid, and why: the doctor abstains
     std::vector<std::pair<Time, Time>> recorded;  ///< begin and end of each step that was looked at, by begin
+    std::vector<Block> blocks;  ///< speed outside of windows, in steps such as these; none: as the timeline has it
     std::optional<StepView> typical, worst;
     std::string title, device_name;
 };

@@ -20,40 +20,51 @@ std::uint32_t small_of(std::string_view number) {
     return value && *value <= 0xffffffffu ? static_cast<std::uint32_t>(*value) : 0;
 }
 
-/// [begin, end, third] of windows, [begin, end, third, fourth] of blocks; false when it is no list.
-bool scan_row(JsonScanner& scanner, Time& begin, Time& end, double& third, std::optional<double>& fourth) {
+/// [begin, end, further numbers]; false when it is no list.
+struct Row {
+    Time begin = 0, end = 0;
+    std::array<std::optional<double>, 3> more;
+    std::size_t count = 0;  ///< of all
+};
+
+bool scan_row(JsonScanner& scanner, Row& row) {
     if (!scanner.enter_array()) return false;
-    for (int i = 0; scanner.next_element(); ++i) {
+    for (; scanner.next_element(); ++row.count) {
         const std::string_view number = scanner.number();
-        if (i == 0) begin = time_of(number);
-        if (i == 1) end = time_of(number);
-        if (i == 2) third = double_of(number).value_or(0);
-        if (i == 3) fourth = double_of(number);
+        if (row.count == 0) row.begin = time_of(number);
+        if (row.count == 1) row.end = time_of(number);
+        if (row.count >= 2 && row.count - 2 < row.more.size()) row.more[row.count - 2] = double_of(number);
     }
-    end = std::max(begin, end);
+    row.end = std::max(row.begin, row.end);
     return !scanner.failed();
 }
 
 void scan_windows(JsonScanner& scanner, Timeline& timeline) {
     if (!scanner.enter_array()) return;
     while (scanner.next_element()) {
-        Window window;
-        double process = 0;
-        std::optional<double> unused;
-        if (!scan_row(scanner, window.begin, window.end, process, unused) || timeline.windows.size() >= kMostEntries) continue;
-        if (process >= 0 && process <= 0xffffffffu) window.process = static_cast<std::uint32_t>(process);
-        timeline.windows.push_back(window);
+        Row row;
+        if (!scan_row(scanner, row) || timeline.windows.size() >= kMostEntries) continue;
+        const double process = row.more[0].value_or(0);
+        const bool known = process >= 0 && process <= 0xffffffffu;
+        timeline.windows.push_back({row.begin, row.end, known ? static_cast<std::uint32_t>(process) : 0});
     }
     std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
 }
 
+/// The third number of a block are its steps; of four the last is the wait for data, of five the last two are the call that was
+/// counted and how many of it were a step.
 void scan_blocks(JsonScanner& scanner, Timeline& timeline) {
     if (!scanner.enter_array()) return;
     while (scanner.next_element()) {
-        Block block;
-        if (!scan_row(scanner, block.begin, block.end, block.steps, block.loader_wait_ms) ||
-            timeline.blocks.size() >= kMostEntries)
-            continue;
+        Row row;
+        if (!scan_row(scanner, row) || timeline.blocks.size() >= kMostEntries) continue;
+        Block block{row.begin, row.end, row.more[0].value_or(0)};
+        if (row.count == 4) block.loader_wait_ms = row.more[1];
+        const double kind = row.more[1].value_or(-1), calls = row.more[2].value_or(0);
+        if (row.count == 5 && kind >= 0 && kind <= static_cast<double>(CallKind::kAttribute) && calls > 0) {
+            block.call = static_cast<CallKind>(kind);
+            block.calls_per_step = calls;
+        }
         if (block.steps >= 0) timeline.blocks.push_back(block);
     }
     std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);

@@ -24,10 +24,10 @@ Time run_length(const Timeline& timeline) {
 
 }  // namespace
 
-std::optional<double> undisturbed_step_ms(const Timeline& timeline) {
+std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded) {
     std::vector<std::pair<double, double>> blocks;  // ms per step, steps
     double steps = 0, ms = 0;
-    for (const Block& block : timeline.blocks) {
+    for (const Block& block : unrecorded) {
         if (block.steps <= 0 || block.end <= block.begin) continue;
         const double length = static_cast<double>(block.end - block.begin) * 1e-6;
         blocks.emplace_back(length / block.steps, block.steps);

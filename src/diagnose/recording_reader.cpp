@@ -88,7 +88,8 @@ public:
             ++left_out_;
             return;
         }
-        timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps});
+        timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps, std::nullopt, block.call,
+                                    static_cast<double>(block.calls_per_step)});
         const auto length = static_cast<double>(timeline_.blocks.back().end - timeline_.blocks.back().begin);
         block_time_ += length;
         counting_time_ += std::clamp(record::counting_cost_ns(block.call) * block.calls_per_step * block.steps, 0.0, length);

@@ -5,6 +5,7 @@
 
 #include "diagnose/loader_workers.h"
 #include "diagnose/overhead.h"
+#include "diagnose/training_pace.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -198,7 +199,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (timeline.source == Source::kKineto) remove_profiler();
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
-    undisturbed_ms = undisturbed_step_ms(timeline);
+    blocks = in_training_steps(*this);
+    undisturbed_ms = undisturbed_step_ms(blocks);
     take_evaluation_off();
     remove_recording_cost();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
@@ -215,7 +217,7 @@ void Study::take_evaluation_off() {
     if (!undisturbed_ms || evaluation <= policy.closes * recorded_ms) return;
     const double whole = recorded_ms + evaluation, apart = whole * static_cast<double>(step_count) / phases;
     std::vector<Time> lengths;
-    for (const Block& block : timeline.blocks) lengths.push_back(block.end - block.begin);
+    for (const Block& block : blocks) lengths.push_back(block.end - block.begin);
     const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
     std::nth_element(lengths.begin(), middle, lengths.end());
     if (apart > static_cast<double>(*middle) * 1e-6) return;  // most blocks hold none, and those count

@@ -53,6 +53,7 @@ struct Study {
     std::vector<WindowSteps> steps;
     std::vector<std::pair<std::uint32_t, std::uint32_t>> steady;  ///< calls [first, second) of each lane
     HostWork host;
+    std::vector<Block> blocks;  ///< speed outside of windows, in training steps
     std::vector<Model> models;  ///< without what recording added to each call
     std::size_t step_count = 0;
     double recorded_ms = 0;                       ///< mean step in the windows

@@ -96,6 +96,8 @@ struct Block {
     Time begin = 0, end = 0;
     double steps = 0;
     std::optional<double> loader_wait_ms = std::nullopt;  ///< per step, where the program itself measures it
+    CallKind call = CallKind::kOther;                     ///< by which steps were counted, and how many of it made one; 0 unknown
+    double calls_per_step = 0;
 };
 
 struct Process {

@@ -85,8 +85,9 @@ std::string own_section(const Timeline& timeline, Time origin) {
     });
     list("windows", t.windows, [](const Window& w) { return fmt::format("[{},{},{}]", w.begin, w.end, w.process); });
     list("blocks", t.blocks, [](const Block& b) {
-        return b.loader_wait_ms ? fmt::format("[{},{},{},{}]", b.begin, b.end, b.steps, *b.loader_wait_ms)
-                                : fmt::format("[{},{},{}]", b.begin, b.end, b.steps);
+        const std::string row = fmt::format("[{},{},{}", b.begin, b.end, b.steps);
+        if (b.loader_wait_ms) return row + fmt::format(",{}]", *b.loader_wait_ms);
+        return row + (b.calls_per_step > 0 ? fmt::format(",{},{}]", static_cast<int>(b.call), b.calls_per_step) : "]");
     });
     list("remarks", t.remarks, [](const std::string& text) { return json_text(text); });
     return out + '}';

@@ -285,12 +285,16 @@ TEST(Paces, HostileBlocksArePassedOver) {
 
 TEST(SpeedBlocks, RecordedStepsStandInWhereNothingElseWasCounted) {
     Timeline timeline;
-    const std::vector<std::pair<Time, Time>> steps{{0, 5}, {5, 9}};
-    ASSERT_EQ(speed_blocks(timeline, steps).size(), 2u);
-    EXPECT_EQ(speed_blocks(timeline, steps)[1].begin, 5);
+    Diagnosis diagnosis;
+    diagnosis.recorded = {{0, 5}, {5, 9}};
+    ASSERT_EQ(speed_blocks(timeline, diagnosis).size(), 2u);
+    EXPECT_EQ(speed_blocks(timeline, diagnosis)[1].begin, 5);
     timeline.blocks = {{0, 100, 7}};
-    ASSERT_EQ(speed_blocks(timeline, steps).size(), 1u);
-    EXPECT_EQ(speed_blocks(timeline, steps)[0].steps, 7);
+    ASSERT_EQ(speed_blocks(timeline, diagnosis).size(), 1u);
+    EXPECT_EQ(speed_blocks(timeline, diagnosis)[0].steps, 7);
+    diagnosis.blocks = {{0, 100, 70}};
+    ASSERT_EQ(speed_blocks(timeline, diagnosis).size(), 1u);
+    EXPECT_EQ(speed_blocks(timeline, diagnosis)[0].steps, 70) << "in training steps";
 }
 
 }  // namespace

@@ -9,21 +9,21 @@ constexpr Time kSecond = 1'000'000'000;
 
 TEST(Overhead, LittleUnrecordedRunningTellsNothing) {
     Timeline timeline;
-    EXPECT_FALSE(undisturbed_step_ms(timeline));
+    EXPECT_FALSE(undisturbed_step_ms(timeline.blocks));
     timeline.blocks = {{0, 284'000'000, 12}};
-    EXPECT_FALSE(undisturbed_step_ms(timeline));
+    EXPECT_FALSE(undisturbed_step_ms(timeline.blocks));
     timeline.blocks = {{0, 999'000'000, 500}};
-    EXPECT_FALSE(undisturbed_step_ms(timeline)) << "less than a second";
+    EXPECT_FALSE(undisturbed_step_ms(timeline.blocks)) << "less than a second";
     timeline.blocks = {{0, 10 * kSecond, 19}};
-    EXPECT_FALSE(undisturbed_step_ms(timeline)) << "fewer than twenty steps";
+    EXPECT_FALSE(undisturbed_step_ms(timeline.blocks)) << "fewer than twenty steps";
     timeline.blocks = {{0, kSecond / 2, 10}, {kSecond, kSecond + kSecond / 2, 10}};
-    EXPECT_EQ(undisturbed_step_ms(timeline), 50);
+    EXPECT_EQ(undisturbed_step_ms(timeline.blocks), 50);
 }
 
 TEST(Overhead, AnEvaluationInABlockDoesNotMakeTheStep) {
     Timeline timeline;
     timeline.blocks = {{0, kSecond, 100}, {kSecond, 2 * kSecond, 100}, {2 * kSecond, 40 * kSecond, 12}};
-    EXPECT_EQ(undisturbed_step_ms(timeline), 10);
+    EXPECT_EQ(undisturbed_step_ms(timeline.blocks), 10);
 }
 
 TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {

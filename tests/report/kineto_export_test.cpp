@@ -108,8 +108,10 @@ void expect_same_rest(const Timeline& a, const Timeline& b) {
                   std::tuple(b.windows[i].begin, b.windows[i].end, b.windows[i].process));
     ASSERT_EQ(a.blocks.size(), b.blocks.size());
     for (std::size_t i = 0; i < a.blocks.size(); ++i)
-        EXPECT_EQ(std::tuple(a.blocks[i].begin, a.blocks[i].end, a.blocks[i].steps, a.blocks[i].loader_wait_ms),
-                  std::tuple(b.blocks[i].begin, b.blocks[i].end, b.blocks[i].steps, b.blocks[i].loader_wait_ms));
+        EXPECT_EQ(std::tuple(a.blocks[i].begin, a.blocks[i].end, a.blocks[i].steps, a.blocks[i].loader_wait_ms, a.blocks[i].call,
+                             a.blocks[i].calls_per_step),
+                  std::tuple(b.blocks[i].begin, b.blocks[i].end, b.blocks[i].steps, b.blocks[i].loader_wait_ms, b.blocks[i].call,
+                             b.blocks[i].calls_per_step));
     ASSERT_EQ(a.processes.size(), b.processes.size());
     for (std::size_t i = 0; i < a.processes.size(); ++i) {
         const Process &x = a.processes[i], &y = b.processes[i];
@@ -196,6 +198,7 @@ Timeline odd() {
     t.names[communication.name] = "ncclDevKernel \"odd\"  ";  // as outputs show it
     t.profiler_work.push_back({end, end + 5, 4000, 4000, name("Buffer Flush")});
     t.blocks.push_back({t.blocks.back().end, t.blocks.back().end + 1000, 2.5, 0.25});
+    t.blocks.push_back({t.blocks.back().end, t.blocks.back().end + 1000, 3.5, std::nullopt, CallKind::kSetAsync, 12});
     return t;
 }
 

@@ -1,0 +1,65 @@
+#include "diagnose/training_pace.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
+constexpr double kSeveral = 1.5, kWhole = 0.15;  ///< counted steps are whole training steps, as far as windows can tell
+
+/// Calls by kind and training steps of one stretch.
+struct Stretch {
+    Time begin = 0, end = 0;  ///< of the host
+    std::size_t steps = 0;
+};
+
+/// All of a lane's steps; with evaluations between them from the first evaluation to the last, so that these count in proportion.
+Stretch stretch_of(const Study& study, std::size_t lane) {
+    const WindowSteps& window = study.steps[lane];
+    const std::vector<Job>& jobs = study.lanes[lane].jobs;
+    if (window.steps.empty() || window.evaluations.size() == 1) return {};
+    if (window.evaluations.empty())
+        return {jobs[window.steps.front().first_job].launched, jobs[window.steps.back().end_job].launched, window.steps.size()};
+    const std::uint32_t first = window.evaluations.front().first_job, last = window.evaluations.back().first_job;
+    const auto between = [&](const Step& step) { return step.first_job >= first && step.first_job < last; };
+    return {jobs[first].launched, jobs[last].launched,
+            static_cast<std::size_t>(std::count_if(window.steps.begin(), window.steps.end(), between))};
+}
+
+/// Calls of each kind per training step; 0 none.
+std::array<double, kKinds> calls_per_step(const Study& study) {
+    std::array<double, kKinds> calls{};
+    double steps = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
+        const Stretch stretch = stretch_of(study, lane);
+        if (stretch.steps == 0) continue;
+        steps += static_cast<double>(stretch.steps);
+        const std::vector<Call>& all = study.timeline.calls;
+        auto call = std::partition_point(all.begin(), all.end(), [&](const Call& entry) { return entry.begin < stretch.begin; });
+        for (; call != all.end() && call->begin < stretch.end; ++call)
+            if (call->process == study.launcher.process) ++calls[static_cast<std::size_t>(call->kind)];
+    }
+    for (double& count : calls) count = steps > 0 ? count / steps : 0;
+    return calls;
+}
+
+}  // namespace
+
+std::vector<Block> in_training_steps(const Study& study) {
+    std::vector<Block> blocks = study.timeline.blocks;
+    const bool counted = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) { return block.calls_per_step > 0; });
+    if (!counted) return blocks;
+    const std::array<double, kKinds> calls = calls_per_step(study);
+    for (Block& block : blocks) {
+        const double each = calls[std::min(static_cast<std::size_t>(block.call), kKinds - 1)];
+        if (block.calls_per_step <= 0 || each <= 0) continue;
+        const double times = block.calls_per_step / each, whole = std::round(times);
+        if (times >= kSeveral && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
+    }
+    return blocks;
+}
+
+}  // namespace millrace::diagnose

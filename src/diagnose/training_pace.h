@@ -1,0 +1,14 @@
+#pragma once
+// The program's speed outside of windows, in training steps.
+
+#include <vector>
+
+#include "diagnose/study.h"
+
+namespace millrace::diagnose {
+
+/// The timeline's blocks. What the recorder counts as a step is what returns: training with an evaluation after every tenth step
+/// returns after ten. Where windows show that a counted step holds several training steps, each of them counts.
+std::vector<Block> in_training_steps(const Study& study);
+
+}  // namespace millrace::diagnose

@@ -1,0 +1,50 @@
+#include "diagnose/training_pace.h"
+
+#include "diagnose/simulated_cases.h"
+
+namespace millrace::diagnose {
+namespace {
+
+constexpr int kStep = 17;    ///< launches of a step
+constexpr int kBetween = 7;  ///< steps from one evaluation to the next
+constexpr int kMany = 1501;  ///< launches of an evaluation
+
+/// Sixteen products and an update; after every seventh step so many launches of another kind.
+StepBody body(int evaluating) {
+    return [=](SimulatedProgram& p, int step, bool) {
+        p.at(20);
+        for (int i = 0; i < kStep - 1; ++i) p.launch(fmt::format("gemm{}", i), 400);
+        p.launch("multi_tensor_apply_kernel", 100);
+        p.at({user_line(40, "evaluate"), user_line(50)});
+        for (int i = 0; step % kBetween == kBetween - 1 && i < evaluating; ++i) p.launch(fmt::format("judge{}", i % 3), 30);
+    };
+}
+
+/// What becomes of ten steps that were counted after the window by so many calls each.
+double counted(int evaluating, CallKind call, double calls_per_step) {
+    Simulation program = simulate(body(evaluating), false, 150);
+    const Time begin = program.timeline.windows.back().end + 1'000'000;
+    program.timeline.blocks.push_back({begin, begin + 700'000'000, 10, std::nullopt, call, calls_per_step});
+    const Diagnosis diagnosis = diagnose(program.timeline);
+    EXPECT_EQ(diagnosis.blocks.size(), 1u);
+    return diagnosis.blocks.empty() ? 0 : diagnosis.blocks.front().steps;
+}
+
+TEST(TrainingPace, AnOrdinaryProgramsStepsAreCountedAsTheyAre) {
+    EXPECT_EQ(counted(0, CallKind::kLaunch, kStep), 10);
+    EXPECT_EQ(counted(0, CallKind::kOther, 0), 10) << "nobody knows by what";
+    EXPECT_EQ(counted(0, CallKind::kGraphLaunch, 1), 10) << "no window has such a call";
+}
+
+TEST(TrainingPace, AllFromOneEvaluationToTheNextMayHaveBeenCountedAsOne) {
+    EXPECT_EQ(counted(kMany, CallKind::kLaunch, kStep * kBetween + kMany), 10 * kBetween);
+    EXPECT_EQ(counted(kMany, CallKind::kLaunch, kStep), 10) << "its calls were counted as steps, too: nobody knows how many";
+}
+
+TEST(TrainingPace, SeveralStepsMayHaveBeenCountedAsOne) {
+    EXPECT_EQ(counted(0, CallKind::kLaunch, 3 * kStep), 30);
+    EXPECT_EQ(counted(0, CallKind::kLaunch, 2.5 * kStep), 10) << "two and a half are none";
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
