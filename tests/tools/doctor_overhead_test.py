@@ -40,6 +40,7 @@ class Overhead(Trial):
         self.assertEqual(self.folder.calls("record"), 6)
         self.expect(0, "3 pairs", *given, "--pairs", "3", "--only", "tiny-cured")
         self.assertEqual(self.folder.calls("record"), 7)
+        self.expect(3, "overhead: 1 to do", *given, "--pairs", "3", "--only", "tiny-sick", "--minutes", "0.01")
         self.expect(3, "time was up before overhead/tiny", *given, "--pairs", "3", "--only", "tiny", "--minutes", "0.01")
         self.assertIn("Begun, not finished: overhead/tiny.", (self.folder.out / "doctor-check.md").read_text())
 
