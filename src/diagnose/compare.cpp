@@ -119,11 +119,16 @@ double spread_p(const Paces& before, const Paces& after) {
     return student_p(size / std::sqrt(variance), freedom);
 }
 
-/// From the tenth to the ninetieth of a hundred blocks, as a standard deviation: one odd block does not count.
+/// Half of the blocks lie closer to the median than this says, as a standard deviation: pauses do not count, as they do not for
+/// the median, and be it that every third block has one.
 double spread_of(const Paces& paces) {
-    constexpr double kTenthToNinetieth = 2.563;  ///< standard deviations of a normal distribution
-    const SpeedSummary summary = summary_of(paces);
-    return summary.low > 0 ? std::log(summary.high / summary.low) / kTenthToNinetieth : 0;
+    constexpr double kMedianDistance = 0.6745;  ///< standard deviations of a normal distribution
+    std::vector<double> logs;
+    for (const Pace& pace : paces) logs.push_back(std::log(std::max(pace.speed(), 1e-300)));
+    if (logs.empty()) return 0;
+    const double middle = quantile(logs, 0.5);
+    for (double& each : logs) each = std::abs(each - middle);
+    return quantile(std::move(logs), 0.5) / kMedianDistance;
 }
 
 double total_seconds(std::span<const Block> blocks) {

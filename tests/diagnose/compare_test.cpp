@@ -147,6 +147,25 @@ TEST(Compare, WhatRunsOfOneProgramDifferByIsNoDifference) {
     EXPECT_EQ(compare(before, side(slower_by(restless, 0.2), 2)).verdict, Verdict::kWorse);
 }
 
+TEST(Compare, PausesInEveryFewBlocksDoNotHideWhatIsSlower) {
+    // An evaluation or a checkpoint that takes a part of every eighth block, or of every third.
+    for (const int every : {3, 8}) {
+        std::mt19937_64 random(1);
+        std::normal_distribution<double> normal;
+        const auto made = [&](double speed) {
+            CompareSide side;
+            for (int at = 0; at < 80; ++at)
+                side.blocks.push_back({at * Time{500'000'000}, (at + 1) * Time{500'000'000},
+                                       speed / 2 * std::exp(0.005 * normal(random)) * (at % every == 0 ? 0.8 : 1)});
+            return side;
+        };
+        const Comparison comparison = compare(made(100), made(88));
+        EXPECT_LT(comparison.spread, 0.02) << every;
+        EXPECT_EQ(comparison.verdict, Verdict::kWorse) << every;
+        EXPECT_TRUE(is_slower_by(comparison, 0.05)) << every;
+    }
+}
+
 TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
     Simulated quiet;
     quiet.noise = 0.002;
