@@ -195,6 +195,7 @@ Timeline KinetoCollector::finish(OwnSection section) {
         add_window();
     else
         timeline_.windows = std::move(own.windows);
+    timeline_.left_out = std::move(own.left_out);
     timeline_.blocks = std::move(own.blocks);
     timeline_.title = std::move(own.title);
     if (!own.device_name.empty()) timeline_.device_name = std::move(own.device_name);

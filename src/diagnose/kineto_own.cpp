@@ -39,16 +39,16 @@ bool scan_row(JsonScanner& scanner, Row& row) {
     return !scanner.failed();
 }
 
-void scan_windows(JsonScanner& scanner, Timeline& timeline) {
+void scan_windows(JsonScanner& scanner, std::vector<Window>& windows) {
     if (!scanner.enter_array()) return;
     while (scanner.next_element()) {
         Row row;
-        if (!scan_row(scanner, row) || timeline.windows.size() >= kMostEntries) continue;
+        if (!scan_row(scanner, row) || windows.size() >= kMostEntries) continue;
         const double process = row.more[0].value_or(0);
         const bool known = process >= 0 && process <= 0xffffffffu;
-        timeline.windows.push_back({row.begin, row.end, known ? static_cast<std::uint32_t>(process) : 0});
+        windows.push_back({row.begin, row.end, known ? static_cast<std::uint32_t>(process) : 0});
     }
-    std::ranges::stable_sort(timeline.windows, {}, &Window::begin);
+    std::ranges::stable_sort(windows, {}, &Window::begin);
 }
 
 /// The third number of a block are its steps; of four the last is the wait for data, of five the last two are the call that was
@@ -139,7 +139,9 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
         else if (key == "processes")
             scan_processes(scanner, timeline);
         else if (key == "windows")
-            scan_windows(scanner, timeline);
+            scan_windows(scanner, timeline.windows);
+        else if (key == "left_out")
+            scan_windows(scanner, timeline.left_out);
         else if (key == "blocks")
             scan_blocks(scanner, timeline);
         else if (key == "remarks")

@@ -58,6 +58,7 @@ void for_each_list(TimelineLike& timeline, Use use) {
     use(timeline.collections);
     use(timeline.profiler_work);
     use(timeline.windows);
+    use(timeline.left_out);
     use(timeline.blocks);
     use(timeline.machine);
 }

@@ -83,7 +83,9 @@ std::string own_section(const Timeline& timeline, Time origin) {
         return fmt::format("{{\"pid\":{},\"parent\":{},\"main_thread\":{},\"gpu\":{},\"command\":{}}}", p.pid, p.parent,
                            p.main_thread, p.has_gpu, json_text(p.command));
     });
-    list("windows", t.windows, [](const Window& w) { return fmt::format("[{},{},{}]", w.begin, w.end, w.process); });
+    const auto window = [](const Window& w) { return fmt::format("[{},{},{}]", w.begin, w.end, w.process); };
+    list("windows", t.windows, window);
+    if (!t.left_out.empty()) list("left_out", t.left_out, window);
     list("blocks", t.blocks, [](const Block& b) {
         const std::string row = fmt::format("[{},{},{}", b.begin, b.end, b.steps);
         if (b.loader_wait_ms) return row + fmt::format(",{}]", *b.loader_wait_ms);

@@ -106,6 +106,10 @@ void expect_same_rest(const Timeline& a, const Timeline& b) {
     for (std::size_t i = 0; i < a.windows.size(); ++i)
         EXPECT_EQ(std::tuple(a.windows[i].begin, a.windows[i].end, a.windows[i].process),
                   std::tuple(b.windows[i].begin, b.windows[i].end, b.windows[i].process));
+    ASSERT_EQ(a.left_out.size(), b.left_out.size());
+    for (std::size_t i = 0; i < a.left_out.size(); ++i)
+        EXPECT_EQ(std::tuple(a.left_out[i].begin, a.left_out[i].end, a.left_out[i].process),
+                  std::tuple(b.left_out[i].begin, b.left_out[i].end, b.left_out[i].process));
     ASSERT_EQ(a.blocks.size(), b.blocks.size());
     for (std::size_t i = 0; i < a.blocks.size(); ++i)
         EXPECT_EQ(std::tuple(a.blocks[i].begin, a.blocks[i].end, a.blocks[i].steps, a.blocks[i].loader_wait_ms, a.blocks[i].call,
@@ -199,6 +203,7 @@ Timeline odd() {
     t.profiler_work.push_back({end, end + 5, 4000, 4000, name("Buffer Flush")});
     t.blocks.push_back({t.blocks.back().end, t.blocks.back().end + 1000, 2.5, 0.25});
     t.blocks.push_back({t.blocks.back().end, t.blocks.back().end + 1000, 3.5, std::nullopt, CallKind::kSetAsync, 12});
+    t.left_out.push_back({end + 300, end + 400, 4000});
     return t;
 }
 
