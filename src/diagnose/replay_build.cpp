@@ -167,6 +167,7 @@ private:
     }
 
     void set_acts();
+    Time backlog_done() const;
     void set_waits(std::uint32_t i, std::vector<std::uint32_t> targets);
     std::vector<std::uint32_t> targets_of(std::uint32_t i);
     std::uint32_t released_by(std::uint32_t i, Time slack) const;
@@ -276,12 +277,28 @@ void Builder::set_waits(std::uint32_t i, std::vector<std::uint32_t> targets) {
     }
 }
 
+/// What was launched before the window began is not in it: until that is done, nobody knows how much is under way. The busiest
+/// stream tells: copies on another one begin at once.
+Time Builder::backlog_done() const {
+    struct Stream {
+        std::size_t jobs = 0;
+        Time begin = 0;
+    };
+    std::unordered_map<std::uint32_t, Stream> streams;
+    Stream busiest{0, lane_.begin};
+    for (const Job& job : lane_.jobs) {
+        Stream& stream = streams[job.stream];
+        if (stream.jobs++ == 0) stream.begin = job.begin;
+        if (stream.jobs > busiest.jobs) busiest = stream;
+    }
+    return busiest.begin;
+}
+
 void Builder::set_acts() {
     std::vector<std::size_t> ahead_of_blocked;
     std::vector<std::uint32_t> blocked;
     std::size_t most_ahead = 0;
-    // What was launched before the window began is not in it: until that is done, nobody knows how much is under way.
-    const Time known = lane_.jobs.empty() ? lane_.begin : lane_.jobs.front().begin;
+    const Time known = backlog_done();
     Time before = model_.begin;
     for (std::uint32_t i = 0; i < model_.acts.size(); ++i) {
         const Call& entry = call(i);

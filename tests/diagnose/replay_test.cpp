@@ -86,6 +86,29 @@ TEST(Replay, AWindowThatBeginsWithAFullQueueShowsHowLongItIs) {
     EXPECT_LT(longest_lag, 100'000) << "nor is it the way from the host to the device";
 }
 
+TEST(Replay, ACopyBesideTheKernelsDoesNotShowHowLongTheQueueIs) {
+    SimulatedProgram::Traits traits;
+    traits.queue = 300;
+    Timeline whole = simulate(
+                         [](SimulatedProgram& p, int, bool) {
+                             p.upload(1e5, true, 0, kSideStream);
+                             train(p, {12, 400});
+                         },
+                         false, 40, traits)
+                         .timeline;
+    // The window begins with the copy, which begins at once.
+    const auto copies = [](const Call& call) { return call.kind == CallKind::kCopyAsync; };
+    const auto middle = whole.calls.begin() + static_cast<std::ptrdiff_t>(whole.calls.size() / 2);
+    const Time begin = std::find_if(middle, whole.calls.end(), copies)->begin;
+    const Timeline timeline = begun_late(std::move(whole), begin);
+    const Lane lane = lane_of(timeline);
+    const Model model = build_model(timeline, lane, {});
+    Time host = 0;
+    for (const Act& act : model.acts) host += act.gap + act.own;
+    EXPECT_LT(host, (lane.jobs.back().end - lane.begin) / 4) << "what launches wait for is not the host's own";
+    EXPECT_NEAR(static_cast<double>(model.queue_limit), 300, 5);
+}
+
 TEST(Replay, StreamsWorkInOrderAndWaitForEachOther) {
     Model model;
     model.acts = {{.gap = 0, .own = 10}, {.gap = 0, .own = 10}, {.gap = 5, .own = 1, .tail = 2, .first_wait = 0, .waits = 1}};

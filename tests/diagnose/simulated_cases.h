@@ -90,8 +90,7 @@ inline void expect_healthy(const StepBody& body, SimulatedProgram::Traits traits
 
 /// The same program as a window shows it that begins in the middle of it: what was launched before is not there, though the GPU
 /// is busy with it for a while.
-inline Timeline begun_late(Timeline timeline) {
-    const Time begin = timeline.calls[timeline.calls.size() / 2].begin;
+inline Timeline begun_late(Timeline timeline, Time begin) {
     std::erase_if(timeline.calls, [&](const Call& call) { return call.begin < begin; });
     std::unordered_set<std::uint32_t> kept;
     for (const Call& call : timeline.calls) kept.insert(call.correlation);
@@ -100,6 +99,10 @@ inline Timeline begun_late(Timeline timeline) {
     std::erase_if(timeline.samples, [&](const auto& sample) { return sample.time < begin; });
     timeline.windows.front().begin = begin;
     return timeline;
+}
+inline Timeline begun_late(Timeline timeline) {
+    const Time begin = timeline.calls[timeline.calls.size() / 2].begin;
+    return begun_late(std::move(timeline), begin);
 }
 
 inline const Finding* finding_of(const Diagnosis& diagnosis, Kind kind) {
