@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "diagnose/kernel_names.h"
 #include "record/step_period.h"
 
 namespace millrace::diagnose {
@@ -115,17 +116,28 @@ struct Cuts {
 
 struct Sequence {
     std::vector<std::uint64_t> elements;
-    std::vector<char> updates;
+    std::vector<char> marks;
     std::vector<double> pauses;
     std::vector<std::size_t> at;  ///< of each element, its place in the order of jobs
 };
+
+/// An entry of record::find_step_period.
+char mark_of(const Timeline& timeline, const Job& job) {
+    const auto name = [&](std::uint32_t work) -> std::string_view { return timeline.names[timeline.work[work].name]; };
+    const auto updates = [&](std::uint32_t work) { return record::updates_parameters(name(work)); };
+    const bool update = updates(job.first_work) || std::any_of(job.more_work.begin(), job.more_work.end(), updates);
+    int mark = is_matrix_kernel(name(job.first_work)) ? record::kMultiplies : 0;
+    if (update) mark |= record::kUpdates;
+    if (update && !job.more_work.empty()) mark |= record::kWholeStep;
+    return static_cast<char>(mark);
+}
 
 Sequence sequence_of(const Timeline& timeline, const Lane& lane, const std::vector<std::uint32_t>& order, bool with_shape) {
     Sequence sequence{{}, {}, pauses_before(timeline, lane, order), {}};
     for (std::size_t i = 0; i < order.size(); ++i) {
         const Job& job = lane.jobs[order[i]];
         sequence.elements.push_back(element_of(timeline, job, with_shape));
-        sequence.updates.push_back(record::updates_parameters(timeline.names[timeline.work[job.first_work].name]) ? 1 : 0);
+        sequence.marks.push_back(mark_of(timeline, job));
         sequence.at.push_back(i);
     }
     return sequence;
@@ -173,13 +185,24 @@ std::vector<std::size_t> around_phases(const std::vector<std::uint64_t>& element
 
 /// Steps by what returns.
 std::optional<Cuts> cuts_by_period(const Sequence& sequence, const std::vector<std::uint32_t>& order) {
-    const auto period = record::find_step_period(sequence.elements, sequence.updates);
+    const auto period = record::find_step_period(sequence.elements, sequence.marks);
     if (!period) return std::nullopt;
     Cuts cuts{order, record::find_starts(sequence.elements, *period, sequence.pauses), period->length, period->match, false};
     cuts.starts = around_phases(sequence.elements, cuts.starts, cuts.length);
     if (cuts.starts.size() < 3) return std::nullopt;
     for (std::size_t& start : cuts.starts) start = sequence.at[start];
     return cuts;
+}
+
+/// Whether most of them have a job that is a step by itself: a graph with an update in it.
+bool have_whole_steps(const Cuts& cuts, const Sequence& sequence) {
+    std::size_t whole = 0;
+    for (const std::size_t start : cuts.starts) {
+        const auto begin = sequence.marks.begin() + static_cast<std::ptrdiff_t>(start);
+        const auto length = static_cast<std::ptrdiff_t>(std::min(cuts.length, sequence.marks.size() - start));
+        whole += std::any_of(begin, begin + length, [](char mark) { return (mark & record::kWholeStep) != 0; }) ? 1 : 0;
+    }
+    return 2 * whole > cuts.starts.size();
 }
 
 /// Runs of a short loop as one element each: layers of one kind that follow each other.
@@ -194,7 +217,7 @@ Sequence without_loops(const Sequence& sequence, std::size_t loop) {
         std::uint64_t hash = mixed(runs ? loop : 0, all[i]);
         for (std::size_t j = i + 1; runs && j < i + loop; ++j) hash = mixed(hash, all[j]);
         shorter.elements.push_back(hash);
-        shorter.updates.push_back(sequence.updates[i]);
+        shorter.marks.push_back(sequence.marks[i]);
         shorter.pauses.push_back(sequence.pauses[i]);
         shorter.at.push_back(sequence.at[i]);
         i = end;
@@ -218,7 +241,7 @@ std::optional<Cuts> cuts_by_updates(const Timeline& timeline, const Lane& lane, 
     const Sequence sequence = sequence_of(timeline, lane, order, false);
     Cuts cuts{order, {}, 0, kUpdatesMatch, false};
     for (std::size_t i = 1, last = 0; i < order.size(); ++i) {
-        if (sequence.updates[i - 1]) last = i;
+        if ((sequence.marks[i - 1] & record::kUpdates) != 0) last = i;
         if (last > 0 && i == last + kTogether) cuts.starts.push_back(last);
     }
     if (cuts.starts.size() < kLeastUpdates) return std::nullopt;
@@ -288,8 +311,9 @@ WindowSteps find_steps(const Timeline& timeline, const Launcher& launcher, const
     };
     for (const bool with_shape : {true, false}) {
         if (!found.steps.empty()) break;
-        auto cuts = cuts_by_period(sequence_of(timeline, lane, order, with_shape), order);
-        if (cuts && cuts->length <= kShortLoop)
+        const Sequence sequence = sequence_of(timeline, lane, order, with_shape);
+        auto cuts = cuts_by_period(sequence, order);
+        if (cuts && cuts->length <= kShortLoop && !have_whole_steps(*cuts, sequence))
             if (auto wider = cuts_by_copies(timeline, lane, order.front(), with_shape, cuts->length)) cuts = std::move(wider);
         take(cuts);
     }

@@ -8,7 +8,8 @@ namespace {
 constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels; others stand between them
 constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
 constexpr std::size_t kLeastGroups = 4;
-constexpr std::size_t kFewPairs = 4;   ///< steps that follow each other, of all: fewer than one in so many say nothing
+constexpr std::size_t kLeastShort = 4;  ///< launches of a step, where its update is a single kernel
+constexpr std::size_t kFewPairs = 4;    ///< steps that follow each other, of all: fewer than one in so many say nothing
 constexpr std::size_t kFewOthers = 8;  ///< what is shorter than a step or begins and ends otherwise: one to so many pairs at most
 constexpr std::size_t kNearPart = 16;  ///< of a period, by which the step may be longer
 constexpr double kSureMatch = 0.9;     ///< of steps that follow each other
@@ -20,13 +21,13 @@ double match_at(std::span<const std::uint64_t> sequence, std::size_t distance) {
     return static_cast<double>(equal) / static_cast<double>(sequence.size() - distance);
 }
 
-/// First elements of groups of updates.
-std::vector<std::size_t> groups_of(std::span<const char> updates) {
+/// First elements of groups of updates: those that are no farther apart than `together`.
+std::vector<std::size_t> groups_of(std::span<const char> marks, std::size_t together) {
     std::vector<std::size_t> groups;
     std::size_t last = 0;
-    for (std::size_t i = 0; i < updates.size(); ++i) {
-        if (!updates[i]) continue;
-        if (groups.empty() || i - last > kTogether) groups.push_back(i);
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+        if ((marks[i] & kUpdates) == 0) continue;
+        if (groups.empty() || i - last > together || (marks[i] & kWholeStep) != 0) groups.push_back(i);
         last = i;
     }
     return groups;
@@ -75,10 +76,11 @@ bool updates_parameters(std::string_view kernel) {
     return false;
 }
 
-std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> updates) {
-    const auto found = find_period(sequence);
-    if (updates.size() != sequence.size()) return found;
-    const auto groups = groups_of(updates);
+namespace {
+
+/// A period by groups of updates that is shorter than `found`.
+std::optional<Period> period_of(std::span<const std::uint64_t> sequence, std::span<const std::size_t> groups,
+                                const std::optional<Period>& found) {
     for (std::size_t apart = 1; apart <= kMostGroups && groups.size() >= kLeastGroups * apart; ++apart) {
         std::vector<std::size_t> distances;
         for (std::size_t i = apart; i < groups.size(); ++i) distances.push_back(groups[i] - groups[i - apart]);
@@ -92,7 +94,32 @@ std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, 
         const double match = std::max(match_at(sequence, *middle), steps);
         if (match >= kLeastMatch) return Period{*middle, match};
     }
-    return found;
+    return std::nullopt;
+}
+
+/// Steps so short that one's update is as near to the next one's as kernels of one optimizer are: each update is one then, where
+/// something stands between them that optimizers do not have.
+std::optional<Period> short_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
+                                   const std::optional<Period>& found) {
+    const std::vector<std::size_t> each = groups_of(marks, 0);
+    const auto period = period_of(sequence, each, found);
+    if (!period || period->length < kLeastShort || period->length > kTogether || period->match < kSureMatch) return std::nullopt;
+    for (std::size_t i = 1; i < each.size(); ++i) {
+        const auto between = marks.subspan(each[i - 1], each[i] - each[i - 1]);
+        const bool multiplies = std::any_of(between.begin(), between.end(), [](char mark) { return (mark & kMultiplies) != 0; });
+        if (between.size() < period->length || !multiplies) return std::nullopt;
+    }
+    return period;
+}
+
+}  // namespace
+
+std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks) {
+    const auto found = find_period(sequence);
+    if (marks.size() != sequence.size()) return found;
+    if (const auto period = short_period(sequence, marks, found)) return period;
+    const auto period = period_of(sequence, groups_of(marks, kTogether), found);
+    return period ? period : found;
 }
 
 }  // namespace millrace::record

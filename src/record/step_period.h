@@ -13,8 +13,13 @@ namespace millrace::record {
 /// Whether a kernel changes parameters: optimizers of the usual frameworks, by name.
 bool updates_parameters(std::string_view kernel);
 
-/// The period of `sequence`, or a shorter one that updates parameters in each of its repetitions: `updates` has one entry per
-/// element, 1 where updates_parameters(). Micro-batches, which update nothing, are no steps. Without updates it is find_period().
-std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> updates);
+/// What is known of an element: bits.
+constexpr char kUpdates = 1;     ///< updates_parameters()
+constexpr char kWholeStep = 2;   ///< and much else was launched with it: a graph
+constexpr char kMultiplies = 4;  ///< a matrix product, say: no optimizer has these
+
+/// The period of `sequence`, or a shorter one that updates parameters in each of its repetitions; `marks` has one entry per
+/// element. Micro-batches, which update nothing, are no steps. Without updates it is find_period().
+std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks);
 
 }  // namespace millrace::record

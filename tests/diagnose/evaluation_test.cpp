@@ -192,6 +192,24 @@ TEST(Evaluation, SeenOnceIsLessSure) {
     EXPECT_NE(rare->evidence.find("guess"), std::string::npos) << rare->evidence;
 }
 
+TEST(Evaluation, BesideStepsThatAreOneGraphIsTold) {
+    const auto body = [](SimulatedProgram& p, int step, bool cured) {
+        p.at({user_line(30, "train_step"), user_line(50)});
+        p.graph(2'000, 20, true);
+        if (step % 10 == 9) judge(p, 16'750, cured ? 16'750 : 50, kEvaluate);
+    };
+    const Simulation sick = simulate(body, false, 300);
+    const Diagnosis diagnosis = diagnose(sick.timeline);
+    EXPECT_NEAR(diagnosis.step_ms, 2.01, 0.02);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found && found->where);
+    // The model's line: a graph shows nobody that training runs through it, too.
+    EXPECT_EQ(found->where->line, 81);
+    EXPECT_TRUE(std::any_of(found->stack.begin(), found->stack.end(), [](const auto& frame) { return frame.line == 18; }));
+    const double truth = sick.step_ms - simulate(body, true, 300).step_ms;
+    EXPECT_NEAR(found->lost_ms_per_step, truth, 0.25 * truth);
+}
+
 /// The crumbs with blocks after the window, each of so many evaluations, in which `counted` steps were counted per training step.
 Diagnosis with_blocks(double evaluations, double counted, double pace) {
     Simulation program = simulate(crumbs, false, 123);

@@ -74,14 +74,16 @@ public:
         if (!pointers.empty()) timeline.arguments.push_back({kProcess, id, std::move(pointers), rest});
         return id;
     }
-    void graph(double device_us, int nodes) {
+    /// Its last node updates parameters, if it shall.
+    void graph(double device_us, int nodes, bool updates = false) {
         framework();
         const Time begin = now_;
         make_room();
         const std::uint32_t id = ++correlation_;
         Time start = std::max(now_ + us(4), free_[kStream] + us(1));
         for (int i = 0; i < nodes; ++i) {
-            Work work = kernel("node" + std::to_string(i % 5), start, start + us(device_us / nodes), kStream, id);
+            const std::string name = updates && i + 1 == nodes ? "multi_tensor_apply_kernel" : "node" + std::to_string(i % 5);
+            Work work = kernel(name, start, start + us(device_us / nodes), kStream, id);
             work.graph_node = static_cast<std::uint64_t>(i) + 1;
             timeline.work.push_back(work);
             start = work.end + us(0.5);

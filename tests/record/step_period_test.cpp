@@ -24,7 +24,8 @@ constexpr std::uint64_t kUpdate = 40;
 
 std::vector<char> updates_of(const Sequence& sequence) {
     std::vector<char> updates;
-    for (const std::uint64_t element : sequence) updates.push_back(element == kUpdate ? 1 : 0);
+    for (const std::uint64_t element : sequence)
+        updates.push_back(element == kUpdate ? kUpdates : element < 7 ? kMultiplies : char{0});
     return updates;
 }
 
@@ -55,6 +56,45 @@ TEST(StepPeriod, AnEvaluationOfManyMoreLaunchesThanTrainingDoesNotHideTheStep) {
         ASSERT_TRUE(found) << batch.size();
         EXPECT_EQ(found->length, step.size()) << batch.size();
     }
+}
+
+TEST(StepPeriod, ShortStepsAreTheStepThoughTheirUpdatesStandTogether) {
+    for (const Sequence& step :
+         {Sequence{1, 2, 3, kUpdate}, Sequence{1, 2, 3, 4, 5, kUpdate}, Sequence{1, 2, 3, 4, 5, 6, 7, kUpdate}})
+        for (const int evaluating : {3, 20, 1'501}) {
+            Sequence sequence;
+            for (int i = 0; i < 20; ++i) {
+                append(sequence, step, 7);
+                for (int j = 0; j < evaluating; ++j) sequence.push_back(static_cast<std::uint64_t>(70 + j % 3));
+            }
+            EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << step.size() << " " << evaluating;
+        }
+}
+
+TEST(StepPeriod, UpdatesOfOneStepAreNoSteps) {
+    // An optimizer's kernels one after the other, and groups of parameters with as much between them as short steps have.
+    for (const Sequence& update : {Sequence{kUpdate}, Sequence{kUpdate, 8}, Sequence{kUpdate, 7, 8, 9}})
+        for (const int groups : {2, 3, 5, 12}) {
+            Sequence step{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 9}, sequence;
+            append(step, update, groups);
+            for (int i = 0; i < 15; ++i) {
+                append(sequence, step, 10);
+                append(sequence, {60, 61, 62});
+            }
+            EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << update.size() << " " << groups;
+        }
+}
+
+TEST(StepPeriod, AGraphWithAnUpdateIsAStep) {
+    Sequence sequence;
+    std::vector<char> updates;
+    for (int i = 0; i < 20; ++i)
+        for (int j = 0; j < 35; ++j) {
+            sequence.push_back(j < 10 ? 5 : static_cast<std::uint64_t>(70 + j));
+            updates.push_back(j < 10 ? kUpdates | kWholeStep : 0);
+        }
+    EXPECT_EQ(find_step_period(sequence, updates)->length, 1u);
+    EXPECT_EQ(find_step_period(sequence, std::vector<char>(sequence.size()))->length, 35u) << "nobody knows what a graph does";
 }
 
 TEST(StepPeriod, TwoStepsOfACriticAndOneOfItsGeneratorAreOneStep) {
