@@ -130,7 +130,11 @@ void ProbedProcess::drain(bool keep_all, TraceWriter& trace, EventWriter& events
 
 void ProbedProcess::take(const Record& record, EventWriter& events) {
     switch (record.kind) {
-        case RecordKind::kPulse: pulses_.emplace_back(record.bytes, record.begin); break;
+        case RecordKind::kPulse:
+            // Some of another call may still be on their way.
+            if (record.count == static_cast<std::uint16_t>(schedule_.order().pulse_call))
+                pulses_.emplace_back(record.bytes, record.begin);
+            break;
         case RecordKind::kLost:
             if ((record.flags & kLostByCupti) != 0) cupti_lost_ += std::min<std::uint64_t>(record.bytes, 1u << 30);
             break;

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 
@@ -62,6 +63,21 @@ TEST_F(Recorded, NoBlockReachesAcrossATimeWithoutCounting) {
     ASSERT_GE(seen.blocks.size(), 30u);
     for (const TraceBlock& block : seen.blocks)
         EXPECT_NEAR(static_cast<double>(block.end - block.begin) / block.steps, 1.85e6, 1e3) << block.begin;
+}
+
+TEST_F(Recorded, PulsesOfAnotherCallEndNoStep) {
+    ProbedProcess process = attach();
+    run(process, 400);
+    ASSERT_EQ(process.schedule().order().pulse_call, CallKind::kEventRecord);
+    for (int number = 0; number < 300; ++number) {
+        run(process, 1);
+        pulse(CallKind::kLaunch);  // with the number of the last one, half a step later
+    }
+    process.finish(*trace_, *events_);
+    const Seen seen = read();
+    ASSERT_GE(seen.blocks.size(), 4u);
+    const auto is_short = [](const TraceBlock& block) { return block.end - block.begin < 490'000'000u; };
+    EXPECT_LE(std::ranges::count_if(seen.blocks, is_short), 2) << "those between the early windows, cut by none of the others";
 }
 
 TEST_F(Recorded, TightBudgetKeepsWindowsAlone) {

@@ -75,12 +75,13 @@ protected:
         const auto counted = static_cast<CallKind>(probe_.header().control.pulse_call.load());
         const int times = mode_ == ProbeMode::kOff ? 0 : counted == CallKind::kEventRecord ? 1 : static_cast<int>(kernels_);
         for (int time = 0; time < times; ++time)
-            if (probe_.count()) pulse();
+            if (probe_.count()) pulse(counted);
         now_ += mode_ == ProbeMode::kFull ? step_ns_ + step_ns_ / 4 : step_ns_;
     }
-    void pulse() {
+    void pulse(CallKind call) {
         Record pulse;
         pulse.kind = RecordKind::kPulse;
+        pulse.count = static_cast<std::uint16_t>(call);
         pulse.begin = now_;
         pulse.bytes = probe_.header().state.pulses.load();
         probe_.write(0, {pulse});
