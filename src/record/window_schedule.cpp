@@ -15,8 +15,10 @@ constexpr std::uint32_t kSitedSteps = 10;      ///< of a window: every launch wi
 constexpr std::uint32_t kFirstSites = 10'000;  ///< launches with sites while steps are not known: a change would cut the window
 constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
 constexpr nanoseconds kLongestFirst = std::chrono::minutes{10}, kLongestBlind = std::chrono::minutes{2};
-constexpr std::uint32_t kFewFirst = 15;                       ///< steady steps that do for the first window ...
-constexpr double kFirstTime = 3e9, kEarlyTime = 1e9;          ///< ... when they take so long, ns; the same of the early ones
+constexpr std::uint32_t kFewFirst = 15;               ///< steady steps that do for the first window ...
+constexpr double kFirstTime = 3e9, kEarlyTime = 1e9;  ///< ... when they take so long, ns; the same of the early ones
+constexpr std::uint64_t kEnoughLaunches =
+    160;  ///< of a step: where there are more, fewer steps (kFewFirst at least) do for early windows
 constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
 constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;         ///< steps between the early windows ...
 constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
@@ -82,7 +84,9 @@ void WindowSchedule::during_first(const ScheduleView& view) {
                           view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
     const std::uint64_t steady = view.facts ? view.facts->steady_steps : 0;
     const bool slow = steady >= kFewFirst && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
-    const bool enough = (slow || steady >= settings_.steps_per_window) && taken >= kLeastFirst;
+    const std::uint64_t launches = view.facts ? view.facts->launches_per_step : 0;
+    const bool many = steady >= kFewFirst && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
+    const bool enough = (slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst;
     if (enough || too_long) end_window(view);
 }
 
@@ -136,7 +140,9 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (windows_ < kEarlyWindows) {
         const double gap =
             step_ns > 0 ? std::clamp(static_cast<double>(kGap.count()) / step_ns, 1.0 * kLeastGap, 1.0 * kMostGap) : kLeastGap;
-        const double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
+        double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
+        if (launches_per_step_ > 0)
+            most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
         const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
         if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, steps));
         return;

@@ -2,10 +2,10 @@
 // When a program is recorded in full and when its steps are only counted. Pure: told the time and what was seen, it says what the
 // probe of one process shall do.
 //
-// The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds; two shorter
-// ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far as two budgets allow:
-// the share of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when
-// they are costly.
+// The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
+// launches; two shorter ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far
+// as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter, down
+// to kLeastSteps, when they are costly.
 
 #include <chrono>
 #include <cstdint>

@@ -290,6 +290,28 @@ TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
     EXPECT_EQ(schedule.order().pulse_stride, 1u);
 }
 
+TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
+    for (const std::uint64_t launches : {160u, 266u, 5'000u}) {
+        WindowSchedule schedule({}, {});
+        ScheduleView view;
+        view.now = milliseconds{100};
+        view.launches = 1000;
+        view.facts = StepFacts{launches, 1, 1, 5e6, CallKind::kSetAsync, 1};
+        schedule.next(view);
+        view.now = std::chrono::seconds{1};
+        std::uint64_t steps = 1;
+        for (; steps < 60 && schedule.in_window(); ++steps) {
+            view.facts->steps = view.facts->steady_steps = steps;
+            schedule.next(view);
+        }
+        EXPECT_EQ(steps - 1, launches == 160 ? 50u : launches == 266 ? 31u : 15u) << launches;
+        view.pulses = 100;
+        view.now += std::chrono::seconds{1};
+        ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+        EXPECT_EQ(schedule.order().full_calls, launches == 160 ? 25u : launches == 266 ? 15u : 10u) << launches;
+    }
+}
+
 TEST(WindowSchedule, OneCallOfAStepIsTimed) {
     WindowSchedule schedule({}, {});
     ScheduleView view;
