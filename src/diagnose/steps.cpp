@@ -126,7 +126,7 @@ char mark_of(const Timeline& timeline, const Job& job) {
     const auto name = [&](std::uint32_t work) -> std::string_view { return timeline.names[timeline.work[work].name]; };
     const auto updates = [&](std::uint32_t work) { return record::updates_parameters(name(work)); };
     const bool update = updates(job.first_work) || std::any_of(job.more_work.begin(), job.more_work.end(), updates);
-    int mark = is_matrix_kernel(name(job.first_work)) ? record::kMultiplies : 0;
+    int mark = job.more_work.empty() && is_matrix_kernel(name(job.first_work)) ? record::kMultiplies : 0;
     if (update) mark |= record::kUpdates;
     if (update && !job.more_work.empty()) mark |= record::kWholeStep;
     return static_cast<char>(mark);

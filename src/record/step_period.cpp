@@ -9,6 +9,7 @@ constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels;
 constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
 constexpr std::size_t kLeastGroups = 4;
 constexpr std::size_t kLeastShort = 4;  ///< launches of a step, where its update is a single kernel
+constexpr std::size_t kMostLayer = 4;   ///< launches of a layer that passes for a step
 constexpr std::size_t kFewPairs = 4;    ///< steps that follow each other, of all: fewer than one in so many say nothing
 constexpr std::size_t kFewOthers = 8;  ///< what is shorter than a step or begins and ends otherwise: one to so many pairs at most
 constexpr std::size_t kNearPart = 16;  ///< of a period, by which the step may be longer
@@ -97,19 +98,33 @@ std::optional<Period> period_of(std::span<const std::uint64_t> sequence, std::sp
     return std::nullopt;
 }
 
-/// Steps so short that one's update is as near to the next one's as kernels of one optimizer are: each update is one then, where
-/// something stands between them that optimizers do not have.
+/// Whether all of these are at least so far apart, with something between them that optimizers do not have.
+bool are_steps(std::span<const std::size_t> groups, std::span<const char> marks, std::size_t least) {
+    for (std::size_t i = 1; i < groups.size(); ++i) {
+        const auto between = marks.subspan(groups[i - 1], groups[i] - groups[i - 1]);
+        const bool multiplies = std::any_of(between.begin(), between.end(), [](char mark) { return (mark & kMultiplies) != 0; });
+        if (between.size() < least || !multiplies) return false;
+    }
+    return true;
+}
+
+/// Steps so short that one's update is as near to the next one's as kernels of one optimizer are: each update is one then.
 std::optional<Period> short_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
                                    const std::optional<Period>& found) {
     const std::vector<std::size_t> each = groups_of(marks, 0);
     const auto period = period_of(sequence, each, found);
     if (!period || period->length < kLeastShort || period->length > kTogether || period->match < kSureMatch) return std::nullopt;
-    for (std::size_t i = 1; i < each.size(); ++i) {
-        const auto between = marks.subspan(each[i - 1], each[i] - each[i - 1]);
-        const bool multiplies = std::any_of(between.begin(), between.end(), [](char mark) { return (mark & kMultiplies) != 0; });
-        if (between.size() < period->length || !multiplies) return std::nullopt;
-    }
-    return period;
+    return are_steps(each, marks, period->length) ? period : std::nullopt;
+}
+
+/// Steps of layers that are all alike: what returns first is a layer, but updates tell the step.
+std::optional<Period> layered_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
+                                     const std::optional<Period>& found) {
+    if (!found || found->length > kMostLayer) return std::nullopt;
+    const std::vector<std::size_t> groups = groups_of(marks, kTogether);
+    const auto period = period_of(sequence, groups, std::nullopt);
+    if (!period || period->length <= found->length || period->match < kSureMatch) return std::nullopt;
+    return are_steps(groups, marks, 1) ? period : std::nullopt;
 }
 
 }  // namespace
@@ -118,6 +133,7 @@ std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, 
     const auto found = find_period(sequence);
     if (marks.size() != sequence.size()) return found;
     if (const auto period = short_period(sequence, marks, found)) return period;
+    if (const auto period = layered_period(sequence, marks, found)) return period;
     const auto period = period_of(sequence, groups_of(marks, kTogether), found);
     return period ? period : found;
 }

@@ -91,8 +91,9 @@ std::string tiles(const Diagnosis& diagnosis) {
     const double step = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms);
     if (diagnosis.steps > 0 && step > 0)
         text += tile("Speed", fmt::format("{:.4g}", 1000 / whole_step_ms(diagnosis)),
-                     diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
-                                                                                : "steps per second");
+                     diagnose::has_evaluation(diagnosis)                          ? "steps per second with evaluation"
+                     : diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
+                                                                                  : "steps per second");
     if (diagnosis.steps > 0) text += tile("Looked at", count_text(diagnosis.steps), diagnosis.steps == 1 ? "step" : "steps");
     text += tile(
         "Recording cost", diagnosis.overhead_share ? fmt::format("{:.1f} %", 100 * *diagnosis.overhead_share) : "not measured",

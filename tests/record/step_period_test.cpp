@@ -71,6 +71,19 @@ TEST(StepPeriod, ShortStepsAreTheStepThoughTheirUpdatesStandTogether) {
         }
 }
 
+TEST(StepPeriod, LayersThatAreAllAlikeAreNoSteps) {
+    for (const int layers : {7, 20, 60}) {
+        Sequence step, sequence;
+        append(step, {1, 2, 3}, layers);
+        step.push_back(kUpdate);
+        for (int i = 0; i < 20; ++i) {
+            append(sequence, step, 6);
+            append(sequence, {1, 2, 3}, 2 * layers);
+        }
+        EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << layers;
+    }
+}
+
 TEST(StepPeriod, UpdatesOfOneStepAreNoSteps) {
     // An optimizer's kernels one after the other, and groups of parameters with as much between them as short steps have.
     for (const Sequence& update : {Sequence{kUpdate}, Sequence{kUpdate, 8}, Sequence{kUpdate, 7, 8, 9}})
@@ -95,6 +108,15 @@ TEST(StepPeriod, AGraphWithAnUpdateIsAStep) {
         }
     EXPECT_EQ(find_step_period(sequence, updates)->length, 1u);
     EXPECT_EQ(find_step_period(sequence, std::vector<char>(sequence.size()))->length, 35u) << "nobody knows what a graph does";
+    // Norms that are logged look like updates, and nothing between them shows that they are not.
+    Sequence logged;
+    for (int i = 0; i < 30; ++i) {
+        append(logged, {50}, 150);
+        append(logged, {kUpdate});
+    }
+    std::vector<char> norms;
+    for (const std::uint64_t element : logged) norms.push_back(element == kUpdate ? kUpdates : char{0});
+    EXPECT_EQ(find_step_period(logged, norms)->length, 1u);
 }
 
 TEST(StepPeriod, TwoStepsOfACriticAndOneOfItsGeneratorAreOneStep) {
