@@ -84,8 +84,7 @@ TEST(StepPeriod, LayersThatAreAllAlikeAreNoSteps) {
         // Norms that are logged look like updates: where nothing between them is known to be no optimizer's, they tell no step.
         std::vector<char> norms;
         for (const std::uint64_t element : sequence) norms.push_back(element == kUpdate ? kUpdates : char{0});
-        const auto found = find_period(sequence);
-        if (found->length == 3) EXPECT_EQ(find_step_period(sequence, norms)->length, 3u) << layers;
+        EXPECT_EQ(find_step_period(sequence, norms)->length == step.size(), find_period(sequence)->length > 3) << layers;
     }
 }
 
