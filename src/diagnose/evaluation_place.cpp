@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
-#include <tuple>
 
 namespace millrace::diagnose {
 namespace {
@@ -13,12 +11,6 @@ constexpr std::size_t kFewLaunches = 8;
 constexpr std::size_t kFewSamples = 2;  ///< one may be of what comes before the first launch of an evaluation
 
 using Counts = std::map<std::uint32_t, std::size_t>;  ///< by number of a stack
-using Function = std::tuple<std::string_view, std::string_view>;
-using Line = std::tuple<std::string_view, std::string_view, int>;
-
-Function function_of(const Frame& frame) { return {frame.file, frame.function}; }
-Line line_of(const Frame& frame) { return {frame.file, frame.function, frame.line}; }
-bool is_users(const Frame& frame) { return !frame.native && !is_library(frame.file); }
 
 /// Stacks of the launches of jobs [first, end).
 void count_launches(const Study& study, std::size_t lane, std::uint32_t first, std::uint32_t end, Counts& counts) {
@@ -80,36 +72,6 @@ std::set<Line> lines_of(const Study& study, const Seen& seen) {
     return lines;
 }
 
-/// How many launches fall under a frame, and how far in it lies.
-struct Under {
-    std::size_t count = 0, depth = 0;
-    Spot spot;
-    std::uint32_t stack = kNoStack;  ///< the last that was counted: functions that call themselves stand in it twice
-
-    void add(const Timeline& timeline, std::uint32_t number, std::size_t at, std::size_t launches) {
-        if (count > 0 && stack == number) return;
-        if (count == 0) spot = {&timeline.stacks[number], at}, depth = spot.stack->size() - at;
-        count += launches;
-        stack = number;
-    }
-};
-
-template <typename Key>
-const Under* innermost(const std::map<Key, Under>& entries, double least) {
-    const Under* best = nullptr;
-    for (const auto& [key, under] : entries)
-        if (static_cast<double>(under.count) >= least && (!best || under.depth > best->depth)) best = &under;
-    return best;
-}
-
-const Under* busiest(const std::map<Line, Under>& lines, const Under* function) {
-    const Under* most = nullptr;
-    for (const auto& [line, under] : lines)
-        if (function_of(under.spot.frame()) == function_of(function->spot.frame()) && (!most || under.count > most->count))
-            most = &under;
-    return most;
-}
-
 }  // namespace
 
 std::optional<Spot> place_of_evaluation(const Study& study) {
@@ -119,33 +81,28 @@ std::optional<Spot> place_of_evaluation(const Study& study) {
     for (const auto& [stack, count] : seen.launches) launches += count;
     const Counts& counts = launches < kFewLaunches && !seen.samples.empty() ? seen.samples : seen.launches;
 
-    std::map<Line, Under> lines, own_lines;
-    std::map<Function, Under> functions, own_functions;
+    FrameCounts all, own;
     std::size_t total = 0;
     for (const auto& [number, count] : counts) {
         const Stack& stack = study.timeline.stacks[number];
         total += std::any_of(stack.begin(), stack.end(), is_users) ? count : 0;
         for (std::size_t at = 0; at < stack.size(); ++at) {
             if (!is_users(stack[at])) continue;
-            lines[line_of(stack[at])].add(study.timeline, number, at, count);
-            functions[function_of(stack[at])].add(study.timeline, number, at, count);
-            if (training.contains(line_of(stack[at]))) continue;
-            own_lines[line_of(stack[at])].add(study.timeline, number, at, count);
-            own_functions[function_of(stack[at])].add(study.timeline, number, at, count);
+            all.add(stack, at, count);
+            if (!training.contains(line_of(stack[at]))) own.add(stack, at, count);
         }
     }
     const double least = std::max(1.0, study.policy.launches_under * static_cast<double>(total));
-    const Under* line = innermost(own_lines, least);
-    const Under* function = innermost(own_functions, least);
+    const Under *line = own.line(least), *function = own.function(least);
     if (line && (!function || function->depth <= line->depth)) return line->spot;
-    if (function) return busiest(own_lines, function)->spot;
-    std::map<Function, Under> parting;
+    if (function) return own.busiest(*function)->spot;
+    FrameCounts parting;
     for (const Line& other : training)
-        if (const auto both = functions.find({std::get<0>(other), std::get<1>(other)});
-            both != functions.end() && !lines.contains(other))
-            parting.insert(*both);
-    if (const Under* shared = innermost(parting, least)) return busiest(lines, shared)->spot;
-    if (const Under* any = innermost(lines, least)) return any->spot;
+        if (const auto both = all.functions.find({std::get<0>(other), std::get<1>(other)});
+            both != all.functions.end() && !all.lines.contains(other))
+            parting.functions.insert(*both);
+    if (const Under* shared = parting.function(least)) return all.busiest(*shared)->spot;
+    if (const Under* any = all.line(least)) return any->spot;
     return std::nullopt;
 }
 

@@ -4,17 +4,10 @@
 
 #include <optional>
 
+#include "diagnose/frame_counts.h"
 #include "diagnose/study.h"
 
 namespace millrace::diagnose {
-
-/// A frame of the user's own code and the stack it stands in.
-struct Spot {
-    const Stack* stack = nullptr;
-    std::size_t at = 0;
-
-    const Frame& frame() const { return (*stack)[at]; }
-};
 
 /// The innermost of these with policy.launches_under of the evaluations' launches that have a stack (where hardly any has: of
 /// the samples of the main thread):

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
-#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "diagnose/findings.h"
+#include "diagnose/frame_counts.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -153,27 +156,10 @@ const Stack* stack_of_launch(const Study& study, std::size_t lane, std::uint32_t
     return place == kNoPlace ? nullptr : &study.places.stack(place);
 }
 
-/// A frame and how many launches fall under it.
-struct Under {
-    std::size_t launches = 0, depth = 0, at = 0;
-    const Stack* stack = nullptr;
-
-    void add(const Stack& in, std::size_t place) {
-        if (launches++ == 0) stack = &in, at = place, depth = in.size() - place;
-    }
-};
-
-template <typename Key>
-const Under* innermost(const std::map<Key, Under>& counts, double least) {
-    const Under* best = nullptr;
-    for (const auto& [key, under] : counts)
-        if (static_cast<double>(under.launches) >= least && (!best || under.depth > best->depth)) best = &under;
-    return best;
-}
-
 /// The innermost line under which enough of the launches fall, else the innermost function and its line with most of them.
-const Under* common_frame(const Study& study, std::map<std::tuple<std::string, std::string, int>, Under>& lines) {
-    std::map<std::tuple<std::string, std::string>, Under> functions;
+std::optional<Spot> common_frame(const Study& study) {
+    std::vector<std::pair<const Stack*, std::size_t>> seen;  // in the order of their first launch
+    std::unordered_map<const Stack*, std::size_t> numbers;
     std::size_t total = 0;
     bool stacks_taken = false;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
@@ -184,32 +170,26 @@ const Under* common_frame(const Study& study, std::map<std::tuple<std::string, s
             const Stack* stack = stacks_taken ? stack_of_launch(study, lane, act) : nullptr;
             if (!stack) continue;
             ++total;
-            for (std::size_t i = 0; i < stack->size(); ++i) {
-                const Frame& frame = (*stack)[i];
-                if (frame.native || is_library(frame.file)) continue;
-                lines[{frame.file, frame.function, frame.line}].add(*stack, i);
-                functions[{frame.file, frame.function}].add(*stack, i);
-            }
+            const auto [number, fresh] = numbers.emplace(stack, seen.size());
+            if (fresh) seen.emplace_back(stack, 0);
+            ++seen[number->second].second;
         }
+    FrameCounts counts;
+    for (const auto& [stack, launches] : seen)
+        for (std::size_t at = 0; at < stack->size(); ++at)
+            if (is_users((*stack)[at])) counts.add(*stack, at, launches);
     const double least = study.policy.launches_under * static_cast<double>(total);
-    if (const Under* line = innermost(lines, least)) return line;
-    const Under* function = innermost(functions, least);
-    if (!function) return nullptr;
-    const Frame& frame = (*function->stack)[function->at];
-    const Under* most = nullptr;
-    for (const auto& [key, under] : lines)
-        if (std::get<0>(key) == frame.file && std::get<1>(key) == frame.function && (!most || under.launches > most->launches))
-            most = &under;
-    return most;
+    if (const Under* line = counts.line(least)) return line->spot;
+    if (const Under* function = counts.function(least)) return counts.busiest(*function)->spot;
+    return std::nullopt;
 }
 
 Finding tell_of_launches(const Chart& chart, const Verdict& verdict) {
     const Study& study = chart.study;
     Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, study.policy.launch_bound);
-    std::map<std::tuple<std::string, std::string, int>, Under> lines;
-    if (const Under* under = common_frame(study, lines)) {
-        finding.where = (*under->stack)[under->at];
-        finding.stack.assign(under->stack->begin() + static_cast<std::ptrdiff_t>(under->at), under->stack->end());
+    if (const auto spot = common_frame(study)) {
+        finding.where = spot->frame();
+        finding.stack.assign(spot->stack->begin() + static_cast<std::ptrdiff_t>(spot->at), spot->stack->end());
     }
     double launches = 0, busy = 0, jobs = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {

@@ -247,10 +247,6 @@ void Study::remove_profiler() {
 void Study::remove_recording_cost() {
     // How much of it recording added to training alone is not known with evaluations among the steps.
     if (!undisturbed_ms || pace_has_evaluation) return;
-    // Where logging returns after some steps, these may have been counted as one.
-    if (const double times = std::round(*undisturbed_ms / base_ms);
-        times >= 2 && std::abs(*undisturbed_ms / base_ms / times - 1) < 0.1)
-        *undisturbed_ms /= times;
     if (steps.front().source == StepSource::kWindow || *undisturbed_ms >= base_ms) return;
     call_cost = recording_cost(*this, *undisturbed_ms);
     models = quickened(std::move(models), call_cost);

@@ -71,5 +71,21 @@ TEST(PythonWork, ReadingAFileIsLoading) {
     EXPECT_EQ(finding_of(diagnosis, Kind::kPythonWork), nullptr) << told(diagnosis);
 }
 
+TEST(LaunchBound, LaunchesUnderAFunctionThatCallsItselfCountOnce) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.at({user_line(20, "flat"), user_line(50)});
+        for (int i = 0; i < 60; ++i) p.launch(fmt::format("gemm{}", i), 2);
+        // Four tenths of all launches, under the same line three times each.
+        p.at({user_line(70, "climb"), user_line(70, "climb"), user_line(70, "climb"), user_line(51)});
+        for (int i = 0; i < 40; ++i) p.launch(fmt::format("leaf{}", i), 2);
+        p.at({user_line(50)});
+        p.launch("multi_tensor_apply_kernel", 2);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    const Finding* found = finding_of(diagnosis, Kind::kLaunchBound);
+    ASSERT_TRUE(found && found->where) << told(diagnosis);
+    EXPECT_NE(found->where->line, 70);
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
