@@ -13,7 +13,8 @@ using std::chrono::nanoseconds;
 constexpr std::uint64_t kEarlyWindows = 3;
 constexpr std::uint32_t kSitedSteps = 10;      ///< of a window: every launch with its site and arguments
 constexpr std::uint32_t kFirstSites = 10'000;  ///< launches with sites while steps are not known: a change would cut the window
-constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};  ///< long unrolled loops pass for steps at first
+constexpr nanoseconds kLeastFirst = std::chrono::milliseconds{300};   ///< long unrolled loops pass for steps at first ...
+constexpr nanoseconds kLeastSteady = std::chrono::milliseconds{200};  ///< ... and loops over layers, after a slow start
 constexpr nanoseconds kLongestFirst = std::chrono::minutes{10}, kLongestBlind = std::chrono::minutes{2};
 constexpr std::uint32_t kFewFirst = 15;               ///< steady steps that do for the first window ...
 constexpr double kFirstTime = 3e9, kEarlyTime = 1e9;  ///< ... when they take so long, ns; the same of the early ones
@@ -86,7 +87,9 @@ void WindowSchedule::during_first(const ScheduleView& view) {
     const bool slow = steady >= kFewFirst && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
     const std::uint64_t launches = view.facts ? view.facts->launches_per_step : 0;
     const bool many = steady >= kFewFirst && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
-    const bool enough = (slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst;
+    const bool lasting = view.facts && (view.facts->step_ns <= 0 || static_cast<double>(steady) * view.facts->step_ns >=
+                                                                        static_cast<double>(kLeastSteady.count()));
+    const bool enough = (slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
     if (enough || too_long) end_window(view);
 }
 

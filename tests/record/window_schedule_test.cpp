@@ -211,7 +211,8 @@ struct Counting {
         ScheduleView view;
         view.obeyed = view.in_full = true;
         view.launches = 1000;
-        view.facts = StepFacts{500, 60, 60, 1.1 * each_ns, call, calls};
+        const auto seen = static_cast<std::uint64_t>(std::max(60.0, 300e6 / each_ns));
+        view.facts = StepFacts{500, seen, seen, 1.1 * each_ns, call, calls};
         const double gap = each_ns / calls;
         double at = 0, counted = 0, rested = 0;
         nanoseconds begin{};
@@ -277,7 +278,7 @@ TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
     ScheduleView view;
     view.now = milliseconds{100};
     view.launches = 1000;
-    view.facts = StepFacts{100, 12, 12, 1e6, CallKind::kCopyAsync, 1};
+    view.facts = StepFacts{100, 12, 12, 3e6, CallKind::kCopyAsync, 1};
     const ProbeOrder first = schedule.order();
     EXPECT_EQ(schedule.next(view), first) << "another order would cut the window in two";
     EXPECT_TRUE(schedule.in_window());
@@ -296,7 +297,7 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
         ScheduleView view;
         view.now = milliseconds{100};
         view.launches = 1000;
-        view.facts = StepFacts{launches, 1, 1, 5e6, CallKind::kSetAsync, 1};
+        view.facts = StepFacts{launches, 1, 1, static_cast<double>(launches) * 26e3, CallKind::kSetAsync, 1};
         schedule.next(view);
         view.now = std::chrono::seconds{1};
         std::uint64_t steps = 1;
@@ -310,6 +311,20 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
         ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
         EXPECT_EQ(schedule.order().full_calls, launches == 160 ? 25u : launches == 266 ? 15u : 10u) << launches;
     }
+}
+
+TEST(WindowSchedule, LoopOverLayersIsNoStepHoweverLateItIsSeen) {
+    WindowSchedule schedule({}, nanoseconds{});
+    ScheduleView view;
+    view.now = milliseconds{1};
+    view.launches = 1;
+    schedule.next(view);
+    view.now = milliseconds{900};
+    view.facts = StepFacts{2, 64, 64, 0.15e6, CallKind::kCopyAsync, 1};  // reads of one step, after a slow start
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+    view.now = milliseconds{1100};
+    view.facts = StepFacts{2, 1400, 1400, 0.15e6, CallKind::kCopyAsync, 1};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
 }
 
 TEST(WindowSchedule, OneCallOfAStepIsTimed) {
@@ -332,7 +347,7 @@ TEST(WindowSchedule, WindowWhosePulsesDoNotComeEnds) {
     view.obeyed = true;
     view.in_full = true;
     schedule.next(view);
-    view.facts = StepFacts{100, 60, 60, 1e6, CallKind::kCopyAsync, 1};
+    view.facts = StepFacts{100, 60, 60, 4e6, CallKind::kCopyAsync, 1};
     view.now += std::chrono::seconds{1};
     schedule.next(view);
     view.pulses += 100;
