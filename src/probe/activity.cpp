@@ -58,7 +58,7 @@ Record work_of(const std::uint8_t* activity, WorkKind what, const Places& places
     work.end = time_at(activity, places.end);
     work.device = static_cast<std::uint8_t>(at<std::uint32_t>(activity, places.device));
     work.stream = at<std::uint32_t>(activity, places.stream);
-    work.correlation = at<std::uint32_t>(activity, places.correlation);
+    work.correlation = joined(at<std::uint32_t>(activity, places.correlation));
     work.extra = at<std::uint64_t>(activity, places.node);
     if (work.extra != 0) work.flags = record::kInGraph;
     return work;
@@ -167,7 +167,10 @@ void register_activity(const Cupti& cupti) {
         log_line("no buffers: %d", result);
 }
 
-void forget_clock() { has_own_clock.store(false); }
+void forget_session() {
+    has_own_clock.store(false);
+    free_buffers.store(~std::uint64_t{0});
+}
 
 void align_clocks(const Cupti& cupti) {
     if (has_own_clock.load(std::memory_order_relaxed)) return;

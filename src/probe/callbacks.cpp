@@ -65,7 +65,7 @@ bool is_sampled() { return state.window_pulses.load(kRelaxed) < state.sites_call
 
 /// Counts a call of the kind that marks steps; in kPulse some also leave a record: to time and write each would slow a program
 /// down that makes hundreds of them in a step.
-void count_pulse(ThreadState& thread, CallKind kind) {
+void count_call(CallKind kind) {
     const auto wanted = static_cast<CallKind>(state.pulse_call.load(kRelaxed));
     const bool full = in_mode(ProbeMode::kFull);
     if (!full && !in_mode(ProbeMode::kPulse)) return;
@@ -85,19 +85,25 @@ void count_pulse(ThreadState& thread, CallKind kind) {
     }
     const std::uint64_t number = header()->state.pulses.fetch_add(1, kRelaxed) + 1;
     if (number % state.pulse_stride.load(kRelaxed) != 0) return;
+    ThreadState* const thread = this_thread();
+    if (thread == nullptr) return;
     Record pulse;
     pulse.kind = RecordKind::kPulse;
-    pulse.thread = thread.thread;
+    pulse.thread = thread->thread;
     pulse.begin = pulse.end = now();
     pulse.count = static_cast<std::uint16_t>(kind);
     pulse.bytes = number;
-    append(thread, &pulse, 1);
+    append(*thread, &pulse, 1);
+}
+
+void count_pulse(CallKind kind) {
+    if (!state.pulse_led.load(kRelaxed)) count_call(kind);
 }
 
 /// Arguments are known to the driver alone: from its own launches, and from those inside of the runtime's.
 void take_arguments(ThreadState& thread, const CallInfo& call, const CuptiCall& data, std::uint32_t correlation) {
     if (call.kind != CallKind::kLaunch || call.domain != kDriverDomain || !state.with_arguments) return;
-    write_arguments(thread, state.cupti, facts_of(call, data.parameters), data.symbol, correlation);
+    write_arguments(thread, state.cupti, facts_of(call, data.parameters), data.symbol, joined(correlation));
 }
 
 /// Whether a call can be part of the innermost one that is under way. The runtime calls the driver, and nothing else is known to
@@ -118,6 +124,7 @@ void check_order(ThreadState& thread, std::uint32_t index, const CuptiCall& data
     if (thread.pending_count > 0) return;
     if (data.correlation == thread.last_correlation) header()->state.stale.fetch_add(1, kRelaxed);
     thread.last_correlation = data.correlation;
+    if (data.correlation > state.correlation_most.load(kRelaxed)) state.correlation_most.store(data.correlation, kRelaxed);
 }
 
 /// The call is marked. Where this thread was on its way to the probe when the call went off, CUPTI must tell of it again before
@@ -174,6 +181,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
     check_order(thread, index, data, state.generation.load(kRelaxed));
     const bool nested = thread.pending_count > 0;
+    if (call.kind == CallKind::kGraphLaunch || call.kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
     PendingCall* const made = push_at_gate(thread, index);
     if (made == nullptr) return begin_unmarked(index);
     // Not before: the gate is shut while a window begins or ends.
@@ -197,11 +205,11 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     }
     if (call.domain == kDriverDomain && state.direct[index].load(kRelaxed) < kDirectEnough)
         state.direct[index].fetch_add(1, kRelaxed);
-    if (!full && !is_memory_call(call)) return count_pulse(thread, call.kind);
+    if (!full && !is_memory_call(call)) return count_pulse(call.kind);
     const std::uint64_t started = now();
     const bool sampled = full && is_sampled();
     if (full) header()->state.calls.fetch_add(1, kRelaxed);
-    count_pulse(thread, call.kind);
+    count_pulse(call.kind);
     if (full && state.with_sites && (sampled || wants_site(call.kind))) pending.site = site_number(thread);
     if (sampled && call.kind == CallKind::kLaunch) header()->state.sampled_launches.fetch_add(1, kRelaxed);
     if (sampled) take_arguments(thread, call, data, data.correlation);
@@ -213,6 +221,19 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (call.shape == Shape::kGive) pending.word = remove_range(facts_of(call, data.parameters).address);
     pending.begin = now();
     if (full) header()->state.own_ns.fetch_add(pending.begin - started, kRelaxed);
+}
+
+Record memory_record(const ThreadState& thread, CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin,
+                     std::uint64_t end) {
+    Record memory;
+    memory.kind = RecordKind::kMemory;
+    memory.what = static_cast<std::uint8_t>(kind);
+    memory.thread = thread.thread;
+    memory.begin = begin;
+    memory.end = end;
+    memory.bytes = bytes;
+    memory.extra = address;
+    return memory;
 }
 
 void write_memory(ThreadState& thread, const CallInfo& call, const CuptiCall& data, const PendingCall& pending,
@@ -227,16 +248,9 @@ void write_memory(ThreadState& thread, const CallInfo& call, const CuptiCall& da
     }
     if (call.shape == Shape::kGive) facts.bytes = pending.word;
     if (call.kind == CallKind::kOther || facts.address == 0) return;
-    Record memory;
-    memory.kind = RecordKind::kMemory;
-    memory.what = static_cast<std::uint8_t>(call.kind);
-    memory.thread = thread.thread;
-    memory.correlation = data.correlation;
-    memory.begin = pending.begin;
-    memory.end = end;
+    Record memory = memory_record(thread, call.kind, facts.address, facts.bytes, pending.begin, end);
+    memory.correlation = joined(data.correlation);
     memory.site = pending.site;
-    memory.bytes = facts.bytes;
-    memory.extra = facts.address;
     append(thread, &memory, 1);
 }
 
@@ -249,7 +263,7 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
     made.from = static_cast<std::uint8_t>(facts.from);
     made.to = static_cast<std::uint8_t>(facts.to);
     made.thread = thread.thread;
-    made.correlation = data.correlation;
+    made.correlation = joined(data.correlation);
     made.begin = pending.begin;
     made.end = end;
     made.id = name_of(thread, index);
@@ -260,6 +274,7 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
     if (call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync) made.extra = pending.word;
     if (concerns_event(call.kind)) made.extra = facts.address;
     if (data.result != nullptr && *static_cast<const int*>(data.result) != 0) made.flags = record::kFailedCall;
+    if (thread.led > 0) made.flags |= record::kLedCall;
     append(thread, &made, 1);
 }
 
@@ -279,6 +294,19 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
 
+/// CUPTI can be finalised at the end of a call, which is not inside of another one; and best while no other thread is inside of
+/// one, of which CUPTI would still have to tell the end.
+void finalize_at_end(const ThreadState& thread) {
+    if (thread.pending_count > 0) return;
+    for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
+        if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return;
+    Finalizing wanted = Finalizing::kWanted;
+    if (!state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
+    state.cupti.finalize();
+    state.finalizing.store(Finalizing::kDone, std::memory_order_release);
+    wake_controller();
+}
+
 }  // namespace
 
 void wake_controller() {
@@ -288,19 +316,36 @@ void wake_controller() {
 
 CallbackState& callback_state() { return state; }
 
+std::uint32_t joined(std::uint32_t correlation) {
+    return correlation == 0 ? 0 : correlation + state.correlation_base.load(kRelaxed);
+}
+
+void count_led(CallKind kind) {
+    if (state.pulse_led.load(kRelaxed)) count_call(kind);
+}
+
+void memory_given(CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin) {
+    ThreadState* const thread = address != 0 && state.alive.load(kRelaxed) ? this_thread() : nullptr;
+    if (thread == nullptr) return;
+    const Record memory = memory_record(*thread, kind, address, bytes, begin, now());
+    append(*thread, &memory, 1);
+}
+
+void memory_taken(CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin) {
+    if (address == 0 || !state.alive.load(kRelaxed)) return;
+    add_range(address, bytes);
+    memory_given(kind, address, bytes, begin);
+}
+
 void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall* data) {
     if (!state.alive.load(kRelaxed)) return;
     const std::uint32_t index = call_index(domain, number);
     if (index >= call_count() || data == nullptr) return;
     ThreadState* thread = this_thread();
     if (data->site == kEnter) return thread != nullptr ? enter(*thread, index, *data) : begin_unmarked(index);
-    thread != nullptr ? leave(*thread, index, *data) : end_unmarked(index);
-    Finalizing wanted = Finalizing::kWanted;
-    if (state.finalizing.load(kRelaxed) == wanted && state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) {
-        state.cupti.finalize();
-        state.finalizing.store(Finalizing::kDone, std::memory_order_release);
-        wake_controller();
-    }
+    if (thread == nullptr) return end_unmarked(index);
+    leave(*thread, index, *data);
+    if (state.finalizing.load(kRelaxed) == Finalizing::kWanted) finalize_at_end(*thread);
 }
 
 }  // namespace millrace::probe

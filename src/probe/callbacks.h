@@ -22,6 +22,10 @@ struct CallbackState {
     std::atomic<std::uint32_t> mode{0};
     std::atomic<std::uint32_t> generation{1};  ///< raised with each change of mode
     std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
+    std::atomic<bool> pulse_led{false};  ///< led calls are counted, not CUPTI's
+    std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
+    /// CUPTI begins to count anew when it comes back: what is added to its numbers, and the greatest so far (by callbacks).
+    std::atomic<std::uint32_t> correlation_base{0}, correlation_most{0};
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
@@ -47,6 +51,16 @@ CallbackState& callback_state();
 
 /// Lets the probe's own thread look at once.
 void wake_controller();
+
+/// A correlation of CUPTI's as records have it: of one process no two are the same.
+std::uint32_t joined(std::uint32_t correlation);
+
+/// Counts a led call, where those mark steps.
+void count_led(record::CallKind kind);
+/// Device memory that was taken or given back while CUPTI was gone; `begin`: of the call. Of what is given back the range is
+/// removed before.
+void memory_taken(record::CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin);
+void memory_given(record::CallKind kind, std::uint64_t address, std::uint64_t bytes, std::uint64_t begin);
 
 /// CUPTI's callback for all calls.
 void on_call(void* user, std::uint32_t domain, std::uint32_t number, const CuptiCall* data);

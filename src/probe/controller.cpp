@@ -17,6 +17,7 @@
 #include "probe/calls.h"
 #include "probe/clock.h"
 #include "probe/lanes.h"
+#include "probe/led_calls.h"
 #include "probe/log.h"
 #include "probe/making_way.h"
 #include "probe/sites.h"
@@ -48,6 +49,7 @@ struct Controller {
     int flushes_left = 0;                                     ///< after a window: work that was still queued reports later
     bool watched_window = false;                              ///< the last window's records have not been seen to arrive yet
     std::uint64_t launches_before = 0, delivered_before = 0;  ///< when it began
+    bool detach = false;                                      ///< CUPTI is not needed until the next window
     bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;     ///< that has happened
     pthread_t thread = {};
@@ -97,7 +99,8 @@ bool wants_call(std::uint32_t index) {
     if (is_memory_call(call) && controller.trial.memory) return true;
     if (is_redundant(index)) return false;
     const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
-    if (controller.mode == ProbeMode::kPulse) return pulse != CallKind::kOther && call.kind == pulse;
+    if (controller.mode == ProbeMode::kPulse)
+        return pulse != CallKind::kOther && call.kind == pulse && !callback_state().pulse_led.load();
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
@@ -160,6 +163,7 @@ void enter_window() {
     callbacks.window_pulses.store(0);
     callbacks.window_over.store(false);
     watch_for_clients();
+    lead_calls();
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
@@ -191,8 +195,10 @@ void forget_subscription() {
 /// CUPTI may be finalised at the end of some call. From here on this thread must not use it until that has happened.
 void request_finalize() {
     CallbackState& callbacks = callback_state();
+    if (callbacks.cupti.finalize == nullptr) return;
     flush(true);
     controller.flushes_left = 0;
+    log_line("CUPTI may go");
     controller.calls.add(controller.subscriber, is_launch);
     callbacks.finalizing.store(Finalizing::kWanted);
 }
@@ -215,22 +221,44 @@ void switch_mode(ProbeMode mode) {
     callbacks.mode.store(static_cast<std::uint32_t>(mode));
     enable_calls();
     header()->state.mode.store(static_cast<std::uint32_t>(mode), std::memory_order_release);
-    if (controller.trial.finalize && before == ProbeMode::kFull && mode == ProbeMode::kOff) request_finalize();
-    if (controller.trial.unsubscribe && before == ProbeMode::kFull && mode == ProbeMode::kOff) {
-        flush(true);
-        callbacks.cupti.unsubscribe(controller.subscriber);
-        forget_subscription();
-    }
     log_line("mode %u -> %u in %.3f ms, %llu nested so far", static_cast<unsigned>(before), static_cast<unsigned>(mode),
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
 }
 
 bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
 
+/// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed when it came back.
+bool graphs_forbid() { return callback_state().graphs.load() && !controller.trial.graphs_too; }
+
+/// Once the work of the last window has reported.
+void detach_if_wanted() {
+    if (!controller.detach || controller.mode == ProbeMode::kFull || controller.flushes_left > 0 || !controller.settled) return;
+    if (can_use_cupti() && !graphs_forbid()) request_finalize();
+}
+
+/// CUPTI was finalised: what it had begun to tell has no end, and it will count anew.
+void end_session() {
+    constexpr std::uint32_t kUnseen = 1 << 16;  // numbers that work had of which no call was told
+    CallbackState& callbacks = callback_state();
+    forget_subscription();
+    forget_session();
+    forget_calls();
+    for (auto& count : callbacks.unmarked) count.store(0);
+    callbacks.correlation_base.fetch_add(callbacks.correlation_most.exchange(0) + kUnseen);
+    callbacks.finalizing.store(Finalizing::kNot);
+}
+
 void begin_leaving() {
     controller.leaving = true;
     controller.leaving_since = now();
-    if (!can_use_cupti()) return;
+    Finalizing wish = Finalizing::kWanted;
+    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // it is given back in order instead
+    if (!can_use_cupti()) {
+        controller.mode = ProbeMode::kOff;
+        callback_state().mode.store(static_cast<std::uint32_t>(ProbeMode::kOff));
+        header()->state.mode.store(static_cast<std::uint32_t>(ProbeMode::kOff), std::memory_order_release);
+        return;
+    }
     switch_mode(ProbeMode::kOff);
     if (controller.flushes_left > 0) flush(true);
     controller.flushes_left = 0;
@@ -274,17 +302,26 @@ void obey() {
     callbacks.pulse_call.store(control.pulse_call.load());
     const std::uint32_t stride = control.pulse_stride.load();
     callbacks.pulse_stride.store(stride > 0 ? stride : 1);
+    callbacks.pulse_led.store(control.pulse_led.load() != 0);
+    controller.detach = control.detach.load() != 0;
     if (!wants_window && callbacks.finalizing.load() != Finalizing::kNot)  // CUPTI is not to be touched, or gone
         return header()->state.epoch.store(epoch, std::memory_order_release);
     Finalizing wish = Finalizing::kWanted;
     callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // a window takes the wish back
     if (wish == Finalizing::kRunning) return;
-    if (wish == Finalizing::kDone) {
-        forget_subscription();
-        forget_clock();
-        callbacks.finalizing.store(Finalizing::kNot);
+    if (wish == Finalizing::kDone && graphs_forbid()) {
+        set_fault(ProbeFault::kGraphsCame, 0);
+        begin_leaving();
+        return header()->state.epoch.store(epoch, std::memory_order_release);
     }
-    if (wants_window && controller.subscriber == nullptr && !subscribe()) begin_leaving();
+    const bool returns = wish == Finalizing::kDone;
+    if (returns) end_session();
+    if (wants_window && controller.subscriber == nullptr && !subscribe()) {
+        // Somebody else came while CUPTI was free, and what was recorded before is good.
+        if (returns && header()->state.fault.load() == static_cast<std::uint32_t>(ProbeFault::kOtherClient))
+            set_fault(ProbeFault::kMadeWay, 0);
+        begin_leaving();
+    }
     if (controller.subscriber != nullptr && !controller.leaving) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
 }
@@ -318,6 +355,7 @@ void look() {
             flush(false);
         }
     }
+    if (!controller.leaving) detach_if_wanted();
     if (controller.leaving) finish_leaving();
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
 }

@@ -21,6 +21,7 @@ constexpr std::uint32_t kPlace = ~0u, kCallPlace = ~0u;
 #endif
 
 struct Wish {
+    ImportWatch& watch;
     const Import* imports;
     unsigned count, changed;
     unsigned long long loads;  ///< of libraries so far
@@ -28,8 +29,6 @@ struct Wish {
 
 /// Libraries that are being loaded while they are looked at fill their places later, so they are looked at again; not when
 /// nothing has come and nothing was changed twice in a row.
-unsigned long long loads_seen = 0;
-unsigned unchanged = 0;
 constexpr unsigned kEnough = 2;
 
 struct Library {
@@ -40,15 +39,17 @@ struct Library {
     std::size_t counts[2] = {};
     std::size_t relative = 0;                        ///< entries at the beginning of the second table that name no symbol
     std::uint64_t locked_begin = 0, locked_end = 0;  ///< made read-only once its places were filled
-    bool needs_cupti = false;
+    std::uint64_t end = 0;                           ///< of what is loaded of it
 };
 
 /// The loader has made addresses of what a library's table says; where it has not (the kernel's own), the library is passed over.
-bool read_library(const dl_phdr_info& info, Library& library) {
+bool read_library(const dl_phdr_info& info, const char* needed, Library& library) {
     const ElfW(Dyn)* dynamic = nullptr;
     library.base = info.dlpi_addr;
     for (int i = 0; i < info.dlpi_phnum; ++i) {
         const ElfW(Phdr)& part = info.dlpi_phdr[i];
+        if (part.p_type == PT_LOAD && library.base + part.p_vaddr + part.p_memsz > library.end)
+            library.end = library.base + part.p_vaddr + part.p_memsz;
         if (part.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(library.base + part.p_vaddr);
         if (part.p_type == PT_GNU_RELRO) {
             library.locked_begin = library.base + part.p_vaddr;
@@ -70,9 +71,17 @@ bool read_library(const dl_phdr_info& info, Library& library) {
     }
     if (library.symbols == nullptr || reinterpret_cast<std::uint64_t>(library.strings) <= library.base) return false;
     for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry)
-        if (entry->d_tag == DT_NEEDED && ::strstr(library.strings + entry->d_un.d_val, "cupti") != nullptr)
-            library.needs_cupti = true;
-    return library.needs_cupti;
+        if (entry->d_tag == DT_NEEDED && ::strstr(library.strings + entry->d_un.d_val, needed) != nullptr) return true;
+    return false;
+}
+
+/// Whether a place holds what the loader puts there: the function, or, before its first call, code of the library itself. Another
+/// tool's replacement is left alone.
+bool is_as_loaded(const Library& library, std::uint64_t place, const Import& import) {
+    if (import.original == nullptr) return true;
+    void* const now = __atomic_load_n(reinterpret_cast<void**>(place), __ATOMIC_RELAXED);
+    const auto address = reinterpret_cast<std::uint64_t>(now);
+    return now == import.original || (address >= library.base && address < library.end);
 }
 
 bool fill(const Library& library, std::uint64_t place, void* value) {
@@ -91,9 +100,10 @@ bool fill(const Library& library, std::uint64_t place, void* value) {
 int look_at(dl_phdr_info* info, std::size_t, void* data) {
     auto* wish = static_cast<Wish*>(data);
     wish->loads = info->dlpi_adds;
-    if (wish->loads == loads_seen && unchanged >= kEnough) return 1;
+    const ImportWatch& watch = wish->watch;
+    if (wish->loads == watch.loads_seen && watch.unchanged >= kEnough) return 1;
     Library library;
-    if (!read_library(*info, library)) return 0;
+    if (!read_library(*info, watch.needed, library)) return 0;
     for (int table = 0; table < 2; ++table) {
         for (std::size_t i = table == 1 ? library.relative : 0;
              library.relocations[table] != nullptr && i < library.counts[table]; ++i) {
@@ -102,11 +112,14 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
             if (type != kPlace && type != kCallPlace) continue;
             const ElfW(Sym)& symbol = library.symbols[ELF64_R_SYM(one.r_info)];
             const char* name = library.strings + symbol.st_name;
-            if (::strncmp(name, "cupti", 5) != 0) continue;
-            for (unsigned wanted = 0; wanted < wish->count; ++wanted)
-                if (::strcmp(name, wish->imports[wanted].name) == 0 &&
-                    fill(library, library.base + one.r_offset, wish->imports[wanted].replacement))
+            if (::strncmp(name, watch.prefix, ::strlen(watch.prefix)) != 0) continue;
+            const std::uint64_t place = library.base + one.r_offset;
+            for (unsigned wanted = 0; wanted < wish->count; ++wanted) {
+                const Import& import = wish->imports[wanted];
+                if (::strcmp(name, import.name) == 0 && is_as_loaded(library, place, import) &&
+                    fill(library, place, import.replacement))
                     ++wish->changed;
+            }
         }
     }
     return 0;
@@ -114,11 +127,11 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
 
 }  // namespace
 
-unsigned replace_imports(const Import* imports, unsigned count) {
-    Wish wish{imports, count, 0, 0};
+unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned count) {
+    Wish wish{watch, imports, count, 0, 0};
     ::dl_iterate_phdr(look_at, &wish);
-    unchanged = wish.loads == loads_seen && wish.changed == 0 ? unchanged + 1 : 0;
-    loads_seen = wish.loads;
+    watch.unchanged = wish.loads == watch.loads_seen && wish.changed == 0 ? watch.unchanged + 1 : 0;
+    watch.loads_seen = wish.loads;
     return wish.changed;
 }
 

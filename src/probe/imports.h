@@ -1,16 +1,25 @@
 #pragma once
-// Functions that libraries of the program take from CUPTI, led through the probe.
+// Functions that libraries of the program take from others (CUPTI, the CUDA runtime), led through the probe.
 
 namespace millrace::probe {
 
 struct Import {
     const char* name;
     void* replacement;
+    void* original = nullptr;  ///< only places that still lead there are changed; null: all
 };
 
-/// Makes loaded libraries that need CUPTI call the replacements for these functions; those that look functions up by themselves
-/// (dlsym) are not reached. Costs little when called again though no library was loaded since. Returns how many places were
-/// changed.
-unsigned replace_imports(const Import* imports, unsigned count);
+/// Which libraries and which of their imports are looked at, and what is known of them.
+struct ImportWatch {
+    const char* needed;  ///< part of the name of a library that they need
+    const char* prefix;  ///< of the functions
+    unsigned long long loads_seen = 0;
+    unsigned unchanged = 0;
+};
+
+/// Makes loaded libraries call the replacements for these functions; those that look functions up by themselves (dlsym), or have
+/// a copy inside, are not reached. Costs little when called again though no library was loaded since. Returns how many places
+/// were changed.
+unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned count);
 
 }  // namespace millrace::probe

@@ -27,6 +27,7 @@ constexpr int kPopulateWrite = 23;           ///< MADV_POPULATE_WRITE, younger t
 
 record::ProbeHeader* mapped = nullptr;
 ThreadState states[kLanes];
+std::atomic<std::uint32_t> session{0};  ///< of CUPTI
 pthread_key_t key;
 
 Record* slots_of(std::uint32_t lane) {
@@ -106,7 +107,7 @@ ThreadState* this_thread() {
         ThreadState& state = states[i];
         // What others read of it (open) its last owner has left empty.
         state.lost = 0;
-        state.nameless_site = state.last_correlation = state.pending_count = state.range_depth = 0;
+        state.nameless_site = state.last_correlation = state.led = state.pending_count = state.range_depth = 0;
         state.lane = &lane;
         state.slots = slots_of(i);
         state.written = lane.written.load(std::memory_order_relaxed);
@@ -122,7 +123,13 @@ ThreadState* this_thread() {
     return nullptr;
 }
 
+void forget_calls() { session.fetch_add(1); }
+
 PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
+    if (const std::uint32_t now = session.load(); thread.session != now) {
+        pop_calls(thread, 0);
+        std::atomic_ref(thread.session).store(now);
+    }
     if (thread.pending_count == ThreadState::kMostPending) return nullptr;
     std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1));
     PendingCall& pending = thread.pending[thread.pending_count++];
@@ -136,6 +143,7 @@ void pop_calls(ThreadState& thread, std::uint32_t depth) {
 }
 
 std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth) {
+    if (std::atomic_ref(states[lane].session).load() != session.load()) return kNoCall;
     return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load()} - 1;
 }
 

@@ -55,10 +55,11 @@ CuptiResult register_buffers(CuptiBufferRequest request, CuptiBufferComplete com
 }  // namespace
 
 void watch_for_clients() {
+    static ImportWatch watch{"cupti", "cupti"};
     const Import imports[] = {{"cuptiSubscribe", reinterpret_cast<void*>(subscribe)},
                               {"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_buffers)},
                               {"cuptiSubscribe_v2", reinterpret_cast<void*>(subscribe_by_name)}};
-    const unsigned changed = replace_imports(imports, callback_state().cupti.subscribe_by_name != nullptr ? 3 : 2);
+    const unsigned changed = replace_imports(watch, imports, callback_state().cupti.subscribe_by_name != nullptr ? 3 : 2);
     if (changed > 0) log_line("watches %u places where CUPTI may be wanted", changed);
 }
 

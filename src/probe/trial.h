@@ -7,14 +7,13 @@
 namespace millrace::probe {
 
 struct Trial {
-    bool subscribe = true;     ///< "no-subscribe": CUPTI is not touched
-    bool memory = true;        ///< "no-memory": allocations are not followed outside of windows
-    bool activity = true;      ///< "no-activity": windows without records of devices
-    bool callbacks = true;     ///< "no-callbacks": windows without records of calls
-    bool sites = true;         ///< "no-sites"
-    bool arguments = true;     ///< "no-arguments"
-    bool finalize = false;     ///< "finalize": CUPTI is finalised when a window gives way to kOff
-    bool unsubscribe = false;  ///< "unsubscribe": the subscription is given back after each window
+    bool subscribe = true;    ///< "no-subscribe": CUPTI is not touched
+    bool memory = true;       ///< "no-memory": allocations are not followed outside of windows
+    bool activity = true;     ///< "no-activity": windows without records of devices
+    bool callbacks = true;    ///< "no-callbacks": windows without records of calls
+    bool sites = true;        ///< "no-sites"
+    bool arguments = true;    ///< "no-arguments"
+    bool graphs_too = false;  ///< "graphs-too": CUPTI goes and comes back though the program uses graphs
 };
 
 inline Trial read_trial() {
@@ -28,8 +27,7 @@ inline Trial read_trial() {
     trial.callbacks = !has("no-callbacks");
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");
-    trial.finalize = has("finalize");
-    trial.unsubscribe = has("unsubscribe");
+    trial.graphs_too = has("graphs-too");
     return trial;
 }
 

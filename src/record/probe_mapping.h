@@ -13,7 +13,7 @@
 
 namespace millrace::record {
 
-constexpr std::uint64_t kProbeMagic = 0x65626f7270726d04;  ///< ends in the layout's version
+constexpr std::uint64_t kProbeMagic = 0x65626f7270726d05;  ///< ends in the layout's version
 constexpr std::uint32_t kLanes = 32;
 constexpr std::uint32_t kLaneSlots = 1u << 16;  ///< 4 MiB; a lane of CUPTI's buffers is no different
 constexpr std::uint64_t kKeeperTimeout = 3'000'000'000;
@@ -30,7 +30,8 @@ enum class ProbeFault : std::uint32_t {
     kOtherClient = 2,  ///< another profiler holds CUPTI; `incumbent` has its name
     kCuptiFailed = 3,  ///< `fault_code` has CUPTI's result
     kNoMemory = 4,
-    kMadeWay = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
+    kMadeWay = 5,     ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
+    kGraphsCame = 6,  ///< recorded until the program began to use graphs while CUPTI was detached
 };
 
 /// What became of the arguments of a launch that was looked into.
@@ -57,6 +58,8 @@ struct ProbeControl {
     std::atomic<std::uint32_t> pulse_stride;  ///< in kPulse: every so many counted calls leave a record; 0: all do
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
+    std::atomic<std::uint32_t> pulse_led;  ///< 1: pulse_call is counted where the program imports it, not by CUPTI
+    std::atomic<std::uint32_t> detach;  ///< 1: CUPTI leaves the process until the next window: silent, it still costs each call
 };
 
 /// Written by the probe, read by `record`.

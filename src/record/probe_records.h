@@ -62,6 +62,7 @@ enum RecordFlag : std::uint8_t {
     kFailedCall = 4,    ///< the call returned an error
     kInGraph = 8,       ///< work that a graph launched; `extra` has the node
     kTensorCores = 16,  ///< known to use them
+    kLedCall = 32,      ///< the program's import of the call leads through the probe: it can be counted without CUPTI
 };
 
 struct Record {

@@ -47,6 +47,11 @@ std::string fault_text(const ProbeReport& report) {
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",
                 report.pid, report.incumbent.empty() ? "" : ", by ", report.incumbent);
+        case ProbeFault::kGraphsCame:
+            return fmt::format(
+                "process {}: the program began to use CUDA graphs while CUPTI was out of the way, which they would not bear to "
+                "come back; kernels and calls are recorded up to there",
+                report.pid);
     }
     return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
 }
@@ -83,7 +88,8 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     }
     const bool was_off = schedule_.order().mode == ProbeMode::kOff;
     const ProbeOrder order = schedule_.next(view);
-    if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step()))
+    if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step(),
+                                            schedule_.calls_among()))
         (void)trace.block(*block);
     const bool begins = !in_window && schedule_.in_window();
     // Numbers go on where they stopped when calls are counted again.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "record/periodicity.h"
 
@@ -37,13 +39,33 @@ double median(std::vector<double> values) {
     return *middle;
 }
 
+using CallCounts = std::vector<std::array<std::uint32_t, kKinds>>;  ///< step by step
+
+/// How often a kind of call comes in most steps, and in how many.
+std::pair<std::uint32_t, std::size_t> usual_count(const CallCounts& counts, CallKind kind) {
+    std::map<std::uint32_t, std::size_t> times;
+    for (const auto& step : counts) ++times[step[static_cast<std::size_t>(kind)]];
+    return *std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+}
+
+/// The rarest kind of call that comes equally often in nearly every step, and how often.
+std::pair<CallKind, std::uint32_t> rarest_steady(const CallCounts& counts) {
+    std::pair<CallKind, std::uint32_t> best{CallKind::kOther, 0};
+    for (const CallKind kind : kPulseOrder) {
+        const auto [count, steps] = usual_count(counts, kind);
+        if (count == 0 || static_cast<double>(steps) < kConstantShare * static_cast<double>(counts.size())) continue;
+        if (best.second == 0 || count < best.second) best = {kind, count};
+    }
+    return best;
+}
+
 }  // namespace
 
 void StepWatch::add(const Record& record) {
     if (record.kind == RecordKind::kCall) {
         const auto kind = static_cast<CallKind>(record.what);
         if (record.what >= kKinds) return;
-        calls_.push_back({record.begin, kind});
+        calls_.push_back({record.begin, kind, (record.flags & kLedCall) != 0});
         keep_newest(calls_, kCallsPerLaunch * capacity_);
         if (!is_launch(kind)) return;
         if (first_launch_ == 0) first_launch_ = record.begin;
@@ -114,6 +136,7 @@ std::optional<StepFacts> StepWatch::look() const {
     StepFacts facts;
     facts.launches_per_step = period->length;
     facts.steps = starts.size() - 1;
+    facts.graphs = std::ranges::any_of(order, &Launch::graph);
     const Stretch& last = stretches.back();
     // The newest kernels are not all known yet.
     if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
@@ -137,23 +160,18 @@ std::optional<StepFacts> StepWatch::look() const {
 
 void StepWatch::choose_pulse(const std::vector<std::uint64_t>& starts, StepFacts& facts) const {
     const std::size_t steps = std::min(kJudgedSteps, starts.size() - 1), from = starts.size() - 1 - steps;
-    std::vector<std::array<std::uint32_t, kKinds>> counts(steps);
+    CallCounts counts(steps), led(steps);
     for (const Call& call : calls_) {
         const auto after = std::upper_bound(starts.begin(), starts.end(), call.begin);
         if (after == starts.begin() || after == starts.end()) continue;
         const auto step = static_cast<std::size_t>(after - starts.begin() - 1);
-        if (step >= from) ++counts[step - from][static_cast<std::size_t>(call.kind)];
+        if (step < from) continue;
+        ++counts[step - from][static_cast<std::size_t>(call.kind)];
+        if (call.led) ++led[step - from][static_cast<std::size_t>(call.kind)];
     }
-    for (const CallKind kind : kPulseOrder) {
-        std::map<std::uint32_t, std::size_t> times;
-        for (const auto& step : counts) ++times[step[static_cast<std::size_t>(kind)]];
-        const auto usual = std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
-        if (usual->first == 0 || static_cast<double>(usual->second) < kConstantShare * static_cast<double>(steps)) continue;
-        if (facts.calls_per_step == 0 || usual->first < facts.calls_per_step) {
-            facts.pulse_call = kind;
-            facts.calls_per_step = usual->first;
-        }
-    }
+    std::tie(facts.pulse_call, facts.calls_per_step) = rarest_steady(counts);
+    std::tie(facts.led_call, facts.led_per_step) = rarest_steady(led);
+    if (facts.led_per_step > 0) facts.led_among = usual_count(counts, facts.led_call).first;
 }
 
 }  // namespace millrace::record

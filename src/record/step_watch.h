@@ -19,6 +19,10 @@ struct StepFacts {
     /// The rarest kind of call that comes equally often in (nearly) every step; kOther when there is none.
     CallKind pulse_call = CallKind::kOther;
     std::uint32_t calls_per_step = 0;  ///< of pulse_call
+    /// The same among calls that can be counted without CUPTI (kLedCall); and of that kind all there are in a step.
+    CallKind led_call = CallKind::kOther;
+    std::uint32_t led_per_step = 0, led_among = 0;
+    bool graphs = false;  ///< graphs are launched
 };
 
 class StepWatch {
@@ -48,6 +52,7 @@ private:
     struct Call {
         std::uint64_t begin = 0;
         CallKind kind = CallKind::kOther;
+        bool led = false;
     };
     void add_launch(std::uint32_t correlation, std::uint64_t element, bool graph);
     [[nodiscard]] std::optional<StepFacts> look() const;

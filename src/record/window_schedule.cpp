@@ -34,6 +34,10 @@ constexpr double kCountedCall = 500;      ///< ns that counting a call may take 
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
+/// What CUPTI costs a program while it only waits for the next window: by each launch, ns (5 % of one that launches 266 kernels
+/// in 7 ms; docs/performance/doctor.md). Where that is more than this share of a step it leaves.
+constexpr double kWaitingLaunch = 1200, kWaitingShare = 0.01;
+
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
@@ -67,9 +71,14 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts) return;
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
-    if (view.facts->calls_per_step == 0) return;
-    order_.pulse_call = view.facts->pulse_call;
-    calls_per_step_ = view.facts->calls_per_step;
+    const StepFacts& facts = *view.facts;
+    const bool dear = kWaitingLaunch * static_cast<double>(facts.launches_per_step) > kWaitingShare * facts.step_ns;
+    const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
+    if (!led && facts.calls_per_step == 0) return;
+    order_.pulse_led = led;
+    order_.pulse_call = led ? facts.led_call : facts.pulse_call;
+    calls_per_step_ = led ? facts.led_per_step : facts.calls_per_step;
+    led_among_ = facts.led_among;
     order_.pulse_stride = pulse_stride(calls_per_step_);
 }
 
@@ -113,6 +122,7 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     over_at_ = {};
     learn(view);
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
+    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows;
     order_.full_calls = order_.sites_calls = 0;
 }
 
@@ -159,7 +169,7 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
 }
 
 bool WindowSchedule::counts_at(nanoseconds now, double step_ns) const {
-    if (calls_per_step_ <= kFewCalls || step_ns <= 0) return true;
+    if (calls_per_step_ <= kFewCalls || step_ns <= 0 || order_.pulse_led) return true;
     if (now - early_over_ < kFirstSlice) return true;
     const double share = calls_per_step_ * std::max(kCountedCall, counting_cost_ns(order_.pulse_call)) / step_ns;
     const double slice = std::max(kLeastSlice, kPulseCycle * kCountingShare / share);
@@ -174,8 +184,10 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
     pulses_at_ = view.pulses;
     wanted_steps_ = steps;
     order_.mode = ProbeMode::kFull;
+    order_.detach = false;
     if (steps == 0) {
         order_.pulse_call = CallKind::kLaunch;
+        order_.pulse_led = false;
         calls_per_step_ = 0;  // what was known is about another call, and of steps that do not come any more
         order_.full_calls = 0;
         order_.sites_calls = kFirstSites;
@@ -216,7 +228,8 @@ std::optional<double> WindowSchedule::cost(nanoseconds now) const {
     nanoseconds full = full_time_;
     if (in_window() && (phase_ != Phase::kFirst || launched_)) full += now - since_;
     const double share = std::min(1.0, seconds(full) / seconds(now - start_));
-    const double counting = std::min(1.0, counting_cost_ns(order_.pulse_call) * calls_per_step_ / pulse_step_ns_);
+    const double each = order_.pulse_led ? 0 : counting_cost_ns(order_.pulse_call);
+    const double counting = std::min(1.0, each * calls_per_step_ / pulse_step_ns_);
     return *inside * share + counting * (1 - share);
 }
 

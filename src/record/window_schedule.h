@@ -4,8 +4,8 @@
 //
 // The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
 // launches; two shorter ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far
-// as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter, down
-// to kLeastSteps, when they are costly.
+// as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter,
+// down to kLeastSteps, when they are costly.
 
 #include <chrono>
 #include <cstdint>
@@ -32,6 +32,8 @@ struct ProbeOrder {
     CallKind pulse_call = CallKind::kLaunch;
     std::uint32_t full_calls = 0, sites_calls = 0;
     std::uint32_t pulse_stride = 1;
+    bool pulse_led = false;  ///< counted where the program imports the call
+    bool detach = false;     ///< CUPTI is not needed for now
     bool operator==(const ProbeOrder&) const = default;
 };
 
@@ -61,7 +63,9 @@ public:
     [[nodiscard]] std::uint64_t steps_recorded() const { return steps_recorded_; }
     /// Steps since the program began, as far as they were counted.
     [[nodiscard]] double steps() const { return steps_; }
-    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }               ///< of the pulse call; 0 unknown
+    [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
+    /// Of its kind, counted or not; 0 unknown.
+    [[nodiscard]] double calls_among() const { return order_.pulse_led ? led_among_ : calls_per_step_; }
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
@@ -99,7 +103,7 @@ private:
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
     double paused_steps_ = 0;  ///< counted in this pause
     double steps_ = 0;
-    double calls_per_step_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{};  ///< in windows
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, steps_recorded_ = 0, blind_ = 0;

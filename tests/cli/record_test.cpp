@@ -63,8 +63,8 @@ protected:
     }
     Said shell(const std::string& script, const Words& options = {}) const { return record({"sh", "-c", script}, options); }
 
-    /// A training script on the stand-in for CUDA: `steps` steps of 4 ms, then `then`.
-    Words script(int steps, const std::string& then) const {
+    /// A training script on the stand-in for CUDA: `steps` steps of 4 ms and of what `step` does, then `then`.
+    Words script(int steps, const std::string& then, const std::string& step = "step(number)") const {
         const std::string drive = (testing::source_root() / "tests/probe/drive.py").string();
         std::ofstream(path("train.py")) << "import sys, os, time, signal\n"
                                         << "source = open('" << drive << "').read().split('if __name__')[0]\n"
@@ -75,7 +75,7 @@ protected:
                                         << "cuda.cudaMalloc(ctypes.byref(weights), size_t(4096))\n"
                                         << "def train_loop():\n"
                                         << "    for number in range(" << steps << "):\n"
-                                        << "        step(number)\n"
+                                        << "        " << step << "\n"
                                         << "        time.sleep(0.004)\n"
                                         << "train_loop()\n"
                                         << "print('trained', flush=True)\n"
@@ -241,6 +241,32 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     std::string shared;
     ASSERT_TRUE(std::getline(std::ifstream(path("where")), shared));
     EXPECT_FALSE(std::filesystem::exists(shared)) << "nothing is left in memory";
+    EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
+}
+
+TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
+    const std::string counts = "print(cupti().mock_cupti_finalised(), (cupti().mock_cupti_callbacks() - heard) // 1000)";
+    const Words command =
+        script(500, "heard = cupti().mock_cupti_callbacks()\nfor number in range(60): framework_step(400)\n" + counts,
+               "framework_step(400)");
+    const Said said =
+        record(command, {}, plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out, "trained\n1 0\n") << "it went once, and the last 24,060 launches were not told";
+    const Seen seen = contents();
+    const auto contents_of_run = run_contents();
+    EXPECT_EQ(count(contents_of_run, "window_begun"), 3u);
+    EXPECT_EQ(count(contents_of_run, "window_ended"), 3u);
+    ASSERT_GE(seen.blocks.size(), 2u);
+    double steps = 0, time = 0;
+    for (const record::TraceBlock& block : seen.blocks) {
+        steps += block.steps;
+        time += static_cast<double>(block.end - block.begin);
+        EXPECT_EQ(block.call, record::CallKind::kSetAsync);
+        EXPECT_EQ(block.calls_per_step, 1u);
+    }
+    EXPECT_GT(time / steps, 4e6) << "pulses are steps";
+    EXPECT_GT(steps, 200);
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 

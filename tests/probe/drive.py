@@ -11,6 +11,7 @@ import time
 
 cuda = ctypes.CDLL(sys.argv[1])
 profiler = ctypes.CDLL(os.environ["MOCK_PROFILER"]) if "MOCK_PROFILER" in os.environ else None
+framework = ctypes.CDLL(os.environ["MOCK_FRAMEWORK"]) if "MOCK_FRAMEWORK" in os.environ else None
 size_t = ctypes.c_size_t
 weights = ctypes.c_void_p()
 scale = ctypes.c_float(0.5)
@@ -24,6 +25,13 @@ def launch(function=0):
 
 def forward():
     launch()  # from forward
+
+
+def framework_step(launches):
+    """What a framework does by way of the runtime that it imports, and a launch of a library that has a runtime inside."""
+    failed = framework.mock_framework_step(weights, launches)
+    launch()
+    return failed
 
 
 def read_loss():
@@ -100,7 +108,7 @@ def cupti():
     return ctypes.CDLL(os.environ["MILLRACE_CUPTI"])
 
 
-copying = []
+copying, taken = [], []
 
 
 def copy_aside():
@@ -142,6 +150,11 @@ def launch_forever():
         launch()
 
 
+def framework_forever():
+    while True:
+        framework_step(4)
+
+
 def main():
     global profiler
     cuda.cuInit(0)
@@ -153,6 +166,17 @@ def main():
         if word == "step":
             for number in range(int(rest[0])):
                 step(number)
+        elif word == "framework":
+            answer = str(sum(framework_step(int(rest[1])) for _ in range(int(rest[0]))))
+        elif word == "take":
+            framework.mock_framework_take.restype = ctypes.c_void_p
+            taken.append(framework.mock_framework_take(size_t(int(rest[0]))))
+        elif word == "give":
+            answer = str(framework.mock_framework_give(ctypes.c_void_p(taken.pop())))
+        elif word == "graph":
+            answer = str(framework.mock_framework_graph())
+        elif word == "finalised":
+            answer = str(cupti().mock_cupti_finalised())
         elif word == "launch":
             for _ in range(int(rest[0])):
                 launch()
@@ -212,6 +236,8 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "daemon_framework":
+            threading.Thread(target=framework_forever, daemon=True).start()
         elif word == "ranges":
             for name in (b"epoch", b"step"):
                 cuda.nvtxRangePushA(name)

@@ -130,9 +130,10 @@ TEST_F(ProbeWindows, AllCallsAreCountedAndSomeTimed) {
 }
 
 TEST_F(ProbeWindows, SecondWindowAfterFinalisingHasItsRecords) {
-    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "finalize"}});
+    ProbedProgram program(drive(), {{"MILLRACE_PROBE_TRIAL", "graphs-too"}});
     ASSERT_EQ(program.hear(), "ready");
     ASSERT_TRUE(program.attach());
+    program.header().control.detach.store(1);
     for (int window = 0; window < 2; ++window) {
         program.entries.clear();
         ASSERT_TRUE(program.command(ProbeMode::kFull));

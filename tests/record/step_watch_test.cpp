@@ -14,7 +14,7 @@ struct Trainer {
     std::uint32_t correlation = 0;
     std::vector<Record> late{};  ///< work is seen after the calls of a whole step
 
-    void call(CallKind kind, std::uint32_t thread = 7, std::uint64_t takes = 10'000) {
+    void call(CallKind kind, std::uint32_t thread = 7, std::uint64_t takes = 10'000, bool led = false) {
         Record record;
         record.kind = RecordKind::kCall;
         record.what = static_cast<std::uint8_t>(kind);
@@ -22,6 +22,7 @@ struct Trainer {
         record.end = now + takes;
         record.thread = thread;
         record.correlation = ++correlation;
+        if (led) record.flags = kLedCall;
         watch.add(record);
         now += takes;
     }
@@ -76,6 +77,24 @@ TEST(StepWatch, FindsStepsAndTheCallThatCountsThem) {
     EXPECT_EQ(watch.main_thread(), 9u);
 }
 
+TEST(StepWatch, CallsThatCuptiIsNotNeededForAreChosenAmongThemselves) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (int number = 0; number < 30; ++number) {
+        trainer.step(number);  // with one event that is not led
+        for (int i = 0; i < 3; ++i) trainer.call(CallKind::kEventRecord, 7, 10'000, true);
+        for (int i = 0; i < 2 + number % 2; ++i) trainer.call(CallKind::kSetAsync, 7, 10'000, true);
+    }
+    const auto facts = watch.facts();
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(facts->pulse_call, CallKind::kCopyAsync);
+    EXPECT_EQ(facts->calls_per_step, 2u);
+    EXPECT_EQ(facts->led_call, CallKind::kEventRecord) << "sets come two or three times";
+    EXPECT_EQ(facts->led_per_step, 3u);
+    EXPECT_EQ(facts->led_among, 4u);
+    EXPECT_FALSE(facts->graphs);
+}
+
 TEST(StepWatch, OneGraphPerStepIsAStep) {
     StepWatch watch;
     Trainer trainer{watch};
@@ -89,6 +108,8 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
         watch.add(node);
     }
     ASSERT_TRUE(watch.facts());
+    EXPECT_TRUE(watch.facts()->graphs);
+    EXPECT_EQ(watch.facts()->led_per_step, 0u);
     EXPECT_EQ(watch.facts()->launches_per_step, 1u);
     EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);

@@ -327,6 +327,71 @@ TEST(WindowSchedule, LoopOverLayersIsNoStepHoweverLateItIsSeen) {
     EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
 }
 
+/// A schedule after `windows` windows of a program with these facts, and what it has ordered then.
+ProbeOrder order_after(const StepFacts& facts, std::uint64_t windows) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.launches = 1000;
+    while (schedule.windows() < windows && view.now < std::chrono::seconds{60}) {
+        view.now += milliseconds{50};
+        view.facts = facts;
+        view.pulses += 50 * facts.calls_per_step;
+        view.in_full = false;
+        schedule.next(view);
+    }
+    return schedule.order();
+}
+
+TEST(WindowSchedule, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
+    StepFacts facts{266, 100, 100, 7e6, CallKind::kSetAsync, 2};
+    facts.led_call = CallKind::kEventRecord;
+    facts.led_per_step = 3;
+    facts.led_among = 5;
+    ProbeOrder order = order_after(facts, 1);
+    EXPECT_TRUE(order.pulse_led);
+    EXPECT_EQ(order.pulse_call, CallKind::kEventRecord);
+    EXPECT_EQ(order.pulse_stride, 3u);
+    EXPECT_FALSE(order.detach) << "two windows follow soon";
+    order = order_after(facts, 3);
+    EXPECT_TRUE(order.detach);
+    EXPECT_EQ(order.mode, ProbeMode::kPulse);
+
+    facts.step_ns = 40e6;
+    EXPECT_FALSE(order_after(facts, 3).detach) << "few launches in a long step";
+    EXPECT_EQ(order_after(facts, 3).pulse_call, CallKind::kSetAsync);
+    facts.step_ns = 7e6;
+    facts.graphs = true;
+    EXPECT_FALSE(order_after(facts, 3).detach);
+    facts.graphs = false;
+    facts.led_per_step = 0;
+    EXPECT_FALSE(order_after(facts, 3).detach) << "nobody would count";
+}
+
+TEST(WindowSchedule, CuptiComesBackForAWindow) {
+    ScheduleSettings settings;
+    settings.every = 100;
+    WindowSchedule schedule(settings, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.launches = 1000;
+    view.pulse_step_ns = 6.9e6;
+    StepFacts facts{266, 100, 100, 7e6, CallKind::kSetAsync, 2};
+    facts.led_call = CallKind::kSetAsync;
+    facts.led_per_step = 1;
+    view.facts = facts;
+    std::uint64_t counted = 0;
+    bool came_back = false;
+    for (int tick = 0; tick < 4000 && !came_back; ++tick) {
+        view.now += milliseconds{50};
+        view.pulses = counted += 7;
+        const ProbeOrder order = schedule.next(view);
+        came_back = schedule.windows() >= 3 && order.mode == ProbeMode::kFull;
+        EXPECT_EQ(order.detach, schedule.windows() >= 3 && !came_back) << tick;
+    }
+    EXPECT_TRUE(came_back);
+}
+
 TEST(WindowSchedule, OneCallOfAStepIsTimed) {
     WindowSchedule schedule({}, {});
     ScheduleView view;

@@ -5,6 +5,7 @@
 //
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
 //   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable
+//   MOCK_CUPTI_LATE_MS=300      work of a window is done, and can be flushed, so long after records went off (0)
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -45,7 +46,8 @@ struct Cupti {
     std::atomic<std::uint64_t> callbacks{0};
     std::atomic<std::uint32_t> correlations{0}, missed{0}, delay_ms{0};
     std::atomic<std::int32_t> giving{0};  // threads inside of calls that give the device work
-    std::atomic<std::uint32_t> switched_inside{0};
+    std::atomic<std::uint32_t> switched_inside{0}, finalised{0};
+    std::atomic<std::uint64_t> switched_off{0};
 } cupti;
 int subscriber_object = 0;
 
@@ -60,6 +62,12 @@ std::uint64_t time_now() {
     timespec at;
     ::clock_gettime(CLOCK_REALTIME, &at);
     return static_cast<std::uint64_t>(at.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(at.tv_nsec);
+}
+
+std::uint64_t monotonic_ms() {
+    timespec at;
+    ::clock_gettime(CLOCK_MONOTONIC, &at);
+    return static_cast<std::uint64_t>(at.tv_sec) * 1000 + static_cast<std::uint64_t>(at.tv_nsec) / 1'000'000;
 }
 
 void sleep_ms(std::uint32_t milliseconds) {
@@ -212,6 +220,9 @@ std::uint32_t mock_cupti_missed() { return ::millrace::mock::cupti.missed; }
 /// How often records of some kind went on or off while a thread was inside of a call that gives the device work.
 std::uint32_t mock_cupti_switched_inside() { return ::millrace::mock::cupti.switched_inside; }
 
+/// How often it was finalised.
+std::uint32_t mock_cupti_finalised() { return ::millrace::mock::cupti.finalised; }
+
 /// From now on so long passes between the decision to tell of a begin and the telling.
 void mock_cupti_delay(std::uint32_t milliseconds) { ::millrace::mock::cupti.delay_ms = milliseconds; }
 
@@ -251,11 +262,15 @@ CuptiResult cuptiActivityEnable(std::uint32_t kind) {
 
 CuptiResult cuptiActivityDisable(std::uint32_t kind) {
     note_switch();
+    ::millrace::mock::cupti.switched_off = monotonic_ms();
     ::millrace::mock::cupti.activity[kind] = false;
     return kCuptiSuccess;
 }
 
 CuptiResult cuptiActivityFlushAll(std::uint32_t) {
+    const char* late = ::getenv("MOCK_CUPTI_LATE_MS");
+    if (late != nullptr && monotonic_ms() < ::millrace::mock::cupti.switched_off + ::strtoull(late, nullptr, 10))
+        return kCuptiSuccess;
     std::unique_lock<std::mutex> lock(::millrace::mock::cupti.lock);
     deliver(lock);
     return kCuptiSuccess;
@@ -290,7 +305,15 @@ CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t*
     return kCuptiSuccess;
 }
 
+/// As CUPTI does, it loses what was not flushed, and counts calls anew when it is subscribed to again.
 CuptiResult cuptiFinalize() {
+    {
+        const std::unique_lock<std::mutex> lock(::millrace::mock::cupti.lock);
+        ::millrace::mock::cupti.buffer = nullptr;
+        ::millrace::mock::cupti.used = ::millrace::mock::cupti.size = 0;
+    }
+    ::millrace::mock::cupti.correlations = 0;
+    ++::millrace::mock::cupti.finalised;
     ::millrace::mock::cupti.callback = nullptr;
     forget_callbacks();
     for (auto& kind : ::millrace::mock::cupti.activity) kind = false;

@@ -1,0 +1,164 @@
+#include "probe/led_calls.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "probe/callbacks.h"
+#include "probe/clock.h"
+#include "probe/imports.h"
+#include "probe/lanes.h"
+#include "probe/loaded_library.h"
+#include "probe/log.h"
+#include "probe/ranges.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CallKind;
+
+struct Sizes {  ///< dim3
+    std::uint32_t x, y, z;
+};
+
+/// The functions themselves, by their places in kCalls.
+std::atomic<void*> originals[32];
+
+/// Around a call of the program's.
+class Led {
+public:
+    explicit Led(CallKind kind) {
+        CallbackState& state = callback_state();
+        if (!state.alive.load(std::memory_order_relaxed)) return;
+        if (kind == CallKind::kGraphLaunch || kind == CallKind::kCapture) state.graphs.store(true, std::memory_order_relaxed);
+        if (state.mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(record::ProbeMode::kFull)) {
+            thread_ = this_thread();
+            if (thread_ != nullptr) ++thread_->led;
+        }
+        is_alone_ = state.finalizing.load(std::memory_order_acquire) == Finalizing::kDone;
+        count_led(kind);
+    }
+    ~Led() {
+        if (thread_ != nullptr) --thread_->led;
+    }
+    Led(const Led&) = delete;
+    Led& operator=(const Led&) = delete;
+    /// CUPTI is gone: nobody else sees what the call does.
+    [[nodiscard]] bool is_alone() const { return is_alone_; }
+
+private:
+    ThreadState* thread_ = nullptr;
+    bool is_alone_ = false;
+};
+
+template <std::uint32_t place, class... Words>
+int original(Words... words) {
+    void* const address = originals[place].load(std::memory_order_relaxed);
+    int (*function)(Words...);
+    static_assert(sizeof function == sizeof address);
+    ::memcpy(&function, &address, sizeof function);
+    return function(words...);
+}
+
+template <std::uint32_t place, CallKind kind, class... Words>
+int lead(Words... words) {
+    const Led led(kind);
+    return original<place>(words...);
+}
+
+template <std::uint32_t place, CallKind kind, class... Words>
+int lead_take(void** pointer, std::size_t bytes, Words... words) {
+    const Led led(kind);
+    const std::uint64_t begin = led.is_alone() ? now() : 0;
+    const int result = original<place>(pointer, bytes, words...);
+    if (led.is_alone() && result == 0 && pointer != nullptr)
+        memory_taken(kind, reinterpret_cast<std::uint64_t>(*pointer), bytes, begin);
+    return result;
+}
+
+template <std::uint32_t place, CallKind kind, class... Words>
+int lead_give(void* pointer, Words... words) {
+    const Led led(kind);
+    const std::uint64_t begin = led.is_alone() ? now() : 0;
+    // The address may be somebody else's before this call has returned.
+    const std::uint64_t bytes = led.is_alone() ? remove_range(reinterpret_cast<std::uint64_t>(pointer)) : 0;
+    const int result = original<place>(pointer, words...);
+    if (led.is_alone() && result == 0) memory_given(kind, reinterpret_cast<std::uint64_t>(pointer), bytes, begin);
+    return result;
+}
+
+template <class... Words>
+void* address_of(int (*function)(Words...)) {
+    return reinterpret_cast<void*>(function);
+}
+
+/// Handles of the runtime are pointers.
+using Handle = void*;
+
+Import calls[] = {
+    {"cudaLaunchKernel", address_of(lead<0, CallKind::kLaunch, const void*, Sizes, Sizes, void**, std::size_t, Handle>)},
+    {"cudaLaunchKernelExC", address_of(lead<1, CallKind::kLaunch, const void*, const void*, void**>)},
+    {"cudaGraphLaunch", address_of(lead<2, CallKind::kGraphLaunch, Handle, Handle>)},
+    {"cudaStreamBeginCapture", address_of(lead<3, CallKind::kCapture, Handle, int>)},
+    {"cudaMemcpyAsync", address_of(lead<4, CallKind::kCopyAsync, void*, const void*, std::size_t, int, Handle>)},
+    {"cudaMemcpy", address_of(lead<5, CallKind::kCopy, void*, const void*, std::size_t, int>)},
+    {"cudaMemsetAsync", address_of(lead<6, CallKind::kSetAsync, void*, int, std::size_t, Handle>)},
+    {"cudaMemset", address_of(lead<7, CallKind::kSet, void*, int, std::size_t>)},
+    {"cudaEventRecord", address_of(lead<8, CallKind::kEventRecord, Handle, Handle>)},
+    {"cudaEventRecordWithFlags", address_of(lead<9, CallKind::kEventRecord, Handle, Handle, unsigned>)},
+    {"cudaStreamWaitEvent", address_of(lead<10, CallKind::kStreamWait, Handle, Handle, unsigned>)},
+    {"cudaStreamSynchronize", address_of(lead<11, CallKind::kStreamSync, Handle>)},
+    {"cudaEventSynchronize", address_of(lead<12, CallKind::kEventSync, Handle>)},
+    {"cudaDeviceSynchronize", address_of(lead<13, CallKind::kDeviceSync>)},
+    {"cudaLaunchHostFunc", address_of(lead<14, CallKind::kHostFunction, Handle, void*, void*>)},
+    {"cudaMalloc", address_of(lead_take<15, CallKind::kAlloc>)},
+    {"cudaMallocAsync", address_of(lead_take<16, CallKind::kAllocAsync, Handle>)},
+    {"cudaFree", address_of(lead_give<17, CallKind::kFree>)},
+    {"cudaFreeAsync", address_of(lead_give<18, CallKind::kFreeAsync, Handle>)},
+};
+constexpr std::uint32_t kCalls = sizeof calls / sizeof calls[0];
+static_assert(kCalls <= sizeof originals / sizeof originals[0]);
+
+/// The name by which libraries need this one.
+const char* name_of(void* library) {
+    const link_map* map = nullptr;
+    if (::dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return nullptr;
+    const char* strings = nullptr;
+    const ElfW(Dyn)* name = nullptr;
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+        if (entry->d_tag == DT_SONAME) name = entry;
+    }
+    return strings != nullptr && name != nullptr ? strings + name->d_un.d_val : nullptr;
+}
+
+ImportWatch watch{nullptr, "cuda"};
+
+/// Of several runtimes the first that is found.
+bool find_runtime() {
+    if (watch.needed != nullptr) return true;
+    void* const library = loaded_library("libcudart.so");
+    const char* const name = library != nullptr ? name_of(library) : nullptr;
+    if (name == nullptr) return false;
+    for (std::uint32_t place = 0; place < kCalls; ++place) {
+        calls[place].original = ::dlsym(library, calls[place].name);
+        if (calls[place].original == nullptr) calls[place].name = "";  // an old runtime: nobody imports it
+        originals[place].store(calls[place].original);
+    }
+    watch.needed = name;
+    return true;
+}
+
+}  // namespace
+
+void lead_calls() {
+    if (!find_runtime()) return;
+    const unsigned changed = replace_imports(watch, calls, kCalls);
+    if (changed > 0) log_line("leads %u places where %s is called", changed, watch.needed);
+}
+
+}  // namespace millrace::probe

@@ -1,0 +1,228 @@
+// CUPTI leaves the process between windows, and comes back: calls that the program imports are counted all along.
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "python_program.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CallKind;
+using record::ProbeFault;
+using record::ProbeMode;
+using record::RecordKind;
+
+class ProbeDetach : public PythonProgram {
+protected:
+    static ProbedProgram::Environment framework() {
+        return {{"MOCK_FRAMEWORK", (build_folder() / "libmock_framework.so").string()},
+                {"MOCK_CUPTI_LATE_MS", "300"},
+                {"MOCK_PROFILER", (build_folder() / "libmock_profiler.so").string()}};
+    }
+
+    static bool order(ProbedProgram& program, ProbeMode mode, bool led, bool detach, std::uint32_t full_calls = 0) {
+        program.header().control.pulse_led.store(led ? 1 : 0);
+        program.header().control.detach.store(detach ? 1 : 0);
+        return program.command(mode, CallKind::kSetAsync, full_calls, 3);
+    }
+
+    /// A window of three steps, then steps until CUPTI is gone.
+    static void leave(ProbedProgram& program, const char* times = "1") {
+        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+        ASSERT_EQ(program.ask("framework 3 4"), "0");
+        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+        for (int tries = 0; tries < 200 && program.ask("finalised") != times; ++tries) {
+            ASSERT_EQ(program.ask("framework 1 4"), "0");
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            program.drain();
+        }
+        ASSERT_EQ(program.ask("finalised"), times);
+    }
+
+    static std::size_t led(const std::vector<Entry>& calls) {
+        return static_cast<std::size_t>(
+            std::ranges::count_if(calls, [](const Entry& call) { return (call.record.flags & record::kLedCall) != 0; }));
+    }
+};
+
+TEST_F(ProbeDetach, CallsThatTheProgramImportsAreToldFromOthers) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    EXPECT_EQ(led(program.calls(CallKind::kLaunch)), 12u);
+    EXPECT_EQ(program.calls(CallKind::kSetAsync).size(), 3u);
+    EXPECT_EQ(led(program.calls(CallKind::kSetAsync)), 3u);
+    EXPECT_EQ(program.header().state.pulses.load(), 3u) << "each once";
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, StepsAreCountedWithoutCupti) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    program.drain();
+    program.entries.clear();
+    const std::string heard = program.ask("callbacks");
+    const std::uint64_t counted = program.header().state.pulses.load();
+    ASSERT_EQ(program.ask("framework 50 4"), "0");
+    EXPECT_EQ(program.ask("callbacks"), heard);
+    EXPECT_EQ(program.header().state.pulses.load() - counted, 50u);
+    program.drain();
+    const std::vector<Entry> pulses = program.of_kind(RecordKind::kPulse);
+    ASSERT_EQ(pulses.size(), 50u);
+    for (std::size_t i = 0; i < pulses.size(); ++i) EXPECT_EQ(pulses[i].record.bytes, counted + i + 1);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, LaterWindowsHaveTheirRecordsUnderNumbersOfTheirOwn) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    for (const char* times : {"1", "2", "3"}) ASSERT_NO_FATAL_FAILURE(leave(program, times));
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 5));
+    ASSERT_EQ(program.ask("framework 5 4"), "0");
+    for (int tries = 0; tries < 200 && program.header().state.mode.load() == 2; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(program.header().state.mode.load(), 1u) << "it leaves a window by itself, as it counts";
+    ASSERT_EQ(program.ask("framework 2 4"), "0");
+    program.wait_for_work(3 * 18 + 30);
+    const std::vector<Entry> launches = program.calls(CallKind::kLaunch);
+    EXPECT_EQ(launches.size(), 3u * 15 + 25);
+    std::set<std::uint32_t> numbers, work;
+    for (const Entry& launch : launches) EXPECT_TRUE(numbers.insert(launch.record.correlation).second);
+    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
+    EXPECT_TRUE(std::ranges::includes(work, numbers));
+    std::size_t known = 0;
+    for (const Entry& arguments : program.of_kind(RecordKind::kArguments)) known += numbers.count(arguments.record.correlation);
+    EXPECT_EQ(known, program.of_kind(RecordKind::kArguments).size());
+    EXPECT_GT(known, 0u);
+    EXPECT_EQ(program.header().state.unended.load(), 0u);
+    EXPECT_EQ(program.header().state.stale.load(), 0u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, MemoryIsFollowedWithoutCupti) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    program.drain();
+    program.entries.clear();
+    ASSERT_EQ(program.ask("take 5000"), "done");
+    ASSERT_EQ(program.ask("take 1000"), "done");
+    ASSERT_EQ(program.ask("give"), "0");
+    program.drain();
+    const std::vector<Entry> memory = program.of_kind(RecordKind::kMemory);
+    ASSERT_EQ(memory.size(), 3u);
+    EXPECT_EQ(memory[0].record.bytes, 5000u);
+    EXPECT_EQ(memory[1].record.bytes, 1000u);
+    EXPECT_EQ(memory[2].record.what, static_cast<std::uint8_t>(CallKind::kFree));
+    EXPECT_EQ(memory[2].record.bytes, 1000u) << "its size is known";
+    EXPECT_EQ(memory[2].record.extra, memory[1].record.extra);
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("give"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    ASSERT_EQ(program.of_kind(RecordKind::kMemory).size(), 4u) << "told once, though twice seen";
+    EXPECT_EQ(program.of_kind(RecordKind::kMemory)[3].record.bytes, 5000u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, CuptiStaysWhereThereAreGraphs) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_EQ(program.ask("graph"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    for (int tries = 0; tries < 60; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_EQ(program.ask("finalised"), "0");
+    EXPECT_EQ(program.header().state.pulses.load(), 63u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, CuptiDoesNotComeBackToGraphs) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    ASSERT_EQ(program.ask("graph"), "0");
+    const std::string heard = program.ask("callbacks");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
+    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kGraphsCame));
+    EXPECT_EQ(program.header().state.mode.load(), 0u);
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.ask("callbacks"), heard);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
+    ProbedProgram::Environment prompt = framework();
+    prompt.erase("MOCK_CUPTI_LATE_MS");  // the profiler does not wait
+    ProbedProgram program(drive(), prompt);
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    ASSERT_EQ(program.ask("profile"), "0");
+    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kMadeWay));
+    EXPECT_EQ(program.header().state.mode.load(), 0u);
+    ASSERT_EQ(program.ask("launch 25"), "done");
+    const std::string profiled = program.ask("profiled");
+    EXPECT_EQ(profiled.substr(0, profiled.find(' ')), "25") << profiled;
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, GoesAndComesUnderThreadsThatLaunch) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_framework"), "done");
+    for (int round = 1; round <= 4; ++round) {
+        ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 50));
+        for (int tries = 0; tries < 500 && program.header().state.mode.load() == 2; ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            program.beat();
+            program.drain();
+        }
+        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+        for (int tries = 0; tries < 1000 && program.ask("finalised") != std::to_string(round); ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            program.drain();
+        }
+        ASSERT_EQ(program.ask("finalised"), std::to_string(round));
+    }
+    const std::string heard = program.ask("callbacks");
+    const std::uint64_t counted = program.header().state.pulses.load();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_GT(program.header().state.pulses.load(), counted);
+    EXPECT_EQ(program.ask("callbacks"), heard);
+    program.drain();
+    std::set<std::uint32_t> work, numbers;
+    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
+    for (const Entry& launch : program.calls(CallKind::kLaunch)) EXPECT_TRUE(numbers.insert(launch.record.correlation).second);
+    EXPECT_TRUE(std::ranges::includes(work, numbers));
+    EXPECT_GT(numbers.size(), 4u * 50 * 4);
+    EXPECT_EQ(program.header().state.stale.load(), 0u);
+    program.signal(SIGKILL);
+}
+
+}  // namespace
+}  // namespace millrace::probe
