@@ -28,11 +28,16 @@ class Gate:
         os.mkfifo(path)
         self.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # with a reader of our own opening does not block, and nothing is lost
         before = os.environ.get("PYTHONPATH")
-        self.environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
+        # What it prints is seen when it is printed.
+        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
                             scripts.IMPORTED: " ".join(framework), **({} if before is None else {scripts.BEFORE: before})}
 
     def is_reached(self):
         return os.path.exists(f"{self.path}{HERE}")
+
+    def pid(self):
+        """Of the program that waits."""
+        return int(pathlib.Path(f"{self.path}{HERE}").read_text())
 
     def open(self):
         os.write(self.pipe, b"!")

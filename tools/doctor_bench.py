@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import doctor_judge as judging  # noqa: E402
 import gpu_machine as machine  # noqa: E402
 from doctor_ahead import Ahead, Failed, Process  # noqa: E402
+from doctor_turns import Turn, in_turns  # noqa: E402
 
 START_UP = 8.0       # seconds that a program takes beside its steps, until they have been measured: most of them for importing the framework
 LET_GO = 4.0         # the same for one that has imported it when its turn comes
@@ -259,6 +260,43 @@ class Bench:
         if not run.folder:
             self.results.data["speeds"][run.what] = found["steps"]
         return found
+
+    def ready(self, run):
+        """The program of a run, at its gate."""
+        begin = time.monotonic()
+        if self.ahead.get_ready(run):
+            self.results.took("get_ready", time.monotonic() - begin)
+        process = self.ahead.take(run)
+        if process is None:
+            process = run.start(self.ahead.gate())
+            until = begin + PATIENCE
+            while not process.is_settled() and time.monotonic() < until:
+                time.sleep(0.02)
+        if process.process.poll() is not None or not process.gate.is_reached():
+            self.said(process, run.what)  # says why
+            raise Failed(f"{run.what}: it ended before its turn")
+        return process
+
+    def do_in_turns(self, runs, seconds):
+        """Steps per second of runs, each in its own time, that take turns of so many seconds; they have the same number of steps."""
+        if not self.ahead.most:
+            return [self.do(run)["steps"] for run in runs]
+        if not runs[0].is_ready():
+            self.calibrate(runs[0].name, runs[0].mode)
+        for run in runs:
+            run.is_ready()
+        steps = runs[0].length.steps
+        turns = [Turn(self.ready(run), f"record {run.what}" if run.folder else run.what) for run in runs]
+        begin = time.monotonic()
+        in_turns(turns, seconds, PATIENCE + 4 * len(runs) * steps / self.results.data["speeds"].get(runs[0].what, 1.0))
+        taken, speeds = time.monotonic() - begin, [turn.rate(steps) for turn in turns]
+        for _ in runs:
+            self.results.took("let_go", (taken - sum(steps / speed for speed in speeds)) / len(runs))
+        self.results.data["runs"]["ahead"] += len(runs)
+        for run, speed in zip(runs, speeds):
+            if not run.folder:
+                self.results.data["speeds"][run.what] = speed
+        return speeds
 
     def plain(self, name, mode, seconds):
         """A run that is long enough by what is known of the program, or by a guess: `lasting` does it."""

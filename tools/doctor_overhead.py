@@ -1,4 +1,5 @@
 """The part overhead of tools/doctor-check: what recording costs, by pairs of runs with and without it."""
+import shutil
 import statistics
 
 import doctor_bench as bench
@@ -10,6 +11,7 @@ from doctor_bench import Item, Length, Run, titled
 OVERHEAD = (("", "", 1.0), ("launch-bound", "", 3.0), ("launch-bound", "cured", 3.0), ("allocator-churn", "", 3.0))
 MORE, WELL_BELOW = 2, 0.5  # so many times the pairs where the median is at most this share of the limit, but the interval reaches above
 LONGER = 1.15              # runs vary by a tenth, and none may be too short
+SLICES = {"launch-bound": 0.25}  # seconds of a turn, by kind, of programs as sick as they are: the GPU does next to nothing for them while they are stopped
 
 
 def measured(kinds):
@@ -25,8 +27,12 @@ class Pairs:
     def __init__(self, check, name, mode, limit):
         self.check, self.name, self.mode, self.limit, self.title = check, name, mode, limit, f"overhead/{titled(name, mode)}"
         self.usual, self.seconds = (said.get(titled(name, mode), said[""]) for said in (check.options.pairs, check.options.seconds))
+        said = check.options.slices.get(titled(name, mode), check.options.slices[""])
+        self.slice = said if said is not None else 0.0 if mode else SLICES.get(check.kinds[name], 0.0)
         kept = None if check.options.again else check.results.get(self.title)
-        self.item = dict(kept) if kept else dict(pairs=[], seconds=[])
+        if kept and kept.get("slice", 0.0) != self.slice:
+            kept["finished"], kept = False, None  # another measurement
+        self.item = dict(kept) if kept else dict(pairs=[], seconds=[], slice=self.slice)
         lasting = [number for number, seconds in enumerate(self.item["seconds"]) if seconds >= self.seconds]
         self.item.update({key: [self.item[key][number] for number in lasting] for key in ("pairs", "seconds")})
         self.due = self.missing()
@@ -47,7 +53,9 @@ class Pairs:
         pairs, check, seconds = [], self.check, LONGER * self.seconds
         for number in range(len(self.item["pairs"]), self.wanted()):
             length = Length(seconds, least=int(seconds * self.item.get("fastest", 0)) + 1, recorded=True)
-            pair = [Run(check.bench, self.name, self.mode, length), Run(check.bench, self.name, self.mode, length, check.shelf.place(self.name, self.mode))]
+            # What was stopped now and then is no recording to compare others with.
+            folder = check.scratch / "turns" / f"{titled(self.name, self.mode)}-{number}" if self.slice else check.shelf.place(self.name, self.mode)
+            pair = [Run(check.bench, self.name, self.mode, length), Run(check.bench, self.name, self.mode, length, folder)]
             pairs.append(pair if number % 2 == 0 else pair[::-1])
         return pairs
 
@@ -65,10 +73,11 @@ class Pairs:
 
     def add(self, pair):
         """Runs a pair and keeps it; False: it was too short. Then it does not count, and all that follow have more steps."""
-        item, speeds, path = self.item, {}, None
-        for run in pair:
-            speeds[bool(run.folder)] = self.check.bench.do(run)["steps"]
-            path = self.check.shelved(run) if run.folder else path
+        item, path, runner = self.item, None, self.check.bench
+        found = runner.do_in_turns(pair, self.slice) if self.slice else [runner.do(run)["steps"] for run in pair]
+        speeds = {bool(run.folder): speed for run, speed in zip(pair, found)}
+        for run in (run for run in pair if run.folder):
+            path = run.folder if self.slice else self.check.shelved(run)
         steps, fastest = pair[0].length.steps, max(speeds.values())
         is_long = steps / fastest >= self.seconds
         if is_long:
@@ -77,6 +86,8 @@ class Pairs:
         else:
             item.update(fastest=max(fastest, item.get("fastest", 0)), short=item.get("short", 0) + 1)
         item["bytes"] = bench.size_of(path)
+        if self.slice:
+            shutil.rmtree(path, ignore_errors=True)
         self.check.results.keep(self.title, dict(item, finished=False))
         return is_long
 
@@ -97,13 +108,22 @@ class Pairs:
                 self.plan_anew()
         return True
 
+    def recordings(self):
+        """That nobody has stopped; one is made where there is none."""
+        check = self.check
+        if self.slice and not check.shelf.of(self.name, self.mode):
+            run = Run(check.bench, self.name, self.mode, Length(self.seconds, recorded=True), check.shelf.place(self.name, self.mode))
+            check.bench.do(run)
+            check.shelved(run)
+        return check.shelf.of(self.name, self.mode)
+
     def work(self):
         try:
             if not self.run_all():
                 return None
         finally:
             self.check.ahead.forget(self.runs())
-        item, recordings = self.item, self.check.shelf.of(self.name, self.mode)
+        item, recordings = self.item, self.recordings()
         if recordings:
             document = self.check.bench.diagnose(recordings[-1], titled(self.name, self.mode))
             item.update(window=document.get("window_overhead_share"), own=document.get("overhead_share"))

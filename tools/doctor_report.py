@@ -70,6 +70,10 @@ def pairs_text(item):
     return f"{asked} + {count - asked}" if count > asked else str(count)
 
 
+def turns_text(item):
+    return f", in turns of {item['slice']:g} s" if item.get("slice") else ""
+
+
 def noise_text(item):
     """(mean and its standard error, standard deviation) of the paired differences, in per cent."""
     mean, error, deviation = judging.noise(judging.slow_downs(item["pairs"]))
@@ -78,7 +82,7 @@ def noise_text(item):
 
 def overhead_line(name, item):
     mean, deviation = noise_text(item)
-    return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {pairs_text(item)} pairs, "
+    return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {pairs_text(item)} pairs{turns_text(item)}, "
             f"mean {mean}, pairs differ by {deviation}, "
             f"inside windows {share(item.get('window'))}, {item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
 
@@ -143,7 +147,7 @@ def short_text(data):
 def overhead_section(data):
     beside, rows = dict(items_of(data, "profiler")), []
     for name, item in items_of(data, "overhead"):
-        rows.append([f"`{name}`", f"{pairs_text(item)} of {min(item['seconds']):.0f} s", f"{item['median']:+.2f} %", f"{item['low']:+.2f} to {item['high']:+.2f} %",
+        rows.append([f"`{name}`", f"{pairs_text(item)} of {min(item['seconds']):.0f} s{turns_text(item)}", f"{item['median']:+.2f} %", f"{item['low']:+.2f} to {item['high']:+.2f} %",
                      *noise_text(item), f"{item['limit']:g} %", share(item.get("window")), f"{beside[name]['slower']:+.0f} %" if name in beside else "-",
                      "; ".join(item["problems"]) or "holds"])
     return ["## What recording costs", ""] + table(

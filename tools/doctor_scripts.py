@@ -16,7 +16,9 @@ def wait(gate, imported):
         except Exception:  # the program will say so itself, if it wants that module at all
             pass
     try:
-        open(gate + ".here", "w").close()
+        with open(gate + ".part", "w") as here:
+            here.write(str(os.getpid()))
+        os.rename(gate + ".part", gate + ".here")
         pipe = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
         while True:
             try:

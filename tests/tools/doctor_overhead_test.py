@@ -18,7 +18,8 @@ class Overhead(Trial):
     def test_compare_takes_what_cases_and_overhead_recorded(self):
         self.sick("tiny", "launch-bound")
         self.folder.answer("tiny cured", diagnosis())
-        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "2", "--seconds", "1", "--repeats", "2")
+        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "2", "--seconds", "1", "--repeats", "2",
+                    "--slices", "0")
         self.assertEqual(self.folder.calls("record"), 1 + 2 * 2)
         self.expect(0, "itself no different 2 of 2, cured better 2 of 2", "--parts", "compare", "--repeats", "2")
         self.assertEqual(self.folder.calls("record"), 5)
@@ -33,7 +34,7 @@ class Overhead(Trial):
         self.healthy()
         self.sick("tiny", "launch-bound")
         self.folder.answer("tiny cured", diagnosis())
-        given = ("--parts", "overhead", "--seconds", "1")
+        given = ("--parts", "overhead", "--seconds", "1", "--slices", "0")
         said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 2 pairs", *given, "--pairs", "2")
         self.assertIn("tiny-cured", said)
         self.assertIn("inside windows 10.0 %", said)
@@ -66,7 +67,7 @@ class Overhead(Trial):
         self.folder.answer("tiny recorded", diagnosis())
         self.folder.answer("tiny cured recorded", diagnosis())
         self.change_program("healthy", "speed /= 1.03 if (mode, number) == ('recorded', 1) else 1")
-        given = ("--parts", "overhead", "--pairs", "4", "--seconds", "1", "--ahead", "3")
+        given = ("--parts", "overhead", "--pairs", "4", "--seconds", "1", "--ahead", "3", "--slices", "0")
         said = self.expect(0, "+0.00 % [+0.00, +0.00], limit 1 %, 4 + 4 pairs, mean +0.38 +- 0.38 %, pairs differ by 1.06 %", *given)
         self.assertEqual(said.count("limit 3 %, 4 pairs"), 2)
         self.assertEqual(self.folder.calls("record"), 8 + 4 + 4)
@@ -89,7 +90,8 @@ class Overhead(Trial):
         self.sick("tiny", "launch-bound")
         self.folder.answer("tiny cured", diagnosis())
         log = self.log_of_runs()
-        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "3", "--seconds", "1", "--ahead", "4")
+        self.expect(0, "all bars that were tried hold", "--parts", "cases,overhead", "--pairs", "3", "--seconds", "1", "--ahead", "4",
+                    "--slices", "0")
         # Three plain runs, two of them once more, two recordings, and nine pairs. What is done once more was not planned.
         runs = self.folder.kept()["runs"]
         self.assertEqual([word for word in log.read_text().split() if word != "ready"], ["begins", "ends"] * sum(runs.values()))
@@ -114,11 +116,28 @@ class Overhead(Trial):
         self.sick("tiny", "launch-bound")
         self.folder.answer("tiny cured", diagnosis())
         log, run = self.log_of_runs(), ["begins", "ends"]
-        self.expect(0, "all bars that were tried hold", "--parts", "overhead", "--pairs", "3", "--seconds", "1", "--ahead", "4")
+        self.expect(0, "all bars that were tried hold", "--parts", "overhead", "--pairs", "3", "--seconds", "1", "--ahead", "4", "--slices", "0")
         # Of each program a run to learn its speed, which the batch before cannot know, then six.
         self.assertEqual(log.read_text().split(), 3 * (run + 4 * ["ready"] + 4 * run + 2 * ["ready"] + 2 * run))
         kept = self.folder.kept()
         self.assertEqual([len(kept[key]) for key in ("get_ready", "let_go", "start_up")], [3 * 2, 3 * 6, 3])
+
+    def test_runs_of_launch_bound_pairs_take_turns(self):
+        self.folder.use_python()
+        self.sick("tiny", "launch-bound")
+        self.folder.answer("tiny cured", diagnosis())
+        given = ("--parts", "overhead", "--only", "tiny", "--pairs", "3", "--seconds", "1", "--ahead", "2")
+        said = self.expect(0, "limit 3 %, 3 pairs, in turns of 0.25 s", *given)
+        self.assertIn("limit 3 %, 3 pairs, mean", said)  # the cured one's do not
+        self.assertIn("inside windows 10.0 %", said)
+        # Recordings that were stopped are not kept: one that was not says what windows cost.
+        self.assertEqual(self.folder.calls("record"), 3 + 1 + 3)
+        self.assertEqual(len(list((self.folder.out / "pairs").glob("*/tiny/*"))), 1)
+        self.assertIn("3 of 6 s, in turns of 0.25 s", (self.folder.out / "doctor-check.md").read_text())
+        # Runs one after the other are another measurement.
+        self.expect(0, "3 pairs", *given[:-2], "--slices", "0", "--only", "tiny-sick")
+        self.assertEqual(self.folder.calls("record"), 7 + 3)
+        self.expect(2, "--slices: -1 will not do", "--slices", "-1")
 
     def log_of_steps(self, name, change="pass"):
         """A file of the program's runs: steps, with an `r` where it was recorded."""
