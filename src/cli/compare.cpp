@@ -14,7 +14,8 @@ namespace millrace::cli {
 namespace {
 
 struct CompareArguments {
-    std::string before, after, min_effect = "2%";
+    std::string before, after, min_effect = "2%", run_spread = "8%";
+    std::vector<std::string> more_before, more_after;
     double min_spread = diagnose::CompareSettings{}.min_spread;
     std::optional<std::string> fail_if_slower;
     bool json = false;
@@ -25,14 +26,17 @@ constexpr const char* kFooter =
 
 Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
 are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least, and
-by --min-spread times the standard deviation of the blocks within a run: processes of one program differ by as much on a machine
-that others use, too. Who has many recordings, or a machine of his own, may lower that.
+by --min-spread times the standard deviation of the blocks within a run, and of runs of such a program: one process is faster than
+the next, by where its memory lies and what else its core has to do. Of one recording of each side that is assumed (--run-spread, of
+the part of a step in which no GPU computes); with more of them (--before, --after) it is measured, and a t test on the recordings
+decides. Small changes of programs whose pace the host sets need that.
 
 Examples:
   millrace record -o runs/slow -- python train.py
   millrace record -o runs/cured -- python train_cured.py
   millrace compare runs/slow runs/cured
   millrace compare runs/main runs/branch --fail-if-slower 5%     a gate for CI
+  millrace compare m1 b1 --before m2 --after b2 --before m3 --after b3     three recordings of each side, made in turn
 
 Exit status: 0 compared, 1 slower by more than --fail-if-slower allows, 2 usage or bad input, 4 nothing to compare: a run without
 any block of speed, or too few blocks to judge by when --fail-if-slower asks for a judgement.)";
@@ -60,21 +64,34 @@ base::Result<diagnose::CompareSide> side_of(const std::string& path) {
     return side;
 }
 
+base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& first, const std::vector<std::string>& more) {
+    std::vector<diagnose::CompareSide> sides;
+    MILLRACE_LET(side, side_of(first));
+    sides.push_back(std::move(side));
+    for (const std::string& path : more) {
+        MILLRACE_LET(another, side_of(path));
+        sides.push_back(std::move(another));
+    }
+    return sides;
+}
+
 base::Result<int> run_compare(const CompareArguments& given) {
     report::ComparisonReport report;
     MILLRACE_LET(least, share_of("--min-effect", given.min_effect, 1));
     report.settings.min_effect = least;
     if (!(given.min_spread >= 0)) return base::Error{"a number from 0 on is wanted", "--min-spread"};
     report.settings.min_spread = given.min_spread;
+    MILLRACE_LET(run_spread, share_of("--run-spread", given.run_spread, 1));
+    report.settings.run_spread = run_spread;
     if (given.fail_if_slower) {  // an empty one, of a variable that is not set, must not open the gate
         MILLRACE_LET(allowed, share_of("--fail-if-slower", *given.fail_if_slower, 1));
         report.gate = report::SpeedGate{allowed, false};
     }
-    MILLRACE_LET(before, side_of(given.before));
-    MILLRACE_LET(after, side_of(given.after));
-    report.before = std::move(before);
-    report.after = std::move(after);
-    report.comparison = diagnose::compare(report.before, report.after, report.settings);
+    MILLRACE_LET(before, sides_of(given.before, given.more_before));
+    MILLRACE_LET(after, sides_of(given.after, given.more_after));
+    report.comparison = diagnose::compare(before, after, report.settings);
+    report.before = std::move(before.front());
+    report.after = std::move(after.front());
     if (report.gate) report.gate->failed = diagnose::is_slower_by(report.comparison, report.gate->allowed, report.settings);
     say(given.json ? report::compare_json(report) : report::compare_text(report, text_options()));
     if (report.comparison.before.blocks == 0 || report.comparison.after.blocks == 0) return kNoData;
@@ -94,8 +111,17 @@ void add_compare(CLI::App& app, Context& context) {
     command->add_option("--min-effect", given->min_effect, "least change of speed that counts as one")
         ->capture_default_str()
         ->type_name("PERCENT");
+    command->add_option("--before", given->more_before, "one more recording of BEFORE's program; may be given several times")
+        ->type_name("RUN")
+        ->allow_extra_args(false);
+    command->add_option("--after", given->more_after, "one more recording of AFTER's program; may be given several times")
+        ->type_name("RUN")
+        ->allow_extra_args(false);
+    command->add_option("--run-spread", given->run_spread, "assumed standard deviation from run to run of what the host does")
+        ->capture_default_str()
+        ->type_name("PERCENT");
     command
-        ->add_option("--min-spread", given->min_spread, "least change of speed in standard deviations of the blocks within a run")
+        ->add_option("--min-spread", given->min_spread, "least change of speed in standard deviations of the blocks, and of runs")
         ->capture_default_str()
         ->type_name("NUMBER");
     command

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "diagnose/compare_runs.h"
 #include "diagnose/student.h"
 
 namespace millrace::diagnose {
@@ -217,6 +218,25 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
                         one.mean, other.mean, 100 * mean_change));
 }
 
+constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others
+
+struct RunSpeeds {
+    std::vector<std::vector<double>> speeds;  ///< of blocks, by recording
+    Paces paces;                              ///< of all
+    std::size_t least = 0;                    ///< blocks of the shortest recording
+};
+
+RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSettings& settings) {
+    RunSpeeds all;
+    for (const CompareSide& recording : recordings) {
+        const Paces own = paces(recording.blocks, settings.block_seconds);
+        all.least = all.speeds.empty() ? own.size() : std::min(all.least, own.size());
+        all.speeds.push_back(speeds_of(own));
+        all.paces.insert(all.paces.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
 }  // namespace
 
 std::string_view name_of(Verdict verdict) { return kVerdictNames.at(static_cast<std::size_t>(verdict)); }
@@ -265,6 +285,7 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     const PermutationResult test = permutation_test(speeds_of(dealt.before), speeds_of(dealt.after), settings.test);
     comparison.exact = test.exact;
     comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
+    comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
@@ -275,9 +296,40 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     return comparison;
 }
 
+Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings) {
+    if (before.size() == 1 && after.size() == 1) return compare(before[0], after[0], settings);
+    Comparison comparison;
+    comparison.recordings_before = before.size();
+    comparison.recordings_after = after.size();
+    comparison.block_seconds = settings.block_seconds;
+    const RunSpeeds one = speeds_by_run(before, settings), other = speeds_by_run(after, settings);
+    comparison.before = summary_of(one.paces);
+    comparison.after = summary_of(other.paces);
+    const bool judged = std::min(one.paces.size(), other.paces.size()) >= least_blocks(settings);
+    if (!judged || std::min(one.least, other.least) < kLeastOfARun) {
+        comparison.more_seconds = std::max(missing_seconds(comparison, settings), kLeastOfARun * settings.block_seconds);
+        return comparison;
+    }
+    const RunTest test = test_runs(one.speeds, other.speeds);
+    comparison.change = test.change;
+    comparison.change_low = test.change_low;
+    comparison.change_high = test.change_high;
+    comparison.p = test.p;
+    comparison.spread = std::max(spread_of(one.paces), spread_of(other.paces));
+    comparison.run_spread = test.spread;
+    comparison.verdict = Verdict::kNoDifference;
+    if (is_clear(comparison, settings.min_effect, settings))
+        comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
+    return comparison;
+}
+
+bool has_run_spread(const Comparison& comparison) { return comparison.recordings_before + comparison.recordings_after > 2; }
+
 bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings) {
-    return comparison.p && *comparison.p < settings.alpha && comparison.change && std::abs(*comparison.change) >= least &&
-           std::abs(std::log1p(*comparison.change)) >= settings.min_spread * comparison.spread;
+    if (!comparison.p || *comparison.p >= settings.alpha || !comparison.change || std::abs(*comparison.change) < least)
+        return false;
+    if (has_run_spread(comparison)) return true;
+    return std::abs(std::log1p(*comparison.change)) >= settings.min_spread * std::max(comparison.spread, comparison.run_spread);
 }
 
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {

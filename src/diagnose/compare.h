@@ -5,8 +5,9 @@
 // which those of a restless run are not, however long: so the change must also be large beside the spread within the runs, with
 // blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
 // possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
-// change must be several times that spread. Each side needs the blocks that two equal sides would need for `alpha`: seven for a
-// thousandth.
+// change must be several times that spread, and several times what is assumed of runs of such a program (compare_runs.h). With
+// several recordings of a side their spread is measured, and a t test on the recordings decides alone. Each side needs the blocks
+// that two equal sides would need for `alpha`: seven for a thousandth.
 
 #include <array>
 #include <cstdint>
@@ -22,16 +23,17 @@
 namespace millrace::diagnose {
 
 struct CompareSettings {
-    double alpha = 0.001;           ///< the verdict is wrong about equal runs at most this often
-    double min_effect = 0.02;       ///< of speed; what is less counts as no difference
-    double min_spread = 3;          ///< in spreads of the blocks (Comparison::spread); what is less counts as no difference
-    double block_seconds = 0.5;     ///< least length of a block
+    double alpha = 0.001;        ///< the verdict is wrong about equal runs at most this often
+    double min_effect = 0.02;    ///< of speed; what is less counts as no difference
+    double min_spread = 3;       ///< in spreads (Comparison::spread, run_spread); what is less counts as no difference
+    double run_spread = 0.08;    ///< assumed: standard deviation from run to run of what the host does, as a share of its speed
+    double block_seconds = 0.5;  ///< least length of a block
     std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
     std::size_t resamples = 2000;   ///< for the interval of the change
     PermutationSettings test = {};
 };
 
-/// One side: what is known of a run.
+/// What is known of a run: one side, or one of its recordings.
 struct CompareSide {
     std::string title;
     std::vector<Block> blocks;  ///< of any length; see speed_blocks
@@ -60,17 +62,23 @@ struct Comparison {
     std::optional<double> change_low, change_high;  ///< 95 % interval, by resampling blocks
     std::optional<double> p;                        ///< two-sided, the larger of both tests'
     double spread = 0;                              ///< standard deviation of the more restless run's blocks, as a share of speed
-    bool exact = false;                             ///< every permutation was looked at
-    double block_seconds = 0;                       ///< after growing
-    std::optional<double> more_seconds;             ///< with too few blocks: so much longer should each run be recorded, at least
+    double run_spread = 0;                          ///< the same of runs of one program, assumed or measured
+    std::size_t recordings_before = 1, recordings_after = 1;
+    bool exact = false;                  ///< every permutation was looked at
+    double block_seconds = 0;            ///< after growing
+    std::optional<double> more_seconds;  ///< with too few blocks: so much longer should each run be recorded, at least
     std::vector<std::string> remarks;
 };
 
+/// Whether run_spread was measured.
+bool has_run_spread(const Comparison& comparison);
 /// Whether the runs differ for certain and by more than runs of one program do; `least` as a share of speed.
 bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings = {});
 
 /// Pure and repeatable: the shuffles are seeded.
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});
+/// Each side by its recordings, one at least.
+Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings = {});
 
 /// Whether `comparison` shows that the later run is slower by more than `share` of the speed.
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings = {});

@@ -10,7 +10,7 @@ using Json = nlohmann::ordered_json;
 
 Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
-Json side_json(const diagnose::CompareSide& side, const diagnose::SpeedSummary& speed) {
+Json side_json(const diagnose::CompareSide& side, const diagnose::SpeedSummary& speed, std::size_t recordings) {
     const bool some = speed.blocks > 0;
     const auto measured = [some](double value) { return some ? number(value) : Json(nullptr); };
     Json json{{"title", side.title.empty() ? Json(nullptr) : Json(side.title)}};
@@ -18,6 +18,7 @@ Json side_json(const diagnose::CompareSide& side, const diagnose::SpeedSummary& 
                                 {"p10", measured(speed.low)},
                                 {"p90", measured(speed.high)},
                                 {"mean", measured(speed.mean)}};
+    json["recordings"] = recordings;
     json["blocks"] = speed.blocks;
     json["seconds"] = speed.seconds;
     json["steps"] = speed.steps;
@@ -45,10 +46,12 @@ std::string compare_json(const ComparisonReport& report) {
     json["min_effect"] = report.settings.min_effect;
     json["min_spread"] = report.settings.min_spread;
     json["spread"] = comparison.spread;
+    json["run_spread"] = comparison.run_spread;
+    json["run_spread_measured"] = diagnose::has_run_spread(comparison);
     json["block_seconds"] = comparison.block_seconds;
     json["more_seconds"] = number(comparison.more_seconds);
-    json["before"] = side_json(report.before, comparison.before);
-    json["after"] = side_json(report.after, comparison.after);
+    json["before"] = side_json(report.before, comparison.before, comparison.recordings_before);
+    json["after"] = side_json(report.after, comparison.after, comparison.recordings_after);
     json["remarks"] = comparison.remarks;
     json["gate"] = Json(nullptr);
     if (report.gate) {

@@ -70,10 +70,15 @@ private:
         if (std::abs(*comparison_.change) < settings.min_effect)
             return fmt::format("no difference: {:+.1f} % is less than the least effect of {:g} % (--min-effect)",
                                100 * *comparison_.change, 100 * settings.min_effect);
+        if (comparison_.run_spread > comparison_.spread)
+            return fmt::format(
+                "no difference: {:+.1f} % is less than {:g} times what runs of such a program differ by, {:.2g} % (assumed, by "
+                "what "
+                "the host does of a step: --run-spread); several recordings of each side tell more (--before, --after)",
+                100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread);
         return fmt::format(
             "no difference: {:+.1f} % is less than {:g} times what blocks within a run differ by, {:.2g} % (--min-spread); so "
-            "far "
-            "apart are two runs of one program, too",
+            "far apart are two runs of one program, too",
             100 * *comparison_.change, settings.min_spread, 100 * comparison_.spread);
     }
 
@@ -148,7 +153,12 @@ private:
             fmt::format("{} and {} blocks of at least {} ({} and {} of undisturbed running)", comparison_.before.blocks,
                         comparison_.after.blocks, seconds_text(comparison_.block_seconds),
                         seconds_text(comparison_.before.seconds), seconds_text(comparison_.after.seconds));
-        if (comparison_.p)
+        if (diagnose::has_run_spread(comparison_)) {
+            text += fmt::format(" in {} and {} recordings", comparison_.recordings_before, comparison_.recordings_after);
+            if (comparison_.p)
+                text += fmt::format("; those of one side differ by {:.2g} %, p = {:.2g} against {:g}",
+                                    100 * comparison_.run_spread, *comparison_.p, report_.settings.alpha);
+        } else if (comparison_.p)
             text += fmt::format("; {} permutations, p = {:.2g} against {:g}", comparison_.exact ? "all" : "shuffled",
                                 *comparison_.p, report_.settings.alpha);
         paragraph(text, Tone::kFaint);

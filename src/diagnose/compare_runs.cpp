@@ -1,0 +1,72 @@
+#include "diagnose/compare_runs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "diagnose/student.h"
+
+namespace millrace::diagnose {
+namespace {
+
+/// Logarithms of the recordings' medians.
+std::vector<double> middles_of(std::span<const std::vector<double>> recordings) {
+    std::vector<double> middles;
+    for (std::vector<double> speeds : recordings) {
+        const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
+        std::nth_element(speeds.begin(), middle, speeds.end());
+        double median = *middle;
+        if (speeds.size() % 2 == 0) median = (median + *std::max_element(speeds.begin(), middle)) / 2;
+        middles.push_back(std::log(std::max(median, 1e-300)));
+    }
+    return middles;
+}
+
+double mean_of(const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return sum / static_cast<double>(values.size());
+}
+
+double squares_around(const std::vector<double>& values, double mean) {
+    double sum = 0;
+    for (const double value : values) sum += (value - mean) * (value - mean);
+    return sum;
+}
+
+/// So far from 0 lies Student's t in one of twenty cases.
+double usual_reach(double freedom) {
+    double low = 0, high = 1e3;
+    for (int halvings = 0; halvings < 60; ++halvings) {
+        const double middle = (low + high) / 2;
+        (student_p(middle, freedom) > 0.05 ? low : high) = middle;
+    }
+    return high;
+}
+
+}  // namespace
+
+double host_share(const CompareSide& side) {
+    if (!side.breakdown_ms) return 0;
+    double all = 0;
+    for (const double ms : *side.breakdown_ms) all += ms;
+    const double device = (*side.breakdown_ms)[static_cast<std::size_t>(Owner::kCompute)] +
+                          (*side.breakdown_ms)[static_cast<std::size_t>(Owner::kCommunication)];
+    return all > 0 && std::isfinite(all) ? std::clamp(1 - device / all, 0.0, 1.0) : 0;
+}
+
+RunTest test_runs(std::span<const std::vector<double>> before, std::span<const std::vector<double>> after) {
+    const std::vector<double> one = middles_of(before), other = middles_of(after);
+    const double from = mean_of(one), to = mean_of(other);
+    const auto freedom = static_cast<double>(one.size() + other.size()) - 2;
+    const double spread = std::sqrt((squares_around(one, from) + squares_around(other, to)) / freedom);
+    const double error = spread * std::sqrt(1 / static_cast<double>(one.size()) + 1 / static_cast<double>(other.size()));
+    RunTest test;
+    test.spread = spread;
+    test.change = std::expm1(to - from);
+    test.change_low = std::expm1(to - from - usual_reach(freedom) * error);
+    test.change_high = std::expm1(to - from + usual_reach(freedom) * error);
+    test.p = error > 0 ? student_p((to - from) / error, freedom) : (to == from ? 1 : 0);
+    return test;
+}
+
+}  // namespace millrace::diagnose
