@@ -25,8 +25,7 @@ GET_READY = 12.0     # until a batch of programs has imported it
 CALIBRATION = 30     # steps of a first, short run
 GUESS = 150          # steps of a first run that is to count, where nobody says how fast the program is
 SHORT = 0.3          # seconds of a run whose speed says little
-WINDOWS = 80         # steps that slow programs have in windows
-UNRECORDED = 5.0     # seconds beside them: `compare` wants seven blocks of half a second
+UNRECORDED = 5.0     # seconds outside of windows: `compare` wants seven blocks of half a second
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
 TIMES = dict(start_up=START_UP, let_go=LET_GO, get_ready=GET_READY)
 KEPT, SCHEMA = "doctor-check.json", 3
@@ -160,6 +159,11 @@ class Shelf:
         return whole
 
 
+def window_steps(speed):
+    """Steps until the third window is over (docs/record.md): 50 or three seconds, twice half as many or a second, and what lies between and behind them."""
+    return min(50, max(15, 3 * speed)) + 2 * min(25, max(10, speed)) + 2 * min(12, max(8, speed / 4)) + 4
+
+
 def titled(name, mode=""):
     return f"{name}-{mode}" if mode else name
 
@@ -196,7 +200,7 @@ class Run:
         """Whether it can be started: its steps are chosen, or can be."""
         speed = self.bench.results.data["speeds"].get(self.what)
         if self.length.steps is None and speed is not None:
-            seconds = max(self.length.seconds, WINDOWS / speed + UNRECORDED) if self.folder or self.length.recorded else self.length.seconds
+            seconds = max(self.length.seconds, window_steps(speed) / speed + UNRECORDED) if self.folder or self.length.recorded else self.length.seconds
             self.length.steps = max(self.bench.first_steps, self.length.least, int(seconds * speed) + 1)
         elif self.length.steps is None:
             self.length.steps = self.length.guess

@@ -29,7 +29,7 @@ are said when equal runs would part as far in less than one of a thousand cases 
 by --min-spread times the standard deviation of the blocks within a run, and of runs of such a program: one process is faster than
 the next, by where its memory lies and what else its core has to do. Of one recording of each side that is assumed (--run-spread, of
 the part of a step in which no GPU computes); with more of them (--before, --after) it is measured, and a t test on the recordings
-decides. Small changes of programs whose pace the host sets need that.
+can decide, too. Small changes of programs whose pace the host sets need that.
 
 Examples:
   millrace record -o runs/slow -- python train.py

@@ -226,6 +226,19 @@ struct RunSpeeds {
     std::size_t least = 0;                    ///< blocks of the shortest recording
 };
 
+double most_host_share(std::span<const CompareSide> recordings) {
+    double most = 0;
+    for (const CompareSide& recording : recordings) most = std::max(most, host_share(recording));
+    return most;
+}
+
+/// Whether the change is larger than chance makes it between as many recordings of one program.
+bool is_beyond_spread(const Comparison& comparison, const CompareSettings& settings) {
+    const double fewer =
+        (1 / static_cast<double>(comparison.recordings_before) + 1 / static_cast<double>(comparison.recordings_after)) / 2;
+    return std::abs(std::log1p(*comparison.change)) >= settings.min_spread * comparison.assumed_spread * std::sqrt(fewer);
+}
+
 RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSettings& settings) {
     RunSpeeds all;
     for (const CompareSide& recording : recordings) {
@@ -286,6 +299,7 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     comparison.exact = test.exact;
     comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
     comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
+    comparison.assumed_spread = std::max(comparison.spread, comparison.run_spread);
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
@@ -314,10 +328,16 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     comparison.change = test.change;
     comparison.change_low = test.change_low;
     comparison.change_high = test.change_high;
-    comparison.p = test.p;
     comparison.spread = std::max(spread_of(one.paces), spread_of(other.paces));
     comparison.run_spread = test.spread;
+    comparison.p = test.p;
+    // What few recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each
+    // side; unless the recordings lie farther apart than was assumed.
+    comparison.assumed_spread = std::max(
+        {settings.run_spread * std::max(most_host_share(before), most_host_share(after)), test.spread, comparison.spread});
     comparison.verdict = Verdict::kNoDifference;
+    if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
+        comparison.p = std::min(test.p, permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p);
     if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     return comparison;
@@ -328,8 +348,7 @@ bool has_run_spread(const Comparison& comparison) { return comparison.recordings
 bool is_clear(const Comparison& comparison, double least, const CompareSettings& settings) {
     if (!comparison.p || *comparison.p >= settings.alpha || !comparison.change || std::abs(*comparison.change) < least)
         return false;
-    if (has_run_spread(comparison)) return true;
-    return std::abs(std::log1p(*comparison.change)) >= settings.min_spread * std::max(comparison.spread, comparison.run_spread);
+    return has_run_spread(comparison) || is_beyond_spread(comparison, settings);
 }
 
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {

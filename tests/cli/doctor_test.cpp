@@ -102,6 +102,8 @@ TEST_F(Doctor, BadInputIsRefusedAndNothingIsWritten) {
     expect_refusal({"compare", path("run"), path("run"), "--min-effect", "2"}, "--min-effect");
     expect_refusal({"compare", path("run"), path("run"), "--min-spread", "-1"}, "--min-spread");
     expect_refusal({"compare", path("run"), path("run"), "--min-spread", "much"}, "--min-spread");
+    expect_refusal({"compare", path("run"), path("run"), "--run-spread", "8"}, "--run-spread");
+    expect_refusal({"compare", path("run"), path("run"), "--before", path("absent")}, "does not exist");
     expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", "-5%"}, "--fail-if-slower");
     expect_refusal({"compare", path("run"), path("run"), "--fail-if-slower", ""}, "--fail-if-slower");
     expect_refusal({"compare", path("run"), path("absent")}, "does not exist");
@@ -177,6 +179,17 @@ TEST_F(Doctor, ComparesAndGates) {
     EXPECT_NE(gate.out.find("gate: failed"), std::string::npos);
     EXPECT_EQ(call({"compare", path("fast"), path("slow"), "--fail-if-slower", "30%"}).status, 0);
     EXPECT_EQ(call({"compare", path("slow"), path("fast"), "--fail-if-slower", "5%"}).status, 0);
+    record("slow again", 20, 18.1);
+    const Said more = call({"compare", path("slow"), path("fast"), "--before", path("slow again"), "--json"});
+    EXPECT_EQ(more.status, 0) << more.err;
+    const Json several = Json::parse(more.out);
+    EXPECT_EQ(several["verdict"], "better");
+    EXPECT_EQ(several["before"]["recordings"], 2);
+    EXPECT_EQ(several["after"]["recordings"], 1);
+    EXPECT_EQ(several["run_spread_measured"], true);
+    EXPECT_GT(several["run_spread"], 0);
+    EXPECT_NE(call({"compare", path("slow"), path("fast"), "--before", path("slow again")}).out.find("in 2\nand 1 recordings"),
+              std::string::npos);
 }
 
 TEST_F(Doctor, TracesOfAFewStepsAreTooShort) {

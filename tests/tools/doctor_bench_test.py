@@ -323,13 +323,14 @@ class Bench(unittest.TestCase):
 
     def test_slow_programs_are_recorded_for_longer(self):
         bench = mock.Mock(first_steps=30)
-        bench.results.data = dict(speeds=dict(fast=100.0, slow=10.0))
+        bench.results.data = dict(speeds=dict(fast=100.0, middling=25.0, slow=10.0))
         def steps(name, folder, **more):
             run = doctor_bench.Run(bench, name, "", doctor_bench.Length(9.0, **more), folder)
             self.assertTrue(run.is_ready())
             return run.length.steps
         self.assertEqual([steps("fast", None), steps("fast", "folder")], [901, 901])
-        self.assertEqual([steps("slow", None), steps("slow", "folder"), steps("slow", None, recorded=True)], [91, 131, 131])
+        self.assertEqual([steps("slow", None), steps("slow", "folder"), steps("slow", None, recorded=True)], [91, 121, 121])
+        self.assertEqual(steps("middling", "folder"), 246)
         self.assertEqual([steps("fast", None, least=900), steps("fast", None, least=902)], [901, 902])
 
     def test_commit_is_that_of_the_programs(self):

@@ -73,7 +73,7 @@ class Overhead(Trial):
         self.assertEqual(self.folder.calls("record"), 8 + 4 + 4)
         self.assertEqual(self.folder.kept()["runs"], dict(ahead=2 * 16, others=3))  # not ahead: three runs to learn a speed
         text = (self.folder.out / "doctor-check.md").read_text()
-        self.assertIn("| `healthy` | 4 + 4 of 7 s | +0.00 % | +0.00 to +0.00 % | +0.38 +- 0.38 % | 1.06 % | 1 % |", text)
+        self.assertIn("| `healthy` | 4 + 4 of 8 s | +0.00 % | +0.00 to +0.00 % | +0.38 +- 0.38 % | 1.06 % | 1 % |", text)
         self.assertIn("by a rule fixed beforehand", text)
         # Time was up in between: the next call goes on where it was.
         kept = self.folder.kept()
@@ -133,7 +133,7 @@ class Overhead(Trial):
         # Recordings that were stopped are not kept: one that was not says what windows cost.
         self.assertEqual(self.folder.calls("record"), 3 + 1 + 3)
         self.assertEqual(len(list((self.folder.out / "pairs").glob("*/tiny/*"))), 1)
-        self.assertIn("3 of 6 s, in turns of 0.25 s", (self.folder.out / "doctor-check.md").read_text())
+        self.assertIn("3 of 7 s, in turns of 0.25 s", (self.folder.out / "doctor-check.md").read_text())
         # Runs one after the other are another measurement.
         self.expect(0, "3 pairs", *given[:-2], "--slices", "0", "--only", "tiny-sick")
         self.assertEqual(self.folder.calls("record"), 7 + 3)
