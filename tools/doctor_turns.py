@@ -21,10 +21,11 @@ def active_seconds(steps, rate, said, pauses):
 
 
 class Turn:
-    """One program: stopped and let go by the number of its process, which is not that of a recorder it runs under."""
+    """One program, stopped and let go together with the recorder that it may run under: that would look on, and take its share of the machine."""
 
     def __init__(self, process, what):
         self.process, self.what, self.pid = process, what, process.gate.pid()
+        self.recorder = process.process.pid if process.process.pid != self.pid else None
         self.pauses, self.lines, self.stopped_at, self.begun = [], [], None, False
         self.outputs = [bytearray(), bytearray()]
         streams = (process.process.stdout, process.process.stderr)
@@ -39,10 +40,13 @@ class Turn:
             self.outputs[place] += line
 
     def is_stopped(self):
-        try:
-            return pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
-        except OSError:
-            return True
+        for pid in filter(None, (self.pid, self.recorder)):
+            try:
+                if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                    return False
+            except OSError:
+                pass
+        return True
 
     def has_ended(self):
         return self.process.process.poll() is not None
@@ -64,10 +68,11 @@ class Turn:
         self.stopped_at = time.monotonic()
 
     def tell(self, number):
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
+        for pid in filter(None, (self.pid, self.recorder)):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
 
     def run(self, seconds):
         """A slice, or less where it ends before; True: it has ended."""

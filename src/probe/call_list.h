@@ -3,6 +3,8 @@
 // clang-format off
 CALL(Runtime, cudaLaunchKernel_v7000, 211, kLaunch, kRuntimeLaunch)
 CALL(Runtime, cudaLaunchKernel_ptsz_v7000, 214, kLaunch, kRuntimeLaunch)
+CALL(Runtime, __cudaLaunchKernel_v13000, 505, kLaunch, kRuntimeLaunch)
+CALL(Runtime, __cudaLaunchKernel_ptsz_v13000, 506, kLaunch, kRuntimeLaunch)
 CALL(Runtime, cudaLaunchKernelExC_v11060, 430, kLaunch, kLaunchEx)
 CALL(Runtime, cudaLaunchKernelExC_ptsz_v11060, 431, kLaunch, kLaunchEx)
 CALL(Runtime, cudaLaunchCooperativeKernel_v9000, 269, kLaunch, kRuntimeLaunch)

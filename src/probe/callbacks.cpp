@@ -41,7 +41,7 @@ std::uint32_t name_of(ThreadState& thread, std::uint32_t index) {
     std::uint32_t number = call_names[index].load(kRelaxed);
     if (number != 0) return number;
     const char* name = call_at(index).name;
-    const char* end = ::strchr(name, '_');  // what follows is a version
+    const char* end = ::strchr(name + ::strspn(name, "_"), '_');  // what follows is a version
     number = text_number(thread, name, end != nullptr ? static_cast<std::size_t>(end - name) : ::strlen(name));
     call_names[index].store(number, kRelaxed);
     return number;
@@ -179,6 +179,7 @@ PendingCall* push_at_gate(ThreadState& thread, std::uint32_t index) {
 
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
+    join_session(thread);
     check_order(thread, index, data, state.generation.load(kRelaxed));
     const bool nested = thread.pending_count > 0;
     if (call.kind == CallKind::kGraphLaunch || call.kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
@@ -238,6 +239,7 @@ Record memory_record(const ThreadState& thread, CallKind kind, std::uint64_t add
 
 void write_memory(ThreadState& thread, const CallInfo& call, const CuptiCall& data, const PendingCall& pending,
                   std::uint64_t end) {
+    ++thread.memory_told;
     CallFacts facts = facts_of(call, data.parameters);
     if (call.shape == Shape::kTake) {
         const std::uint64_t* given;
@@ -297,13 +299,21 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
 /// CUPTI can be finalised at the end of a call, which is not inside of another one; and best while no other thread is inside of
 /// one, of which CUPTI would still have to tell the end.
 void finalize_at_end(const ThreadState& thread) {
-    if (thread.pending_count > 0) return;
+    if (thread.pending_count > 0 || (state.graphs.load() && !state.graphs_too)) return;
+    for (const auto& inside : state.unmarked)
+        if (inside.load(kRelaxed) > 0) return;
     for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
         if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return;
     Finalizing wanted = Finalizing::kWanted;
     if (!state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
-    state.cupti.finalize();
-    state.finalizing.store(Finalizing::kDone, std::memory_order_release);
+    state.alone.store(true);
+    const bool done = state.cupti.finalize() == kCuptiSuccess;
+    if (!done) {
+        state.stays.store(true);
+        state.alone.store(false);
+        state.surprised.store(true);  // calls go on and off anew
+    }
+    state.finalizing.store(done ? Finalizing::kDone : Finalizing::kNot, std::memory_order_release);
     wake_controller();
 }
 

@@ -24,6 +24,9 @@ struct CallbackState {
     std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
     std::atomic<bool> pulse_led{false};  ///< led calls are counted, not CUPTI's
     std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
+    std::atomic<bool> alone{false};      ///< CUPTI is on its way out, gone or on its way in: it may not tell of memory
+    std::atomic<bool> stays{false};      ///< set by callbacks: it could not be finalised
+    bool graphs_too = false;             ///< it goes and comes back though there are graphs
     /// CUPTI begins to count anew when it comes back: what is added to its numbers, and the greatest so far (by callbacks).
     std::atomic<std::uint32_t> correlation_base{0}, correlation_most{0};
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};

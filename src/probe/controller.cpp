@@ -64,7 +64,8 @@ void set_fault(ProbeFault fault, CuptiResult code) {
     log_line("fault %u, code %d", static_cast<unsigned>(fault), code);
 }
 
-bool subscribe() {
+/// `returns`: it was here before, and what it recorded is good.
+bool subscribe(bool returns) {
     const Cupti& cupti = callback_state().cupti;
     CuptiResult result;
     if (cupti.subscribe_by_name != nullptr) {
@@ -81,7 +82,10 @@ bool subscribe() {
         register_activity(cupti);
         return true;
     }
-    set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
+    set_fault(result != kCuptiOtherSubscriber ? ProbeFault::kCuptiFailed
+              : returns                       ? ProbeFault::kMadeWay
+                                              : ProbeFault::kOtherClient,
+              result);
     return false;
 }
 
@@ -228,11 +232,16 @@ void switch_mode(ProbeMode mode) {
 bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
 
 /// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed when it came back.
-bool graphs_forbid() { return callback_state().graphs.load() && !controller.trial.graphs_too; }
+bool graphs_forbid() { return callback_state().graphs.load() && !callback_state().graphs_too; }
 
 /// Once the work of the last window has reported.
 void detach_if_wanted() {
-    if (!controller.detach || controller.mode == ProbeMode::kFull || controller.flushes_left > 0 || !controller.settled) return;
+    CallbackState& callbacks = callback_state();
+    Finalizing wish = Finalizing::kWanted;
+    if (graphs_forbid() && callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot)) enable_calls();
+    if (!controller.detach || callbacks.stays.load() || controller.mode == ProbeMode::kFull || controller.flushes_left > 0 ||
+        !controller.settled)
+        return;
     if (can_use_cupti() && !graphs_forbid()) request_finalize();
 }
 
@@ -276,7 +285,8 @@ bool lost_buffers() {
 
 /// Whoever uses CUPTI next finds it as it was, without a call half told.
 void finish_leaving() {
-    if (!controller.settled && can_use_cupti() && now() - controller.leaving_since < kLeaving) return;
+    const bool finalizes = callback_state().finalizing.load() == Finalizing::kRunning;
+    if ((finalizes || (!controller.settled && can_use_cupti())) && now() - controller.leaving_since < kLeaving) return;
     callback_state().alive.store(false, std::memory_order_release);
     if (can_use_cupti()) {
         callback_state().cupti.unsubscribe(controller.subscriber);
@@ -316,13 +326,11 @@ void obey() {
     }
     const bool returns = wish == Finalizing::kDone;
     if (returns) end_session();
-    if (wants_window && controller.subscriber == nullptr && !subscribe()) {
-        // Somebody else came while CUPTI was free, and what was recorded before is good.
-        if (returns && header()->state.fault.load() == static_cast<std::uint32_t>(ProbeFault::kOtherClient))
-            set_fault(ProbeFault::kMadeWay, 0);
-        begin_leaving();
+    if (wants_window && controller.subscriber == nullptr && !subscribe(returns)) begin_leaving();
+    if (controller.subscriber != nullptr && !controller.leaving) {
+        switch_mode(static_cast<ProbeMode>(wanted));
+        callbacks.alone.store(false);
     }
-    if (controller.subscriber != nullptr && !controller.leaving) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
 }
 
@@ -353,6 +361,7 @@ void look() {
         if (due && (controller.activities || controller.flushes_left > 0)) {
             if (!controller.activities) --controller.flushes_left;
             flush(false);
+            if (controller.mode == ProbeMode::kFull) lead_calls();  // of what was loaded meanwhile
         }
     }
     if (!controller.leaving) detach_if_wanted();
@@ -399,11 +408,12 @@ void start_controller() {
     controller.trial = read_trial();
     callbacks.with_sites = controller.trial.sites;
     callbacks.with_arguments = controller.trial.arguments;
+    callbacks.graphs_too = controller.trial.graphs_too;
     if (!controller.trial.subscribe) return;
     if (!load_cupti(callbacks.cupti)) return set_fault(ProbeFault::kNoCupti, 0);
     header()->state.cupti_version = callbacks.cupti.version;
     header()->state.driver_version = callbacks.cupti.driver;
-    if (!subscribe()) return;
+    if (!subscribe(false)) return;
     callbacks.alive.store(true, std::memory_order_release);
     watch_for_clients();
     enable_calls();

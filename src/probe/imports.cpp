@@ -1,11 +1,14 @@
 #include "probe/imports.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,16 +23,27 @@ constexpr std::uint32_t kPlace = R_AARCH64_GLOB_DAT, kCallPlace = R_AARCH64_JUMP
 constexpr std::uint32_t kPlace = ~0u, kCallPlace = ~0u;
 #endif
 
-struct Wish {
-    ImportWatch& watch;
-    const Import* imports;
-    unsigned count, changed;
-    unsigned long long loads;  ///< of libraries so far
-};
-
 /// Libraries that are being loaded while they are looked at fill their places later, so they are looked at again; not when
 /// nothing has come and nothing was changed twice in a row.
 constexpr unsigned kEnough = 2;
+
+/// A library that needs the wanted one, as it was when the list was read. It may be gone by now.
+struct Candidate {
+    char path[1024];
+    dl_phdr_info info;
+};
+constexpr unsigned kMostCandidates = 48;
+
+/// What one look at the list of libraries gives. The loader's lock is held meanwhile, which a forked child would never get back:
+/// so nothing is done there that takes time.
+struct Look {
+    const ImportWatch& watch;
+    Candidate* candidates;
+    unsigned count;
+    unsigned long long loads;  ///< of libraries so far
+};
+Candidate candidates[kMostCandidates];
+std::atomic<bool> looks{false};
 
 struct Library {
     std::uint64_t base = 0;
@@ -76,12 +90,13 @@ bool read_library(const dl_phdr_info& info, const char* needed, Library& library
 }
 
 /// Whether a place holds what the loader puts there: the function, or, before its first call, code of the library itself. Another
-/// tool's replacement is left alone.
-bool is_as_loaded(const Library& library, std::uint64_t place, const Import& import) {
+/// tool's replacement is left alone, and so is a function that the library has itself.
+bool is_as_loaded(const Library& library, std::uint64_t place, bool is_call, const ElfW(Sym) & symbol, const Import& import) {
     if (import.original == nullptr) return true;
     void* const now = __atomic_load_n(reinterpret_cast<void**>(place), __ATOMIC_RELAXED);
+    if (now == import.original) return true;
     const auto address = reinterpret_cast<std::uint64_t>(now);
-    return now == import.original || (address >= library.base && address < library.end);
+    return is_call && import.also_unbound && symbol.st_shndx == SHN_UNDEF && address >= library.base && address < library.end;
 }
 
 bool fill(const Library& library, std::uint64_t place, void* value) {
@@ -97,13 +112,13 @@ bool fill(const Library& library, std::uint64_t place, void* value) {
     return true;
 }
 
-int look_at(dl_phdr_info* info, std::size_t, void* data) {
-    auto* wish = static_cast<Wish*>(data);
-    wish->loads = info->dlpi_adds;
-    const ImportWatch& watch = wish->watch;
-    if (wish->loads == watch.loads_seen && watch.unchanged >= kEnough) return 1;
-    Library library;
-    if (!read_library(*info, watch.needed, library)) return 0;
+bool has_prefix(const ImportWatch& watch, const char* name) {
+    return ::strncmp(name, watch.prefix, ::strlen(watch.prefix)) == 0 ||
+           (watch.other_prefix != nullptr && ::strncmp(name, watch.other_prefix, ::strlen(watch.other_prefix)) == 0);
+}
+
+unsigned replace_in(const Library& library, const ImportWatch& watch, const Import* imports, unsigned count) {
+    unsigned changed = 0;
     for (int table = 0; table < 2; ++table) {
         for (std::size_t i = table == 1 ? library.relative : 0;
              library.relocations[table] != nullptr && i < library.counts[table]; ++i) {
@@ -112,27 +127,65 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
             if (type != kPlace && type != kCallPlace) continue;
             const ElfW(Sym)& symbol = library.symbols[ELF64_R_SYM(one.r_info)];
             const char* name = library.strings + symbol.st_name;
-            if (::strncmp(name, watch.prefix, ::strlen(watch.prefix)) != 0) continue;
+            if (!has_prefix(watch, name)) continue;
             const std::uint64_t place = library.base + one.r_offset;
-            for (unsigned wanted = 0; wanted < wish->count; ++wanted) {
-                const Import& import = wish->imports[wanted];
-                if (::strcmp(name, import.name) == 0 && is_as_loaded(library, place, import) &&
+            for (unsigned wanted = 0; wanted < count; ++wanted) {
+                const Import& import = imports[wanted];
+                if (::strcmp(name, import.name) == 0 && is_as_loaded(library, place, type == kCallPlace, symbol, import) &&
                     fill(library, place, import.replacement))
-                    ++wish->changed;
+                    ++changed;
             }
         }
     }
+    return changed;
+}
+
+int look_at(dl_phdr_info* info, std::size_t, void* data) {
+    auto* look = static_cast<Look*>(data);
+    look->loads = info->dlpi_adds;
+    if (look->loads == look->watch.loads_seen && look->watch.unchanged >= kEnough) return 1;
+    Library library;
+    if (look->count == kMostCandidates || !read_library(*info, look->watch.needed, library)) return 0;
+    const char* path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+    if (::strlen(path) >= sizeof look->candidates[0].path) return 0;
+    Candidate& candidate = look->candidates[look->count++];
+    ::strcpy(candidate.path, path);
+    candidate.info = *info;
     return 0;
+}
+
+/// Its places are changed while it is held: loaded to the end, as whoever loads it has a lock that this waits for, and not
+/// unloaded.
+unsigned replace_in(const Candidate& candidate, const ImportWatch& watch, const Import* imports, unsigned count) {
+    void* const held = ::dlopen(candidate.path[0] != 0 ? candidate.path : nullptr, RTLD_LAZY | RTLD_NOLOAD);
+    if (held == nullptr) return 0;
+    const link_map* map = nullptr;
+    Library library;
+    unsigned changed = 0;
+    if (::dlinfo(held, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_addr == candidate.info.dlpi_addr &&
+        read_library(candidate.info, watch.needed, library))
+        changed = replace_in(library, watch, imports, count);
+    ::dlclose(held);
+    return changed;
 }
 
 }  // namespace
 
 unsigned replace_imports(ImportWatch& watch, const Import* imports, unsigned count) {
-    Wish wish{watch, imports, count, 0, 0};
-    ::dl_iterate_phdr(look_at, &wish);
-    watch.unchanged = wish.loads == watch.loads_seen && wish.changed == 0 ? watch.unchanged + 1 : 0;
-    watch.loads_seen = wish.loads;
-    return wish.changed;
+    Look look{watch, candidates, 0, 0};
+    looks.store(true);
+    ::dl_iterate_phdr(look_at, &look);
+    looks.store(false);
+    unsigned changed = 0;
+    for (unsigned at = 0; at < look.count; ++at) changed += replace_in(candidates[at], watch, imports, count);
+    watch.unchanged = look.loads == watch.loads_seen && changed == 0 ? watch.unchanged + 1 : 0;
+    watch.loads_seen = look.loads;
+    return changed;
+}
+
+void let_fork() {
+    const timespec moment{0, 100'000};
+    for (int tries = 0; tries < 1'000 && looks.load(); ++tries) ::nanosleep(&moment, nullptr);
 }
 
 }  // namespace millrace::probe

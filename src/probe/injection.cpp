@@ -11,6 +11,7 @@
 #include "probe/callbacks.h"
 #include "probe/calls.h"
 #include "probe/controller.h"
+#include "probe/imports.h"
 #include "probe/lanes.h"
 #include "probe/log.h"
 #include "probe/ranges.h"
@@ -42,7 +43,7 @@ void begin() {
     record::ProbeState& state = header()->state;
     prepare_calls();
     if (prepare_texts() && prepare_ranges() && prepare_sites() && prepare_arguments() && prepare_activity() &&
-        ::pthread_atfork(nullptr, nullptr, become_inert) == 0) {
+        ::pthread_atfork(let_fork, nullptr, become_inert) == 0) {
         find_interpreter();
         ::atexit(at_end);
         start_controller();

@@ -125,11 +125,15 @@ ThreadState* this_thread() {
 
 void forget_calls() { session.fetch_add(1); }
 
+void join_session(ThreadState& thread) {
+    const std::uint32_t now = session.load();
+    if (thread.session == now) return;
+    pop_calls(thread, 0);
+    thread.last_correlation = 0;
+    std::atomic_ref(thread.session).store(now);
+}
+
 PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
-    if (const std::uint32_t now = session.load(); thread.session != now) {
-        pop_calls(thread, 0);
-        std::atomic_ref(thread.session).store(now);
-    }
     if (thread.pending_count == ThreadState::kMostPending) return nullptr;
     std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1));
     PendingCall& pending = thread.pending[thread.pending_count++];

@@ -37,6 +37,7 @@ struct ThreadState {
     std::uint32_t nameless_site;     ///< for calls without frames; 0: not made yet
     std::uint32_t last_correlation;  ///< of the last call that was not inside of another
     std::uint32_t led;               ///< calls under way that lead through the probe (led_calls.h), counted inside of windows
+    std::uint32_t memory_told;       ///< calls about memory that CUPTI has told of
     std::uint32_t session;           ///< in which the calls below began, for other threads to read
     std::uint32_t pending_count;
     PendingCall pending[kMostPending];
@@ -54,6 +55,8 @@ record::ProbeHeader* header();
 ThreadState* this_thread();
 std::uint32_t thread_number();
 
+/// Forgets what the thread was inside of when CUPTI was finalised.
+void join_session(ThreadState& thread);
 /// Makes a call the thread's innermost; null when it is inside of too many. What the thread reads afterwards is younger than
 /// that.
 PendingCall* push_call(ThreadState& thread, std::uint32_t call);

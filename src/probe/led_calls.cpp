@@ -39,7 +39,6 @@ public:
             thread_ = this_thread();
             if (thread_ != nullptr) ++thread_->led;
         }
-        is_alone_ = state.finalizing.load(std::memory_order_acquire) == Finalizing::kDone;
         count_led(kind);
     }
     ~Led() {
@@ -47,12 +46,30 @@ public:
     }
     Led(const Led&) = delete;
     Led& operator=(const Led&) = delete;
-    /// CUPTI is gone: nobody else sees what the call does.
-    [[nodiscard]] bool is_alone() const { return is_alone_; }
 
 private:
     ThreadState* thread_ = nullptr;
-    bool is_alone_ = false;
+};
+
+/// Around a call that takes or gives memory: whether CUPTI is on its way out, gone or on its way in, and has not told of it.
+class Unseen {
+public:
+    Unseen() {
+        CallbackState& state = callback_state();
+        if (!state.alive.load(std::memory_order_relaxed) || !state.alone.load(std::memory_order_acquire)) return;
+        thread_ = this_thread();
+        if (thread_ == nullptr) return;
+        told_ = thread_->memory_told;
+        begin_ = now();
+    }
+    [[nodiscard]] bool may_be() const { return thread_ != nullptr; }
+    [[nodiscard]] bool is() const { return thread_ != nullptr && thread_->memory_told == told_; }
+    [[nodiscard]] std::uint64_t begin() const { return begin_; }
+
+private:
+    ThreadState* thread_ = nullptr;
+    std::uint32_t told_ = 0;
+    std::uint64_t begin_ = 0;
 };
 
 template <std::uint32_t place, class... Words>
@@ -73,21 +90,21 @@ int lead(Words... words) {
 template <std::uint32_t place, CallKind kind, class... Words>
 int lead_take(void** pointer, std::size_t bytes, Words... words) {
     const Led led(kind);
-    const std::uint64_t begin = led.is_alone() ? now() : 0;
+    const Unseen unseen;
     const int result = original<place>(pointer, bytes, words...);
-    if (led.is_alone() && result == 0 && pointer != nullptr)
-        memory_taken(kind, reinterpret_cast<std::uint64_t>(*pointer), bytes, begin);
+    if (unseen.is() && result == 0 && pointer != nullptr)
+        memory_taken(kind, reinterpret_cast<std::uint64_t>(*pointer), bytes, unseen.begin());
     return result;
 }
 
 template <std::uint32_t place, CallKind kind, class... Words>
 int lead_give(void* pointer, Words... words) {
     const Led led(kind);
-    const std::uint64_t begin = led.is_alone() ? now() : 0;
+    const Unseen unseen;
     // The address may be somebody else's before this call has returned.
-    const std::uint64_t bytes = led.is_alone() ? remove_range(reinterpret_cast<std::uint64_t>(pointer)) : 0;
+    const std::uint64_t bytes = unseen.may_be() ? remove_range(reinterpret_cast<std::uint64_t>(pointer)) : 0;
     const int result = original<place>(pointer, words...);
-    if (led.is_alone() && result == 0) memory_given(kind, reinterpret_cast<std::uint64_t>(pointer), bytes, begin);
+    if (unseen.is() && result == 0) memory_given(kind, reinterpret_cast<std::uint64_t>(pointer), bytes, unseen.begin());
     return result;
 }
 
@@ -119,6 +136,13 @@ Import calls[] = {
     {"cudaMallocAsync", address_of(lead_take<16, CallKind::kAllocAsync, Handle>)},
     {"cudaFree", address_of(lead_give<17, CallKind::kFree>)},
     {"cudaFreeAsync", address_of(lead_give<18, CallKind::kFreeAsync, Handle>)},
+    {"__cudaLaunchKernel", address_of(lead<19, CallKind::kLaunch, Handle, Sizes, Sizes, void**, std::size_t, Handle>)},
+    {"cudaStreamBeginCaptureToGraph",
+     address_of(lead<20, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
+    {"cudaStreamBeginCapture_ptsz", address_of(lead<21, CallKind::kCapture, Handle, int>)},
+    {"cudaStreamBeginCaptureToGraph_ptsz",
+     address_of(lead<22, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
+    {"cudaGraphLaunch_ptsz", address_of(lead<23, CallKind::kGraphLaunch, Handle, Handle>)},
 };
 constexpr std::uint32_t kCalls = sizeof calls / sizeof calls[0];
 static_assert(kCalls <= sizeof originals / sizeof originals[0]);
@@ -136,7 +160,7 @@ const char* name_of(void* library) {
     return strings != nullptr && name != nullptr ? strings + name->d_un.d_val : nullptr;
 }
 
-ImportWatch watch{nullptr, "cuda"};
+ImportWatch watch{nullptr, "cuda", "__cuda"};
 
 /// Of several runtimes the first that is found.
 bool find_runtime() {
@@ -146,6 +170,8 @@ bool find_runtime() {
     if (name == nullptr) return false;
     for (std::uint32_t place = 0; place < kCalls; ++place) {
         calls[place].original = ::dlsym(library, calls[place].name);
+        void* const others = ::dlsym(RTLD_DEFAULT, calls[place].name);  // another tool's, which comes before the runtime's
+        calls[place].also_unbound = others == nullptr || others == calls[place].original;
         if (calls[place].original == nullptr) calls[place].name = "";  // an old runtime: nobody imports it
         originals[place].store(calls[place].original);
     }

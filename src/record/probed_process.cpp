@@ -87,6 +87,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
         view.facts = steps_.facts();
     }
     const bool was_off = schedule_.order().mode == ProbeMode::kOff;
+    if (report_.fault != ProbeFault::kNone) schedule_.stop(view);
     const ProbeOrder order = schedule_.next(view);
     if (const auto block = blocks_.set_call(order.pulse_call, schedule_.calls_per_step(), schedule_.launches_per_step(),
                                             schedule_.calls_among()))

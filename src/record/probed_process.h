@@ -37,6 +37,7 @@ public:
 
     [[nodiscard]] ProbeReader& reader() { return reader_; }
     [[nodiscard]] const ProbeReport& report() const { return report_; }
+    [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have begun
     [[nodiscard]] const WindowSchedule& schedule() const { return schedule_; }
     [[nodiscard]] const TraceOrigin& origin() const { return origin_; }
     [[nodiscard]] std::uint32_t main_thread() const { return steps_.main_thread(); }

@@ -108,7 +108,7 @@ std::optional<TraceBlock> PulseBlocks::close() {
 std::optional<TraceBlock> PulseBlocks::set_call(CallKind call, double calls_per_step, std::uint64_t launches_per_step,
                                                 double among) {
     if (launches_per_step > 0) run_ahead_steps_ = kQueue / static_cast<double>(launches_per_step);
-    if (calls_per_step == calls_per_step_ && call == call_) return std::nullopt;
+    if (calls_per_step == calls_per_step_ && call == call_ && among == among_) return std::nullopt;
     std::optional<TraceBlock> block = close();
     call_ = call;
     calls_per_step_ = calls_per_step;

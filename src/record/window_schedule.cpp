@@ -48,7 +48,9 @@ WindowSchedule::WindowSchedule(const ScheduleSettings& settings, nanoseconds sta
 }
 
 const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
+    if (stopped_) return order_;
     if (view.pulse_step_ns > 0) pulse_step_ns_ = view.pulse_step_ns;
+    if (view.pulses != pulses_seen_) pulsed_ = view.now;
     count_steps(view);
     switch (phase_) {
         case Phase::kFirst: during_first(view); break;
@@ -56,6 +58,14 @@ const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
         case Phase::kWindow: during_window(view); break;
     }
     return order_;
+}
+
+void WindowSchedule::stop(const ScheduleView& view) {
+    if (stopped_) return;
+    stopped_ = true;
+    if (in_window() && (phase_ != Phase::kFirst || launched_)) end_window(view);
+    phase_ = Phase::kPause;
+    order_.mode = ProbeMode::kOff;
 }
 
 void WindowSchedule::count_steps(const ScheduleView& view) {
@@ -137,18 +147,22 @@ std::uint32_t WindowSchedule::affordable_steps(const ScheduleView& view) const {
     return steps >= 1 ? static_cast<std::uint32_t>(steps) : 0;
 }
 
+/// No steps were found, or they do not come any more: a look now and then, within the same budgets.
+void WindowSchedule::look_now_and_then(const ScheduleView& view, nanoseconds paused) {
+    const double elapsed = seconds(view.now - start_);
+    const bool time_allows = assumed_cost() * seconds(full_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
+    const bool bytes_allow =
+        static_cast<double>(view.bytes) < static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed;
+    if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && bytes_allow)
+        begin_window(view, 0);
+}
+
 void WindowSchedule::during_pause(const ScheduleView& view) {
     const nanoseconds paused = view.now - since_;
-    if (calls_per_step_ <= 0 || blind_ >= kEarlyWindows) {
-        // No steps were found: a look now and then by the clock, within the same budgets.
-        const double elapsed = seconds(view.now - start_);
-        const bool time_allows = assumed_cost() * seconds(full_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
-        const bool bytes_allow = static_cast<double>(view.bytes) <
-                                 static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed;
-        if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && bytes_allow)
-            begin_window(view, 0);
-        return;
-    }
+    if (calls_per_step_ <= 0 || blind_ >= kEarlyWindows) return look_now_and_then(view, paused);
+    // The program does something else by now, which needs that call no more.
+    if (windows_ >= kEarlyWindows && order_.mode == ProbeMode::kPulse && view.now - pulsed_ >= kBlindPause)
+        return look_now_and_then(view, std::min(paused, view.now - pulsed_));
     const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
     if (windows_ < kEarlyWindows) {
         const double gap =

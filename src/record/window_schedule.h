@@ -55,6 +55,8 @@ public:
 
     /// What the probe shall do from now on.
     const ProbeOrder& next(const ScheduleView& view);
+    /// The probe is gone: no more windows.
+    void stop(const ScheduleView& view);
 
     [[nodiscard]] const ProbeOrder& order() const { return order_; }
     [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
@@ -78,6 +80,8 @@ private:
 
     void during_first(const ScheduleView& view);
     void during_pause(const ScheduleView& view);
+    /// A look by the clock, after `paused`.
+    void look_now_and_then(const ScheduleView& view, std::chrono::nanoseconds paused);
     void during_window(const ScheduleView& view);
     void begin_window(const ScheduleView& view, std::uint32_t steps);
     void end_window(const ScheduleView& view);
@@ -97,7 +101,8 @@ private:
     std::chrono::nanoseconds since_{};       ///< of the phase; of the first window: its first launch
     std::chrono::nanoseconds early_over_{};  ///< when the early windows were
     std::chrono::nanoseconds over_at_{};     ///< the probe has left the window; 0 not yet
-    bool launched_ = false;
+    std::chrono::nanoseconds pulsed_{};      ///< when a call was counted last
+    bool launched_ = false, stopped_ = false;
     std::uint64_t bytes_at_ = 0;      ///< at the window's start
     std::uint32_t wanted_steps_ = 0;  ///< of the open window
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
