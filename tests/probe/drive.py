@@ -155,6 +155,18 @@ def framework_forever():
         framework_step(4)
 
 
+churning = []
+
+
+def churn_framework(rounds):
+    """Takes and gives memory until rounds[1] says no."""
+    framework.mock_framework_take.restype = ctypes.c_void_p
+    while rounds[1]:
+        framework.mock_framework_give(ctypes.c_void_p(framework.mock_framework_take(size_t(777))))
+        rounds[0] += 1
+        time.sleep(0.0001)
+
+
 def main():
     global profiler
     cuda.cuInit(0)
@@ -173,6 +185,24 @@ def main():
             taken.append(framework.mock_framework_take(size_t(int(rest[0]))))
         elif word == "give":
             answer = str(framework.mock_framework_give(ctypes.c_void_p(taken.pop())))
+        elif word == "churn":
+            churning[:] = [[0, True]]
+            churning.append(threading.Thread(target=churn_framework, args=churning[:1]))
+            churning[1].start()
+        elif word == "churned":
+            churning[0][1] = False
+            churning[1].join()
+            answer = str(churning[0][0])
+        elif word == "load":
+            library = ctypes.CDLL(rest[0])
+        elif word == "load_aside":
+            aside = threading.Thread(target=lambda: ctypes.CDLL(None).dlopen(rest[0].encode(), os.RTLD_NOW))
+            aside.start()
+        elif word == "loaded":
+            aside.join()
+            library = ctypes.CDLL(rest[0])
+        elif word == "library_take":
+            answer = str(library.mock_library_take())
         elif word == "graph":
             answer = str(framework.mock_framework_graph())
         elif word == "finalised":
@@ -236,6 +266,16 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "launch_aside":
+            threading.Thread(target=launch, daemon=True).start()
+        elif word == "fork_framework":
+            child = os.fork()
+            if child == 0:
+                for _ in range(20):
+                    framework_step(4)
+                    framework.mock_framework_take(size_t(10))
+                os._exit(7)
+            answer = str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         elif word == "daemon_framework":
             threading.Thread(target=framework_forever, daemon=True).start()
         elif word == "ranges":

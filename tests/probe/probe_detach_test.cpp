@@ -190,6 +190,148 @@ TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     EXPECT_EQ(program.finish(), 0);
 }
 
+/// CUPTI may go, and nobody has launched since.
+void wish(ProbedProgram& program) {
+    for (int tries = 0; tries < 75; ++tries) {  // three flushes, 200 ms each
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        program.beat();
+        program.drain();
+    }
+}
+
+TEST_F(ProbeDetach, GraphsThatComeBeforeItHasGoneKeepCupti) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    wish(program);
+    ASSERT_EQ(program.ask("graph"), "0");
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.ask("finalised"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
+    EXPECT_EQ(program.header().state.fault.load(), 0u);
+    program.entries.clear();
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoesAndComes) {
+    ProbedProgram::Environment slow = framework();
+    slow["MOCK_CUPTI_SUBSCRIBE_MS"] = "30";
+    slow["MOCK_CUPTI_FINALIZE_MS"] = "30";
+    ProbedProgram program(drive(), slow);
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    // Leads have to be there before the churning begins: what is not led is not seen.
+    ASSERT_NO_FATAL_FAILURE(leave(program, "1"));
+    program.drain();
+    program.entries.clear();
+    ASSERT_EQ(program.ask("churn"), "done");
+    for (const char* times : {"2", "3"}) ASSERT_NO_FATAL_FAILURE(leave(program, times));
+    const auto rounds = std::stoul(program.ask("churned"));
+    program.drain();
+    std::size_t took = 0, gave = 0;
+    for (const Entry& entry : program.of_kind(RecordKind::kMemory)) {
+        took += entry.record.what == static_cast<std::uint8_t>(CallKind::kAlloc) && entry.record.bytes == 777 ? 1 : 0;
+        gave += entry.record.what == static_cast<std::uint8_t>(CallKind::kFree) ? 1 : 0;
+    }
+    EXPECT_EQ(program.lost(), 0u);
+    EXPECT_EQ(took, rounds);
+    EXPECT_EQ(gave, rounds);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, WhereCuptiCannotBeFinalisedItStays) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_EQ(program.ask("refuse finalize=7"), "done");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    wish(program);
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.ask("finalised"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
+    EXPECT_EQ(program.header().state.fault.load(), 0u);
+    program.drain();
+    program.entries.clear();
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
+    ProbedProgram::Environment slow = framework();
+    slow.erase("MOCK_CUPTI_LATE_MS");
+    slow["MOCK_CUPTI_FINALIZE_MS"] = "400";
+    ProbedProgram program(drive(), slow);
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    wish(program);
+    ASSERT_EQ(program.ask("launch_aside"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_EQ(program.ask("profile"), "0");
+    ASSERT_EQ(program.ask("launch 25"), "done");
+    const std::string profiled = program.ask("profiled");
+    EXPECT_EQ(profiled.substr(0, profiled.find(' ')), "25") << profiled;
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, LibrariesThatAreBeingLoadedAreWaitedFor) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    const std::string library = (build_folder() / "libmock_library_slow.so").string();
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    ASSERT_EQ(program.ask("load_aside " + library), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("loaded " + library), "done");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("library_take"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    EXPECT_EQ(led(program.calls(CallKind::kAlloc)), 1u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, FunctionsThatALibraryHasItselfAreItsOwn) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_EQ(program.ask("load " + (build_folder() / "libmock_library_own.so").string()), "done");
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    EXPECT_EQ(program.ask("library_take"), "42");
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, ForkedChildrenAreNotCounted) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    program.drain();
+    program.entries.clear();
+    const std::uint64_t counted = program.header().state.pulses.load();
+    EXPECT_EQ(program.ask("fork_framework"), "7");
+    EXPECT_EQ(program.header().state.pulses.load(), counted);
+    program.drain();
+    EXPECT_TRUE(program.entries.empty());
+    EXPECT_EQ(program.finish(), 0);
+}
+
 TEST_F(ProbeDetach, GoesAndComesUnderThreadsThatLaunch) {
     ProbedProgram program(drive(), framework());
     ASSERT_EQ(program.hear(), "ready");

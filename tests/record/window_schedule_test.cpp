@@ -392,6 +392,52 @@ TEST(WindowSchedule, CuptiComesBackForAWindow) {
     EXPECT_TRUE(came_back);
 }
 
+TEST(WindowSchedule, PulsesThatStopBringALookByTheClock) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.launches = 1000;
+    view.facts = StepFacts{100, 100, 100, 7e6, CallKind::kSetAsync, 2};
+    while (schedule.windows() < 3) {
+        view.now += milliseconds{50};
+        view.pulses += 100;
+        schedule.next(view);
+    }
+    view.facts.reset();
+    const nanoseconds since = view.now;
+    while (schedule.next(view).mode == ProbeMode::kPulse && view.now < since + std::chrono::hours{1})
+        view.now += milliseconds{50};
+    EXPECT_EQ(schedule.order().mode, ProbeMode::kFull);
+    EXPECT_EQ(schedule.order().full_calls, 0u) << "nothing is known of its steps";
+    EXPECT_GE(view.now - since, std::chrono::seconds{60});
+    EXPECT_LT(view.now - since, std::chrono::minutes{10});
+}
+
+TEST(WindowSchedule, NoWindowsComeWhereTheProbeIsGone) {
+    for (const bool in_window : {false, true}) {
+        WindowSchedule schedule({}, {});
+        ScheduleView view;
+        view.launches = 1000;
+        view.facts = StepFacts{100, 100, 100, 7e6, CallKind::kSetAsync, 20};
+        view.now = milliseconds{100};
+        schedule.next(view);
+        if (!in_window) {
+            view.now = milliseconds{500};
+            schedule.next(view);
+        }
+        ASSERT_EQ(schedule.in_window(), in_window);
+        schedule.stop(view);
+        EXPECT_EQ(schedule.windows(), 1u) << "the one that was open counts";
+        for (int tick = 0; tick < 10'000; ++tick) {
+            view.now += std::chrono::seconds{1};
+            ASSERT_EQ(schedule.next(view).mode, ProbeMode::kOff);
+            ASSERT_FALSE(schedule.in_window());
+            schedule.stop(view);
+        }
+        EXPECT_EQ(schedule.windows(), 1u);
+    }
+}
+
 TEST(WindowSchedule, OneCallOfAStepIsTimed) {
     WindowSchedule schedule({}, {});
     ScheduleView view;

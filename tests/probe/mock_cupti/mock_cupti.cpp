@@ -4,7 +4,9 @@
 // count when a kind of call is switched off before its end.
 //
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
-//   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable
+//   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable, finalize
+//   MOCK_CUPTI_SUBSCRIBE_MS=30  how long it takes to subscribe (0)
+//   MOCK_CUPTI_FINALIZE_MS=400  and to be finalised (0)
 //   MOCK_CUPTI_LATE_MS=300      work of a window is done, and can be flushed, so long after records went off (0)
 
 #include <dlfcn.h>
@@ -191,6 +193,7 @@ void forget_callbacks() {
 
 int subscribe(void** subscriber, CuptiCallback callback, void* user) {
     if (const int failure = failure_of("subscribe")) return failure;
+    if (const char* slow = ::getenv("MOCK_CUPTI_SUBSCRIBE_MS")) sleep_ms(static_cast<std::uint32_t>(::atoi(slow)));
     if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr || cupti.callback != nullptr) return kCuptiOtherSubscriber;
     void* cuda = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     auto set_hooks = reinterpret_cast<void (*)(const Hooks*)>(::dlsym(cuda, "mock_cuda_set_hooks"));
@@ -307,6 +310,8 @@ CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t*
 
 /// As CUPTI does, it loses what was not flushed, and counts calls anew when it is subscribed to again.
 CuptiResult cuptiFinalize() {
+    if (const char* slow = ::getenv("MOCK_CUPTI_FINALIZE_MS")) sleep_ms(static_cast<std::uint32_t>(::atoi(slow)));
+    if (const int failure = failure_of("finalize")) return failure;
     {
         const std::unique_lock<std::mutex> lock(::millrace::mock::cupti.lock);
         ::millrace::mock::cupti.buffer = nullptr;
