@@ -1,5 +1,7 @@
 #include "diagnose/diagnosis.h"
 
+#include <cmath>
+
 #include "base/result.h"
 
 namespace millrace::diagnose {
@@ -11,6 +13,7 @@ constexpr std::array<std::string_view, kOwners> kOwnerNames{
 constexpr std::array<std::string_view, kKinds> kKindNames{
     "host-sync",   "allocator-churn", "loader-wait", "launch-bound",    "pageable-copy", "repeated-work", "python-work",
     "file-output", "no-tensor-cores", "small-batch", "slow-evaluation", "memory-edge",   "throttled",     "straggler"};
+constexpr double kUneven = 0.05;          ///< of the median step, by which the mean is another
 constexpr double kMuchEvaluation = 0.02;  ///< what `compare` calls no difference
 constexpr std::array<std::string_view, 3> kSeverityNames{"note", "warning", "critical"};
 
@@ -26,8 +29,18 @@ std::string_view name_of(Owner owner) { return name_in(kOwnerNames, static_cast<
 std::string_view name_of(Kind kind) { return name_in(kKindNames, static_cast<std::size_t>(kind)); }
 std::string_view name_of(Severity severity) { return name_in(kSeverityNames, static_cast<std::size_t>(severity)); }
 
+double mean_step_ms(const Diagnosis& diagnosis) {
+    double sum = 0;
+    for (const double ms : diagnosis.breakdown_ms) sum += ms;
+    return sum > 0 ? sum : diagnosis.step_ms;
+}
+
+bool has_uneven_steps(const Diagnosis& diagnosis) {
+    return std::abs(mean_step_ms(diagnosis) - diagnosis.step_ms) > kUneven * diagnosis.step_ms;
+}
+
 double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
-    const double whole = diagnosis.step_ms + (finding.kind == Kind::kSlowEvaluation ? diagnosis.evaluation_ms : 0);
+    const double whole = mean_step_ms(diagnosis) + (finding.kind == Kind::kSlowEvaluation ? diagnosis.evaluation_ms : 0);
     return whole > 0 ? finding.lost_ms_per_step / whole : 0;
 }
 

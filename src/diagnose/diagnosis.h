@@ -92,7 +92,11 @@ struct Diagnosis {
     std::string title, device_name;
 };
 
-/// What a finding loses of the time from step to step: of the step, or, where it is about evaluation, of both. 0 unknown.
+/// Of the breakdown, where there is one; else the median.
+double mean_step_ms(const Diagnosis& diagnosis);
+/// Whether mean and median step tell different stories: some steps are much longer than most.
+bool has_uneven_steps(const Diagnosis& diagnosis);
+/// What a finding loses of the mean time from step to step: of the step, or, where it is about evaluation, of both. 0 unknown.
 double lost_share(const Diagnosis& diagnosis, const Finding& finding);
 /// Milliseconds from one training step to the next with what stands between them, at the speed without recording where known.
 double whole_step_ms(const Diagnosis& diagnosis);

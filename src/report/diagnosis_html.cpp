@@ -68,11 +68,11 @@ std::string hero(const Diagnosis& diagnosis) {
         return fmt::format(
             "<section class=\"card\"><h1>A training step takes {}.</h1><p class=\"lead\">How busy a GPU was is not "
             "measured.</p>{}</section>\n",
-            milliseconds_text(diagnosis.step_ms), first_advice(diagnosis));
+            step_text(diagnosis), first_advice(diagnosis));
     std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
     text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time{}.</h1><p class=\"lead\">A training {} takes {}. ",
                         100 * diagnosis.busy_share, has_evaluation(diagnosis) ? " in training" : "", html_term("step", "step"),
-                        milliseconds_text(diagnosis.step_ms));
+                        step_text(diagnosis));
     if (waits > 0.01 * sum)
         text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
     else

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
 /// From the steps' own ends, so that a reader can hold the breakdown's sum against it.
-std::optional<double> mean_step_ms(const diagnose::Diagnosis& diagnosis) {
+std::optional<double> mean_of_steps(const diagnose::Diagnosis& diagnosis) {
     if (diagnosis.recorded.empty()) return std::nullopt;
     double sum = 0;
     for (const auto& [begin, end] : diagnosis.recorded) sum += static_cast<double>(end - begin) * 1e-6;
@@ -53,7 +53,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["busy_share"] = measured(diagnosis.busy_share);
     json["steps"] = diagnosis.steps;
     json["step_ms"] = measured(diagnosis.step_ms);
-    json["mean_step_ms"] = number(mean_step_ms(diagnosis));
+    json["mean_step_ms"] = number(mean_of_steps(diagnosis));
     json["evaluation_ms_per_step"] = measured(diagnosis.evaluation_ms);
     json["undisturbed_step_ms"] = number(diagnosis.undisturbed_step_ms);
     json["overhead_share"] = number(diagnosis.overhead_share);

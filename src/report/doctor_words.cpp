@@ -125,6 +125,11 @@ std::vector<SentencePart> sentence_parts(std::string_view text) {
     return parts;
 }
 
+std::string step_text(const diagnose::Diagnosis& diagnosis) {
+    return diagnose::has_uneven_steps(diagnosis) ? milliseconds_text(diagnose::mean_step_ms(diagnosis)) + " on average"
+                                                 : milliseconds_text(diagnosis.step_ms);
+}
+
 double breakdown_sum(const diagnose::Diagnosis& diagnosis) {
     return std::accumulate(diagnosis.breakdown_ms.begin(), diagnosis.breakdown_ms.end(), 0.0);
 }

@@ -48,6 +48,8 @@ std::string count_text(std::uint64_t count);
 
 /// Mean step by its owners, or 0 when nothing was seen: what shares of the breakdown refer to.
 double breakdown_sum(const diagnose::Diagnosis& diagnosis);
+/// How long a step is, as the breakdown has it where steps are uneven: "37.9 ms on average".
+std::string step_text(const diagnose::Diagnosis& diagnosis);
 
 /// What recording cost, in a sentence without a full stop: "recording cost 0.4 % of the run (6.1 % inside its windows)".
 std::string overhead_text(const diagnose::Diagnosis& diagnosis);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "places.h"
+#include "report/doctor_words.h"
 #include "report/made_up_diagnosis.h"
 
 namespace millrace::report {
@@ -125,6 +126,21 @@ TEST(DiagnosisText, EvaluationIsSaidBesideTheStep) {
     EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time in training: 1,500 steps of 28.0 ms")) << text;
     EXPECT_TRUE(holds(text, "Evaluation adds 12.4 ms to each: 25 steps per second\n")) << text << "1000 / (27.6 + 12.4)";
     EXPECT_TRUE(holds(text, "slow-evaluation  loses 10.1 ms per step (25.0 %)")) << text << "of 28.0 + 12.4 ms";
+}
+
+TEST(DiagnosisText, StepsThatDifferAreToldByTheirMeanAsTheBreakdownHasIt) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.undisturbed_step_ms.reset();
+    const double mean = diagnose::mean_step_ms(diagnosis);
+    diagnosis.step_ms = 0.6 * mean;
+    const std::string text = diagnosis_text(diagnosis, {});
+    EXPECT_NE(text.find("steps of " + milliseconds_text(mean)), std::string::npos) << text;
+    EXPECT_EQ(text.find("steps of " + milliseconds_text(diagnosis.step_ms)), std::string::npos);
+    diagnosis.findings.front().lost_ms_per_step = 0.8 * mean;
+    EXPECT_NEAR(lost_share(diagnosis, diagnosis.findings.front()), 0.8, 1e-9)
+        << "more than the median step, but no more than there is";
+    diagnosis.step_ms = 0.98 * mean;
+    EXPECT_NE(diagnosis_text(diagnosis, {}).find("steps of " + milliseconds_text(diagnosis.step_ms)), std::string::npos);
 }
 
 TEST(DiagnosisText, HostileNamesReachTheTerminalHarmless) {
