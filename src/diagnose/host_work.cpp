@@ -7,6 +7,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "record/trace_file.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -58,6 +60,7 @@ private:
 
 struct Seen {
     std::map<std::uint32_t, std::size_t> lines, waits;
+    std::size_t collecting = 0;
 };
 
 struct Tally {
@@ -87,6 +90,8 @@ struct Tally {
             for (const auto& [wait, count] : seen.waits)
                 if (portion.waiting && count > most) most = count, portion.wait = wait;
             portion.share = static_cast<double>(portion.samples) / static_cast<double>(total);
+            portion.collecting =
+                static_cast<double>(seen.collecting) / static_cast<double>(std::max<std::size_t>(1, portion.samples));
             result.push_back(portion);
         }
         return result;
@@ -120,6 +125,12 @@ bool is_waiting(const Timeline& timeline, const Sample& sample) {
     return !reads(wait) && !writes(wait) && sample.state != 'D';
 }
 
+bool is_collecting(const Timeline& timeline, const Sample& sample) {
+    if (sample.stack >= timeline.stacks.size() || timeline.stacks[sample.stack].empty()) return false;
+    const Frame& innermost = timeline.stacks[sample.stack].front();
+    return innermost.native && innermost.function == record::kCollectingFunction && innermost.file == record::kInterpreterFile;
+}
+
 Doing doing_of(const Timeline& timeline, const Sample& sample) {
     static const Stack kEmpty;
     const Stack& stack = sample.stack < timeline.stacks.size() ? timeline.stacks[sample.stack] : kEmpty;
@@ -137,6 +148,7 @@ Doing doing_of(const Timeline& timeline, const Sample& sample) {
     if (loader) return Doing::kLoading;
     if (output || writes(wait)) return Doing::kWriting;
     if (reads(wait)) return Doing::kLoading;
+    if (is_collecting(timeline, sample)) return Doing::kComputing;  // wherever it struck
     if (innermost && is_framework(innermost->file)) return Doing::kEnqueuing;
     if (!innermost && sample.state != 'R') return Doing::kUnknown;
     return Doing::kComputing;
@@ -177,6 +189,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
                 Seen& seen = tally.counts[{doing_of(timeline, *sample), is_waiting(timeline, *sample), places.function(place)}];
                 ++seen.lines[place];
                 ++seen.waits[sample->wait];
+                seen.collecting += is_collecting(timeline, *sample) ? 1 : 0;
                 ++tally.total;
                 ++samples_;
             }

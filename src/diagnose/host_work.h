@@ -27,6 +27,7 @@ struct Portion {
     double share = 0;                ///< of the stretch
     std::size_t samples = 0;
     std::uint32_t wait = kNoName;  ///< while waiting: the system call it was seen in most, in Timeline::names
+    double collecting = 0;         ///< of its samples, the share in which Python collected garbage
 };
 
 /// Portions of the stretches before each call of a lane.
@@ -60,6 +61,8 @@ private:
 /// What is left of a stretch of host work before `call` without what another profiler's notes in it took.
 Time without_notes(Time stretch, const Call& call, const Policy& policy);
 
+/// Whether Python was collecting garbage.
+bool is_collecting(const Timeline& timeline, const Sample& sample);
 /// What a sampled thread does.
 Doing doing_of(const Timeline& timeline, const Sample& sample);
 bool is_waiting(const Timeline& timeline, const Sample& sample);

@@ -114,8 +114,20 @@ std::vector<PythonProcess::Thread> PythonProcess::threads() {
     return threads;
 }
 
+bool PythonProcess::is_collecting(const Thread& thread) {
+    RemoteMemory memory{pid_};
+    const std::uint64_t interpreter = read_word(memory, thread.state + layout_.thread_interpreter);
+    if (interpreter != interpreter_) {
+        interpreter_ = interpreter;
+        collecting_ = interpreter_ != 0 ? find_collecting(memory, layout_, interpreter_) : 0;
+    }
+    std::int32_t collecting = 0;
+    return collecting_ != 0 && memory.read(collecting_, &collecting, sizeof collecting) && collecting == 1;
+}
+
 SharedStack PythonProcess::stack(const Thread& thread) {
     RemoteMemory memory{pid_};
+    const bool collecting = is_collecting(thread);
     std::vector<PythonFrame> frames(kMostFrames);
     frames.resize(python_stack(memory, layout_, thread.state, frames.data(), kMostFrames, code_type_));
     if (frames.empty()) return nullptr;
@@ -123,8 +135,8 @@ SharedStack PythonProcess::stack(const Thread& thread) {
         known_.clear();
         asked_ = 0;
     }
-    Known& known = known_[hash_of(frames)];
-    if (known.stack && known.frames == frames) return known.stack;
+    Known& known = known_[hash_of(frames) + (collecting ? 1 : 0)];
+    if (known.stack && known.frames == frames && known.collecting == collecting) return known.stack;
     auto places = std::make_shared<std::vector<TraceFrame>>();
     for (const PythonFrame& frame : frames) {
         PythonPlace place;
@@ -132,7 +144,8 @@ SharedStack PythonProcess::stack(const Thread& thread) {
         places->push_back({place.file, place.function, place.line, false});
     }
     if (places->empty()) return nullptr;
-    known = {std::move(frames), std::move(places)};
+    if (collecting) places->insert(places->begin(), {std::string(kInterpreterFile), std::string(kCollectingFunction), 0, true});
+    known = {std::move(frames), collecting, std::move(places)};
     return known.stack;
 }
 

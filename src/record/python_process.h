@@ -30,8 +30,9 @@ public:
     };
     /// The threads that it has now, at most 256.
     std::vector<Thread> threads();
-    /// The stack of a thread, innermost frame first; null when there is nothing to be read. Equal stacks are the same object as
-    /// long as they are remembered.
+    /// The stack of a thread, innermost frame first; null when there is nothing to be read. While its interpreter collects
+    /// garbage, which all of its threads wait for, a frame that says so comes first (kCollectingFunction). Equal stacks are the
+    /// same object as long as they are remembered.
     SharedStack stack(const Thread& thread);
     [[nodiscard]] std::uint32_t minor() const { return layout_.minor; }
 
@@ -39,12 +40,16 @@ private:
     PythonProcess(pid_t pid, std::uint32_t own_number, std::uint64_t runtime, std::uint64_t code_type, const PythonLayout& layout)
         : pid_(pid), own_number_(own_number), runtime_(runtime), code_type_(code_type), layout_(layout) {}
 
+    [[nodiscard]] bool is_collecting(const Thread& thread);
+
     pid_t pid_;
+    std::uint64_t interpreter_ = 0, collecting_ = 0;  ///< where the second of these says whether it collects; 0 unknown
     std::uint32_t own_number_;
     std::uint64_t runtime_, code_type_;
     PythonLayout layout_;
     struct Known {
         std::vector<PythonFrame> frames;
+        bool collecting = false;
         SharedStack stack;
     };
     std::unordered_map<std::uint64_t, Known> known_;  ///< by hash; forgotten now and then, since code objects come and go

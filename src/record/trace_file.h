@@ -37,6 +37,9 @@ struct TraceFrame {
 };
 
 /// What a thread was doing at one moment, seen from outside.
+/// A sample taken while Python collects garbage has this native frame before all others.
+constexpr std::string_view kInterpreterFile = "[interpreter]", kCollectingFunction = "garbage collection";
+
 struct TraceSample {
     std::uint64_t time = 0;
     std::uint32_t pid = 0, thread = 0;

@@ -270,6 +270,17 @@ TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
+TEST_F(Record, SamplesTellWhenGarbageIsCollected) {
+    const Words command = script(150, "", "step(number), [__import__('gc').collect() for _ in range(5)]");
+    ASSERT_EQ(record(command).status, 0);
+    const Seen seen = contents();
+    const auto collecting = std::ranges::find_if(seen.samples, [&](const record::TraceSample& each) {
+        const auto& stack = reader_->stack(each.stack);
+        return stack.size() > 1 && stack.front().function == record::kCollectingFunction;
+    });
+    EXPECT_NE(collecting, seen.samples.end());
+}
+
 TEST_F(Record, WhereFilesMayNotBeLongTheCommandIsNotBegun) {
     ChildOptions bounded = plain();
     bounded.file_size = 1 << 20;

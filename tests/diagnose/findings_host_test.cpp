@@ -1,6 +1,7 @@
 #include <tuple>
 
 #include "diagnose/simulated_cases.h"
+#include "record/trace_file.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -63,6 +64,38 @@ TEST(PythonWork, CodeThatMostlyComputesComputes) {
     const Finding* finding = finding_of(diagnosis, Kind::kPythonWork);
     ASSERT_NE(finding, nullptr) << told(diagnosis);
     EXPECT_NE(finding->what.find("computes on the CPU"), std::string::npos) << finding->what;
+}
+
+/// A step in which garbage is collected, by a line of the user's or under a library's.
+StepBody collecting(const std::vector<Frame>& library, double milliseconds = 20) {
+    return [=](SimulatedProgram& p, int, bool cured) {
+        Stack stack{{std::string(record::kInterpreterFile), 0, std::string(record::kCollectingFunction), true}};
+        stack.insert(stack.end(), library.begin(), library.end());
+        stack.push_back(user_line(14, "after_step"));
+        stack.push_back(user_line(30));
+        p.at(stack);
+        if (!cured) p.work(milliseconds * 1000);
+        p.at({user_line(15, "after_step"), user_line(30)});
+        p.work(2'000);
+        p.at(31);
+        p.upload(1e6, true);
+        train(p, {8, 400});
+    };
+}
+
+TEST(PythonWork, TheGarbageCollectorIsNamed) {
+    const Frame torch{"/usr/lib/python3/dist-packages/torch/optim/adam.py", 120, "step", false};
+    for (const std::vector<Frame>& library : {std::vector<Frame>{}, std::vector<Frame>{torch}}) {
+        expect_case(collecting(library), Kind::kPythonWork, 14);
+        const Diagnosis diagnosis = diagnose(simulate(collecting(library), false).timeline);
+        const Finding* finding = finding_of(diagnosis, Kind::kPythonWork);
+        ASSERT_NE(finding, nullptr) << told(diagnosis);
+        EXPECT_NE(finding->what.find("garbage collector"), std::string::npos) << finding->what;
+        EXPECT_NE(finding->fix.find("gc.freeze()"), std::string::npos) << finding->fix;
+        EXPECT_NE(finding->evidence.find("% of it in the collector"), std::string::npos) << finding->evidence;
+    }
+    const Diagnosis little = diagnose(simulate(collecting({}, 1), false).timeline);
+    for (const Finding& finding : little.findings) EXPECT_EQ(finding.what.find("collector"), std::string::npos) << told(little);
 }
 
 TEST(PythonWork, ReadingAFileIsLoading) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "places.h"
+#include "record/python_process.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
@@ -160,6 +161,29 @@ TEST(PythonFrames, CollectionShowsWhileItRuns) {
             std::int32_t collecting = -1;
             ASSERT_TRUE(reader.read(place, &collecting, sizeof collecting));
             EXPECT_EQ(collecting, collects ? 1 : 0) << command;
+        }
+    }
+}
+
+TEST(PythonFrames, SamplesSayThatGarbageIsCollected) {
+    for (const std::string& command : interpreters()) {
+        for (const bool collects : {false, true}) {
+            const StillInterpreter still(command, collects ? "collect" : "");
+            if (still.runtime == 0) GTEST_SKIP() << "no interpreter: " << command;
+            auto process = PythonProcess::attach(static_cast<pid_t>(still.pid));
+            ASSERT_TRUE(process) << command;
+            std::size_t looked_at = 0;
+            for (const PythonProcess::Thread& thread : process->threads()) {
+                const SharedStack stack = process->stack(thread);
+                if (!stack) continue;
+                ++looked_at;
+                const TraceFrame& first = stack->front();
+                EXPECT_EQ(first.native && first.function == kCollectingFunction && first.file == kInterpreterFile, collects);
+                ASSERT_GT(stack->size(), collects ? 1u : 0u);
+                EXPECT_FALSE(stack->back().native);
+                EXPECT_EQ(process->stack(thread), stack) << "remembered";
+            }
+            EXPECT_GE(looked_at, 5u);
         }
     }
 }
