@@ -29,7 +29,8 @@ class Gate:
         self.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # with a reader of our own opening does not block, and nothing is lost
         before = os.environ.get("PYTHONPATH")
         # What it prints is seen when it is printed.
-        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
+        unbuffered = {} if "PYTHONUNBUFFERED" in os.environ else {"PYTHONUNBUFFERED": "1", scripts.UNBUFFERED: "1"}
+        self.environment = {**os.environ, **unbuffered, "PYTHONPATH": f"{folder}{os.pathsep}{before}" if before else str(folder), scripts.GATE: str(path),
                             scripts.IMPORTED: " ".join(framework), **({} if before is None else {scripts.BEFORE: before})}
 
     def is_reached(self):

@@ -1,5 +1,5 @@
 """Small programs that tools/doctor-check writes and runs."""
-GATE, BEFORE, IMPORTED = "MILLRACE_AHEAD_GATE", "MILLRACE_AHEAD_PYTHONPATH", "MILLRACE_AHEAD_IMPORT"
+GATE, BEFORE, IMPORTED, UNBUFFERED = "MILLRACE_AHEAD_GATE", "MILLRACE_AHEAD_PYTHONPATH", "MILLRACE_AHEAD_IMPORT", "MILLRACE_AHEAD_UNBUFFERED"
 
 # As sitecustomize.py first in PYTHONPATH: imports the framework, then waits until a byte comes through the gate, before the program's first line.
 # The program, and all it starts, then finds everything as if this had not been there. No writer at the gate: nobody waits for the program.
@@ -42,6 +42,8 @@ def give_way():
 
 gate, before, imported = (os.environ.pop(name, None) for name in ("{GATE}", "{BEFORE}", "{IMPORTED}"))
 os.environ.pop("PYTHONPATH", None)
+if os.environ.pop("{UNBUFFERED}", None):
+    os.environ.pop("PYTHONUNBUFFERED", None)
 if before is not None:
     os.environ["PYTHONPATH"] = before
 sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.abspath(__file__))]

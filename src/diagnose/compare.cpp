@@ -221,9 +221,9 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
 constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others
 
 struct RunSpeeds {
-    std::vector<std::vector<double>> speeds;  ///< of blocks, by recording
-    Paces paces;                              ///< of all
-    std::size_t least = 0;                    ///< blocks of the shortest recording
+    std::vector<double> medians;  ///< by recording
+    Paces paces;                  ///< of all
+    std::size_t least = 0;        ///< blocks of the shortest recording
 };
 
 double most_host_share(std::span<const CompareSide> recordings) {
@@ -243,8 +243,8 @@ RunSpeeds speeds_by_run(std::span<const CompareSide> recordings, const CompareSe
     RunSpeeds all;
     for (const CompareSide& recording : recordings) {
         const Paces own = paces(recording.blocks, settings.block_seconds);
-        all.least = all.speeds.empty() ? own.size() : std::min(all.least, own.size());
-        all.speeds.push_back(speeds_of(own));
+        all.least = all.medians.empty() ? own.size() : std::min(all.least, own.size());
+        all.medians.push_back(summary_of(own).median);
         all.paces.insert(all.paces.end(), own.begin(), own.end());
     }
     return all;
@@ -324,7 +324,7 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
         comparison.more_seconds = std::max(missing_seconds(comparison, settings), kLeastOfARun * settings.block_seconds);
         return comparison;
     }
-    const RunTest test = test_runs(one.speeds, other.speeds);
+    const RunTest test = test_runs(one.medians, other.medians);
     comparison.change = test.change;
     comparison.change_low = test.change_low;
     comparison.change_high = test.change_high;

@@ -8,17 +8,10 @@
 namespace millrace::diagnose {
 namespace {
 
-/// Logarithms of the recordings' medians.
-std::vector<double> middles_of(std::span<const std::vector<double>> recordings) {
-    std::vector<double> middles;
-    for (std::vector<double> speeds : recordings) {
-        const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
-        std::nth_element(speeds.begin(), middle, speeds.end());
-        double median = *middle;
-        if (speeds.size() % 2 == 0) median = (median + *std::max_element(speeds.begin(), middle)) / 2;
-        middles.push_back(std::log(std::max(median, 1e-300)));
-    }
-    return middles;
+std::vector<double> logarithms_of(std::span<const double> speeds) {
+    std::vector<double> logs;
+    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
+    return logs;
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -54,8 +47,8 @@ double host_share(const CompareSide& side) {
     return all > 0 && std::isfinite(all) ? std::clamp(1 - device / all, 0.0, 1.0) : 0;
 }
 
-RunTest test_runs(std::span<const std::vector<double>> before, std::span<const std::vector<double>> after) {
-    const std::vector<double> one = middles_of(before), other = middles_of(after);
+RunTest test_runs(std::span<const double> before, std::span<const double> after) {
+    const std::vector<double> one = logarithms_of(before), other = logarithms_of(after);
     const double from = mean_of(one), to = mean_of(other);
     const auto freedom = static_cast<double>(one.size() + other.size()) - 2;
     const double spread = std::sqrt((squares_around(one, from) + squares_around(other, to)) / freedom);

@@ -21,7 +21,7 @@ struct RunTest {
     double spread = 0;                       ///< standard deviation of recordings of one side, as a share of speed
 };
 
-/// `before` and `after`: the blocks' speeds of each recording, three recordings at least in all, none of them empty.
-RunTest test_runs(std::span<const std::vector<double>> before, std::span<const std::vector<double>> after);
+/// `before` and `after`: the median speed of each recording; one at least on each side, three in all.
+RunTest test_runs(std::span<const double> before, std::span<const double> after);
 
 }  // namespace millrace::diagnose

@@ -182,7 +182,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     join_session(thread);
     check_order(thread, index, data, state.generation.load(kRelaxed));
     const bool nested = thread.pending_count > 0;
-    if (call.kind == CallKind::kGraphLaunch || call.kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
+    note_graphs(call.kind);
     PendingCall* const made = push_at_gate(thread, index);
     if (made == nullptr) return begin_unmarked(index);
     // Not before: the gate is shut while a window begins or ends.
@@ -299,7 +299,7 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
 /// CUPTI can be finalised at the end of a call, which is not inside of another one; and best while no other thread is inside of
 /// one, of which CUPTI would still have to tell the end.
 void finalize_at_end(const ThreadState& thread) {
-    if (thread.pending_count > 0 || (state.graphs.load() && !state.graphs_too)) return;
+    if (thread.pending_count > 0 || graphs_forbid()) return;
     for (const auto& inside : state.unmarked)
         if (inside.load(kRelaxed) > 0) return;
     for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
@@ -325,6 +325,12 @@ void wake_controller() {
 }
 
 CallbackState& callback_state() { return state; }
+
+void note_graphs(CallKind kind) {
+    if (kind == CallKind::kGraphLaunch || kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
+}
+
+bool graphs_forbid() { return state.graphs.load() && !state.graphs_too; }
 
 std::uint32_t joined(std::uint32_t correlation) {
     return correlation == 0 ? 0 : correlation + state.correlation_base.load(kRelaxed);

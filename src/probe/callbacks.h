@@ -55,6 +55,11 @@ CallbackState& callback_state();
 /// Lets the probe's own thread look at once.
 void wake_controller();
 
+/// Remembers that the program uses graphs, where a call of this kind says so.
+void note_graphs(record::CallKind kind);
+/// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed when it came back.
+bool graphs_forbid();
+
 /// A correlation of CUPTI's as records have it: of one process no two are the same.
 std::uint32_t joined(std::uint32_t correlation);
 

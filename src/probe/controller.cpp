@@ -231,9 +231,6 @@ void switch_mode(ProbeMode mode) {
 
 bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
 
-/// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed when it came back.
-bool graphs_forbid() { return callback_state().graphs.load() && !callback_state().graphs_too; }
-
 /// Once the work of the last window has reported.
 void detach_if_wanted() {
     CallbackState& callbacks = callback_state();

@@ -34,7 +34,7 @@ public:
     explicit Led(CallKind kind) {
         CallbackState& state = callback_state();
         if (!state.alive.load(std::memory_order_relaxed)) return;
-        if (kind == CallKind::kGraphLaunch || kind == CallKind::kCapture) state.graphs.store(true, std::memory_order_relaxed);
+        note_graphs(kind);
         if (state.mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(record::ProbeMode::kFull)) {
             thread_ = this_thread();
             if (thread_ != nullptr) ++thread_->led;

@@ -46,6 +46,23 @@ protected:
         ASSERT_EQ(program.ask("finalised"), times);
     }
 
+    /// A window of three steps, then none: CUPTI may go, and nobody has launched since.
+    static void wish(ProbedProgram& program) {
+        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+        ASSERT_EQ(program.ask("framework 3 4"), "0");
+        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+        for (int tries = 0; tries < 75; ++tries) {  // three flushes, 200 ms each
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            program.beat();
+            program.drain();
+        }
+    }
+
+    static void start(ProbedProgram& program) {
+        ASSERT_EQ(program.hear(), "ready");
+        ASSERT_TRUE(program.attach());
+    }
+
     static std::size_t led(const std::vector<Entry>& calls) {
         return static_cast<std::size_t>(
             std::ranges::count_if(calls, [](const Entry& call) { return (call.record.flags & record::kLedCall) != 0; }));
@@ -54,8 +71,7 @@ protected:
 
 TEST_F(ProbeDetach, CallsThatTheProgramImportsAreToldFromOthers) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     ASSERT_TRUE(program.command(ProbeMode::kOff));
@@ -70,8 +86,7 @@ TEST_F(ProbeDetach, CallsThatTheProgramImportsAreToldFromOthers) {
 
 TEST_F(ProbeDetach, StepsAreCountedWithoutCupti) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     program.drain();
     program.entries.clear();
@@ -89,8 +104,7 @@ TEST_F(ProbeDetach, StepsAreCountedWithoutCupti) {
 
 TEST_F(ProbeDetach, LaterWindowsHaveTheirRecordsUnderNumbersOfTheirOwn) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     for (const char* times : {"1", "2", "3"}) ASSERT_NO_FATAL_FAILURE(leave(program, times));
     ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 5));
     ASSERT_EQ(program.ask("framework 5 4"), "0");
@@ -116,8 +130,7 @@ TEST_F(ProbeDetach, LaterWindowsHaveTheirRecordsUnderNumbersOfTheirOwn) {
 
 TEST_F(ProbeDetach, MemoryIsFollowedWithoutCupti) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     program.drain();
     program.entries.clear();
@@ -143,8 +156,7 @@ TEST_F(ProbeDetach, MemoryIsFollowedWithoutCupti) {
 
 TEST_F(ProbeDetach, CuptiStaysWhereThereAreGraphs) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     ASSERT_EQ(program.ask("graph"), "0");
@@ -160,8 +172,7 @@ TEST_F(ProbeDetach, CuptiStaysWhereThereAreGraphs) {
 
 TEST_F(ProbeDetach, CuptiDoesNotComeBackToGraphs) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     ASSERT_EQ(program.ask("graph"), "0");
     const std::string heard = program.ask("callbacks");
@@ -177,8 +188,7 @@ TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     ProbedProgram::Environment prompt = framework();
     prompt.erase("MOCK_CUPTI_LATE_MS");  // the profiler does not wait
     ProbedProgram program(drive(), prompt);
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     ASSERT_EQ(program.ask("profile"), "0");
     EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kMadeWay));
@@ -190,23 +200,10 @@ TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-/// CUPTI may go, and nobody has launched since.
-void wish(ProbedProgram& program) {
-    for (int tries = 0; tries < 75; ++tries) {  // three flushes, 200 ms each
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        program.beat();
-        program.drain();
-    }
-}
-
 TEST_F(ProbeDetach, GraphsThatComeBeforeItHasGoneKeepCupti) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    wish(program);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("graph"), "0");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
@@ -225,8 +222,7 @@ TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoesAndComes) {
     slow["MOCK_CUPTI_SUBSCRIBE_MS"] = "30";
     slow["MOCK_CUPTI_FINALIZE_MS"] = "30";
     ProbedProgram program(drive(), slow);
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     // Leads have to be there before the churning begins: what is not led is not seen.
     ASSERT_NO_FATAL_FAILURE(leave(program, "1"));
     program.drain();
@@ -248,13 +244,9 @@ TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoesAndComes) {
 
 TEST_F(ProbeDetach, WhereCuptiCannotBeFinalisedItStays) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_EQ(program.ask("refuse finalize=7"), "done");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    wish(program);
+    ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
     ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
@@ -273,12 +265,8 @@ TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
     slow.erase("MOCK_CUPTI_LATE_MS");
     slow["MOCK_CUPTI_FINALIZE_MS"] = "400";
     ProbedProgram program(drive(), slow);
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    wish(program);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("launch_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ASSERT_EQ(program.ask("profile"), "0");
@@ -290,8 +278,7 @@ TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
 
 TEST_F(ProbeDetach, LibrariesThatAreBeingLoadedAreWaitedFor) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     const std::string library = (build_folder() / "libmock_library_slow.so").string();
     ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     ASSERT_TRUE(program.command(ProbeMode::kOff));
@@ -309,8 +296,7 @@ TEST_F(ProbeDetach, LibrariesThatAreBeingLoadedAreWaitedFor) {
 
 TEST_F(ProbeDetach, FunctionsThatALibraryHasItselfAreItsOwn) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_EQ(program.ask("load " + (build_folder() / "libmock_library_own.so").string()), "done");
     ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     EXPECT_EQ(program.ask("library_take"), "42");
@@ -319,8 +305,7 @@ TEST_F(ProbeDetach, FunctionsThatALibraryHasItselfAreItsOwn) {
 
 TEST_F(ProbeDetach, ForkedChildrenAreNotCounted) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(leave(program));
     program.drain();
     program.entries.clear();
@@ -334,8 +319,7 @@ TEST_F(ProbeDetach, ForkedChildrenAreNotCounted) {
 
 TEST_F(ProbeDetach, GoesAndComesUnderThreadsThatLaunch) {
     ProbedProgram program(drive(), framework());
-    ASSERT_EQ(program.hear(), "ready");
-    ASSERT_TRUE(program.attach());
+    ASSERT_NO_FATAL_FAILURE(start(program));
     for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_framework"), "done");
     for (int round = 1; round <= 4; ++round) {
         ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 50));
