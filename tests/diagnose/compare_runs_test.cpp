@@ -96,7 +96,7 @@ TEST(CompareRuns, OneMoreRecordingLosesNoVerdict) {
     EXPECT_EQ(comparison.recordings_before, 2u);
     EXPECT_EQ(comparison.recordings_after, 1u);
     // Unless it shows that runs lie farther apart than anybody would have thought.
-    const std::vector<CompareSide> restless{recording(100, 1), recording(150, 2)};
+    const std::vector<CompareSide> restless{recording(100, 1), recording(100, 4), recording(150, 2)};
     const std::vector<CompareSide> faster{recording(180, 3)};
     EXPECT_EQ(compare(restless[0], faster[0]).verdict, Verdict::kBetter);
     EXPECT_EQ(compare(restless, faster).verdict, Verdict::kNoDifference);
