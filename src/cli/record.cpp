@@ -2,8 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "record/record_session.h"
@@ -98,6 +100,8 @@ void add_record(CLI::App& app, Context& context) {
     command->add_flag("--quiet", given->quiet, "no summary")->envname("MILLRACE_RECORD_QUIET");
     command->footer(kFooter);
     command->callback([given, &context] {
+        const char* const trial = std::getenv("MILLRACE_PROBE_TRIAL");
+        given->settings.schedule.may_leave = trial != nullptr && std::string_view(trial).find("leaves") != std::string_view::npos;
         const auto status = run_record(*given, context);
         context.exit_status = status.ok() ? *status : report(status.error());
     });

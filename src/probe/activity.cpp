@@ -25,7 +25,7 @@ std::uint8_t* pool = nullptr;
 std::atomic<std::uint64_t> free_buffers{~std::uint64_t{0}};
 std::atomic<std::int64_t> clock_offset{0};
 std::atomic<bool> has_own_clock{false};
-std::atomic<std::uint64_t> delivered{0};
+std::atomic<std::uint64_t> delivered{0}, kernels{0};
 
 template <class Value>
 Value at(const std::uint8_t* activity, std::size_t offset) {
@@ -58,7 +58,7 @@ Record work_of(const std::uint8_t* activity, WorkKind what, const Places& places
     work.end = time_at(activity, places.end);
     work.device = static_cast<std::uint8_t>(at<std::uint32_t>(activity, places.device));
     work.stream = at<std::uint32_t>(activity, places.stream);
-    work.correlation = joined(at<std::uint32_t>(activity, places.correlation));
+    work.correlation = at<std::uint32_t>(activity, places.correlation);
     work.extra = at<std::uint64_t>(activity, places.node);
     if (work.extra != 0) work.flags = record::kInGraph;
     return work;
@@ -94,7 +94,10 @@ void write_set(ThreadState& thread, const std::uint8_t* activity) {
 
 void write_activity(ThreadState& thread, const std::uint8_t* activity) {
     switch (at<std::uint32_t>(activity, 0)) {
-        case kActivityKernel: write_kernel(thread, activity); break;
+        case kActivityKernel:
+            write_kernel(thread, activity);
+            kernels.fetch_add(1, std::memory_order_relaxed);
+            break;
         case kActivityMemcpy: write_copy(thread, activity, false); break;
         case kActivityMemcpyPeer: write_copy(thread, activity, true); break;
         case kActivityMemset: write_set(thread, activity); break;
@@ -149,6 +152,7 @@ std::uint64_t own_clock() { return now(); }
 }  // namespace
 
 std::uint64_t delivered_records() { return delivered.load(std::memory_order_relaxed); }
+std::uint64_t delivered_kernels() { return kernels.load(std::memory_order_relaxed); }
 
 bool prepare_activity() {
     void* memory =
@@ -165,11 +169,6 @@ void register_activity(const Cupti& cupti) {
     log_line("clock %s", has_own_clock.load() ? "registered" : "converted");
     if (const CuptiResult result = cupti.register_buffers(on_buffer_request, on_buffer_complete))
         log_line("no buffers: %d", result);
-}
-
-void forget_session() {
-    has_own_clock.store(false);
-    free_buffers.store(~std::uint64_t{0});
 }
 
 void align_clocks(const Cupti& cupti) {

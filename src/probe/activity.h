@@ -13,9 +13,8 @@ void register_activity(const Cupti& cupti);
 /// Without a registered clock: finds how far CUPTI's is from ours. Call at the beginning of windows.
 void align_clocks(const Cupti& cupti);
 
-/// CUPTI was finalised: it knows of no clock any more, and all buffers are ours again.
-void forget_session();
 /// How many records CUPTI has handed over so far.
 std::uint64_t delivered_records();
+std::uint64_t delivered_kernels();
 
 }  // namespace millrace::probe

@@ -1,5 +1,6 @@
 #include "probe/callbacks.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -10,7 +11,9 @@
 #include "probe/calls.h"
 #include "probe/clock.h"
 #include "probe/hash.h"
+#include "probe/kept_memory.h"
 #include "probe/lanes.h"
+#include "probe/led_gate.h"
 #include "probe/ranges.h"
 #include "probe/sites.h"
 #include "probe/texts.h"
@@ -103,7 +106,7 @@ void count_pulse(CallKind kind) {
 /// Arguments are known to the driver alone: from its own launches, and from those inside of the runtime's.
 void take_arguments(ThreadState& thread, const CallInfo& call, const CuptiCall& data, std::uint32_t correlation) {
     if (call.kind != CallKind::kLaunch || call.domain != kDriverDomain || !state.with_arguments) return;
-    write_arguments(thread, state.cupti, facts_of(call, data.parameters), data.symbol, joined(correlation));
+    write_arguments(thread, state.cupti, facts_of(call, data.parameters), data.symbol, correlation);
 }
 
 /// Whether a call can be part of the innermost one that is under way. The runtime calls the driver, and nothing else is known to
@@ -124,7 +127,6 @@ void check_order(ThreadState& thread, std::uint32_t index, const CuptiCall& data
     if (thread.pending_count > 0) return;
     if (data.correlation == thread.last_correlation) header()->state.stale.fetch_add(1, kRelaxed);
     thread.last_correlation = data.correlation;
-    if (data.correlation > state.correlation_most.load(kRelaxed)) state.correlation_most.store(data.correlation, kRelaxed);
 }
 
 /// The call is marked. Where this thread was on its way to the probe when the call went off, CUPTI must tell of it again before
@@ -179,7 +181,6 @@ PendingCall* push_at_gate(ThreadState& thread, std::uint32_t index) {
 
 void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     const CallInfo& call = call_at(index);
-    join_session(thread);
     check_order(thread, index, data, state.generation.load(kRelaxed));
     const bool nested = thread.pending_count > 0;
     note_graphs(call.kind);
@@ -251,7 +252,7 @@ void write_memory(ThreadState& thread, const CallInfo& call, const CuptiCall& da
     if (call.shape == Shape::kGive) facts.bytes = pending.word;
     if (call.kind == CallKind::kOther || facts.address == 0) return;
     Record memory = memory_record(thread, call.kind, facts.address, facts.bytes, pending.begin, end);
-    memory.correlation = joined(data.correlation);
+    memory.correlation = data.correlation;
     memory.site = pending.site;
     append(thread, &memory, 1);
 }
@@ -265,7 +266,7 @@ void write_call(ThreadState& thread, std::uint32_t index, const CuptiCall& data,
     made.from = static_cast<std::uint8_t>(facts.from);
     made.to = static_cast<std::uint8_t>(facts.to);
     made.thread = thread.thread;
-    made.correlation = joined(data.correlation);
+    made.correlation = data.correlation;
     made.begin = pending.begin;
     made.end = end;
     made.id = name_of(thread, index);
@@ -296,22 +297,25 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
 
-/// CUPTI can be finalised at the end of a call, which is not inside of another one; and best while no other thread is inside of
-/// one, of which CUPTI would still have to tell the end.
-void finalize_at_end(const ThreadState& thread) {
-    if (thread.pending_count > 0 || graphs_forbid()) return;
+/// Calls that are not led, of which CUPTI would still have to tell the end.
+bool is_another_inside(const ThreadState& thread) {
     for (const auto& inside : state.unmarked)
-        if (inside.load(kRelaxed) > 0) return;
+        if (inside.load(kRelaxed) > 0) return true;
     for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
-        if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return;
-    Finalizing wanted = Finalizing::kWanted;
-    if (!state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
-    state.alone.store(true);
+        if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return true;
+    return false;
+}
+
+void finalize() {
+    const int error = errno;
+    keep_memory();
     const bool done = state.cupti.finalize() == kCuptiSuccess;
-    if (!done) {
-        state.stays.store(true);
-        state.alone.store(false);
-        state.surprised.store(true);  // calls go on and off anew
+    errno = error;
+    if (done) {
+        header()->state.presence.store(static_cast<std::uint32_t>(record::CuptiPresence::kGone), std::memory_order_release);
+    } else {
+        cupti_stays();
+        stop_keeping();
     }
     state.finalizing.store(done ? Finalizing::kDone : Finalizing::kNot, std::memory_order_release);
     wake_controller();
@@ -326,14 +330,34 @@ void wake_controller() {
 
 CallbackState& callback_state() { return state; }
 
+void finalize_if_wanted() {
+    constexpr std::uint64_t kPatience = 1'000'000, kBetween = 20'000'000;
+    if (state.finalizing.load(kRelaxed) != Finalizing::kWanted || !state.alive.load(kRelaxed)) return;
+    const ThreadState* const thread = this_thread();
+    if (thread == nullptr || thread->pending_count > 0 || graphs_forbid()) return;
+    if (now() - state.tried_last.load(kRelaxed) < kBetween) return;
+    Finalizing wanted = Finalizing::kWanted;
+    if (!state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
+    const bool quiet = shut_led(kPatience) && !is_another_inside(*thread);
+    if (quiet) {
+        finalize();
+    } else {
+        std::uint64_t never = 0;
+        state.tried_last.store(now());
+        state.tried.compare_exchange_strong(never, now());
+        state.finalizing.store(Finalizing::kWanted);
+    }
+    open_led();
+}
+
 void note_graphs(CallKind kind) {
     if (kind == CallKind::kGraphLaunch || kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
 }
 
 bool graphs_forbid() { return state.graphs.load() && !state.graphs_too; }
 
-std::uint32_t joined(std::uint32_t correlation) {
-    return correlation == 0 ? 0 : correlation + state.correlation_base.load(kRelaxed);
+void cupti_stays() {
+    header()->state.presence.store(static_cast<std::uint32_t>(record::CuptiPresence::kStays), std::memory_order_release);
 }
 
 void count_led(CallKind kind) {
@@ -361,7 +385,6 @@ void on_call(void*, std::uint32_t domain, std::uint32_t number, const CuptiCall*
     if (data->site == kEnter) return thread != nullptr ? enter(*thread, index, *data) : begin_unmarked(index);
     if (thread == nullptr) return end_unmarked(index);
     leave(*thread, index, *data);
-    if (state.finalizing.load(kRelaxed) == Finalizing::kWanted) finalize_at_end(*thread);
 }
 
 }  // namespace millrace::probe

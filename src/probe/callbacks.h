@@ -10,7 +10,7 @@
 
 namespace millrace::probe {
 
-/// CUPTI can be finalised at the end of a call. The controller wishes it, a callback does it, the controller sets up anew.
+/// CUPTI is finalised by a thread of the program, between calls, where the controller wishes it. It does not come back.
 enum class Finalizing : std::uint32_t { kNot, kWanted, kRunning, kDone };
 
 /// So many direct calls of the driver are no chance: the runtime's begin can be missed when callbacks go on under a running call.
@@ -24,16 +24,14 @@ struct CallbackState {
     std::atomic<std::uint32_t> pulse_call{0}, pulse_stride{1};
     std::atomic<bool> pulse_led{false};  ///< led calls are counted, not CUPTI's
     std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
-    std::atomic<bool> alone{false};      ///< CUPTI is on its way out, gone or on its way in: it may not tell of memory
-    std::atomic<bool> stays{false};      ///< set by callbacks: it could not be finalised
-    bool graphs_too = false;             ///< it goes and comes back though there are graphs
-    /// CUPTI begins to count anew when it comes back: what is added to its numbers, and the greatest so far (by callbacks).
-    std::atomic<std::uint32_t> correlation_base{0}, correlation_most{0};
+    std::atomic<bool> alone{false};      ///< CUPTI is on its way out or gone: it may not tell of memory
+    bool graphs_too = false;             ///< it goes though there are graphs
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
     std::atomic<Finalizing> finalizing{Finalizing::kNot};
+    std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< when that was tried in vain, first and last; set by led calls
     std::atomic<std::uint64_t> launches{0};  ///< of kernels, in windows, that did not fail; counted by callbacks
     std::atomic<std::uint64_t> nested{0};    ///< calls inside of calls, counted by callbacks
     /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
@@ -57,11 +55,14 @@ void wake_controller();
 
 /// Remembers that the program uses graphs, where a call of this kind says so.
 void note_graphs(record::CallKind kind);
-/// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed when it came back.
+/// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed.
 bool graphs_forbid();
 
-/// A correlation of CUPTI's as records have it: of one process no two are the same.
-std::uint32_t joined(std::uint32_t correlation);
+/// CUPTI could not go, and is not asked again.
+void cupti_stays();
+
+/// Finalises CUPTI where the controller wishes it and no other thread is inside of a call. From led calls, when they are over.
+void finalize_if_wanted();
 
 /// Counts a led call, where those mark steps.
 void count_led(record::CallKind kind);

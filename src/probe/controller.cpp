@@ -16,8 +16,10 @@
 #include "probe/callbacks.h"
 #include "probe/calls.h"
 #include "probe/clock.h"
+#include "probe/kept_memory.h"
 #include "probe/lanes.h"
 #include "probe/led_calls.h"
+#include "probe/led_gate.h"
 #include "probe/log.h"
 #include "probe/making_way.h"
 #include "probe/sites.h"
@@ -31,7 +33,11 @@ using record::ProbeFault;
 using record::ProbeMode;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
-constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond, kFlush = 200 * kMillisecond;
+constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond;
+constexpr std::uint64_t kFlush = 200 * kMillisecond, kFlushing = 450 * kMillisecond;  ///< ... and how long after a window
+constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;   ///< while CUPTI waits to go
+constexpr std::uint64_t kWish = 500 * kMillisecond;       ///< of tries to let it go, then it stays
+constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;  ///< in which it gives back what it had
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
 constexpr std::uint64_t kLeaving = 2'000 * kMillisecond;   ///< how long the end waits for calls that are under way
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
@@ -46,10 +52,13 @@ struct Controller {
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
     std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
-    int flushes_left = 0;                                     ///< after a window: work that was still queued reports later
+    bool flushing = false;          ///< after a window: work that was still queued reports later
+    std::uint64_t flush_until = 0;  ///< not longer
     bool watched_window = false;                              ///< the last window's records have not been seen to arrive yet
-    std::uint64_t launches_before = 0, delivered_before = 0;  ///< when it began
-    bool detach = false;                                      ///< CUPTI is not needed until the next window
+    std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when it began
+    bool detach = false;                                      ///< CUPTI is not needed any more
+    bool going = false;                                       ///< no call is told any more, so that it may go
+    std::uint64_t gone_since = 0;                             ///< when it was seen to be gone
     bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;     ///< that has happened
     pthread_t thread = {};
@@ -64,8 +73,7 @@ void set_fault(ProbeFault fault, CuptiResult code) {
     log_line("fault %u, code %d", static_cast<unsigned>(fault), code);
 }
 
-/// `returns`: it was here before, and what it recorded is good.
-bool subscribe(bool returns) {
+bool subscribe() {
     const Cupti& cupti = callback_state().cupti;
     CuptiResult result;
     if (cupti.subscribe_by_name != nullptr) {
@@ -82,10 +90,7 @@ bool subscribe(bool returns) {
         register_activity(cupti);
         return true;
     }
-    set_fault(result != kCuptiOtherSubscriber ? ProbeFault::kCuptiFailed
-              : returns                       ? ProbeFault::kMadeWay
-                                              : ProbeFault::kOtherClient,
-              result);
+    set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
     return false;
 }
 
@@ -99,7 +104,7 @@ bool is_redundant(std::uint32_t index) {
 
 bool wants_call(std::uint32_t index) {
     const CallInfo& call = call_at(index);
-    if (controller.leaving) return false;
+    if (controller.leaving || controller.going) return false;
     if (is_memory_call(call) && controller.trial.memory) return true;
     if (is_redundant(index)) return false;
     const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
@@ -108,7 +113,6 @@ bool wants_call(std::uint32_t index) {
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
-bool is_launch(std::uint32_t index) { return call_at(index).kind == CallKind::kLaunch; }
 
 bool starts_work(std::uint32_t index) {
     return call_at(index).kind != CallKind::kOther && call_at(index).kind <= CallKind::kSetAsync;
@@ -171,8 +175,9 @@ void enter_window() {
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
+    controller.kernels_before = delivered_kernels();
     if (controller.trial.activity && !controller.activities) switch_activities(true);
-    controller.flushes_left = 0;
+    controller.flushing = false;
     controller.trimmed = callbacks.sites_calls.load() == 0;
     for (auto& count : callbacks.direct)
         if (count.load() < kDirectEnough) count.store(0);
@@ -186,25 +191,41 @@ void trim_window() {
     log_line("window trimmed");
 }
 
-/// The subscription is gone, and with it what was enabled: everything has to be set up again for the next window.
+/// The subscription is gone, and with it what was enabled.
 void forget_subscription() {
     controller.subscriber = nullptr;
     controller.calls.forget();
     controller.settled = true;
     controller.activities = false;
-    controller.flushes_left = 0;
+    controller.flushing = false;
     log_line("subscription gone");
 }
 
-/// CUPTI may be finalised at the end of some call. From here on this thread must not use it until that has happened.
+bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
+
+/// CUPTI may be finalised between calls of the program, once it tells of none. From then on this thread must not use it.
 void request_finalize() {
     CallbackState& callbacks = callback_state();
-    if (callbacks.cupti.finalize == nullptr) return;
+    if (!controller.going) {
+        callbacks.alone.store(true);  // led calls tell of memory instead
+        controller.going = true;
+        return enable_calls();
+    }
     flush(true);
-    controller.flushes_left = 0;
+    callbacks.tried.store(0);
     log_line("CUPTI may go");
-    controller.calls.add(controller.subscriber, is_launch);
     callbacks.finalizing.store(Finalizing::kWanted);
+}
+
+/// It is wanted after all, or must not go, or no moment came in which it could.
+void withdraw_wish() {
+    Finalizing wish = Finalizing::kWanted;
+    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);
+    if (!controller.going || !can_use_cupti()) return;
+    controller.going = false;
+    callback_state().tried.store(0);
+    enable_calls();
+    callback_state().alone.store(false);
 }
 
 void switch_mode(ProbeMode mode) {
@@ -216,7 +237,8 @@ void switch_mode(ProbeMode mode) {
         controller.learned = true;
         write_window(false);
         if (controller.activities) switch_activities(false);
-        controller.flushes_left = 3;
+        controller.flushing = true;
+        controller.flush_until = now() + kFlushing;
         controller.last_flush = now() - kFlush + 100 * kMillisecond;
     }
     callbacks.generation.fetch_add(1);
@@ -229,29 +251,29 @@ void switch_mode(ProbeMode mode) {
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
 }
 
-bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
+bool has_stayed() {
+    return header()->state.presence.load() == static_cast<std::uint32_t>(record::CuptiPresence::kStays);
+}
 
 /// Once the work of the last window has reported.
 void detach_if_wanted() {
     CallbackState& callbacks = callback_state();
-    Finalizing wish = Finalizing::kWanted;
-    if (graphs_forbid() && callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot)) enable_calls();
-    if (!controller.detach || callbacks.stays.load() || controller.mode == ProbeMode::kFull || controller.flushes_left > 0 ||
-        !controller.settled)
+    if (callbacks.finalizing.load() == Finalizing::kDone) {
+        if (controller.gone_since == 0) controller.gone_since = now();
+        if (now() - controller.gone_since >= kFreeing) stop_keeping();
         return;
-    if (can_use_cupti() && !graphs_forbid()) request_finalize();
-}
-
-/// CUPTI was finalised: what it had begun to tell has no end, and it will count anew.
-void end_session() {
-    constexpr std::uint32_t kUnseen = 1 << 16;  // numbers that work had of which no call was told
-    CallbackState& callbacks = callback_state();
-    forget_subscription();
-    forget_session();
-    forget_calls();
-    for (auto& count : callbacks.unmarked) count.store(0);
-    callbacks.correlation_base.fetch_add(callbacks.correlation_most.exchange(0) + kUnseen);
-    callbacks.finalizing.store(Finalizing::kNot);
+    }
+    if (has_stayed()) return withdraw_wish();
+    if (!controller.detach) return;
+    const std::uint64_t tried = callbacks.tried.load();
+    const bool in_vain = tried != 0 && now() - tried >= kWish;
+    if (in_vain || graphs_forbid() || !controller.trial.leaves || callbacks.cupti.finalize == nullptr ||
+        !can_keep_memory(callbacks.cupti.library)) {
+        withdraw_wish();
+        if (can_use_cupti()) cupti_stays();
+        return;
+    }
+    if (controller.mode != ProbeMode::kFull && !controller.flushing && controller.settled && can_use_cupti()) request_finalize();
 }
 
 void begin_leaving() {
@@ -266,15 +288,19 @@ void begin_leaving() {
         return;
     }
     switch_mode(ProbeMode::kOff);
-    if (controller.flushes_left > 0) flush(true);
-    controller.flushes_left = 0;
+    if (controller.flushing) flush(true);
+    controller.flushing = false;
+}
+
+bool is_all_delivered() {
+    return delivered_kernels() - controller.kernels_before >= callback_state().launches.load() - controller.launches_before;
 }
 
 /// A client that looks CUPTI's functions up by itself cannot be seen coming; but where a window has launched a lot and no record
 /// of it came back though buffers were flushed, they go to somebody else.
 bool lost_buffers() {
     constexpr std::uint64_t kMany = 64;
-    if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushes_left > 0) return false;
+    if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushing) return false;
     controller.watched_window = false;
     const std::uint64_t launches = callback_state().launches.load() - controller.launches_before;
     return launches >= kMany && delivered_records() == controller.delivered_before;
@@ -311,23 +337,11 @@ void obey() {
     callbacks.pulse_stride.store(stride > 0 ? stride : 1);
     callbacks.pulse_led.store(control.pulse_led.load() != 0);
     controller.detach = control.detach.load() != 0;
-    if (!wants_window && callbacks.finalizing.load() != Finalizing::kNot)  // CUPTI is not to be touched, or gone
-        return header()->state.epoch.store(epoch, std::memory_order_release);
-    Finalizing wish = Finalizing::kWanted;
-    callbacks.finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // a window takes the wish back
-    if (wish == Finalizing::kRunning) return;
-    if (wish == Finalizing::kDone && graphs_forbid()) {
-        set_fault(ProbeFault::kGraphsCame, 0);
-        begin_leaving();
-        return header()->state.epoch.store(epoch, std::memory_order_release);
-    }
-    const bool returns = wish == Finalizing::kDone;
-    if (returns) end_session();
-    if (wants_window && controller.subscriber == nullptr && !subscribe(returns)) begin_leaving();
-    if (controller.subscriber != nullptr && !controller.leaving) {
-        switch_mode(static_cast<ProbeMode>(wanted));
-        callbacks.alone.store(false);
-    }
+    if (wants_window) withdraw_wish();
+    const Finalizing stage = callbacks.finalizing.load();
+    if (stage == Finalizing::kRunning) return;
+    // Otherwise CUPTI is not to be touched, or gone.
+    if (stage == Finalizing::kNot) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
 }
 
@@ -354,9 +368,10 @@ void look() {
     if (!controller.leaving) obey();
     if (can_use_cupti()) {
         if (callback_state().surprised.exchange(false) || !controller.settled) enable_calls();
-        const bool due = now() - controller.last_flush >= kFlush;
-        if (due && (controller.activities || controller.flushes_left > 0)) {
-            if (!controller.activities) --controller.flushes_left;
+        const bool due = now() - controller.last_flush >= (controller.detach ? kSoonFlush : kFlush);
+        if (due && (controller.activities || controller.flushing)) {
+            if (!controller.activities && (now() >= controller.flush_until || (controller.detach && is_all_delivered())))
+                controller.flushing = false;
             flush(false);
             if (controller.mode == ProbeMode::kFull) lead_calls();  // of what was loaded meanwhile
         }
@@ -377,7 +392,7 @@ void* run(void*) {
         ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
     }
     if (can_use_cupti()) {
-        const bool had_window = controller.activities || controller.flushes_left > 0;
+        const bool had_window = controller.activities || controller.flushing;
         if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
         if (had_window) flush(true);
     }
@@ -410,7 +425,7 @@ void start_controller() {
     if (!load_cupti(callbacks.cupti)) return set_fault(ProbeFault::kNoCupti, 0);
     header()->state.cupti_version = callbacks.cupti.version;
     header()->state.driver_version = callbacks.cupti.driver;
-    if (!subscribe(false)) return;
+    if (!subscribe()) return;
     callbacks.alive.store(true, std::memory_order_release);
     watch_for_clients();
     enable_calls();

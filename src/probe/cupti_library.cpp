@@ -61,6 +61,7 @@ bool load_cupti(Cupti& cupti) {
     void* library = given != nullptr ? ::dlopen(given, RTLD_LAZY | RTLD_LOCAL) : loaded_library("libcupti.so");
     if (library == nullptr && given == nullptr) library = installed_library(cupti.driver >= 12000 ? cupti.driver / 1000 : 13);
     if (library == nullptr) return false;
+    cupti.library = library;
     const bool complete = bind(library, "cuptiSubscribe", cupti.subscribe) &&
                           bind(library, "cuptiUnsubscribe", cupti.unsubscribe) &&
                           bind(library, "cuptiEnableCallback", cupti.enable_callback) &&

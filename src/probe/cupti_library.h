@@ -8,6 +8,7 @@
 namespace millrace::probe {
 
 struct Cupti {
+    void* library = nullptr;
     CuptiResult (*subscribe)(void** subscriber, CuptiCallback callback, void* user) = nullptr;
     CuptiResult (*subscribe_by_name)(void** subscriber, CuptiCallback callback, void* user,
                                      CuptiSubscriberParameters* parameters) = nullptr;  ///< from 13.0 on, else null

@@ -147,6 +147,7 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     Library library;
     if (look->count == kMostCandidates || !read_library(*info, look->watch.needed, library)) return 0;
     const char* path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+    if (look->watch.only != nullptr && ::strcmp(path, look->watch.only) != 0) return 0;
     if (::strlen(path) >= sizeof look->candidates[0].path) return 0;
     Candidate& candidate = look->candidates[look->count++];
     ::strcpy(candidate.path, path);

@@ -15,6 +15,7 @@ struct ImportWatch {
     const char* needed;  ///< part of the name of a library that they need
     const char* prefix;  ///< of the functions
     const char* other_prefix = nullptr;
+    const char* only = nullptr;  ///< path of the only library that is looked at
     unsigned long long loads_seen = 0;
     unsigned unchanged = 0;
 };

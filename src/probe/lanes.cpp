@@ -27,7 +27,6 @@ constexpr int kPopulateWrite = 23;           ///< MADV_POPULATE_WRITE, younger t
 
 record::ProbeHeader* mapped = nullptr;
 ThreadState states[kLanes];
-std::atomic<std::uint32_t> session{0};  ///< of CUPTI
 pthread_key_t key;
 
 Record* slots_of(std::uint32_t lane) {
@@ -123,16 +122,6 @@ ThreadState* this_thread() {
     return nullptr;
 }
 
-void forget_calls() { session.fetch_add(1); }
-
-void join_session(ThreadState& thread) {
-    const std::uint32_t now = session.load();
-    if (thread.session == now) return;
-    pop_calls(thread, 0);
-    thread.last_correlation = 0;
-    std::atomic_ref(thread.session).store(now);
-}
-
 PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
     if (thread.pending_count == ThreadState::kMostPending) return nullptr;
     std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1));
@@ -147,7 +136,6 @@ void pop_calls(ThreadState& thread, std::uint32_t depth) {
 }
 
 std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth) {
-    if (std::atomic_ref(states[lane].session).load() != session.load()) return kNoCall;
     return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load()} - 1;
 }
 

@@ -38,7 +38,6 @@ struct ThreadState {
     std::uint32_t last_correlation;  ///< of the last call that was not inside of another
     std::uint32_t led;               ///< calls under way that lead through the probe (led_calls.h), counted inside of windows
     std::uint32_t memory_told;       ///< calls about memory that CUPTI has told of
-    std::uint32_t session;           ///< in which the calls below began, for other threads to read
     std::uint32_t pending_count;
     PendingCall pending[kMostPending];
     /// The same for other threads to read (open_call): index of the call and one, 0 none.
@@ -55,13 +54,9 @@ record::ProbeHeader* header();
 ThreadState* this_thread();
 std::uint32_t thread_number();
 
-/// Forgets what the thread was inside of when CUPTI was finalised.
-void join_session(ThreadState& thread);
 /// Makes a call the thread's innermost; null when it is inside of too many. What the thread reads afterwards is younger than
 /// that.
 PendingCall* push_call(ThreadState& thread, std::uint32_t call);
-/// Nobody is inside of a call any more, as far as anybody will be told: CUPTI was finalised.
-void forget_calls();
 /// Takes calls away until `depth` are left.
 void pop_calls(ThreadState& thread, std::uint32_t depth);
 /// Any thread may ask: the call that the thread of a lane is inside of at a depth; kNoCall none.

@@ -12,6 +12,7 @@
 #include "probe/clock.h"
 #include "probe/imports.h"
 #include "probe/lanes.h"
+#include "probe/led_gate.h"
 #include "probe/loaded_library.h"
 #include "probe/log.h"
 #include "probe/ranges.h"
@@ -35,6 +36,8 @@ public:
         CallbackState& state = callback_state();
         if (!state.alive.load(std::memory_order_relaxed)) return;
         note_graphs(kind);
+        gated_ = state.pulse_led.load(std::memory_order_relaxed);
+        if (gated_) enter_led();
         if (state.mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(record::ProbeMode::kFull)) {
             thread_ = this_thread();
             if (thread_ != nullptr) ++thread_->led;
@@ -43,12 +46,16 @@ public:
     }
     ~Led() {
         if (thread_ != nullptr) --thread_->led;
+        if (!gated_) return;
+        leave_led();
+        finalize_if_wanted();
     }
     Led(const Led&) = delete;
     Led& operator=(const Led&) = delete;
 
 private:
     ThreadState* thread_ = nullptr;
+    bool gated_ = false;
 };
 
 /// Around a call that takes or gives memory: whether CUPTI is on its way out, gone or on its way in, and has not told of it.
@@ -143,6 +150,8 @@ Import calls[] = {
     {"cudaStreamBeginCaptureToGraph_ptsz",
      address_of(lead<22, CallKind::kCapture, Handle, Handle, const Handle*, const void*, std::size_t, int>)},
     {"cudaGraphLaunch_ptsz", address_of(lead<23, CallKind::kGraphLaunch, Handle, Handle>)},
+    {"cudaEventQuery", address_of(lead<24, CallKind::kEventQuery, Handle>)},
+    {"cudaStreamQuery", address_of(lead<25, CallKind::kStreamQuery, Handle>)},
 };
 constexpr std::uint32_t kCalls = sizeof calls / sizeof calls[0];
 static_assert(kCalls <= sizeof originals / sizeof originals[0]);

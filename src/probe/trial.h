@@ -14,6 +14,7 @@ struct Trial {
     bool sites = true;        ///< "no-sites"
     bool arguments = true;    ///< "no-arguments"
     bool graphs_too = false;  ///< "graphs-too": CUPTI goes and comes back though the program uses graphs
+    bool leaves = false;      ///< "leaves": CUPTI goes where that is ordered; else it says that it stays
 };
 
 inline Trial read_trial() {
@@ -28,6 +29,7 @@ inline Trial read_trial() {
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");
     trial.graphs_too = has("graphs-too");
+    trial.leaves = has("leaves");
     return trial;
 }
 

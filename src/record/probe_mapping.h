@@ -30,8 +30,14 @@ enum class ProbeFault : std::uint32_t {
     kOtherClient = 2,  ///< another profiler holds CUPTI; `incumbent` has its name
     kCuptiFailed = 3,  ///< `fault_code` has CUPTI's result
     kNoMemory = 4,
-    kMadeWay = 5,     ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
-    kGraphsCame = 6,  ///< recorded until the program began to use graphs while CUPTI was detached
+    kMadeWay = 5,  ///< recorded until the program began to use CUPTI itself; `incumbent`: which library of it, where known
+};
+
+/// Of a CUPTI that was asked to leave the process.
+enum class CuptiPresence : std::uint32_t {
+    kThere = 0,  ///< not yet
+    kGone = 1,   ///< there will be no more windows
+    kStays = 2,  ///< it cannot
 };
 
 /// What became of the arguments of a launch that was looked into.
@@ -59,7 +65,7 @@ struct ProbeControl {
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
     std::atomic<std::uint32_t> pulse_led;  ///< 1: pulse_call is counted where the program imports it, not by CUPTI
-    std::atomic<std::uint32_t> detach;  ///< 1: CUPTI leaves the process until the next window: silent, it still costs each call
+    std::atomic<std::uint32_t> detach;  ///< 1: CUPTI leaves the process for good: silent, it still costs each call
 };
 
 /// Written by the probe, read by `record`.
@@ -83,6 +89,7 @@ struct ProbeState {
     std::atomic<std::uint64_t> sampled_launches;           ///< of which arguments were wanted
     std::atomic<std::uint64_t> arguments[kArgumentFates];  ///< by ArgumentFate: what became of them
     std::atomic<std::uint32_t> argument_refusal;           ///< the driver's last answer when it refused
+    std::atomic<std::uint32_t> presence;                   ///< CuptiPresence, once it was asked to leave
 };
 
 struct ProbeLane {

@@ -85,6 +85,7 @@ ProbeReport ProbeReader::report() const {
     report.sampled_launches = state.sampled_launches.load(std::memory_order_relaxed);
     for (std::uint32_t i = 0; i < kArgumentFates; ++i) report.arguments[i] = state.arguments[i].load(std::memory_order_relaxed);
     report.argument_refusal = state.argument_refusal.load(std::memory_order_relaxed);
+    report.presence = static_cast<CuptiPresence>(state.presence.load(std::memory_order_acquire));
     return report;
 }
 

@@ -31,6 +31,7 @@ struct ProbeReport {
     std::uint64_t unended = 0, stale = 0, sampled_launches = 0;
     std::array<std::uint64_t, kArgumentFates> arguments{};
     std::uint32_t argument_refusal = 0;
+    CuptiPresence presence = CuptiPresence::kThere;
 };
 
 class ProbeReader {

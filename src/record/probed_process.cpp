@@ -47,11 +47,6 @@ std::string fault_text(const ProbeReport& report) {
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",
                 report.pid, report.incumbent.empty() ? "" : ", by ", report.incumbent);
-        case ProbeFault::kGraphsCame:
-            return fmt::format(
-                "process {}: the program began to use CUDA graphs while CUPTI was out of the way, which they would not bear to "
-                "come back; kernels and calls are recorded up to there",
-                report.pid);
     }
     return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
 }
@@ -82,6 +77,7 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     view.pulses = report_.pulses;
     view.bytes = bytes.taken;
     view.pulse_step_ns = blocks_.step_ns();
+    view.stays = report_.presence == CuptiPresence::kStays;
     if (in_window) {
         view.launches = steps_.launches();
         view.facts = steps_.facts();

@@ -82,7 +82,8 @@ void WindowSchedule::learn(const ScheduleView& view) {
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
     const StepFacts& facts = *view.facts;
-    const bool dear = kWaitingLaunch * static_cast<double>(facts.launches_per_step) > kWaitingShare * facts.step_ns;
+    waiting_share_ = facts.step_ns > 0 ? kWaitingLaunch * static_cast<double>(facts.launches_per_step) / facts.step_ns : 0;
+    const bool dear = settings_.may_leave && waiting_share_ > kWaitingShare;
     const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
     if (!led && facts.calls_per_step == 0) return;
     order_.pulse_led = led;
@@ -132,7 +133,7 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     over_at_ = {};
     learn(view);
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
-    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows;
+    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
     order_.full_calls = order_.sites_calls = 0;
 }
 
@@ -159,6 +160,9 @@ void WindowSchedule::look_now_and_then(const ScheduleView& view, nanoseconds pau
 
 void WindowSchedule::during_pause(const ScheduleView& view) {
     const nanoseconds paused = view.now - since_;
+    if (view.stays) stays_ = true;
+    if (stays_) order_.detach = false;
+    if (order_.detach) return;
     if (calls_per_step_ <= 0 || blind_ >= kEarlyWindows) return look_now_and_then(view, paused);
     // The program does something else by now, which needs that call no more.
     if (windows_ >= kEarlyWindows && order_.mode == ProbeMode::kPulse && view.now - pulsed_ >= kBlindPause)

@@ -5,7 +5,8 @@
 // The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
 // launches; two shorter ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far
 // as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter,
-// down to kLeastSteps, when they are costly.
+// down to kLeastSteps, when they are costly. As a trial, CUPTI leaves after the third for good where it slows a program down
+// between windows, too.
 
 #include <chrono>
 #include <cstdint>
@@ -20,6 +21,7 @@ struct ScheduleSettings {
     std::uint32_t steps_per_window = 50;
     std::uint32_t every = 2000;  ///< steps from window to window
     double cost_share = 0.01;    ///< of the run's time, in windows after the third
+    bool may_leave = false;      ///< a trial: CUPTI leaves after the third window where its mere presence costs a lot
     std::uint64_t bytes_allowance = 30'000'000;
     double bytes_per_second = 10'000;  ///< beyond the allowance, in the mean
 };
@@ -33,7 +35,7 @@ struct ProbeOrder {
     std::uint32_t full_calls = 0, sites_calls = 0;
     std::uint32_t pulse_stride = 1;
     bool pulse_led = false;  ///< counted where the program imports the call
-    bool detach = false;     ///< CUPTI is not needed for now
+    bool detach = false;     ///< CUPTI is not needed any more
     bool operator==(const ProbeOrder&) const = default;
 };
 
@@ -45,6 +47,7 @@ struct ScheduleView {
     std::uint64_t pulses = 0;        ///< calls of pulse_call counted by the probe
     std::uint64_t bytes = 0;         ///< the run takes so far
     double pulse_step_ns = 0;        ///< a step without recording; 0 not known well enough
+    bool stays = false;              ///< CUPTI was asked to leave and cannot
     std::uint64_t launches = 0;      ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };
@@ -70,6 +73,10 @@ public:
     [[nodiscard]] double calls_among() const { return order_.pulse_led ? led_among_ : calls_per_step_; }
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
+    /// Share of a step that CUPTI would cost between windows.
+    [[nodiscard]] double waiting_share() const { return waiting_share_; }
+    /// Whether there would have been further windows, had CUPTI not left.
+    [[nodiscard]] bool has_missed_windows() const { return order_.detach && paused_steps_ >= settings_.every; }
     /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
     [[nodiscard]] std::optional<double> window_cost() const;
     /// Share of the time until `now`, with what counting steps outside of windows takes.
@@ -108,6 +115,8 @@ private:
     std::uint64_t pulses_at_ = 0, pulses_seen_ = 0;
     double paused_steps_ = 0;  ///< counted in this pause
     double steps_ = 0;
+    bool stays_ = false;
+    double waiting_share_ = 0;
     double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{};  ///< in windows
     std::uint64_t launches_per_step_ = 0;

@@ -150,6 +150,11 @@ def launch_forever():
         launch()
 
 
+def led_forever():
+    while True:
+        framework.mock_framework_step(weights, 4)
+
+
 def framework_forever():
     while True:
         framework_step(4)
@@ -266,6 +271,16 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "framework_aside":
+            threading.Thread(target=framework_step, args=(4,), daemon=True).start()
+        elif word == "wait_aside":
+            threading.Thread(target=framework.mock_framework_wait, daemon=True).start()
+        elif word == "daemon_led":
+            threading.Thread(target=led_forever, daemon=True).start()
+        elif word == "disturbed":
+            answer = str(cupti().mock_cupti_disturbed())
+        elif word == "spoiled":
+            answer = f"{cupti().mock_cupti_spoiled()} {cupti().mock_cupti_finalised_inside()}"
         elif word == "launch_aside":
             threading.Thread(target=launch, daemon=True).start()
         elif word == "fork_framework":

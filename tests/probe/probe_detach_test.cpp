@@ -1,4 +1,4 @@
-// CUPTI leaves the process between windows, and comes back: calls that the program imports are counted all along.
+// CUPTI leaves the process after the early windows: calls that the program imports are counted all along.
 
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@ namespace millrace::probe {
 namespace {
 
 using record::CallKind;
+using record::CuptiPresence;
 using record::ProbeFault;
 using record::ProbeMode;
 using record::RecordKind;
@@ -24,6 +25,7 @@ protected:
     static ProbedProgram::Environment framework() {
         return {{"MOCK_FRAMEWORK", (build_folder() / "libmock_framework.so").string()},
                 {"MOCK_CUPTI_LATE_MS", "300"},
+                {"MILLRACE_PROBE_TRIAL", "leaves"},
                 {"MOCK_PROFILER", (build_folder() / "libmock_profiler.so").string()}};
     }
 
@@ -33,17 +35,31 @@ protected:
         return program.command(mode, CallKind::kSetAsync, full_calls, 3);
     }
 
+    static CuptiPresence presence(ProbedProgram& program) {
+        return static_cast<CuptiPresence>(program.header().state.presence.load());
+    }
+
     /// A window of three steps, then steps until CUPTI is gone.
-    static void leave(ProbedProgram& program, const char* times = "1") {
+    static void leave(ProbedProgram& program) {
         ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
         ASSERT_EQ(program.ask("framework 3 4"), "0");
         ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 200 && program.ask("finalised") != times; ++tries) {
+        for (int tries = 0; tries < 200 && program.ask("finalised") != "1"; ++tries) {
             ASSERT_EQ(program.ask("framework 1 4"), "0");
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             program.drain();
         }
-        ASSERT_EQ(program.ask("finalised"), times);
+        ASSERT_EQ(program.ask("finalised"), "1");
+    }
+
+    /// Threads of the program make calls until CUPTI is gone.
+    static void goes(ProbedProgram& program) {
+        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+        for (int tries = 0; tries < 1000 && program.ask("finalised") != "1"; ++tries) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            program.drain();
+        }
+        ASSERT_EQ(program.ask("finalised"), "1");
     }
 
     /// A window of three steps, then none: CUPTI may go, and nobody has launched since.
@@ -102,29 +118,25 @@ TEST_F(ProbeDetach, StepsAreCountedWithoutCupti) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-TEST_F(ProbeDetach, LaterWindowsHaveTheirRecordsUnderNumbersOfTheirOwn) {
+TEST_F(ProbeDetach, ThereAreNoMoreWindowsOnceCuptiHasGone) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
-    for (const char* times : {"1", "2", "3"}) ASSERT_NO_FATAL_FAILURE(leave(program, times));
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 5));
-    ASSERT_EQ(program.ask("framework 5 4"), "0");
-    for (int tries = 0; tries < 200 && program.header().state.mode.load() == 2; ++tries)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(program.header().state.mode.load(), 1u) << "it leaves a window by itself, as it counts";
-    ASSERT_EQ(program.ask("framework 2 4"), "0");
-    program.wait_for_work(3 * 18 + 30);
-    const std::vector<Entry> launches = program.calls(CallKind::kLaunch);
-    EXPECT_EQ(launches.size(), 3u * 15 + 25);
-    std::set<std::uint32_t> numbers, work;
-    for (const Entry& launch : launches) EXPECT_TRUE(numbers.insert(launch.record.correlation).second);
-    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
-    EXPECT_TRUE(std::ranges::includes(work, numbers));
-    std::size_t known = 0;
-    for (const Entry& arguments : program.of_kind(RecordKind::kArguments)) known += numbers.count(arguments.record.correlation);
-    EXPECT_EQ(known, program.of_kind(RecordKind::kArguments).size());
-    EXPECT_GT(known, 0u);
-    EXPECT_EQ(program.header().state.unended.load(), 0u);
-    EXPECT_EQ(program.header().state.stale.load(), 0u);
+    EXPECT_EQ(presence(program), CuptiPresence::kThere);
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    EXPECT_EQ(presence(program), CuptiPresence::kGone);
+    ASSERT_EQ(program.ask("graph"), "0");  // graphs do not mind
+    const std::string heard = program.ask("callbacks");
+    const std::uint64_t counted = program.header().state.pulses.load();
+    program.drain();
+    program.entries.clear();
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false)) << "it answers";
+    EXPECT_EQ(program.header().state.mode.load(), 1u);
+    EXPECT_EQ(program.header().state.fault.load(), 0u);
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.ask("callbacks"), heard);
+    EXPECT_EQ(program.header().state.pulses.load() - counted, 3u);
+    program.drain();
+    EXPECT_TRUE(program.of_kind(RecordKind::kWindow).empty());
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -145,12 +157,6 @@ TEST_F(ProbeDetach, MemoryIsFollowedWithoutCupti) {
     EXPECT_EQ(memory[2].record.what, static_cast<std::uint8_t>(CallKind::kFree));
     EXPECT_EQ(memory[2].record.bytes, 1000u) << "its size is known";
     EXPECT_EQ(memory[2].record.extra, memory[1].record.extra);
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("give"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    ASSERT_EQ(program.of_kind(RecordKind::kMemory).size(), 4u) << "told once, though twice seen";
-    EXPECT_EQ(program.of_kind(RecordKind::kMemory)[3].record.bytes, 5000u);
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -167,20 +173,6 @@ TEST_F(ProbeDetach, CuptiStaysWhereThereAreGraphs) {
     }
     EXPECT_EQ(program.ask("finalised"), "0");
     EXPECT_EQ(program.header().state.pulses.load(), 63u);
-    EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeDetach, CuptiDoesNotComeBackToGraphs) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(leave(program));
-    ASSERT_EQ(program.ask("graph"), "0");
-    const std::string heard = program.ask("callbacks");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(ProbeFault::kGraphsCame));
-    EXPECT_EQ(program.header().state.mode.load(), 0u);
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    EXPECT_EQ(program.ask("callbacks"), heard);
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -217,18 +209,16 @@ TEST_F(ProbeDetach, GraphsThatComeBeforeItHasGoneKeepCupti) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoesAndComes) {
+TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoes) {
     ProbedProgram::Environment slow = framework();
-    slow["MOCK_CUPTI_SUBSCRIBE_MS"] = "30";
     slow["MOCK_CUPTI_FINALIZE_MS"] = "30";
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
     // Leads have to be there before the churning begins: what is not led is not seen.
-    ASSERT_NO_FATAL_FAILURE(leave(program, "1"));
-    program.drain();
-    program.entries.clear();
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
     ASSERT_EQ(program.ask("churn"), "done");
-    for (const char* times : {"2", "3"}) ASSERT_NO_FATAL_FAILURE(leave(program, times));
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const auto rounds = std::stoul(program.ask("churned"));
     program.drain();
     std::size_t took = 0, gave = 0;
@@ -239,6 +229,33 @@ TEST_F(ProbeDetach, NoMemoryIsMissedWhileCuptiGoesAndComes) {
     EXPECT_EQ(program.lost(), 0u);
     EXPECT_EQ(took, rounds);
     EXPECT_EQ(gave, rounds);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, CallsThatAreUnderWayWhenCuptiGoesFindItsMemoryAsItWas) {
+    ProbedProgram::Environment slow = framework();
+    slow["MOCK_CUDA_SYNC_MS"] = "1500";
+    ProbedProgram program(drive(), slow);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_EQ(program.ask("finalised"), "0");
+    // Before the next wish: nobody is told of its begin.
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, false));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    ASSERT_EQ(program.ask("synchronise_aside"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    for (int tries = 0; tries < 50 && program.ask("finalised") != "1"; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    ASSERT_EQ(program.ask("finalised"), "1") << "while the other thread waits";
+    for (int tries = 0; tries < 200; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.beat();
+    }
+    EXPECT_EQ(program.ask("spoiled"), "0 0");
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -267,7 +284,7 @@ TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
     ProbedProgram program(drive(), slow);
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(wish(program));
-    ASSERT_EQ(program.ask("launch_aside"), "done");
+    ASSERT_EQ(program.ask("framework_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ASSERT_EQ(program.ask("profile"), "0");
     ASSERT_EQ(program.ask("launch 25"), "done");
@@ -317,36 +334,82 @@ TEST_F(ProbeDetach, ForkedChildrenAreNotCounted) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-TEST_F(ProbeDetach, GoesAndComesUnderThreadsThatLaunch) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_framework"), "done");
-    for (int round = 1; round <= 4; ++round) {
-        ASSERT_TRUE(order(program, ProbeMode::kFull, true, false, 50));
-        for (int tries = 0; tries < 500 && program.header().state.mode.load() == 2; ++tries) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-            program.beat();
-            program.drain();
-        }
-        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 1000 && program.ask("finalised") != std::to_string(round); ++tries) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            program.drain();
-        }
-        ASSERT_EQ(program.ask("finalised"), std::to_string(round));
+TEST_F(ProbeDetach, GoesUnderThreadsThatLaunch) {
+    for (int round = 0; round < 3; ++round) {
+        ProbedProgram program(drive(), framework());
+        ASSERT_NO_FATAL_FAILURE(start(program));
+        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+        for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_framework"), "done");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        program.drain();
+        ASSERT_NO_FATAL_FAILURE(goes(program));
+        const std::string heard = program.ask("callbacks");
+        const std::uint64_t counted = program.header().state.pulses.load();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        EXPECT_GT(program.header().state.pulses.load(), counted);
+        EXPECT_EQ(program.ask("callbacks"), heard);
+        program.drain();
+        std::set<std::uint32_t> work, numbers;
+        for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
+        for (const Entry& launch : program.calls(CallKind::kLaunch))
+            EXPECT_TRUE(numbers.insert(launch.record.correlation).second);
+        EXPECT_TRUE(std::ranges::includes(work, numbers));
+        EXPECT_GT(numbers.size(), 100u);
+        EXPECT_EQ(program.header().state.stale.load(), 0u);
+        program.signal(SIGKILL);
     }
-    const std::string heard = program.ask("callbacks");
-    const std::uint64_t counted = program.header().state.pulses.load();
+}
+
+TEST_F(ProbeDetach, CallsOfTheProgramAreHeldWhileCuptiGoes) {
+    ProbedProgram::Environment slow = framework();
+    slow["MOCK_CUPTI_FINALIZE_MS"] = "5";
+    for (int round = 0; round < 3; ++round) {
+        ProbedProgram program(drive(), slow);
+        ASSERT_NO_FATAL_FAILURE(start(program));
+        ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
+        for (int threads = 0; threads < 2; ++threads) ASSERT_EQ(program.ask("daemon_led"), "done");
+        ASSERT_NO_FATAL_FAILURE(goes(program));
+        EXPECT_EQ(program.ask("disturbed"), "0");
+        EXPECT_EQ(program.ask("spoiled"), "0 0");
+        program.signal(SIGKILL);
+    }
+}
+
+TEST_F(ProbeDetach, CuptiStaysUnlessThatIsTried) {
+    ProbedProgram::Environment usual = framework();
+    usual.erase("MILLRACE_PROBE_TRIAL");
+    ProbedProgram program(drive(), usual);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    EXPECT_EQ(program.ask("finalised"), "0");
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, WhereNoMomentComesCuptiStays) {
+    ProbedProgram::Environment slow = framework();
+    slow.erase("MOCK_CUPTI_LATE_MS");
+    slow["MOCK_CUDA_SYNC_MS"] = "4000";
+    ProbedProgram program(drive(), slow);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_EQ(program.ask("wait_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_GT(program.header().state.pulses.load(), counted);
-    EXPECT_EQ(program.ask("callbacks"), heard);
+    for (int tries = 0; tries < 150 && presence(program) == CuptiPresence::kThere; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.beat();
+    }
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    EXPECT_EQ(program.ask("finalised"), "0");
     program.drain();
-    std::set<std::uint32_t> work, numbers;
-    for (const Entry& kernel : program.of_kind(RecordKind::kWork)) work.insert(kernel.record.correlation);
-    for (const Entry& launch : program.calls(CallKind::kLaunch)) EXPECT_TRUE(numbers.insert(launch.record.correlation).second);
-    EXPECT_TRUE(std::ranges::includes(work, numbers));
-    EXPECT_GT(numbers.size(), 4u * 50 * 4);
-    EXPECT_EQ(program.header().state.stale.load(), 0u);
+    program.entries.clear();
+    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false)) << "windows go on";
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
     program.signal(SIGKILL);
 }
 

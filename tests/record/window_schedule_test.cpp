@@ -328,8 +328,10 @@ TEST(WindowSchedule, LoopOverLayersIsNoStepHoweverLateItIsSeen) {
 }
 
 /// A schedule after `windows` windows of a program with these facts, and what it has ordered then.
-ProbeOrder order_after(const StepFacts& facts, std::uint64_t windows) {
-    WindowSchedule schedule({}, {});
+ProbeOrder order_after(const StepFacts& facts, std::uint64_t windows, bool may_leave = true) {
+    ScheduleSettings settings;
+    settings.may_leave = may_leave;
+    WindowSchedule schedule(settings, {});
     ScheduleView view;
     view.obeyed = true;
     view.launches = 1000;
@@ -353,6 +355,8 @@ TEST(WindowSchedule, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     EXPECT_EQ(order.pulse_call, CallKind::kEventRecord);
     EXPECT_EQ(order.pulse_stride, 3u);
     EXPECT_FALSE(order.detach) << "two windows follow soon";
+    EXPECT_FALSE(order_after(facts, 3, false).detach);
+    EXPECT_FALSE(order_after(facts, 3, false).pulse_led);
     order = order_after(facts, 3);
     EXPECT_TRUE(order.detach);
     EXPECT_EQ(order.mode, ProbeMode::kPulse);
@@ -368,9 +372,11 @@ TEST(WindowSchedule, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     EXPECT_FALSE(order_after(facts, 3).detach) << "nobody would count";
 }
 
-TEST(WindowSchedule, CuptiComesBackForAWindow) {
+/// How many windows there are in 200 s of a program that CUPTI slows down between them, and whether some were missed.
+std::pair<std::uint64_t, bool> windows_of_dear_program(bool stays, bool may_leave) {
     ScheduleSettings settings;
     settings.every = 100;
+    settings.may_leave = may_leave;
     WindowSchedule schedule(settings, {});
     ScheduleView view;
     view.obeyed = true;
@@ -380,16 +386,26 @@ TEST(WindowSchedule, CuptiComesBackForAWindow) {
     facts.led_call = CallKind::kSetAsync;
     facts.led_per_step = 1;
     view.facts = facts;
-    std::uint64_t counted = 0;
-    bool came_back = false;
-    for (int tick = 0; tick < 4000 && !came_back; ++tick) {
+    for (int tick = 0; tick < 4000; ++tick) {
         view.now += milliseconds{50};
-        view.pulses = counted += 7;
+        view.pulses += may_leave ? 7 : 14;
+        view.stays = stays && schedule.order().detach;
         const ProbeOrder order = schedule.next(view);
-        came_back = schedule.windows() >= 3 && order.mode == ProbeMode::kFull;
-        EXPECT_EQ(order.detach, schedule.windows() >= 3 && !came_back) << tick;
+        if (stays) continue;
+        EXPECT_EQ(order.detach, may_leave && schedule.windows() >= 3) << tick;
     }
-    EXPECT_TRUE(came_back);
+    EXPECT_NEAR(schedule.waiting_share(), 0.0456, 1e-4);
+    return {schedule.windows(), schedule.has_missed_windows()};
+}
+
+TEST(WindowSchedule, ThereAreNoMoreWindowsOnceCuptiHasLeft) {
+    EXPECT_EQ(windows_of_dear_program(false, true), std::pair(std::uint64_t{3}, true));
+    const auto [windows_where_it_stays, missed] = windows_of_dear_program(true, true);
+    EXPECT_GT(windows_where_it_stays, 10u);
+    EXPECT_FALSE(missed);
+    const auto [windows_where_it_must, missed_there] = windows_of_dear_program(false, false);
+    EXPECT_GT(windows_where_it_must, 10u);
+    EXPECT_FALSE(missed_there);
 }
 
 TEST(WindowSchedule, PulsesThatStopBringALookByTheClock) {

@@ -47,7 +47,7 @@ class Call {
 public:
     Call(std::uint32_t domain, std::uint32_t number, const char* name, const void* parameters, const char* symbol = nullptr) {
         ensure_initialised();
-        event_ = {domain, number, false, name, parameters, &result, symbol, &context_object, &kept_, false};
+        event_ = {domain, number, false, name, parameters, &result, symbol, &context_object, &kept_, false, nullptr};
         if (hooks.call != nullptr) hooks.call(event_);
     }
     ~Call() {

@@ -15,7 +15,8 @@ struct CallEvent {
     const char* symbol;
     void* context;
     std::uint64_t* kept;
-    bool watched;  ///< CUPTI's own: it was listening when the call began
+    bool watched;   ///< CUPTI's own: it was listening when the call began
+    void* session;  ///< CUPTI's own: what it had when the call began
 };
 
 enum class Work : std::uint32_t { kKernel, kCopy, kSet };

@@ -1,12 +1,12 @@
 // A stand-in for libcupti that hears of calls and work from the stand-in for CUDA (mock_cuda). Built twice: as CUPTI 13, and with
 // MOCK_CUPTI_OLD as an early CUPTI 12, which has smaller records, its own clock (CLOCK_REALTIME) and no names of subscribers.
 // As CUPTI does, it gives calls inside of calls the number of the outer one by counting begins and ends per thread, and loses
-// count when a kind of call is switched off before its end.
+// count when a kind of call is switched off before its end. When it is finalised it gives back memory that calls which are under
+// way still use.
 //
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
 //   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable, finalize
-//   MOCK_CUPTI_SUBSCRIBE_MS=30  how long it takes to subscribe (0)
-//   MOCK_CUPTI_FINALIZE_MS=400  and to be finalised (0)
+//   MOCK_CUPTI_FINALIZE_MS=400  how long it takes to be finalised (0)
 //   MOCK_CUPTI_LATE_MS=300      work of a window is done, and can be flushed, so long after records went off (0)
 
 #include <dlfcn.h>
@@ -50,7 +50,12 @@ struct Cupti {
     std::atomic<std::int32_t> giving{0};  // threads inside of calls that give the device work
     std::atomic<std::uint32_t> switched_inside{0}, finalised{0};
     std::atomic<std::uint64_t> switched_off{0};
+    std::atomic<bool> is_going{false};
+    std::atomic<std::uint64_t*> session{nullptr};  // what calls use, whether or not anybody hears of them
+    std::atomic<std::uint32_t> spoiled{0}, finalised_inside{0}, disturbed{0};
 } cupti;
+constexpr std::uint64_t kSound = 0x5e5510;
+thread_local bool is_telling = false;
 int subscriber_object = 0;
 
 int failure_of(const char* function) {
@@ -112,16 +117,22 @@ void tell_call(CallEvent& event) {
     data.kept = event.kept;
     data.correlation = correlation;
     ++cupti.callbacks;
+    is_telling = true;
     client(cupti.user, event.domain, event.number, &data);
+    is_telling = false;
 }
 
 void on_call(CallEvent& event) {
     thread_local std::uint32_t giving = 0;
+    if (!event.is_exit) event.session = cupti.session;
+    if (event.is_exit && event.session != nullptr && *static_cast<volatile std::uint64_t*>(event.session) != kSound)
+        ++cupti.spoiled;
     const bool counts = gives_work(event);
     // Whether or not anybody hears of it, and without the time in which the client decides whether it may begin.
     if (counts && event.is_exit && giving > 0 && --giving == 0) --cupti.giving;
     tell_call(event);
     if (counts && !event.is_exit && giving++ == 0) ++cupti.giving;
+    if (counts && !event.is_exit && cupti.is_going) ++cupti.disturbed;
 }
 
 void note_switch() {
@@ -193,11 +204,12 @@ void forget_callbacks() {
 
 int subscribe(void** subscriber, CuptiCallback callback, void* user) {
     if (const int failure = failure_of("subscribe")) return failure;
-    if (const char* slow = ::getenv("MOCK_CUPTI_SUBSCRIBE_MS")) sleep_ms(static_cast<std::uint32_t>(::atoi(slow)));
     if (::getenv("MOCK_CUPTI_INCUMBENT") != nullptr || cupti.callback != nullptr) return kCuptiOtherSubscriber;
     void* cuda = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     auto set_hooks = reinterpret_cast<void (*)(const Hooks*)>(::dlsym(cuda, "mock_cuda_set_hooks"));
     if (set_hooks == nullptr) return 15;
+    if (cupti.session == nullptr) cupti.session = static_cast<std::uint64_t*>(::malloc(sizeof kSound));
+    *cupti.session = kSound;
     cupti.callback = callback;
     cupti.user = user;
     const Hooks hooks{on_call, on_work};
@@ -225,6 +237,15 @@ std::uint32_t mock_cupti_switched_inside() { return ::millrace::mock::cupti.swit
 
 /// How often it was finalised.
 std::uint32_t mock_cupti_finalised() { return ::millrace::mock::cupti.finalised; }
+
+/// How often a call found at its end that its memory was given back.
+std::uint32_t mock_cupti_spoiled() { return ::millrace::mock::cupti.spoiled; }
+
+/// How often it was finalised by its own callback.
+std::uint32_t mock_cupti_finalised_inside() { return ::millrace::mock::cupti.finalised_inside; }
+
+/// How many calls that give the device work were under way while it went.
+std::uint32_t mock_cupti_disturbed() { return ::millrace::mock::cupti.disturbed; }
 
 /// From now on so long passes between the decision to tell of a begin and the telling.
 void mock_cupti_delay(std::uint32_t milliseconds) { ::millrace::mock::cupti.delay_ms = milliseconds; }
@@ -310,7 +331,10 @@ CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t*
 
 /// As CUPTI does, it loses what was not flushed, and counts calls anew when it is subscribed to again.
 CuptiResult cuptiFinalize() {
+    ::millrace::mock::cupti.is_going = true;
+    if (::millrace::mock::cupti.giving > 0) ++::millrace::mock::cupti.disturbed;
     if (const char* slow = ::getenv("MOCK_CUPTI_FINALIZE_MS")) sleep_ms(static_cast<std::uint32_t>(::atoi(slow)));
+    ::millrace::mock::cupti.is_going = false;
     if (const int failure = failure_of("finalize")) return failure;
     {
         const std::unique_lock<std::mutex> lock(::millrace::mock::cupti.lock);
@@ -319,6 +343,8 @@ CuptiResult cuptiFinalize() {
     }
     ::millrace::mock::cupti.correlations = 0;
     ++::millrace::mock::cupti.finalised;
+    if (is_telling) ++::millrace::mock::cupti.finalised_inside;
+    ::free(::millrace::mock::cupti.session.exchange(nullptr));
     ::millrace::mock::cupti.callback = nullptr;
     forget_callbacks();
     for (auto& kind : ::millrace::mock::cupti.activity) kind = false;

@@ -18,6 +18,7 @@ int cudaGraphLaunch(void*, void*);
 int cudaMemsetAsync(void*, int, std::size_t, void*);
 int cudaMalloc(void**, std::size_t);
 int cudaFree(void*);
+int cudaStreamSynchronize(void*);
 
 /// `launches` kernels, which have what they are given as arguments, and one set. Returns how many calls failed.
 int mock_framework_step(void* weights, int launches) {
@@ -34,5 +35,6 @@ void* mock_framework_take(std::size_t bytes) {
     return cudaMalloc(&memory, bytes) == 0 ? memory : nullptr;
 }
 int mock_framework_give(void* memory) { return cudaFree(memory); }
+int mock_framework_wait() { return cudaStreamSynchronize(nullptr); }
 int mock_framework_graph() { return cudaGraphLaunch(reinterpret_cast<void*>(1), nullptr); }
 }
