@@ -309,6 +309,7 @@ bool is_another_inside(const ThreadState& thread) {
 void finalize() {
     const int error = errno;
     keep_memory();
+    if (state.subscriber != nullptr) state.cupti.unsubscribe(state.subscriber);
     const bool done = state.cupti.finalize() == kCuptiSuccess;
     errno = error;
     if (done) {

@@ -26,6 +26,7 @@ struct CallbackState {
     std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
     std::atomic<bool> alone{false};      ///< CUPTI is on its way out or gone: it may not tell of memory
     bool graphs_too = false;             ///< it goes though there are graphs
+    void* subscriber = nullptr;          ///< given back before it goes; null: it is not
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex

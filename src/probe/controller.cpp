@@ -213,6 +213,7 @@ void request_finalize() {
     }
     flush(true);
     callbacks.tried.store(0);
+    callbacks.subscriber = controller.trial.returned ? controller.subscriber : nullptr;
     log_line("CUPTI may go");
     callbacks.finalizing.store(Finalizing::kWanted);
 }

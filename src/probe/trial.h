@@ -15,6 +15,7 @@ struct Trial {
     bool arguments = true;    ///< "no-arguments"
     bool graphs_too = false;  ///< "graphs-too": CUPTI goes and comes back though the program uses graphs
     bool leaves = false;      ///< "leaves": CUPTI goes where that is ordered; else it says that it stays
+    bool returned = false;    ///< "returned": the subscription is given back right before
 };
 
 inline Trial read_trial() {
@@ -30,6 +31,7 @@ inline Trial read_trial() {
     trial.arguments = !has("no-arguments");
     trial.graphs_too = has("graphs-too");
     trial.leaves = has("leaves");
+    trial.returned = has("returned");
     return trial;
 }
 
