@@ -33,8 +33,8 @@ struct CallbackState {
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
     std::atomic<Finalizing> finalizing{Finalizing::kNot};
     std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< when that was tried in vain, first and last; set by led calls
-    std::atomic<std::uint64_t> launches{0};  ///< of kernels, in windows, that did not fail; counted by callbacks
-    std::atomic<std::uint64_t> nested{0};    ///< calls inside of calls, counted by callbacks
+    std::atomic<std::uint64_t> launches{0};              ///< of kernels, in windows, that did not fail; counted by callbacks
+    std::atomic<std::uint64_t> nested{0};                ///< calls inside of calls, counted by callbacks
     /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
     /// callbacks.
     std::atomic<std::uint32_t> direct[kMostCalls]{};

@@ -35,9 +35,9 @@ using record::ProbeMode;
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond;
 constexpr std::uint64_t kFlush = 200 * kMillisecond, kFlushing = 450 * kMillisecond;  ///< ... and how long after a window
-constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;   ///< while CUPTI waits to go
-constexpr std::uint64_t kWish = 500 * kMillisecond;       ///< of tries to let it go, then it stays
-constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;  ///< in which it gives back what it had
+constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;                               ///< while CUPTI waits to go
+constexpr std::uint64_t kWish = 500 * kMillisecond;                                   ///< of tries to let it go, then it stays
+constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;                              ///< in which it gives back what it had
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
 constexpr std::uint64_t kLeaving = 2'000 * kMillisecond;   ///< how long the end waits for calls that are under way
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
@@ -54,11 +54,11 @@ struct Controller {
     std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
     bool flushing = false;          ///< after a window: work that was still queued reports later
     std::uint64_t flush_until = 0;  ///< not longer
-    bool watched_window = false;                              ///< the last window's records have not been seen to arrive yet
+    bool watched_window = false;    ///< the last window's records have not been seen to arrive yet
     std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when it began
-    bool detach = false;                                      ///< CUPTI is not needed any more
-    bool going = false;                                       ///< no call is told any more, so that it may go
-    std::uint64_t gone_since = 0;                             ///< when it was seen to be gone
+    bool detach = false;                                                          ///< CUPTI is not needed any more
+    bool going = false;                                                           ///< no call is told any more, so that it may go
+    std::uint64_t gone_since = 0;                                                 ///< when it was seen to be gone
     bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;     ///< that has happened
     pthread_t thread = {};
@@ -113,7 +113,6 @@ bool wants_call(std::uint32_t index) {
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
-
 bool starts_work(std::uint32_t index) {
     return call_at(index).kind != CallKind::kOther && call_at(index).kind <= CallKind::kSetAsync;
 }
@@ -125,6 +124,7 @@ void enable_activities(bool enable) {
     const Cupti& cupti = callback_state().cupti;
     const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemcpyPeer, kActivityMemset};
     for (const std::uint32_t kind : kinds) {
+        if (kind == kActivityKernel ? !controller.trial.kernels : !controller.trial.copies) continue;
         const CuptiResult result = enable ? cupti.activity_enable(kind) : cupti.activity_disable(kind);
         if (result != kCuptiSuccess) log_line("activity %u %s: %d", kind, enable ? "on" : "off", result);
     }
@@ -171,7 +171,7 @@ void enter_window() {
     callbacks.window_pulses.store(0);
     callbacks.window_over.store(false);
     watch_for_clients();
-    lead_calls();
+    if (controller.trial.leaves) lead_calls();
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
@@ -252,9 +252,7 @@ void switch_mode(ProbeMode mode) {
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
 }
 
-bool has_stayed() {
-    return header()->state.presence.load() == static_cast<std::uint32_t>(record::CuptiPresence::kStays);
-}
+bool has_stayed() { return header()->state.presence.load() == static_cast<std::uint32_t>(record::CuptiPresence::kStays); }
 
 /// Once the work of the last window has reported.
 void detach_if_wanted() {
@@ -374,7 +372,7 @@ void look() {
             if (!controller.activities && (now() >= controller.flush_until || (controller.detach && is_all_delivered())))
                 controller.flushing = false;
             flush(false);
-            if (controller.mode == ProbeMode::kFull) lead_calls();  // of what was loaded meanwhile
+            if (controller.mode == ProbeMode::kFull && controller.trial.leaves) lead_calls();  // of what was loaded meanwhile
         }
     }
     if (!controller.leaving) detach_if_wanted();

@@ -10,6 +10,8 @@ struct Trial {
     bool subscribe = true;    ///< "no-subscribe": CUPTI is not touched
     bool memory = true;       ///< "no-memory": allocations are not followed outside of windows
     bool activity = true;     ///< "no-activity": windows without records of devices
+    bool kernels = true;      ///< "no-kernels": windows without those of kernels
+    bool copies = true;       ///< "no-copies": windows without those of copies and sets
     bool callbacks = true;    ///< "no-callbacks": windows without records of calls
     bool sites = true;        ///< "no-sites"
     bool arguments = true;    ///< "no-arguments"
@@ -26,6 +28,8 @@ inline Trial read_trial() {
     trial.subscribe = !has("no-subscribe");
     trial.memory = !has("no-memory");
     trial.activity = !has("no-activity");
+    trial.kernels = !has("no-kernels");
+    trial.copies = !has("no-copies");
     trial.callbacks = !has("no-callbacks");
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");

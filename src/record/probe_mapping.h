@@ -65,7 +65,7 @@ struct ProbeControl {
     std::atomic<std::uint64_t>
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
     std::atomic<std::uint32_t> pulse_led;  ///< 1: pulse_call is counted where the program imports it, not by CUPTI
-    std::atomic<std::uint32_t> detach;  ///< 1: CUPTI leaves the process for good: silent, it still costs each call
+    std::atomic<std::uint32_t> detach;     ///< 1: CUPTI leaves the process for good: silent, it still costs each call
 };
 
 /// Written by the probe, read by `record`.

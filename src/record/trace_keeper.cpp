@@ -141,10 +141,10 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
                                          process.origin().pid, process.damaged()));
     const WindowSchedule& schedule = process.schedule();
     if (process.report().presence == CuptiPresence::kGone && schedule.has_missed_windows())
-        sum_.notes.push_back(
-            fmt::format("process {}: recorded in its first {} windows alone, as CUPTI would slow it down by about {:.0f} % between "
-                        "windows, too",
-                        process.origin().pid, schedule.windows(), 100 * schedule.waiting_share()));
+        sum_.notes.push_back(fmt::format(
+            "process {}: recorded in its first {} windows alone, as CUPTI would slow it down by about {:.0f} % between "
+            "windows, too",
+            process.origin().pid, schedule.windows(), 100 * schedule.waiting_share()));
     sum_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
     sum_.records += process.records();
     sum_.dropped += process.dropped();

@@ -384,6 +384,9 @@ TEST_F(ProbeDetach, CuptiStaysUnlessThatIsTried) {
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    EXPECT_EQ(led(program.calls(CallKind::kLaunch)), 0u) << "nothing of the program is changed";
     EXPECT_EQ(program.finish(), 0);
 }
 
