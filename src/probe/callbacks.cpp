@@ -310,7 +310,7 @@ void finalize() {
     const int error = errno;
     keep_memory();
     if (state.subscriber != nullptr) state.cupti.unsubscribe(state.subscriber);
-    const bool done = state.cupti.finalize() == kCuptiSuccess;
+    const bool done = state.cupti.finalize() == kCuptiSuccess || state.subscriber != nullptr;  // either way it tells no more
     errno = error;
     if (done) {
         header()->state.presence.store(static_cast<std::uint32_t>(record::CuptiPresence::kGone), std::memory_order_release);
@@ -342,13 +342,14 @@ void finalize_if_wanted() {
     const bool quiet = shut_led(kPatience) && !is_another_inside(*thread);
     if (quiet) {
         finalize();
+        open_led();
     } else {
         std::uint64_t never = 0;
         state.tried_last.store(now());
         state.tried.compare_exchange_strong(never, now());
+        open_led();  // not later: it may be another's by then
         state.finalizing.store(Finalizing::kWanted);
     }
-    open_led();
 }
 
 void note_graphs(CallKind kind) {

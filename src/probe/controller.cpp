@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,7 +20,6 @@
 #include "probe/kept_memory.h"
 #include "probe/lanes.h"
 #include "probe/led_calls.h"
-#include "probe/led_gate.h"
 #include "probe/log.h"
 #include "probe/making_way.h"
 #include "probe/sites.h"
@@ -34,10 +34,11 @@ using record::ProbeMode;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond;
-constexpr std::uint64_t kFlush = 200 * kMillisecond, kFlushing = 450 * kMillisecond;  ///< ... and how long after a window
-constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;                               ///< while CUPTI waits to go
-constexpr std::uint64_t kWish = 500 * kMillisecond;                                   ///< of tries to let it go, then it stays
-constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;                              ///< in which it gives back what it had
+constexpr std::uint64_t kFlush = 200 * kMillisecond;
+constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;    ///< while CUPTI waits to go
+constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries to let it go, then it stays ...
+constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long
+constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
 constexpr std::uint64_t kLeaving = 2'000 * kMillisecond;   ///< how long the end waits for calls that are under way
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
@@ -52,15 +53,15 @@ struct Controller {
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
     std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
-    bool flushing = false;          ///< after a window: work that was still queued reports later
-    std::uint64_t flush_until = 0;  ///< not longer
-    bool watched_window = false;    ///< the last window's records have not been seen to arrive yet
+    int flushes_left = 0;            ///< after a window: work that was still queued reports later
+    std::uint64_t last_counted = 0;  ///< of these
+    bool watched_window = false;     ///< the last window's records have not been seen to arrive yet
     std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when it began
     bool detach = false;                                                          ///< CUPTI is not needed any more
     bool going = false;                                                           ///< no call is told any more, so that it may go
-    std::uint64_t gone_since = 0;                                                 ///< when it was seen to be gone
-    bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
-    bool gone = false;     ///< that has happened
+    std::uint64_t going_since = 0, gone_since = 0;  ///< when that began, when it was seen to be gone
+    bool leaving = false;                           ///< for good: no call is wanted any more, then the subscription is given back
+    bool gone = false;                              ///< that has happened
     pthread_t thread = {};
     bool has_thread = false;
     std::atomic<bool> stop{false};
@@ -177,7 +178,7 @@ void enter_window() {
     controller.delivered_before = delivered_records();
     controller.kernels_before = delivered_kernels();
     if (controller.trial.activity && !controller.activities) switch_activities(true);
-    controller.flushing = false;
+    controller.flushes_left = 0;
     controller.trimmed = callbacks.sites_calls.load() == 0;
     for (auto& count : callbacks.direct)
         if (count.load() < kDirectEnough) count.store(0);
@@ -197,7 +198,7 @@ void forget_subscription() {
     controller.calls.forget();
     controller.settled = true;
     controller.activities = false;
-    controller.flushing = false;
+    controller.flushes_left = 0;
     log_line("subscription gone");
 }
 
@@ -209,6 +210,7 @@ void request_finalize() {
     if (!controller.going) {
         callbacks.alone.store(true);  // led calls tell of memory instead
         controller.going = true;
+        controller.going_since = now();
         return enable_calls();
     }
     flush(true);
@@ -238,9 +240,8 @@ void switch_mode(ProbeMode mode) {
         controller.learned = true;
         write_window(false);
         if (controller.activities) switch_activities(false);
-        controller.flushing = true;
-        controller.flush_until = now() + kFlushing;
-        controller.last_flush = now() - kFlush + 100 * kMillisecond;
+        controller.flushes_left = 3;
+        controller.last_flush = controller.last_counted = now() - kFlush + 100 * kMillisecond;
     }
     callbacks.generation.fetch_add(1);
     controller.mode = mode;
@@ -263,16 +264,18 @@ void detach_if_wanted() {
         return;
     }
     if (has_stayed()) return withdraw_wish();
-    if (!controller.detach) return;
+    if (!controller.detach) return withdraw_wish();
     const std::uint64_t tried = callbacks.tried.load();
-    const bool in_vain = tried != 0 && now() - tried >= kWish;
+    const bool in_vain =
+        (tried != 0 && now() - tried >= kWish) || (controller.going && now() - controller.going_since >= kUntried);
     if (in_vain || graphs_forbid() || !controller.trial.leaves || callbacks.cupti.finalize == nullptr ||
         !can_keep_memory(callbacks.cupti.library)) {
         withdraw_wish();
         if (can_use_cupti()) cupti_stays();
         return;
     }
-    if (controller.mode != ProbeMode::kFull && !controller.flushing && controller.settled && can_use_cupti()) request_finalize();
+    if (controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.settled && can_use_cupti())
+        request_finalize();
 }
 
 void begin_leaving() {
@@ -287,19 +290,27 @@ void begin_leaving() {
         return;
     }
     switch_mode(ProbeMode::kOff);
-    if (controller.flushing) flush(true);
-    controller.flushing = false;
+    if (controller.flushes_left > 0) flush(true);
+    controller.flushes_left = 0;
 }
 
 bool is_all_delivered() {
     return delivered_kernels() - controller.kernels_before >= callback_state().launches.load() - controller.launches_before;
 }
 
+/// Three, however long each takes; fewer where CUPTI waits to go and has nothing left.
+void count_flush() {
+    if (controller.detach && is_all_delivered()) controller.flushes_left = 0;
+    if (controller.flushes_left == 0 || now() - controller.last_counted < kFlush) return;
+    --controller.flushes_left;
+    controller.last_counted = now();
+}
+
 /// A client that looks CUPTI's functions up by itself cannot be seen coming; but where a window has launched a lot and no record
 /// of it came back though buffers were flushed, they go to somebody else.
 bool lost_buffers() {
     constexpr std::uint64_t kMany = 64;
-    if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushing) return false;
+    if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushes_left > 0) return false;
     controller.watched_window = false;
     const std::uint64_t launches = callback_state().launches.load() - controller.launches_before;
     return launches >= kMany && delivered_records() == controller.delivered_before;
@@ -307,6 +318,8 @@ bool lost_buffers() {
 
 /// Whoever uses CUPTI next finds it as it was, without a call half told.
 void finish_leaving() {
+    Finalizing wish = Finalizing::kWanted;
+    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // after a try that failed
     const bool finalizes = callback_state().finalizing.load() == Finalizing::kRunning;
     if ((finalizes || (!controller.settled && can_use_cupti())) && now() - controller.leaving_since < kLeaving) return;
     callback_state().alive.store(false, std::memory_order_release);
@@ -314,6 +327,7 @@ void finish_leaving() {
         callback_state().cupti.unsubscribe(controller.subscriber);
         forget_subscription();
     }
+    stop_keeping();
     controller.gone = true;
     way_is_free();
 }
@@ -338,7 +352,7 @@ void obey() {
     controller.detach = control.detach.load() != 0;
     if (wants_window) withdraw_wish();
     const Finalizing stage = callbacks.finalizing.load();
-    if (stage == Finalizing::kRunning) return;
+    if (stage == Finalizing::kRunning || (wants_window && stage == Finalizing::kWanted)) return;
     // Otherwise CUPTI is not to be touched, or gone.
     if (stage == Finalizing::kNot) switch_mode(static_cast<ProbeMode>(wanted));
     header()->state.epoch.store(epoch, std::memory_order_release);
@@ -368,9 +382,8 @@ void look() {
     if (can_use_cupti()) {
         if (callback_state().surprised.exchange(false) || !controller.settled) enable_calls();
         const bool due = now() - controller.last_flush >= (controller.detach ? kSoonFlush : kFlush);
-        if (due && (controller.activities || controller.flushing)) {
-            if (!controller.activities && (now() >= controller.flush_until || (controller.detach && is_all_delivered())))
-                controller.flushing = false;
+        if (due && (controller.activities || controller.flushes_left > 0)) {
+            if (!controller.activities) count_flush();
             flush(false);
             if (controller.mode == ProbeMode::kFull && controller.trial.leaves) lead_calls();  // of what was loaded meanwhile
         }
@@ -378,6 +391,17 @@ void look() {
     if (!controller.leaving) detach_if_wanted();
     if (controller.leaving) finish_leaving();
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
+}
+
+/// The process ends: nobody begins to finalise CUPTI any more, and whoever does has ended.
+void take_wish_back() {
+    const timespec moment{0, 1'000'000};
+    for (int tries = 0; tries < 200; ++tries) {
+        Finalizing wish = Finalizing::kWanted;
+        callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);
+        if (wish != Finalizing::kRunning) return;
+        ::nanosleep(&moment, nullptr);
+    }
 }
 
 void* run(void*) {
@@ -390,8 +414,9 @@ void* run(void*) {
         const timespec wait{0, static_cast<long>(controller.settled ? kLook : kSoon)};
         ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
     }
+    take_wish_back();
     if (can_use_cupti()) {
-        const bool had_window = controller.activities || controller.flushing;
+        const bool had_window = controller.activities || controller.flushes_left > 0;
         if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
         if (had_window) flush(true);
     }

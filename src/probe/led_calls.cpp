@@ -58,7 +58,7 @@ private:
     bool gated_ = false;
 };
 
-/// Around a call that takes or gives memory: whether CUPTI is on its way out, gone or on its way in, and has not told of it.
+/// Around a call that takes or gives memory: whether CUPTI is on its way out or gone, and has not told of it.
 class Unseen {
 public:
     Unseen() {

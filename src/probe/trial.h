@@ -15,7 +15,7 @@ struct Trial {
     bool callbacks = true;    ///< "no-callbacks": windows without records of calls
     bool sites = true;        ///< "no-sites"
     bool arguments = true;    ///< "no-arguments"
-    bool graphs_too = false;  ///< "graphs-too": CUPTI goes and comes back though the program uses graphs
+    bool graphs_too = false;  ///< "graphs-too": CUPTI goes though the program uses graphs
     bool leaves = false;      ///< "leaves": CUPTI goes where that is ordered; else it says that it stays
     bool returned = false;    ///< "returned": the subscription is given back right before
 };

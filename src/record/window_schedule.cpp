@@ -35,7 +35,7 @@ constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds 
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
 /// What CUPTI costs a program while it only waits for the next window: by each launch, ns (5 % of one that launches 266 kernels
-/// in 7 ms; docs/performance/doctor.md). Where that is more than this share of a step it leaves.
+/// in 7 ms; docs/performance/doctor.md). As a trial, it leaves where that is more than this share of a step.
 constexpr double kWaitingLaunch = 1200, kWaitingShare = 0.01;
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }

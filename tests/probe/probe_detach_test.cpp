@@ -390,6 +390,22 @@ TEST_F(ProbeDetach, CuptiStaysUnlessThatIsTried) {
     EXPECT_EQ(program.finish(), 0);
 }
 
+TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiCannotGoFindsItFree) {
+    ProbedProgram::Environment slow = framework();
+    slow.erase("MOCK_CUPTI_LATE_MS");
+    slow["MOCK_CUDA_SYNC_MS"] = "4000";
+    for (int round = 0; round < 4; ++round) {
+        ProbedProgram program(drive(), slow);
+        ASSERT_NO_FATAL_FAILURE(start(program));
+        ASSERT_NO_FATAL_FAILURE(wish(program));
+        ASSERT_EQ(program.ask("wait_aside"), "done");
+        for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_led"), "done");
+        std::this_thread::sleep_for(std::chrono::milliseconds(40 + 7 * round));
+        EXPECT_EQ(program.ask("profile"), "0") << "it has subscribed";
+        program.signal(SIGKILL);
+    }
+}
+
 TEST_F(ProbeDetach, WhereNoMomentComesCuptiStays) {
     ProbedProgram::Environment slow = framework();
     slow.erase("MOCK_CUPTI_LATE_MS");
