@@ -65,6 +65,20 @@ void pause() {
     ::nanosleep(&time, nullptr);
 }
 
+/// A thread that begins a call by now has left the one of which nobody was told. One that makes no call cannot be told from one
+/// that is inside of a long one, so the wait has a limit.
+void wait_for_begins(std::uint32_t last_window) {
+    constexpr std::uint64_t kMost = 20'000'000;
+    std::uint32_t before[record::kLanes];
+    for (std::uint32_t lane = 0; lane < record::kLanes; ++lane) before[lane] = begun_calls(lane);
+    const auto may_be_inside = [&] {
+        for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
+            if (gave_work(lane, last_window) && begun_calls(lane) == before[lane] && open_call(lane, 0) == kNoCall) return true;
+        return false;
+    };
+    for (const std::uint64_t since = now(); now() - since < kMost && may_be_inside();) pause();
+}
+
 bool is_told(std::uint32_t index) { return callback_state().told[index].load(); }
 
 /// CUPTI tells of it; whoever waits for that goes on.
@@ -117,14 +131,16 @@ bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
     return settled;
 }
 
-void CallSwitch::add(void* subscriber, bool (*wanted)(std::uint32_t index)) {
+void CallSwitch::add(void* subscriber, bool (*wanted)(std::uint32_t index), std::uint32_t last_window) {
     bool untold = false;  // those of the driver are found by the runtime's
     for (std::uint32_t i = 0; i < call_count(); ++i) {
         if (is_told(i) || !wanted(i)) continue;
         untold = untold || call_at(i).domain == kRuntimeDomain;
         open(subscriber, i);
     }
-    if (untold) pause();
+    if (!untold) return;
+    pause();
+    wait_for_begins(last_window);
 }
 
 bool CallSwitch::hold() {

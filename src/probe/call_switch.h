@@ -18,8 +18,9 @@ public:
     /// Switches each call on or off as `wanted` says. Calls that somebody is inside of stay on, or go on again: then it answers
     /// false, and should be asked again.
     bool set(void* subscriber, bool (*wanted)(std::uint32_t index));
-    /// Switches calls on and none off, and lets those of which nobody was told come to their ends, if they are short.
-    void add(void* subscriber, bool (*wanted)(std::uint32_t index));
+    /// Switches calls on and none off, and lets those of which nobody was told come to their ends, if they are short; where a
+    /// launch waits for room in a queue, that of a thread that gave a device work in the window of that generation.
+    void add(void* subscriber, bool (*wanted)(std::uint32_t index), std::uint32_t last_window);
     /// Waits for a moment in which no thread is inside of a call that gives a device work, and lets none begin until release().
     /// Answers false when there was none for a while; then nothing is held.
     bool hold();

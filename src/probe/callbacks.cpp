@@ -193,6 +193,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     PendingCall& pending = *made;
     pending.correlation = data.correlation;
     pending.generation = generation;
+    if (full && gives_work(call.kind)) note_work(thread, generation);
     pending.quiet = !full || nested;
     pending.site = 0;
     pending.word = 0;

@@ -76,6 +76,8 @@ std::uint32_t grid_hash(const void* sizes);
 bool wants_site(record::CallKind kind);
 /// Whether programs make such calls many times a step.
 bool is_frequent(record::CallKind kind);
+/// Launches, copies and sets.
+inline bool gives_work(record::CallKind kind) { return kind != record::CallKind::kOther && kind <= record::CallKind::kSetAsync; }
 /// Whether such calls are about an event.
 bool concerns_event(record::CallKind kind);
 /// Whether the call takes or gives device memory.

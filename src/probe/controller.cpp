@@ -52,6 +52,7 @@ struct Controller {
     bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
+    std::uint32_t last_window = 0;  ///< its generation
     std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
     int flushes_left = 0;            ///< after a window: work that was still queued reports later
     std::uint64_t last_counted = 0;  ///< of these
@@ -114,9 +115,7 @@ bool wants_call(std::uint32_t index) {
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
-bool starts_work(std::uint32_t index) {
-    return call_at(index).kind != CallKind::kOther && call_at(index).kind <= CallKind::kSetAsync;
-}
+bool starts_work(std::uint32_t index) { return gives_work(call_at(index).kind); }
 
 void enable_calls() { controller.settled = controller.calls.set(controller.subscriber, wants_call); }
 
@@ -136,7 +135,7 @@ void enable_activities(bool enable) {
 /// by then: their marks show who is inside, and CUPTI, which looks into them for these records, must not miss their ends.
 void switch_activities(bool enable) {
     const std::uint64_t started = now();
-    if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work);
+    if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work, controller.last_window);
     const bool held = controller.calls.hold();
     const std::uint64_t quiet = now();
     enable_activities(enable);
@@ -237,6 +236,7 @@ void switch_mode(ProbeMode mode) {
     const std::uint64_t started = now();
     if (before == ProbeMode::kFull) {
         callbacks.mode.store(static_cast<std::uint32_t>(mode));
+        controller.last_window = callbacks.generation.load();
         controller.learned = true;
         write_window(false);
         if (controller.activities) switch_activities(false);

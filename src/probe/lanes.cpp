@@ -107,6 +107,7 @@ ThreadState* this_thread() {
         // What others read of it (open) its last owner has left empty.
         state.lost = 0;
         state.nameless_site = state.last_correlation = state.led = state.pending_count = state.range_depth = 0;
+        std::atomic_ref(state.gave_work).store(0u);
         state.lane = &lane;
         state.slots = slots_of(i);
         state.written = lane.written.load(std::memory_order_relaxed);
@@ -127,6 +128,7 @@ PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
     std::atomic_ref(thread.open[thread.pending_count]).store(static_cast<std::uint8_t>(call + 1));
     PendingCall& pending = thread.pending[thread.pending_count++];
     pending.call = call;
+    std::atomic_ref(thread.begun).store(thread.begun + 1);
     return &pending;
 }
 
@@ -137,6 +139,16 @@ void pop_calls(ThreadState& thread, std::uint32_t depth) {
 
 std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth) {
     return std::uint32_t{std::atomic_ref(states[lane].open[depth]).load()} - 1;
+}
+
+std::uint32_t begun_calls(std::uint32_t lane) { return std::atomic_ref(states[lane].begun).load(); }
+
+void note_work(ThreadState& thread, std::uint32_t generation) {
+    if (thread.gave_work != generation) std::atomic_ref(thread.gave_work).store(generation);
+}
+
+bool gave_work(std::uint32_t lane, std::uint32_t generation) {
+    return mapped->lanes[lane].thread.load() != 0 && std::atomic_ref(states[lane].gave_work).load() == generation;
 }
 
 bool has_room(ThreadState& thread, std::uint32_t count) {

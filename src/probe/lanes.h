@@ -38,6 +38,8 @@ struct ThreadState {
     std::uint32_t last_correlation;  ///< of the last call that was not inside of another
     std::uint32_t led;               ///< calls under way that lead through the probe (led_calls.h), counted inside of windows
     std::uint32_t memory_told;       ///< calls about memory that CUPTI has told of
+    std::uint32_t begun;             ///< calls so far that it has marked, for other threads to read
+    std::uint32_t gave_work;  ///< the generation of the mode in which it last gave a device work in a window, for them, too
     std::uint32_t pending_count;
     PendingCall pending[kMostPending];
     /// The same for other threads to read (open_call): index of the call and one, 0 none.
@@ -62,6 +64,12 @@ void pop_calls(ThreadState& thread, std::uint32_t depth);
 /// Any thread may ask: the call that the thread of a lane is inside of at a depth; kNoCall none.
 constexpr std::uint32_t kNoCall = ~0u;
 std::uint32_t open_call(std::uint32_t lane, std::uint32_t depth);
+/// How many calls it has marked so far.
+std::uint32_t begun_calls(std::uint32_t lane);
+/// Notes that the thread gives a device work, in a window of this generation.
+void note_work(ThreadState& thread, std::uint32_t generation);
+/// Whether a lane has a thread that did so in the window of that generation.
+bool gave_work(std::uint32_t lane, std::uint32_t generation);
 
 /// Appends `count` slots that belong together (a record and its parts); false when they do not fit, which is counted once.
 bool append(ThreadState& thread, const record::Record* slots, std::uint32_t count);

@@ -150,6 +150,12 @@ def launch_forever():
         launch()
 
 
+def copy_forever():
+    while True:
+        cuda.cudaMemcpyAsync(weights, batch, size_t(len(batch)), 1, None)
+        time.sleep(0.002)  # so that copies can go off
+
+
 def led_forever():
     while True:
         framework.mock_framework_step(weights, 4)
@@ -250,6 +256,8 @@ def main():
             answer = str(cupti().mock_cupti_switched_inside())
         elif word == "copy_aside":
             copy_aside()
+        elif word == "daemon_copies":
+            threading.Thread(target=copy_forever, daemon=True).start()
         elif word == "copying":
             answer = str(sum(thread.is_alive() for thread in copying))
         elif word == "delay":

@@ -109,6 +109,26 @@ TEST_F(ProbeSwitch, RecordsGoOnAndOffWhileNobodyLaunchesAndNoLaunchOfAWindowLack
     EXPECT_EQ(program.lost(), 0u);
 }
 
+TEST_F(ProbeSwitch, CallsThatBeganBeforeAnybodyWasToldOfThemAreWaitedFor) {
+    ProbedProgram program(drive(), {{"MOCK_CUDA_COPY_MS", "3"}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 50));
+    ASSERT_EQ(program.ask("daemon_copies"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (int round = 0; round < 16; ++round) {
+        ASSERT_TRUE(program.command(ProbeMode::kPulse, CallKind::kLaunch));  // nobody is told of copies
+        std::this_thread::sleep_for(std::chrono::milliseconds(40 + round));
+        ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kLaunch, 0, 50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.drain();
+    }
+    EXPECT_EQ(program.ask("switched_inside"), "0");
+    EXPECT_EQ(program.header().state.unended.load(), 0u);
+    EXPECT_EQ(program.header().state.stale.load(), 0u);
+    program.signal(SIGKILL);
+}
+
 TEST_F(ProbeSwitch, ThreadThatStaysInsideOfACopyHoldsUpNeitherTheSwitchNorOthers) {
     ProbedProgram program(drive(), {{"MOCK_CUDA_COPY_MS", "3000"}});
     ASSERT_EQ(program.hear(), "ready");
