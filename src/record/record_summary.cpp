@@ -7,8 +7,11 @@ namespace millrace::record {
 namespace {
 
 std::string steps_line(const RecordOutcome& outcome) {
-    if (!outcome.window_step_ms && outcome.steps <= 0)
-        return outcome.records > 0 ? "no step repeated often enough to be told" : "nothing of a GPU was recorded";
+    if (!outcome.window_step_ms && outcome.steps <= 0) {
+        if (outcome.records == 0) return "nothing of a GPU was recorded";
+        return outcome.windows > 1 ? "no step repeated often enough to be told"
+                                   : "it ended within the first window, before steps were counted; diagnose looks for them";
+    }
     std::string text = fmt::format("about {:.0f} steps", outcome.steps);
     if (outcome.step_ms) text += fmt::format(", {:.2f} ms each", *outcome.step_ms);
     if (outcome.window_step_ms) text += fmt::format(" ({:.2f} ms while recorded)", *outcome.window_step_ms);
