@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "diagnose/findings.h"
@@ -41,11 +42,18 @@ void describe_steps(const Study& study, Diagnosis& diagnosis) {
             fmt::format("only {} steps were seen: record a longer run for surer findings", lengths.size()));
 }
 
+double launches_per_step(const Study& study) {
+    std::size_t launches = 0;
+    for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
+        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)
+            launches += study.call(lane, act).kind == CallKind::kLaunch ? 1 : 0;
+    return study.step_count > 0 ? static_cast<double>(launches) / static_cast<double>(study.step_count) : 0;
+}
+
 void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
     if (study.undisturbed_ms && *study.undisturbed_ms > 0)
         diagnosis.window_overhead_share = std::max(0.0, study.recorded_ms / *study.undisturbed_ms - 1);
-    diagnosis.overhead_share = overhead_share(study.timeline, study.launcher.process, study.recorded_ms, study.undisturbed_ms);
     if (study.replay_error > study.policy.replay_error)
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
@@ -100,6 +108,9 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     Breakdown breakdown = divide_steps(study, roles);
     diagnosis.breakdown_ms = breakdown.ms;
     diagnosis.busy_share = breakdown.busy_share;
+    const double idle_share = std::isnan(breakdown.busy_share) ? 0 : std::clamp(1 - breakdown.busy_share, 0.0, 1.0);
+    diagnosis.overhead_share = overhead_share(timeline, launcher->process, study.recorded_ms, study.undisturbed_ms,
+                                              idle_share * launches_per_step(study));
     diagnosis.evaluation_ms = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);

@@ -18,6 +18,10 @@ constexpr double kLeastUnrecordedSeconds = 1, kLeastUnrecordedSteps = 20;
 /// (6,100 a second were 2 to 3 % slower on an H200 while CUPTI was subscribed); other calls showed no difference.
 double counting_cost_ns(CallKind call);
 
+/// What CUPTI adds to each launch while it only waits for the next window, in nanoseconds: 5 % of a program that launches 266
+/// kernels in 7 ms on an H200, +-1.7 (docs/performance/doctor.md).
+constexpr double kWaitingCostNs = 1200;
+
 /// Of so many calls one is timed: one a step.
 std::uint32_t pulse_stride(double calls_per_step);
 

@@ -30,6 +30,7 @@ struct RecordOutcome {
     double steps = 0;  ///< of the process with most; 0 none found
     std::optional<double> step_ms, window_step_ms;
     std::optional<double> cost, window_cost;  ///< shares of the run's, of a window's time
+    double waiting_share = 0;                 ///< of a step that CUPTI may cost between windows
     std::uint64_t bytes = 0;                  ///< of the run directory
     std::vector<std::string> notes;           ///< why something was not recorded
 };

@@ -20,8 +20,13 @@ std::string steps_line(const RecordOutcome& outcome) {
 
 std::string cost_line(const RecordOutcome& outcome) {
     if (!outcome.cost || !outcome.window_cost) return "cost of recording not measured: too few steps ran without it";
+    constexpr double kWorthSaying = 0.01;
     return fmt::format("recording cost {} of the run, {} inside windows", base::print_percent(*outcome.cost),
-                       base::print_percent(*outcome.window_cost));
+                       base::print_percent(*outcome.window_cost)) +
+           (outcome.waiting_share < kWorthSaying
+                ? ""
+                : fmt::format("; up to {} more where the host sets the pace, as CUPTI slows each launch",
+                              base::print_percent(outcome.waiting_share)));
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
     if (schedule.window_step_ns() > 0) sum_.window_step_ms = schedule.window_step_ns() * 1e-6;
     sum_.cost = schedule.cost(std::chrono::nanoseconds{static_cast<std::int64_t>(now)});
     sum_.window_cost = schedule.window_cost();
+    sum_.waiting_share = process.report().presence == CuptiPresence::kGone ? 0 : schedule.waiting_share();
 }
 
 void TraceKeeper::take_samples(bool tight) {
@@ -215,6 +216,7 @@ void TraceKeeper::describe(RecordOutcome& outcome) const {
     outcome.window_step_ms = sum_.window_step_ms;
     outcome.cost = sum_.cost;
     outcome.window_cost = sum_.window_cost;
+    outcome.waiting_share = sum_.waiting_share;
     outcome.samples = sample_count_;
     outcome.notes.insert(outcome.notes.end(), sum_.notes.begin(), sum_.notes.end());
     if (!write_error_.empty()) outcome.notes.push_back("not everything was written: " + write_error_);

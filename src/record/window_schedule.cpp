@@ -34,9 +34,8 @@ constexpr double kCountedCall = 500;      ///< ns that counting a call may take 
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
-/// What CUPTI costs a program while it only waits for the next window: by each launch, ns (5 % of one that launches 266 kernels
-/// in 7 ms; docs/performance/doctor.md). As a trial, it leaves where that is more than this share of a step.
-constexpr double kWaitingLaunch = 1200, kWaitingShare = 0.01;
+/// As a trial, CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
+constexpr double kWaitingShare = 0.01;
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -82,8 +81,8 @@ void WindowSchedule::learn(const ScheduleView& view) {
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
     const StepFacts& facts = *view.facts;
-    waiting_share_ = facts.step_ns > 0 ? kWaitingLaunch * static_cast<double>(facts.launches_per_step) / facts.step_ns : 0;
-    const bool dear = settings_.may_leave && waiting_share_ > kWaitingShare;
+    const double waiting = kWaitingCostNs * static_cast<double>(facts.launches_per_step);
+    const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
     const bool led = facts.led_per_step > 0 && facts.step_ns > 0 && (dear || order_.pulse_led) && !facts.graphs;
     if (!led && facts.calls_per_step == 0) return;
     order_.pulse_led = led;
@@ -238,6 +237,11 @@ void WindowSchedule::during_window(const ScheduleView& view) {
 std::optional<double> WindowSchedule::window_cost() const {
     if (window_step_ns_ <= 0 || pulse_step_ns_ <= 0) return std::nullopt;
     return std::clamp(1 - pulse_step_ns_ / window_step_ns_, 0.0, 1.0);
+}
+
+double WindowSchedule::waiting_share() const {
+    const double step_ns = pulse_step_ns_ > 0 ? pulse_step_ns_ : window_step_ns_;
+    return step_ns > 0 ? kWaitingCostNs * static_cast<double>(launches_per_step_) / step_ns : 0;
 }
 
 std::optional<double> WindowSchedule::cost(nanoseconds now) const {

@@ -73,13 +73,13 @@ public:
     [[nodiscard]] double calls_among() const { return order_.pulse_led ? led_among_ : calls_per_step_; }
     [[nodiscard]] std::uint64_t launches_per_step() const { return launches_per_step_; }  ///< 0 unknown
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
-    /// Share of a step that CUPTI would cost between windows.
-    [[nodiscard]] double waiting_share() const { return waiting_share_; }
+    /// Share of a step that CUPTI costs between windows by our estimate, where the host sets the pace.
+    [[nodiscard]] double waiting_share() const;
     /// Whether there would have been further windows, had CUPTI not left.
     [[nodiscard]] bool has_missed_windows() const { return order_.detach && paused_steps_ >= settings_.every; }
     /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
     [[nodiscard]] std::optional<double> window_cost() const;
-    /// Share of the time until `now`, with what counting steps outside of windows takes.
+    /// Share of the time until `now`, with what counting steps outside of windows takes, without waiting_share().
     [[nodiscard]] std::optional<double> cost(std::chrono::nanoseconds now) const;
 
 private:
@@ -116,7 +116,6 @@ private:
     double paused_steps_ = 0;  ///< counted in this pause
     double steps_ = 0;
     bool stays_ = false;
-    double waiting_share_ = 0;
     double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
     std::chrono::nanoseconds full_time_{};  ///< in windows
     std::uint64_t launches_per_step_ = 0;

@@ -30,23 +30,25 @@ TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
     Timeline timeline;
     timeline.samples = {{0, 1, 1, 'R', kNoStack, kNoName}, {100 * kSecond, 1, 1, 'R', kNoStack, kNoName}};
     timeline.windows = {{10 * kSecond, 18 * kSecond, 1}, {50 * kSecond, 52 * kSecond, 1}, {50 * kSecond, 99 * kSecond, 2}};
-    EXPECT_FALSE(overhead_share(timeline, 1, 10, std::nullopt));
-    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.02, 1e-12) << "a fifth of ten seconds of a hundred";
+    EXPECT_FALSE(overhead_share(timeline, 1, 10, std::nullopt, 0));
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.02, 1e-12) << "a fifth of ten seconds of a hundred";
     timeline.left_out = {timeline.windows.back()};
     timeline.left_out.back().process = 1;
     timeline.windows.resize(1);
-    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.2 * 0.57, 1e-12) << "what is left out took its time, too";
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.2 * 0.57, 1e-12) << "what is left out took its time, too";
     timeline.left_out = {{50 * kSecond, 52 * kSecond, 1}};
-    EXPECT_EQ(overhead_share(timeline, 1, 10, 11), 0) << "nothing is gained by recording";
+    EXPECT_EQ(overhead_share(timeline, 1, 10, 11, 0), 0) << "nothing is gained by recording";
     timeline.counting_share = 0.01;
-    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.02 + 0.9 * 0.01, 1e-12);
-    EXPECT_FALSE(overhead_share(Timeline{}, 1, 10, 8)) << "no run, no share";
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.02 + 0.9 * 0.01, 1e-12);
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 200).value_or(-1), 0.02 + 0.9 * (0.01 + 0.03), 1e-12)
+        << "and 1.2 us for each of 200 launches in 8 ms";
+    EXPECT_FALSE(overhead_share(Timeline{}, 1, 10, 8, 0)) << "no run, no share";
 }
 
 TEST(Overhead, WindowsLongerThanAllTimeTogetherAreTheWholeRun) {
     Timeline timeline;
     timeline.windows.assign(65, {0, Time{1} << 57, 1});
-    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8).value_or(-1), 0.2, 1e-12);
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.2, 1e-12);
 }
 
 }  // namespace

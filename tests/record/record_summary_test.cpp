@@ -33,6 +33,13 @@ TEST(RecordSummary, TellsStepsInsideAndOutsideOfWindows) {
     outcome.step_ms = 6.154;
     outcome.window_step_ms = 7.28;
     EXPECT_TRUE(says(outcome, "about 2000 steps, 6.15 ms each (7.28 ms while recorded)"));
+    outcome.cost = 0.006;
+    outcome.window_cost = 0.155;
+    outcome.waiting_share = 0.009;
+    EXPECT_FALSE(says(outcome, "CUPTI slows each launch"));
+    outcome.waiting_share = 0.046;
+    EXPECT_TRUE(says(outcome, "; up to 4.6"));
+    EXPECT_TRUE(says(outcome, "CUPTI slows each launch"));
 }
 
 }  // namespace
