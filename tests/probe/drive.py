@@ -279,8 +279,8 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
-        elif word == "framework_aside":
-            threading.Thread(target=framework_step, args=(4,), daemon=True).start()
+        elif word == "take_aside":
+            threading.Thread(target=framework.mock_framework_take, args=(size_t(10),), daemon=True).start()
         elif word == "wait_aside":
             threading.Thread(target=framework.mock_framework_wait, daemon=True).start()
         elif word == "daemon_led":
