@@ -219,10 +219,16 @@ void request_finalize() {
     callbacks.finalizing.store(Finalizing::kWanted);
 }
 
+/// Nobody begins to finalise CUPTI any more; what the stage was.
+Finalizing stop_wishing() {
+    Finalizing stage = Finalizing::kWanted;
+    callback_state().finalizing.compare_exchange_strong(stage, Finalizing::kNot);
+    return stage;
+}
+
 /// It is wanted after all, or must not go, or no moment came in which it could.
 void withdraw_wish() {
-    Finalizing wish = Finalizing::kWanted;
-    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);
+    stop_wishing();
     if (!controller.going || !can_use_cupti()) return;
     controller.going = false;
     callback_state().tried.store(0);
@@ -281,8 +287,7 @@ void detach_if_wanted() {
 void begin_leaving() {
     controller.leaving = true;
     controller.leaving_since = now();
-    Finalizing wish = Finalizing::kWanted;
-    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // it is given back in order instead
+    stop_wishing();  // it is given back in order instead
     if (!can_use_cupti()) {
         controller.mode = ProbeMode::kOff;
         callback_state().mode.store(static_cast<std::uint32_t>(ProbeMode::kOff));
@@ -318,9 +323,7 @@ bool lost_buffers() {
 
 /// Whoever uses CUPTI next finds it as it was, without a call half told.
 void finish_leaving() {
-    Finalizing wish = Finalizing::kWanted;
-    callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);  // after a try that failed
-    const bool finalizes = callback_state().finalizing.load() == Finalizing::kRunning;
+    const bool finalizes = stop_wishing() == Finalizing::kRunning;  // a try may have failed meanwhile
     if ((finalizes || (!controller.settled && can_use_cupti())) && now() - controller.leaving_since < kLeaving) return;
     callback_state().alive.store(false, std::memory_order_release);
     if (can_use_cupti()) {
@@ -396,12 +399,7 @@ void look() {
 /// The process ends: nobody begins to finalise CUPTI any more, and whoever does has ended.
 void take_wish_back() {
     const timespec moment{0, 1'000'000};
-    for (int tries = 0; tries < 200; ++tries) {
-        Finalizing wish = Finalizing::kWanted;
-        callback_state().finalizing.compare_exchange_strong(wish, Finalizing::kNot);
-        if (wish != Finalizing::kRunning) return;
-        ::nanosleep(&moment, nullptr);
-    }
+    for (int tries = 0; tries < 200 && stop_wishing() == Finalizing::kRunning; ++tries) ::nanosleep(&moment, nullptr);
 }
 
 void* run(void*) {
