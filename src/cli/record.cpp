@@ -88,20 +88,21 @@ void add_record(CLI::App& app, Context& context) {
         ->capture_default_str()
         ->check(CLI::Range(record::kLeastSteps, kMostSteps))
         ->type_name("N");
-    option("--every", given->settings.schedule.every,
-           "steps from one such window to the next; more where they would cost over 1 % of the time or take over 10 KB a second",
-           "EVERY")
-        ->capture_default_str()
-        ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
-        ->type_name("N");
+    CLI::Option* const every = option("--every", given->settings.schedule.every,
+                                      "steps from one such window to the next; more where they would cost over 1 % of the time "
+                                      "or take over 10 KB a second. "
+                                      "When given, there are such windows also where CUPTI would else leave after the third",
+                                      "EVERY")
+                                   ->capture_default_str()
+                                   ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
+                                   ->type_name("N");
     command->add_flag("--no-samples", given->no_samples, "do not look at the threads of the command")
         ->envname("MILLRACE_RECORD_NO_SAMPLES");
     option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE")->type_name("FILE");
     command->add_flag("--quiet", given->quiet, "no summary")->envname("MILLRACE_RECORD_QUIET");
     command->footer(kFooter);
-    command->callback([given, &context] {
-        const char* const trial = std::getenv("MILLRACE_PROBE_TRIAL");
-        given->settings.schedule.may_leave = trial != nullptr && std::string_view(trial).find("leaves") != std::string_view::npos;
+    command->callback([given, every, &context] {
+        given->settings.schedule.may_leave = every->count() == 0;
         const auto status = run_record(*given, context);
         context.exit_status = status.ok() ? *status : report(status.error());
     });

@@ -204,6 +204,7 @@ Timeline KinetoCollector::finish(OwnSection section) {
     if (const DeviceFacts* const used = main_device(); used != nullptr && !section.present)
         assume_link(timeline_, used->capability);
     timeline_.counting_share = own.counting_share;
+    timeline_.presence_share = own.presence_share;
     timeline_.processors = own.processors;
     timeline_.dropped = own.dropped;
     write_remarks(section.present);

@@ -132,6 +132,8 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
             scanner.skip();
         } else if (key == "counting_share") {
             timeline.counting_share = std::clamp(double_of(scanner.number()).value_or(0), 0.0, 1.0);
+        } else if (key == "presence_share") {
+            timeline.presence_share = std::clamp(double_of(scanner.number()).value_or(1), 0.0, 1.0);
         } else if (key == "processors")
             timeline.processors = small_of(scanner.number());
         else if (key == "dropped")

@@ -52,7 +52,7 @@ std::optional<double> overhead_share(const Timeline& timeline, std::uint32_t pro
             if (window.process == process) inside += static_cast<double>(window.end - window.begin);
     const double share = std::min(1.0, inside / static_cast<double>(run));
     const double lost = std::max(0.0, 1 - *undisturbed_ms / recorded_ms);
-    const double waiting = record::kWaitingCostNs * idle_launches / (*undisturbed_ms * 1e6);
+    const double waiting = timeline.presence_share * record::kWaitingCostNs * idle_launches / (*undisturbed_ms * 1e6);
     return share * lost + (1 - share) * std::clamp(timeline.counting_share + waiting, 0.0, 1.0);
 }
 

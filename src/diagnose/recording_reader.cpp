@@ -64,6 +64,7 @@ public:
             case RecordKind::kMemory: return add_memory(record);
             case RecordKind::kArguments: return add_arguments(record, arguments);
             case RecordKind::kLost: timeline_.dropped += std::min<std::uint64_t>(record.bytes, 1u << 30); return;
+            case RecordKind::kLeft: left_.emplace(origin.pid, time_of(record.begin)); return;
             case RecordKind::kNone:
             case RecordKind::kPulse:
             case RecordKind::kText:
@@ -90,8 +91,10 @@ public:
         }
         timeline_.blocks.push_back({time_of(block.begin), time_of(block.end), block.steps, std::nullopt, block.call,
                                     static_cast<double>(block.calls_per_step)});
-        const auto length = static_cast<double>(timeline_.blocks.back().end - timeline_.blocks.back().begin);
+        const Time begin = timeline_.blocks.back().begin, end = timeline_.blocks.back().end;
+        const auto length = static_cast<double>(end - begin);
         block_time_ += length;
+        block_times_.push_back({begin, end, block.pid});
         counting_time_ += std::clamp(record::counting_cost_ns(block.call) * block.calls_per_step * block.steps, 0.0, length);
     }
 
@@ -102,6 +105,7 @@ public:
             timeline_.processes.push_back(
                 {process.pid, process.parent, clean_text(process.command), process.has_gpu, process.main_thread});
         if (block_time_ > 0) timeline_.counting_share = counting_time_ / block_time_;
+        if (block_time_ > 0) timeline_.presence_share = 1 - time_without_cupti() / block_time_;
         sort_timeline(timeline_);
         leave_out_incomplete_windows(timeline_);
         complete_calls(timeline_, CallIndex(timeline_.calls));
@@ -116,6 +120,15 @@ public:
     }
 
 private:
+    /// Of the blocks: what was counted after CUPTI had left.
+    [[nodiscard]] double time_without_cupti() const {
+        double without = 0;
+        for (const Window& block : block_times_)
+            if (const auto left = left_.find(block.process); left != left_.end())
+                without += static_cast<double>(block.end - std::clamp(left->second, block.begin, block.end));
+        return without;
+    }
+
     /// Texts and sites have numbers of their own in each incarnation of a process.
     struct Numbers {
         std::unordered_map<std::uint32_t, std::uint32_t> names, stacks;
@@ -294,7 +307,8 @@ private:
     TraceOrigin origin_;
     std::map<std::vector<record::TraceFrame>, std::uint32_t> stacks_;
     std::unordered_map<std::uint32_t, std::uint32_t> sample_stacks_;
-    std::map<std::uint32_t, Time> open_windows_, latest_;
+    std::map<std::uint32_t, Time> open_windows_, latest_, left_;  ///< by process; left_: when CUPTI did
+    std::vector<Window> block_times_;
     std::uint64_t left_out_ = 0;
     std::size_t frames_ = 0;
     double block_time_ = 0, counting_time_ = 0;

@@ -140,6 +140,7 @@ struct Timeline {
     std::vector<Window> left_out;      ///< windows of which nothing else is kept; they took time, too
     std::vector<Block> blocks;         ///< by begin
     double counting_share = 0;         ///< of the time in blocks that counting their steps cost, as far as known
+    double presence_share = 1;         ///< of the time in blocks in which CUPTI was in the process, silent or not
     std::vector<MachineSample> machine;
     std::uint64_t dropped = 0;  ///< records that did not fit
     bool has_call_stacks = false;

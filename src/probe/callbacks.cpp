@@ -11,9 +11,7 @@
 #include "probe/calls.h"
 #include "probe/clock.h"
 #include "probe/hash.h"
-#include "probe/kept_memory.h"
 #include "probe/lanes.h"
-#include "probe/led_gate.h"
 #include "probe/ranges.h"
 #include "probe/sites.h"
 #include "probe/texts.h"
@@ -298,31 +296,6 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     if (!pending.quiet) header()->state.own_ns.fetch_add(now() - end, kRelaxed);
 }
 
-/// Calls that are not led, of which CUPTI would still have to tell the end.
-bool is_another_inside(const ThreadState& thread) {
-    for (const auto& inside : state.unmarked)
-        if (inside.load(kRelaxed) > 0) return true;
-    for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
-        if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return true;
-    return false;
-}
-
-void finalize() {
-    const int error = errno;
-    keep_memory();
-    if (state.subscriber != nullptr) state.cupti.unsubscribe(state.subscriber);
-    const bool done = state.cupti.finalize() == kCuptiSuccess || state.subscriber != nullptr;  // either way it tells no more
-    errno = error;
-    if (done) {
-        header()->state.presence.store(static_cast<std::uint32_t>(record::CuptiPresence::kGone), std::memory_order_release);
-    } else {
-        cupti_stays();
-        stop_keeping();
-    }
-    state.finalizing.store(done ? Finalizing::kDone : Finalizing::kNot, std::memory_order_release);
-    wake_controller();
-}
-
 }  // namespace
 
 void wake_controller() {
@@ -332,36 +305,11 @@ void wake_controller() {
 
 CallbackState& callback_state() { return state; }
 
-void finalize_if_wanted() {
-    constexpr std::uint64_t kPatience = 1'000'000, kBetween = 20'000'000;
-    if (state.finalizing.load(kRelaxed) != Finalizing::kWanted || !state.alive.load(kRelaxed)) return;
-    const ThreadState* const thread = this_thread();
-    if (thread == nullptr || thread->pending_count > 0 || graphs_forbid()) return;
-    if (now() - state.tried_last.load(kRelaxed) < kBetween) return;
-    Finalizing wanted = Finalizing::kWanted;
-    if (!state.finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
-    const bool quiet = shut_led(kPatience) && !is_another_inside(*thread);
-    if (quiet) {
-        finalize();
-        open_led();
-    } else {
-        std::uint64_t never = 0;
-        state.tried_last.store(now());
-        state.tried.compare_exchange_strong(never, now());
-        open_led();  // not later: it may be another's by then
-        state.finalizing.store(Finalizing::kWanted);
-    }
-}
-
 void note_graphs(CallKind kind) {
     if (kind == CallKind::kGraphLaunch || kind == CallKind::kCapture) state.graphs.store(true, kRelaxed);
 }
 
 bool graphs_forbid() { return state.graphs.load() && !state.graphs_too; }
-
-void cupti_stays() {
-    header()->state.presence.store(static_cast<std::uint32_t>(record::CuptiPresence::kStays), std::memory_order_release);
-}
 
 void count_led(CallKind kind) {
     if (state.pulse_led.load(kRelaxed)) count_call(kind);

@@ -26,15 +26,13 @@ struct CallbackState {
     std::atomic<bool> graphs{false};     ///< set by callbacks and led calls: the program captures or launches graphs
     std::atomic<bool> alone{false};      ///< CUPTI is on its way out or gone: it may not tell of memory
     bool graphs_too = false;             ///< it goes though there are graphs
-    void* subscriber = nullptr;          ///< given back before it goes; null: it is not
     std::atomic<std::uint32_t> full_calls{0}, sites_calls{0};
     std::atomic<std::uint32_t> window_pulses{0};  ///< counted by callbacks since the window began
     std::atomic<std::uint32_t> wake{0};           ///< raised by callbacks when the controller should look: a futex
     std::atomic<bool> window_over{false};         ///< set by callbacks: full_calls is reached
     std::atomic<Finalizing> finalizing{Finalizing::kNot};
-    std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< when that was tried in vain, first and last; set by led calls
-    std::atomic<std::uint64_t> launches{0};              ///< of kernels, in windows, that did not fail; counted by callbacks
-    std::atomic<std::uint64_t> nested{0};                ///< calls inside of calls, counted by callbacks
+    std::atomic<std::uint64_t> launches{0};  ///< of kernels, in windows, that did not fail; counted by callbacks
+    std::atomic<std::uint64_t> nested{0};    ///< calls inside of calls, counted by callbacks
     /// By index of the call: how often (as far as kDirectEnough) the driver was called by other than the runtime. Counted by
     /// callbacks.
     std::atomic<std::uint32_t> direct[kMostCalls]{};
@@ -58,12 +56,6 @@ void wake_controller();
 void note_graphs(record::CallKind kind);
 /// PyTorch's profiler does not let CUPTI go either where a program has graphs: they have crashed.
 bool graphs_forbid();
-
-/// CUPTI could not go, and is not asked again.
-void cupti_stays();
-
-/// Finalises CUPTI where the controller wishes it and no other thread is inside of a call. From led calls, when they are over.
-void finalize_if_wanted();
 
 /// Counts a led call, where those mark steps.
 void count_led(record::CallKind kind);

@@ -17,6 +17,7 @@
 #include "probe/callbacks.h"
 #include "probe/calls.h"
 #include "probe/clock.h"
+#include "probe/departure.h"
 #include "probe/kept_memory.h"
 #include "probe/lanes.h"
 #include "probe/led_calls.h"
@@ -36,12 +37,13 @@ constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kLook = 10 * kMillisecond, kSoon = kMillisecond;
 constexpr std::uint64_t kFlush = 200 * kMillisecond;
 constexpr std::uint64_t kSoonFlush = 50 * kMillisecond;    ///< while CUPTI waits to go
-constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries to let it go, then it stays ...
-constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long
-constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
 constexpr std::uint64_t kPatience = 1'000 * kMillisecond;  ///< a keeper counts as gone when it stays late for so long
 constexpr std::uint64_t kLeaving = 2'000 * kMillisecond;   ///< how long the end waits for calls that are under way
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+
+bool can_use_cupti();
+void enable_calls();
+void flush(bool forced);
 
 struct Controller {
     Trial trial;
@@ -59,10 +61,9 @@ struct Controller {
     bool watched_window = false;     ///< the last window's records have not been seen to arrive yet
     std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when it began
     bool detach = false;                                                          ///< CUPTI is not needed any more
-    bool going = false;                                                           ///< no call is told any more, so that it may go
-    std::uint64_t going_since = 0, gone_since = 0;  ///< when that began, when it was seen to be gone
-    bool leaving = false;                           ///< for good: no call is wanted any more, then the subscription is given back
-    bool gone = false;                              ///< that has happened
+    Departure departure{{can_use_cupti, enable_calls, [] { flush(true); }}};
+    bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
+    bool gone = false;     ///< that has happened
     pthread_t thread = {};
     bool has_thread = false;
     std::atomic<bool> stop{false};
@@ -106,7 +107,7 @@ bool is_redundant(std::uint32_t index) {
 
 bool wants_call(std::uint32_t index) {
     const CallInfo& call = call_at(index);
-    if (controller.leaving || controller.going) return false;
+    if (controller.leaving || controller.departure.is_silent()) return false;
     if (is_memory_call(call) && controller.trial.memory) return true;
     if (is_redundant(index)) return false;
     const auto pulse = static_cast<CallKind>(callback_state().pulse_call.load());
@@ -171,7 +172,7 @@ void enter_window() {
     callbacks.window_pulses.store(0);
     callbacks.window_over.store(false);
     watch_for_clients();
-    if (controller.trial.leaves) lead_calls();
+    if (control.leads.load() != 0) lead_calls();
     controller.watched_window = controller.trial.activity && controller.trial.callbacks;
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
@@ -203,39 +204,6 @@ void forget_subscription() {
 
 bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
 
-/// CUPTI may be finalised between calls of the program, once it tells of none. From then on this thread must not use it.
-void request_finalize() {
-    CallbackState& callbacks = callback_state();
-    if (!controller.going) {
-        callbacks.alone.store(true);  // led calls tell of memory instead
-        controller.going = true;
-        controller.going_since = now();
-        return enable_calls();
-    }
-    flush(true);
-    callbacks.tried.store(0);
-    callbacks.subscriber = controller.trial.returned ? controller.subscriber : nullptr;
-    log_line("CUPTI may go");
-    callbacks.finalizing.store(Finalizing::kWanted);
-}
-
-/// Nobody begins to finalise CUPTI any more; what the stage was.
-Finalizing stop_wishing() {
-    Finalizing stage = Finalizing::kWanted;
-    callback_state().finalizing.compare_exchange_strong(stage, Finalizing::kNot);
-    return stage;
-}
-
-/// It is wanted after all, or must not go, or no moment came in which it could.
-void withdraw_wish() {
-    stop_wishing();
-    if (!controller.going || !can_use_cupti()) return;
-    controller.going = false;
-    callback_state().tried.store(0);
-    enable_calls();
-    callback_state().alone.store(false);
-}
-
 void switch_mode(ProbeMode mode) {
     CallbackState& callbacks = callback_state();
     const ProbeMode before = controller.mode;
@@ -259,35 +227,10 @@ void switch_mode(ProbeMode mode) {
              static_cast<double>(now() - started) * 1e-6, static_cast<unsigned long long>(callbacks.nested.load()));
 }
 
-bool has_stayed() { return header()->state.presence.load() == static_cast<std::uint32_t>(record::CuptiPresence::kStays); }
-
-/// Once the work of the last window has reported.
-void detach_if_wanted() {
-    CallbackState& callbacks = callback_state();
-    if (callbacks.finalizing.load() == Finalizing::kDone) {
-        if (controller.gone_since == 0) controller.gone_since = now();
-        if (now() - controller.gone_since >= kFreeing) stop_keeping();
-        return;
-    }
-    if (has_stayed()) return withdraw_wish();
-    if (!controller.detach) return withdraw_wish();
-    const std::uint64_t tried = callbacks.tried.load();
-    const bool in_vain =
-        (tried != 0 && now() - tried >= kWish) || (controller.going && now() - controller.going_since >= kUntried);
-    if (in_vain || graphs_forbid() || !controller.trial.leaves || callbacks.cupti.finalize == nullptr ||
-        !can_keep_memory(callbacks.cupti.library)) {
-        withdraw_wish();
-        if (can_use_cupti()) cupti_stays();
-        return;
-    }
-    if (controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.settled && can_use_cupti())
-        request_finalize();
-}
-
 void begin_leaving() {
     controller.leaving = true;
     controller.leaving_since = now();
-    stop_wishing();  // it is given back in order instead
+    (void)stop_departure();  // it is given back in order instead
     if (!can_use_cupti()) {
         controller.mode = ProbeMode::kOff;
         callback_state().mode.store(static_cast<std::uint32_t>(ProbeMode::kOff));
@@ -323,7 +266,7 @@ bool lost_buffers() {
 
 /// Whoever uses CUPTI next finds it as it was, without a call half told.
 void finish_leaving() {
-    const bool finalizes = stop_wishing() == Finalizing::kRunning;  // a try may have failed meanwhile
+    const bool finalizes = stop_departure();  // a try may have failed meanwhile
     if ((finalizes || (!controller.settled && can_use_cupti())) && now() - controller.leaving_since < kLeaving) return;
     callback_state().alive.store(false, std::memory_order_release);
     if (can_use_cupti()) {
@@ -353,7 +296,7 @@ void obey() {
     callbacks.pulse_stride.store(stride > 0 ? stride : 1);
     callbacks.pulse_led.store(control.pulse_led.load() != 0);
     controller.detach = control.detach.load() != 0;
-    if (wants_window) withdraw_wish();
+    if (wants_window) controller.departure.withdraw();
     const Finalizing stage = callbacks.finalizing.load();
     if (stage == Finalizing::kRunning || (wants_window && stage == Finalizing::kWanted)) return;
     // Otherwise CUPTI is not to be touched, or gone.
@@ -375,6 +318,12 @@ void watch_keeper(std::uint64_t time) {
     begin_leaving();
 }
 
+void look_after_departure() {
+    const bool ready = controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.settled;
+    if (controller.detach && controller.trial.stays) return controller.departure.refuse();
+    controller.departure.look(controller.detach, ready, controller.trial.returned ? controller.subscriber : nullptr);
+}
+
 void look() {
     if (!controller.leaving && (way_is_wanted() || lost_buffers())) {
         set_fault(ProbeFault::kMadeWay, 0);
@@ -388,10 +337,11 @@ void look() {
         if (due && (controller.activities || controller.flushes_left > 0)) {
             if (!controller.activities) count_flush();
             flush(false);
-            if (controller.mode == ProbeMode::kFull && controller.trial.leaves) lead_calls();  // of what was loaded meanwhile
+            if (controller.mode == ProbeMode::kFull && header()->control.leads.load() != 0)
+                lead_calls();  // of what was loaded meanwhile
         }
     }
-    if (!controller.leaving) detach_if_wanted();
+    if (!controller.leaving) look_after_departure();
     if (controller.leaving) finish_leaving();
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
 }
@@ -399,7 +349,7 @@ void look() {
 /// The process ends: nobody begins to finalise CUPTI any more, and whoever does has ended.
 void take_wish_back() {
     const timespec moment{0, 1'000'000};
-    for (int tries = 0; tries < 200 && stop_wishing() == Finalizing::kRunning; ++tries) ::nanosleep(&moment, nullptr);
+    for (int tries = 0; tries < 200 && stop_departure(); ++tries) ::nanosleep(&moment, nullptr);
 }
 
 void* run(void*) {

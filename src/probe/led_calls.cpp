@@ -10,6 +10,7 @@
 
 #include "probe/callbacks.h"
 #include "probe/clock.h"
+#include "probe/departure.h"
 #include "probe/imports.h"
 #include "probe/lanes.h"
 #include "probe/led_gate.h"
@@ -48,7 +49,7 @@ public:
         if (thread_ != nullptr) --thread_->led;
         if (!gated_) return;
         leave_led();
-        finalize_if_wanted();
+        depart_if_wanted();
     }
     Led(const Led&) = delete;
     Led& operator=(const Led&) = delete;

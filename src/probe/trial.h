@@ -16,7 +16,7 @@ struct Trial {
     bool sites = true;        ///< "no-sites"
     bool arguments = true;    ///< "no-arguments"
     bool graphs_too = false;  ///< "graphs-too": CUPTI goes though the program uses graphs
-    bool leaves = false;      ///< "leaves": CUPTI goes where that is ordered; else it says that it stays
+    bool stays = false;       ///< "stays": CUPTI does not go where that is ordered
     bool returned = false;    ///< "returned": the subscription is given back right before
 };
 
@@ -34,7 +34,7 @@ inline Trial read_trial() {
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");
     trial.graphs_too = has("graphs-too");
-    trial.leaves = has("leaves");
+    trial.stays = has("stays");
     trial.returned = has("returned");
     return trial;
 }

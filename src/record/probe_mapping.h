@@ -66,6 +66,7 @@ struct ProbeControl {
         keeper_time;  ///< `record` lives: CLOCK_MONOTONIC; older than kKeeperTimeout: the probe goes to kOff for good
     std::atomic<std::uint32_t> pulse_led;  ///< 1: pulse_call is counted where the program imports it, not by CUPTI
     std::atomic<std::uint32_t> detach;     ///< 1: CUPTI leaves the process for good: silent, it still costs each call
+    std::atomic<std::uint32_t> leads;      ///< 1: imports of the runtime's calls lead through the probe, so that it can
 };
 
 /// Written by the probe, read by `record`.

@@ -15,7 +15,8 @@ constexpr std::uint64_t kLostStep = 1000;  ///< dropped records between two even
 
 /// What is kept even when the run has taken all bytes it may, outside of windows.
 bool always_kept(RecordKind kind) {
-    return kind == RecordKind::kText || kind == RecordKind::kSite || kind == RecordKind::kWindow || kind == RecordKind::kLost;
+    return kind == RecordKind::kText || kind == RecordKind::kSite || kind == RecordKind::kWindow || kind == RecordKind::kLost ||
+           kind == RecordKind::kLeft;
 }
 
 }  // namespace
@@ -151,6 +152,10 @@ void ProbedProcess::take(const Record& record, EventWriter& events) {
                                  {"monotonic_ns", static_cast<std::int64_t>(record.begin)}});
             break;
         }
+        case RecordKind::kLeft:
+            (void)events.append("cupti_left", fmt::format("CUPTI has left process {}; its steps are still counted", origin_.pid),
+                                {{"pid", std::int64_t{origin_.pid}}, {"monotonic_ns", static_cast<std::int64_t>(record.begin)}});
+            break;
         default: steps_.add(record);
     }
 }

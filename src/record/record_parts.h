@@ -22,7 +22,8 @@ constexpr std::optional<std::uint32_t> parts_behind(const Record& record) {
         case RecordKind::kWindow:
         case RecordKind::kMemory:
         case RecordKind::kLost:
-        case RecordKind::kCollected: return 0;
+        case RecordKind::kCollected:
+        case RecordKind::kLeft: return 0;
         case RecordKind::kText:
             if (record.bytes > kMaxTextBytes) return std::nullopt;
             return slots(static_cast<std::uint32_t>(record.bytes), sizeof(Record));

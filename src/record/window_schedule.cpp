@@ -34,7 +34,7 @@ constexpr double kCountedCall = 500;      ///< ns that counting a call may take 
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
-/// As a trial, CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
+/// CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
 constexpr double kWaitingShare = 0.01;
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -44,6 +44,7 @@ double seconds(nanoseconds time) { return std::chrono::duration<double>(time).co
 WindowSchedule::WindowSchedule(const ScheduleSettings& settings, nanoseconds start)
     : settings_(settings), start_(start), since_(start) {
     order_ = {ProbeMode::kFull, CallKind::kLaunch, 0, kFirstSites};
+    order_.leads = settings.may_leave;
 }
 
 const ProbeOrder& WindowSchedule::next(const ScheduleView& view) {
@@ -215,6 +216,8 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
 }
 
 void WindowSchedule::during_window(const ScheduleView& view) {
+    // A program that is stopped obeys later; its window has not begun.
+    if (!view.obeyed && !view.in_full) since_ = view.now;
     const nanoseconds taken = view.now - since_;
     if (wanted_steps_ == 0) {
         const bool steady = view.facts && view.facts->steady_steps >= settings_.steps_per_window;

@@ -5,8 +5,8 @@
 // The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
 // launches; two shorter ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far
 // as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter,
-// down to kLeastSteps, when they are costly. As a trial, CUPTI leaves after the third for good where it slows a program down
-// between windows, too.
+// down to kLeastSteps, when they are costly. After the third CUPTI leaves for good where it slows a program down between windows,
+// too; from then on steps are only counted.
 
 #include <chrono>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ScheduleSettings {
     std::uint32_t steps_per_window = 50;
     std::uint32_t every = 2000;  ///< steps from window to window
     double cost_share = 0.01;    ///< of the run's time, in windows after the third
-    bool may_leave = false;      ///< a trial: CUPTI leaves after the third window where its mere presence costs a lot
+    bool may_leave = true;       ///< CUPTI leaves after the third window, the last then, where its mere presence costs a lot
     std::uint64_t bytes_allowance = 30'000'000;
     double bytes_per_second = 10'000;  ///< beyond the allowance, in the mean
 };
@@ -36,6 +36,7 @@ struct ProbeOrder {
     std::uint32_t pulse_stride = 1;
     bool pulse_led = false;  ///< counted where the program imports the call
     bool detach = false;     ///< CUPTI is not needed any more
+    bool leads = false;      ///< the program's imports are led, so that it can leave
     bool operator==(const ProbeOrder&) const = default;
 };
 

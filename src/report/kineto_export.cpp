@@ -73,6 +73,7 @@ std::string own_section(const Timeline& timeline, Time origin) {
         json_text(base::version()), source, origin, json_text(t.title), json_text(t.device_name), t.processors, t.dropped);
     if (t.link_bytes_per_second) out += fmt::format(",\"link_bytes_per_second\":{}", *t.link_bytes_per_second);
     if (t.counting_share > 0) out += fmt::format(",\"counting_share\":{}", t.counting_share);
+    if (t.presence_share < 1) out += fmt::format(",\"presence_share\":{}", t.presence_share);
     if (t.link_is_assumed) out += ",\"link_is_assumed\":true";
     const auto list = [&](const char* key, const auto& items, const auto& text) {
         out += fmt::format(",\n\"{}\":[", key);

@@ -161,6 +161,15 @@ def led_forever():
         framework.mock_framework_step(weights, 4)
 
 
+def spin_forever(uses_cuda, begun):
+    """Runs outside of CUDA, after one launch or none; never asleep while others are inside of a library."""
+    if uses_cuda:
+        launch()
+    begun.set()
+    while True:
+        pass
+
+
 def framework_forever():
     while True:
         framework_step(4)
@@ -279,6 +288,10 @@ def main():
             cuda.mock_launch_from_bare_thread()
         elif word == "daemon":
             threading.Thread(target=launch_forever, daemon=True).start()
+        elif word == "spin_aside":
+            begun = threading.Event()
+            threading.Thread(target=spin_forever, args=(rest[0] == "1", begun), daemon=True).start()
+            begun.wait()
         elif word == "take_aside":
             threading.Thread(target=framework.mock_framework_take, args=(size_t(10),), daemon=True).start()
         elif word == "wait_aside":

@@ -26,7 +26,6 @@ protected:
     static ProbedProgram::Environment framework() {
         return {{"MOCK_FRAMEWORK", (build_folder() / "libmock_framework.so").string()},
                 {"MOCK_CUPTI_LATE_MS", "300"},
-                {"MILLRACE_PROBE_TRIAL", "leaves"},
                 {"MOCK_PROFILER", (build_folder() / "libmock_profiler.so").string()}};
     }
 
@@ -81,6 +80,7 @@ protected:
     static void start(ProbedProgram& program) {
         ASSERT_EQ(program.hear(), "ready");
         ASSERT_TRUE(program.attach());
+        program.header().control.leads.store(1);
     }
 
     static std::size_t led(const std::vector<Entry>& calls) {
@@ -385,18 +385,63 @@ TEST_F(ProbeDetach, CallsOfTheProgramAreHeldWhileCuptiGoes) {
     EXPECT_EQ(gone, 3);
 }
 
-TEST_F(ProbeDetach, CuptiStaysUnlessThatIsTried) {
-    ProbedProgram::Environment usual = framework();
-    usual.erase("MILLRACE_PROBE_TRIAL");
-    ProbedProgram program(drive(), usual);
+TEST_F(ProbeDetach, NothingOfTheProgramIsChangedUnlessItIsLed) {
+    ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));
+    program.header().control.leads.store(0);
     ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
-    EXPECT_EQ(presence(program), CuptiPresence::kStays);
     program.drain();
     EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
-    EXPECT_EQ(led(program.calls(CallKind::kLaunch)), 0u) << "nothing of the program is changed";
+    EXPECT_EQ(led(program.calls(CallKind::kLaunch)), 0u);
+    EXPECT_EQ(program.finish(), 0);
+}
+
+TEST_F(ProbeDetach, CuptiThatHasLostCountOfCallsStays) {
+    for (const bool stale : {false, true}) {
+        ProbedProgram program(drive(), framework());
+        ASSERT_NO_FATAL_FAILURE(start(program));
+        record::ProbeState& state = program.header().state;
+        (stale ? state.stale : state.unended).store(1);
+        ASSERT_NO_FATAL_FAILURE(wish(program));
+        ASSERT_EQ(program.ask("framework 3 4"), "0");
+        EXPECT_EQ(program.ask("finalised"), "0");
+        EXPECT_EQ(presence(program), CuptiPresence::kStays);
+        EXPECT_EQ(program.finish(), 0);
+    }
+}
+
+/// A thread that runs may be inside of a call that is not led, which nobody sees.
+TEST_F(ProbeDetach, CuptiStaysWhileAnotherThreadThatUsesCudaRuns) {
+    for (const bool uses_cuda : {true, false}) {
+        ProbedProgram program(drive(), framework());
+        ASSERT_NO_FATAL_FAILURE(start(program));
+        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+        ASSERT_EQ(program.ask(uses_cuda ? "spin_aside 1" : "spin_aside 0"), "done");
+        ASSERT_EQ(program.ask("framework 3 4"), "0");
+        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+        for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
+            ASSERT_EQ(program.ask("framework 1 4"), "0");
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            program.beat();
+            program.drain();
+        }
+        EXPECT_EQ(presence(program), uses_cuda ? CuptiPresence::kStays : CuptiPresence::kGone);
+        program.signal(SIGKILL);
+    }
+}
+
+TEST_F(ProbeDetach, RecordingSaysWhenCuptiLeft) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(leave(program));
+    for (int tries = 0; tries < 100 && program.of_kind(RecordKind::kLeft).empty(); ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.drain();
+    }
+    ASSERT_EQ(program.of_kind(RecordKind::kLeft).size(), 1u);
+    EXPECT_GT(program.of_kind(RecordKind::kLeft)[0].record.begin, program.of_kind(RecordKind::kWindow).back().record.begin);
     EXPECT_EQ(program.finish(), 0);
 }
 

@@ -1,0 +1,153 @@
+#include "probe/departure.h"
+
+#include <errno.h>
+
+#include <atomic>
+
+#include "probe/callbacks.h"
+#include "probe/clock.h"
+#include "probe/kept_memory.h"
+#include "probe/lanes.h"
+#include "probe/led_gate.h"
+#include "probe/log.h"
+#include "probe/sleepers.h"
+
+namespace millrace::probe {
+namespace {
+
+using record::CuptiPresence;
+
+constexpr std::uint64_t kMillisecond = 1'000'000;
+constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries, then it stays ...
+constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long
+constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
+constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMillisecond;
+
+std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< in vain, first and last; set by led calls
+std::atomic<std::uint32_t> probe_thread{0};
+void* returned = nullptr;  ///< the subscription, to be given back before
+
+CallbackState& state() { return callback_state(); }
+
+void set_presence(CuptiPresence presence) {
+    header()->state.presence.store(static_cast<std::uint32_t>(presence), std::memory_order_release);
+}
+
+/// Calls of which CUPTI would still have to tell the end.
+bool is_another_inside(const ThreadState& thread) {
+    for (const auto& inside : state().unmarked)
+        if (inside.load(std::memory_order_relaxed) > 0) return true;
+    for (std::uint32_t lane = 0; lane < record::kLanes; ++lane)
+        if (&header()->lanes[lane] != thread.lane && open_call(lane, 0) != kNoCall) return true;
+    return false;
+}
+
+/// Others may be inside of calls that nobody is told of and that are not led, as libraries make that have a runtime of their own.
+bool do_others_sleep(const ThreadState& thread) {
+    const std::uint32_t own = probe_thread.load();
+    for (const record::ProbeLane& lane : header()->lanes)
+        if (const std::uint32_t other = lane.thread.load(); other != 0 && other != thread.thread && other != own)
+            if (!does_sleep(other)) return false;
+    return true;
+}
+
+void finalize() {
+    const int error = errno;
+    keep_memory();
+    if (returned != nullptr) state().cupti.unsubscribe(returned);
+    const bool done = state().cupti.finalize() == kCuptiSuccess || returned != nullptr;  // either way it tells no more
+    errno = error;
+    set_presence(done ? CuptiPresence::kGone : CuptiPresence::kStays);
+    if (!done) stop_keeping();
+    state().finalizing.store(done ? Finalizing::kDone : Finalizing::kNot, std::memory_order_release);
+    wake_controller();
+}
+
+}  // namespace
+
+void depart_if_wanted() {
+    if (state().finalizing.load(std::memory_order_relaxed) != Finalizing::kWanted) return;
+    if (!state().alive.load(std::memory_order_relaxed)) return;
+    const ThreadState* const thread = this_thread();
+    if (thread == nullptr || thread->pending_count > 0 || graphs_forbid()) return;
+    if (now() - tried_last.load(std::memory_order_relaxed) < kBetweenTries) return;
+    Finalizing wanted = Finalizing::kWanted;
+    if (!state().finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
+    if (shut_led(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread)) {
+        finalize();
+        open_led();
+    } else {
+        std::uint64_t never = 0;
+        tried_last.store(now());
+        tried.compare_exchange_strong(never, now());
+        open_led();  // not later: it may be another's by then
+        state().finalizing.store(Finalizing::kWanted);
+    }
+}
+
+bool stop_departure() {
+    Finalizing stage = Finalizing::kWanted;
+    state().finalizing.compare_exchange_strong(stage, Finalizing::kNot);
+    return stage == Finalizing::kRunning;
+}
+
+/// CUPTI may be finalised between calls of the program, once it tells of none. From then on this thread must not use it.
+void Departure::request(void* subscriber) {
+    if (!silent_) {
+        state().alone.store(true);  // led calls tell of memory instead
+        silent_ = true;
+        silent_since_ = now();
+        return host_.apply_calls();
+    }
+    host_.flush();
+    tried.store(0);
+    returned = subscriber;
+    probe_thread.store(thread_number());
+    log_line("CUPTI may go");
+    state().finalizing.store(Finalizing::kWanted);
+}
+
+void Departure::withdraw() {
+    (void)stop_departure();
+    if (!silent_ || !host_.can_use_cupti()) return;
+    silent_ = false;
+    tried.store(0);
+    host_.apply_calls();
+    state().alone.store(false);
+}
+
+void Departure::refuse() {
+    withdraw();
+    if (host_.can_use_cupti()) set_presence(CuptiPresence::kStays);
+}
+
+/// Where it has lost count of begins and ends before, it goes on with what it had (docs/performance/doctor.md).
+bool Departure::must_stay() const {
+    const std::uint64_t first = tried.load();
+    const bool in_vain = (first != 0 && now() - first >= kWish) || (silent_ && now() - silent_since_ >= kUntried);
+    const bool miscounted = header()->state.unended.load() > 0 || header()->state.stale.load() > 0;
+    return in_vain || miscounted || graphs_forbid() || state().cupti.finalize == nullptr ||
+           !can_keep_memory(state().cupti.library);
+}
+
+void Departure::note_gone() {
+    if (gone_since_ == 0) {
+        gone_since_ = now();
+        record::Record left;
+        left.kind = record::RecordKind::kLeft;
+        left.begin = left.end = gone_since_;
+        if (ThreadState* const thread = this_thread()) append(*thread, &left, 1);
+        log_line("CUPTI is gone");
+    }
+    if (now() - gone_since_ >= kFreeing) stop_keeping();
+}
+
+void Departure::look(bool wanted, bool ready, void* subscriber) {
+    if (state().finalizing.load() == Finalizing::kDone) return note_gone();
+    const auto presence = static_cast<CuptiPresence>(header()->state.presence.load());
+    if (!wanted || presence == CuptiPresence::kStays) return withdraw();
+    if (must_stay()) return refuse();
+    if (ready && host_.can_use_cupti()) request(subscriber);
+}
+
+}  // namespace millrace::probe

@@ -1,0 +1,48 @@
+#pragma once
+// CUPTI leaves the process for good once it is not needed any more: even silent it slows each launch down. The probe's thread
+// wishes it (Departure); a thread of the program does it between two of its led calls (led_calls.h), in a moment in which nobody
+// else can be inside of CUDA. docs/probe.md says what all this guards against.
+
+#include <cstdint>
+
+namespace millrace::probe {
+
+/// What the departure needs of the controller.
+struct DepartureHost {
+    bool (*can_use_cupti)() = nullptr;
+    void (*apply_calls)() = nullptr;  ///< is_silent() has changed
+    void (*flush)() = nullptr;        ///< CUPTI hands over all that it has
+};
+
+/// Used by the probe's thread alone.
+class Departure {
+public:
+    explicit constexpr Departure(const DepartureHost& host) : host_(host) {}
+
+    /// No call shall be told.
+    [[nodiscard]] bool is_silent() const { return silent_; }
+    /// One step towards it, where that is wanted. `ready`: outside of windows, all of the last one is delivered, and calls are on
+    /// or off as they should be. `subscriber`: to be given back right before; null: it is not.
+    void look(bool wanted, bool ready, void* subscriber);
+    /// CUPTI is needed after all.
+    void withdraw();
+    /// CUPTI could not go, and is not asked again.
+    void refuse();
+
+private:
+    void request(void* subscriber);
+    [[nodiscard]] bool must_stay() const;
+    void note_gone();
+
+    const DepartureHost host_;
+    bool silent_ = false;
+    std::uint64_t silent_since_ = 0, gone_since_ = 0;  ///< when that began, when it was seen to be gone
+};
+
+/// Nobody begins to finalise CUPTI any more; true where a thread is about it right now.
+bool stop_departure();
+
+/// Finalises CUPTI where that is wished and no other thread can be inside of a call. From led calls, when they are over.
+void depart_if_wanted();
+
+}  // namespace millrace::probe
