@@ -27,10 +27,12 @@ constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std:
 constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
 constexpr nanoseconds kSettle = std::chrono::milliseconds{300};
 constexpr double kMostSteps = 0.8;
-constexpr double kPatience = 6;           ///< times what its steps should take
-constexpr double kFewCalls = 16;          ///< of a step, that are always counted; more only as long as counting them takes ...
-constexpr double kCountingShare = 0.005;  ///< ... no more of the time than this, else now and then
-constexpr double kCountedCall = 500;      ///< ns that counting a call may take where no difference was seen
+constexpr std::uint64_t kLeastPeriods = 3;  ///< in which a step is found (record/periodicity.h)
+constexpr double kShownPart = 0.5;          ///< of a window's time, from which on its steps are taken for what is in it
+constexpr double kPatience = 6;             ///< times what its steps should take
+constexpr double kFewCalls = 16;            ///< of a step, that are always counted; more only as long as counting them takes ...
+constexpr double kCountingShare = 0.005;    ///< ... no more of the time than this, else now and then
+constexpr double kCountedCall = 500;        ///< ns that counting a call may take where no difference was seen
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
@@ -233,8 +235,17 @@ void WindowSchedule::during_window(const ScheduleView& view) {
     // What the GPU did comes a little later than the calls: wait for most of it, or there is nothing to learn from.
     if (over_at_ == nanoseconds{}) over_at_ = view.now;
     // The early ones do not: a short program is over by then.
-    const bool arrived = view.facts && static_cast<double>(view.facts->steps) >= kMostSteps * wanted_steps_;
-    if (arrived || windows_ < kEarlyWindows || view.now - over_at_ >= kSettle) end_window(view);
+    ScheduleView known = view;
+    if (shows_part(view)) known.facts.reset();
+    const bool arrived = known.facts && static_cast<double>(known.facts->steps) >= kMostSteps * wanted_steps_;
+    if (arrived || windows_ < kEarlyWindows || view.now - over_at_ >= kSettle) end_window(known);
+}
+
+bool WindowSchedule::shows_part(const ScheduleView& view) const {
+    if (!view.facts || view.facts->launches_per_step >= launches_per_step_) return false;
+    const double shown = static_cast<double>(view.facts->steps) * view.facts->step_ns;
+    return view.launches < kLeastPeriods * launches_per_step_ &&
+           shown < kShownPart * static_cast<double>((over_at_ - since_).count());
 }
 
 std::optional<double> WindowSchedule::window_cost() const {

@@ -95,6 +95,9 @@ private:
     void end_window(const ScheduleView& view);
     void learn(const ScheduleView& view);
     void count_steps(const ScheduleView& view);
+    /// Whether so little of the open window's work is known that a loop inside of a step may pass for the step: less than three
+    /// steps as they were, and what was found makes up less than half of the window.
+    [[nodiscard]] bool shows_part(const ScheduleView& view) const;
     /// Whether calls are counted in a pause after the early windows; all the time unless that would cost too much.
     [[nodiscard]] bool counts_at(std::chrono::nanoseconds now, double step_ns) const;
     [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;

@@ -330,6 +330,37 @@ TEST(WindowSchedule, LoopOverLayersIsNoStepHoweverLateItIsSeen) {
     EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
 }
 
+/// What was learnt when a window ends, of which `facts` and so many launches are known; the first has steps of 860 launches and
+/// 36 ms, and this is the window after so many.
+std::pair<std::uint64_t, double> learnt(std::uint64_t windows, const StepFacts& facts, std::uint64_t launches) {
+    WindowSchedule schedule({}, {});
+    const StepFacts whole{860, 40, 40, 36e6, CallKind::kCopyAsync, 131};
+    ScheduleView view;
+    view.obeyed = true;
+    while (view.now < std::chrono::hours{1} && schedule.windows() <= windows) {
+        const bool last = schedule.windows() == windows;
+        view.now += milliseconds{50};
+        view.launches = last ? launches : 34'400;
+        view.facts = last ? facts : whole;
+        view.pulses += 200;
+        view.in_full = schedule.in_window() && view.pulses % 4'000 > 400;
+        schedule.next(view);
+    }
+    EXPECT_EQ(schedule.windows(), windows + 1);
+    return {schedule.launches_per_step(), schedule.calls_per_step()};
+}
+
+TEST(WindowSchedule, LoopInTheFirstKernelsOfAWindowThatAreKnownIsNoStep) {
+    const std::pair<std::uint64_t, double> step{860, 131}, loop{7, 2};
+    for (const std::uint64_t windows : {1, 2, 3, 5}) {
+        EXPECT_EQ(learnt(windows, {7, 26, 26, 0.2e6, CallKind::kStreamSync, 2}, 190), step) << windows;
+        EXPECT_EQ(learnt(windows, {7, 370, 370, 0.2e6, CallKind::kStreamSync, 2}, 2'579), step) << windows;
+        // Whoever has seen three of the old steps, or most of the window, knows better.
+        EXPECT_EQ(learnt(windows, {7, 370, 370, 0.2e6, CallKind::kStreamSync, 2}, 2'580), loop) << windows;
+        EXPECT_EQ(learnt(windows, {7, 90, 90, 36e6, CallKind::kStreamSync, 2}, 630), loop) << windows;
+    }
+}
+
 TEST(WindowSchedule, PulsesThatStopBringALookByTheClock) {
     WindowSchedule schedule({}, {});
     ScheduleView view;
