@@ -63,6 +63,9 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
             "those of a step of {:.1f} "
             "ms; record with `millrace record`, or without with_stack, for surer ones",
             study.profiler_ms, study.recorded_ms, study.base_ms));
+    if (study.parts > 0)
+        diagnosis.remarks.push_back(
+            fmt::format("{} of {} windows show less than a step and were left out", study.parts, study.lanes.size()));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)

@@ -6,6 +6,7 @@
 #include "diagnose/loader_workers.h"
 #include "diagnose/overhead.h"
 #include "diagnose/training_pace.h"
+#include "diagnose/window_parts.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -173,10 +174,11 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
       places(the_timeline),
       lanes(lanes_of(the_timeline, the_launcher, the_policy)),
       host(the_timeline, the_launcher, places, lanes, the_policy) {
+    for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
+    parts = leave_out_parts(timeline, lanes, steps);
     Time recorded = 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
-        steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
-        const std::vector<Step>& found = steps.back().steps;
+        const std::vector<Step>& found = steps[i].steps;
         auto& [first, end] = steady.emplace_back(0, 0);
         if (!found.empty()) {
             const auto begins = [&](Time time) {

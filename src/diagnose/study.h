@@ -56,6 +56,7 @@ struct Study {
     std::vector<Block> blocks;  ///< speed outside of windows, in training steps
     std::vector<Model> models;  ///< without what recording added to each call
     std::size_t step_count = 0;
+    std::size_t parts = 0;                        ///< windows without steps since they show a part of one
     double recorded_ms = 0;                       ///< mean step in the windows
     double base_ms = 0;                           ///< the model's mean step: what costs are measured against
     double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off

@@ -53,13 +53,17 @@ std::vector<Block> in_training_steps(const Study& study) {
     const bool counted = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) { return block.calls_per_step > 0; });
     if (!counted) return blocks;
     const std::array<double, kKinds> calls = calls_per_step(study);
+    std::vector<Block> converted;
     for (Block& block : blocks) {
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kKinds - 1)];
-        if (block.calls_per_step <= 0 || each <= 0) continue;
-        const double times = block.calls_per_step / each, whole = std::round(times);
+        const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1, whole = std::round(times);
         if (times >= kSeveral && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
+        const bool in_parts = study.parts > 0 && times * kSeveral <= 1;
+        if (in_parts) block.steps *= times;
+        // Turns of a loop inside of a step show how fast that loop is.
+        if (!in_parts || block.steps >= 1) converted.push_back(block);
     }
-    return blocks;
+    return converted;
 }
 
 }  // namespace millrace::diagnose
