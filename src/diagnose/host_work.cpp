@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <span>
 #include <string_view>
 #include <tuple>
+#include <unordered_set>
 
 #include "record/trace_file.h"
 
@@ -100,6 +102,33 @@ struct Tally {
 
 using StretchKey = std::array<std::uint32_t, 5>;
 
+struct Stretch {
+    std::uint32_t tally = 0;
+    std::span<const Sample> samples;
+};
+
+/// Stacks in which the thread is inside of a call that writes often enough for the rest to be such calls as well: while one
+/// copies into the system's memory the thread runs, and nothing tells that from the program's own work.
+std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<Stretch>& stretches,
+                                                 const Policy& policy) {
+    struct Count {
+        std::size_t inside = 0, all = 0;
+    };
+    std::map<std::uint32_t, Count> counts;
+    for (const Stretch& stretch : stretches)
+        for (const Sample& sample : stretch.samples) {
+            if (sample.stack == kNoStack || is_waiting(timeline, sample)) continue;
+            Count& count = counts[sample.stack];
+            ++count.all;
+            count.inside += writes(wait_of(timeline, sample)) ? 1 : 0;
+        }
+    std::unordered_set<std::uint32_t> stacks;
+    for (const auto& [stack, count] : counts)
+        if (count.inside > 0 && static_cast<double>(count.inside) >= policy.inside_writes * static_cast<double>(count.all))
+            stacks.insert(stack);
+    return stacks;
+}
+
 /// What a call is in every step alike. Lines of launches are taken in some steps only, names of kernels in all; lines of other
 /// calls always.
 std::pair<std::uint32_t, std::uint32_t> identity_of(const Timeline& timeline, const Places& places, const Lane& lane,
@@ -164,6 +193,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
     find_places(timeline, launcher, places, lanes, samples);
     std::map<StretchKey, std::uint32_t> keys;
     std::vector<Tally> tallies(1);
+    std::vector<Stretch> stretches;
     for (const Lane& lane : lanes) {
         find_collections(timeline, launcher, lane);
         auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
@@ -184,17 +214,25 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
             tally.length += length;
             tally.loader += loader_ranges.share(begin, end) * length;
             ++tally.stretches;
-            for (auto sample = first_sample(begin); sample != samples.end() && sample->time < end; ++sample) {
-                const std::uint32_t place = places.of_stack(sample->stack);
-                Seen& seen = tally.counts[{doing_of(timeline, *sample), is_waiting(timeline, *sample), places.function(place)}];
-                ++seen.lines[place];
-                ++seen.waits[sample->wait];
-                seen.collecting += is_collecting(timeline, *sample) ? 1 : 0;
-                ++tally.total;
-                ++samples_;
-            }
+            const auto first = first_sample(begin), last = first_sample(end);
+            stretches.push_back({found->second, {first, last}});
         }
     }
+    const auto writing = writing_stacks(timeline, stretches, policy);
+    for (const Stretch& stretch : stretches)
+        for (const Sample& sample : stretch.samples) {
+            const std::uint32_t place = places.of_stack(sample.stack);
+            Doing doing = doing_of(timeline, sample);
+            const bool waiting = is_waiting(timeline, sample);
+            if (doing == Doing::kComputing && !waiting && writing.contains(sample.stack)) doing = Doing::kWriting;
+            Tally& tally = tallies[stretch.tally];
+            Seen& seen = tally.counts[{doing, waiting, places.function(place)}];
+            ++seen.lines[place];
+            ++seen.waits[sample.wait];
+            seen.collecting += is_collecting(timeline, sample) ? 1 : 0;
+            ++tally.total;
+            ++samples_;
+        }
     classes_.push_back({{Doing::kEnqueuing, false, kNoPlace, 1, 0}});
     for (std::size_t i = 1; i < tallies.size(); ++i) classes_.push_back(tallies[i].portions(!samples.empty(), policy));
 }

@@ -60,6 +60,8 @@ struct Policy {
     double much_profiling = 0.10;        ///< of the step: findings about the host are less sure
     double replay_error = 0.05;          ///< the replay of what was recorded may be off by that before confidence falls
     double closes = 0.02;                ///< share of the step that a replayed cure must return to own anything
+    double inside_writes = 0.25;         ///< of a line's samples seen inside of calls that write: what else runs there copies for
+                                         ///< them. A disk of 7 GB/s behind a copy of 2.3 GB/s is waited for in that share
     double launches_under = 0.8;         ///< launch-bound: the innermost frame with that share of the launches
     std::size_t windows = 24;            ///< looked at, evenly spread
 };

@@ -104,6 +104,46 @@ TEST(PythonWork, ReadingAFileIsLoading) {
     EXPECT_EQ(finding_of(diagnosis, Kind::kPythonWork), nullptr) << told(diagnosis);
 }
 
+/// A step that writes what it keeps, after some work in `prepares`; while the system copies, the thread runs.
+StepBody keeping(const Stack& prepares, double prepares_us, double copies_us, double waits_us) {
+    return [=](SimulatedProgram& p, int, bool cured) {
+        p.at(prepares);
+        if (prepares_us > 0) p.work(prepares_us);
+        p.at({user_line(14, "note"), user_line(30)});
+        if (!cured) p.work(copies_us);
+        if (!cured) p.work(waits_us, 'D', "pwrite64");
+        p.at(31);
+        p.upload(1e6, true);
+        train(p, {8, 400});
+    };
+}
+
+TEST(FileOutput, ACallThatCopiesBeforeItWaitsForTheDiskIsWriting) {
+    const StepBody body = keeping({user_line(14, "note"), user_line(30)}, 0, 11'000, 9'000);
+    expect_case(body, Kind::kFileOutput, 14);
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kPythonWork), nullptr) << told(diagnosis);
+}
+
+TEST(FileOutput, AFunctionThatPreparesWhatIsWrittenComputes) {
+    const Stack prepares{user_line(70, "shrink"), user_line(14, "note"), user_line(30)};
+    const Diagnosis diagnosis = diagnose(simulate(keeping(prepares, 30'000, 7'000, 8'000), false).timeline);
+    const Finding *work = finding_of(diagnosis, Kind::kPythonWork), *writing = finding_of(diagnosis, Kind::kFileOutput);
+    ASSERT_TRUE(work && writing) << told(diagnosis);
+    EXPECT_EQ(work->where->line, 70);
+    EXPECT_NEAR(work->lost_ms_per_step, 30, 6);
+    EXPECT_EQ(writing->where->line, 14);
+    EXPECT_NEAR(writing->lost_ms_per_step, 15 - 10.6, 1);  // the GPU works beside the rest
+}
+
+TEST(FileOutput, ALineThatWritesLittleOfWhatItTakesComputes) {
+    const Diagnosis diagnosis =
+        diagnose(simulate(keeping({user_line(14, "note"), user_line(30)}, 0, 40'000, 6'000), false).timeline);
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_EQ(name_of(diagnosis.findings.front().kind), "python-work") << told(diagnosis);
+    EXPECT_NEAR(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kFileOutput)], 6, 1) << told(diagnosis);
+}
+
 TEST(LaunchBound, LaunchesUnderAFunctionThatCallsItselfCountOnce) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.at({user_line(20, "flat"), user_line(50)});
