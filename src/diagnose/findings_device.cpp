@@ -49,6 +49,25 @@ std::optional<double> mean_of(const Timeline& timeline, Get get) {
     return count > 0 ? std::optional<double>(sum / count) : std::nullopt;
 }
 
+/// Whether the user's own code asked for it: what PyTorch launches backward mirrors that, and nothing can be changed there.
+bool is_asked_for(const Study& study, const Call& call) {
+    if (study.places.of_stack(call.stack) == kNoPlace) return false;
+    for (const Frame& frame : study.timeline.stacks[call.stack]) {
+        if (is_backward(frame)) return false;
+        if (!frame.native && !is_library(frame.file)) break;
+    }
+    return true;
+}
+
+/// The line with most time; kNoPlace counts for nothing.
+std::uint32_t place_with_most(const std::map<std::uint32_t, double>& places) {
+    std::uint32_t place = kNoPlace;
+    double most = 0;
+    for (const auto& [entry, time] : places)
+        if (time > most && entry != kNoPlace) most = time, place = entry;
+    return place;
+}
+
 bool works(const MachineSample& sample) { return sample.gpu_utilization && *sample.gpu_utilization > 0.5; }
 
 }  // namespace
@@ -63,7 +82,7 @@ void find_missing_tensor_cores(Chart& chart) {
     // The counter is a mean over the time without products, too.
     const bool by_counter = active && *active < study.policy.tensor_active * matrix / total;
     std::vector<std::vector<std::uint32_t>> jobs(study.lanes.size());
-    std::map<std::uint32_t, double> places;
+    std::map<std::uint32_t, double> asking, launching;
     double accused = 0;
     for (const Product& product : products.all) {
         // The counter speaks for products whose names say nothing.
@@ -72,8 +91,9 @@ void find_missing_tensor_cores(Chart& chart) {
         const Job& job = study.lanes[product.lane].jobs[product.job];
         const auto time = static_cast<double>(job.end - job.begin);
         accused += time;
-        if (job.call != kNobody && study.call(product.lane, job.call).stack != kNoStack)
-            places[study.host.place_of(product.lane, job.call)] += time;
+        if (job.call == kNobody || study.call(product.lane, job.call).stack == kNoStack) continue;
+        auto& places = is_asked_for(study, study.call(product.lane, job.call)) ? asking : launching;
+        places[study.host.place_of(product.lane, job.call)] += time;
     }
     if (accused / total < study.policy.matrix_share) return;
     if (active && !by_counter && plain < 0.5 * matrix) return;
@@ -83,10 +103,7 @@ void find_missing_tensor_cores(Chart& chart) {
             model.tasks[job].duration = static_cast<Time>(static_cast<double>(model.tasks[job].duration) / speedup);
     };
     const double lost = chart.cost_of(cure);
-    std::uint32_t place = kNoPlace;
-    double most = 0;
-    for (const auto& [entry, time] : places)
-        if (time > most && entry != kNoPlace) most = time, place = entry;
+    const std::uint32_t asks = place_with_most(asking), place = asks != kNoPlace ? asks : place_with_most(launching);
     if (chart.share(lost) < study.policy.launch_bound.warn) return;
     Finding finding = chart.finding(Kind::kNoTensorCores, place, lost, study.policy.launch_bound);
     finding.what = "Matrix products run without the tensor cores.";

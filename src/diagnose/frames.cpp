@@ -66,6 +66,11 @@ bool is_loader(const Frame& frame) {
     return frame.file.find("concurrent/futures") != std::string::npos && frame.function.starts_with("result");
 }
 
+bool is_backward(const Frame& frame) {
+    if (frame.file.find("torch/autograd/") == std::string::npos) return false;
+    return frame.function == "_engine_run_backward" || frame.function == "backward" || frame.function == "grad";
+}
+
 bool is_output(const Frame& frame) {
     constexpr std::array<std::string_view, 15> kFiles{"torch/serialization",
                                                       "safetensors",

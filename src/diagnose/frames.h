@@ -17,6 +17,8 @@ bool is_library(std::string_view file);
 bool is_framework(std::string_view file);
 /// A data loader's own code, or that of queues and pipes between processes.
 bool is_loader(const Frame& frame);
+/// PyTorch's pass backward: what is below launches what the pass forward asks for.
+bool is_backward(const Frame& frame);
 /// Code that writes: checkpoints, logs, pictures, progress.
 bool is_output(const Frame& frame);
 

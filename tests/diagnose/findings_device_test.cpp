@@ -31,6 +31,43 @@ TEST(NoTensorCores, PlainProductsAreFoundByNameAndByCounter) {
     EXPECT_EQ(finding_of(diagnose(counted), Kind::kNoTensorCores), nullptr);
 }
 
+/// Products in plain FP32 forward (lines 20 and, fewer, 24) and backward (line 21), there launched by `on_main` or the
+/// framework's own thread, whose calls have a stack without lines.
+Timeline plain_products(const std::string& forward, bool on_main) {
+    const StepBody body = [=](SimulatedProgram& p, int, bool) {
+        p.at(20);
+        for (int i = 0; i < 5; ++i) p.launch(forward, 800);
+        p.at(24);
+        for (int i = 0; i < 2; ++i) p.launch(forward, 800);
+        p.begin_backward(21);
+        if (on_main) p.end_backward();
+        for (int i = 0; i < 13; ++i) p.launch("ampere_sgemm_128x64_nt", 800);
+        if (!on_main) p.end_backward();
+        p.at({torch_line("optim/adamw.py", "step"), user_line(22)});
+        p.launch("multi_tensor_apply_kernel", 100);
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    timeline.stacks.push_back({{"[thread]", 0, "pt_autograd_0", true}});
+    for (Call& call : timeline.calls)
+        if (call.thread == kBackwardThread) call.stack = static_cast<std::uint32_t>(timeline.stacks.size() - 1);
+    return timeline;
+}
+
+TEST(NoTensorCores, TheLineIsThatOfTheForwardPassWhichBackwardMirrors) {
+    for (const bool on_main : {false, true}) {
+        const Diagnosis both = diagnose(plain_products("ampere_sgemm_128x64_tn", on_main));
+        const Finding* finding = finding_of(both, Kind::kNoTensorCores);
+        ASSERT_TRUE(finding && finding->where) << told(both);
+        EXPECT_EQ(finding->where->line, 20);
+        EXPECT_NEAR(finding->lost_ms_per_step, 20 * 0.8 * 5 / 6, 0.5);
+
+        const Diagnosis backward = diagnose(plain_products("sm90_xmma_gemm_bf16bf16_bf16f32_f32", on_main));
+        finding = finding_of(backward, Kind::kNoTensorCores);
+        ASSERT_TRUE(finding && finding->where) << told(backward);
+        EXPECT_EQ(finding->where->line, 21);
+    }
+}
+
 TEST(NoTensorCores, AGpuThatMostlyIdlesIsNotAccusedByItsMeanCounter) {
     for (const std::string name : {"sm90_xmma_gemm_bf16bf16_bf16f32_f32", "some_gemm"}) {
         Timeline timeline = simulate(

@@ -52,5 +52,12 @@ TEST(Frames, LoadersAndWritersAreKnown) {
     EXPECT_FALSE(is_framework("/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py"));
 }
 
+TEST(Frames, TheBackwardPassIsKnown) {
+    EXPECT_TRUE(is_backward({"/usr/lib/python3/dist-packages/torch/autograd/graph.py", 869, "_engine_run_backward", false}));
+    EXPECT_TRUE(is_backward({"torch/autograd/__init__.py", 200, "backward", false}));
+    EXPECT_FALSE(is_backward({"torch/autograd/function.py", 575, "apply", false}));
+    EXPECT_FALSE(is_backward({"/home/u/model.py", 7, "backward", false}));
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
