@@ -167,27 +167,56 @@ Finding tell_of_python(const Chart& chart, const Amount& amount, const Verdict& 
     return finding;
 }
 
-/// User frames of a launch, innermost first; those of framework threads are where the main thread was.
-const Stack* stack_of_launch(const Study& study, std::size_t lane, std::uint32_t act) {
-    const Call& call = study.call(lane, act);
-    if (call.stack != kNoStack && study.places.of_stack(call.stack) != kNoPlace) return &study.timeline.stacks[call.stack];
-    if (call.thread == study.launcher.main_thread) return nullptr;  // stacks were not taken in this step
-    const std::uint32_t place = study.host.place_of(lane, act);
-    return place == kNoPlace ? nullptr : &study.places.stack(place);
+/// How many frames two stacks have in common, from the outermost on.
+std::size_t common_callers(const Stack& a, const Stack& b) {
+    return static_cast<std::size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
 }
+
+/// User frames of launches. Those of framework threads are where the main thread was: in that line, and of its callers those
+/// that the main thread's launch before had. A loop that warms up calls the same line, too.
+class LaunchStacks {
+public:
+    explicit LaunchStacks(const Study& study) : study_(study) {}
+
+    /// In the order of launches; null: none was taken in this step.
+    const Stack* next(std::size_t lane, std::uint32_t act) {
+        const Call& call = study_.call(lane, act);
+        const bool main = call.thread == study_.launcher.main_thread;
+        if (main) before_ = call.stack;
+        if (before_ == kNoStack) return nullptr;
+        if (study_.places.of_stack(call.stack) != kNoPlace) return &study_.timeline.stacks[call.stack];
+        const std::uint32_t place = main ? kNoPlace : study_.host.place_of(lane, act);
+        return place == kNoPlace ? nullptr : seen_in(place);
+    }
+
+private:
+    const Stack* seen_in(std::uint32_t place) {
+        const auto [found, fresh] = known_.try_emplace({place, before_}, &study_.places.stack(place));
+        if (!fresh) return found->second;
+        const auto& stacks = study_.timeline.stacks;
+        std::size_t most = common_callers(*found->second, stacks[before_]);
+        for (std::uint32_t i = 0; i < stacks.size(); ++i)
+            if (study_.places.of_stack(i) == place && common_callers(stacks[i], stacks[before_]) > most)
+                most = common_callers(stacks[i], stacks[before_]), found->second = &stacks[i];
+        return found->second;
+    }
+
+    const Study& study_;
+    std::uint32_t before_ = kNoStack;  ///< of the main thread's launch before
+    std::map<std::pair<std::uint32_t, std::uint32_t>, const Stack*> known_;
+};
 
 /// The innermost line under which enough of the launches fall, else the innermost function and its line with most of them.
 std::optional<Spot> common_frame(const Study& study) {
     std::vector<std::pair<const Stack*, std::size_t>> seen;  // in the order of their first launch
     std::unordered_map<const Stack*, std::size_t> numbers;
     std::size_t total = 0;
-    bool stacks_taken = false;
+    LaunchStacks stacks(study);
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
             const Call& call = study.call(lane, act);
             if (call.kind != CallKind::kLaunch && call.kind != CallKind::kGraphLaunch) continue;
-            if (call.thread == study.launcher.main_thread) stacks_taken = call.stack != kNoStack;
-            const Stack* stack = stacks_taken ? stack_of_launch(study, lane, act) : nullptr;
+            const Stack* stack = stacks.next(lane, act);
             if (!stack) continue;
             ++total;
             const auto [number, fresh] = numbers.emplace(stack, seen.size());

@@ -144,6 +144,24 @@ TEST(FileOutput, ALineThatWritesLittleOfWhatItTakesComputes) {
     EXPECT_NEAR(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kFileOutput)], 6, 1) << told(diagnosis);
 }
 
+TEST(LaunchBound, LaunchesOfBackwardFallUnderTheLoopThatCalledIt) {
+    // Forward, backward and update are lines of one function, which a loop calls that warms up, and another one.
+    const StepBody body = [](SimulatedProgram& p, int step, bool) {
+        const Frame loop = user_line(step < 3 ? 43 : 46);
+        p.at({torch_line("nn/modules/linear.py", "forward"), user_line(31, "step_once"), loop});
+        for (int i = 0; i < 25; ++i) p.launch(fmt::format("gemm{}", i), 2);
+        p.begin_backward({user_line(33, "step_once"), loop});
+        for (int i = 0; i < 70; ++i) p.launch(fmt::format("dgemm{}", i), 2);
+        p.end_backward();
+        p.at({torch_line("optim/adamw.py", "step"), user_line(34, "step_once"), loop});
+        p.launch("multi_tensor_apply_kernel", 2);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    const Finding* found = finding_of(diagnosis, Kind::kLaunchBound);
+    ASSERT_TRUE(found && found->where) << told(diagnosis);
+    EXPECT_EQ(found->where->line, 46);
+}
+
 TEST(LaunchBound, LaunchesUnderAFunctionThatCallsItselfCountOnce) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.at({user_line(20, "flat"), user_line(50)});

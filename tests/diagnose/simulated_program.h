@@ -123,9 +123,12 @@ public:
 
     // ---- threads
     /// What follows until `end_backward` is called on the framework's thread, while the main thread waits in `line`.
-    void begin_backward(int line) {
+    void begin_backward(int line) { begin_backward({user_line(line)}); }
+    void begin_backward(Stack callers) {
         backward_begin_ = now_;
-        at({torch_line("autograd/graph.py", "_engine_run_backward"), torch_line("_tensor.py", "backward"), user_line(line)});
+        callers.insert(callers.begin(),
+                       {torch_line("autograd/graph.py", "_engine_run_backward"), torch_line("_tensor.py", "backward")});
+        at(std::move(callers));
         thread_ = kBackwardThread;
     }
     void end_backward() {
