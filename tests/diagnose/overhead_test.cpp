@@ -42,6 +42,8 @@ TEST(Overhead, IsWhatWindowsAddOverTheWholeRun) {
     EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 0).value_or(-1), 0.02 + 0.9 * 0.01, 1e-12);
     EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 200).value_or(-1), 0.02 + 0.9 * (0.01 + 0.03), 1e-12)
         << "and 1.2 us for each of 200 launches in 8 ms";
+    timeline.presence_share = 0.1;
+    EXPECT_NEAR(overhead_share(timeline, 1, 10, 8, 200).value_or(-1), 0.02 + 0.9 * (0.01 + 0.003), 1e-12) << "while it was there";
     EXPECT_FALSE(overhead_share(Timeline{}, 1, 10, 8, 0)) << "no run, no share";
 }
 

@@ -42,6 +42,8 @@ TEST(WindowLeave, CuptiLeavesAfterEarlyWindowsWhereItsPresenceCosts) {
     EXPECT_EQ(order.pulse_stride, 3u);
     EXPECT_FALSE(order.detach) << "two windows follow soon";
     EXPECT_FALSE(order_after(facts, 3, false).detach);
+    EXPECT_FALSE(order_after(facts, 3, false).leads);
+    EXPECT_TRUE(order.leads) << "from the first window on, so that it is known which calls are";
     EXPECT_FALSE(order_after(facts, 3, false).pulse_led);
     order = order_after(facts, 3);
     EXPECT_TRUE(order.detach);

@@ -441,6 +441,35 @@ TEST(WindowSchedule, WindowWhosePulsesDoNotComeEnds) {
     EXPECT_EQ(schedule.windows(), 2u);
 }
 
+TEST(WindowSchedule, WindowThatNobodyHasBegunDoesNotEnd) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.now = std::chrono::seconds{1};
+    view.launches = 1000;
+    view.obeyed = view.in_full = true;
+    schedule.next(view);
+    view.facts = StepFacts{100, 60, 60, 4e6, CallKind::kCopyAsync, 1};
+    view.now += std::chrono::seconds{1};
+    schedule.next(view);
+    view.in_full = false;
+    view.pulses += 100;
+    view.now += std::chrono::seconds{1};
+    ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+    view.facts.reset();
+    view.obeyed = false;  // the program is stopped
+    for (int tick = 0; tick < 100; ++tick) {
+        view.now += std::chrono::seconds{1};
+        ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+    }
+    view.obeyed = view.in_full = true;
+    view.now += std::chrono::seconds{1};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kFull) << "it has only begun";
+    EXPECT_EQ(schedule.windows(), 1u);
+    view.now += std::chrono::seconds{2};
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
+    EXPECT_EQ(schedule.windows(), 2u);
+}
+
 TEST(WindowSchedule, LaunchesAreNotCountedAsTheCallThatMarkedStepsOnce) {
     WindowSchedule schedule({}, nanoseconds{});
     ScheduleView view;

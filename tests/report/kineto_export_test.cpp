@@ -48,6 +48,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
     EXPECT_EQ(a.link_bytes_per_second, b.link_bytes_per_second);
     EXPECT_EQ(a.link_is_assumed, b.link_is_assumed);
     EXPECT_EQ(a.counting_share, b.counting_share);
+    EXPECT_EQ(a.presence_share, b.presence_share);
     EXPECT_EQ(a.processors, b.processors);
     EXPECT_EQ(a.dropped, b.dropped);
     EXPECT_EQ(a.remarks, b.remarks);
@@ -171,6 +172,7 @@ Timeline odd() {
     t.link_bytes_per_second = 63e9;
     t.link_is_assumed = true;
     t.counting_share = 0.004;
+    t.presence_share = 0.25;
     t.title = "a \"quoted\\title\"";
     t.stacks.push_back(
         {{"libx.so", 291, "f(int): g", true}, {"dir (1)/a.py", 3, "<lambda>", false}, {"", 0, "aten::item", true}});
