@@ -18,6 +18,7 @@ constexpr double kSteady = 0.7;          ///< of the elements of a stretch
 constexpr double kFullPart = 0.9;        ///< of all places; those above have more kinds than a full period
 constexpr std::size_t kLeastPeriods = 3;
 constexpr std::size_t kMostRehearsed = 20;  ///< steps; with more of them a window has seen enough
+constexpr std::size_t kOncePart = 4;        ///< of a step's kinds one in so many at least comes once in it
 
 /// Where one kind of element, or of pair of neighbours, stands.
 struct Kind {
@@ -31,7 +32,7 @@ std::uint64_t mixed(std::uint64_t value) {
     return value ^ (value >> 31);
 }
 
-std::vector<Kind> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs) {
+std::vector<Kind> kinds_of(std::span<const std::uint64_t> sequence, bool with_pairs, std::size_t least = kLeastCount) {
     std::unordered_map<std::uint64_t, std::size_t> numbers;
     std::vector<Kind> kinds;
     const auto add = [&](std::uint64_t key, std::size_t place, std::size_t size) {
@@ -44,7 +45,7 @@ std::vector<Kind> kinds_of(std::span<const std::uint64_t> sequence, bool with_pa
         if (with_pairs && place + 1 < sequence.size() && sequence[place] != sequence[place + 1])
             add(mixed(sequence[place] * 3 + mixed(sequence[place + 1])), place, 2);
     }
-    std::erase_if(kinds, [](const Kind& kind) { return kind.places.size() < kLeastCount; });
+    std::erase_if(kinds, [least](const Kind& kind) { return kind.places.size() < least; });
     return kinds;
 }
 
@@ -124,6 +125,16 @@ Period sharpened(std::span<const std::uint64_t> sequence, std::size_t length) {
     return best;
 }
 
+/// Steps in a sequence, whatever its period is taken for: in a few of them a loop over layers returns better than they do.
+std::size_t count_steps(std::span<const std::uint64_t> sequence) {
+    std::vector<std::size_t> counts;
+    for (const Kind& kind : kinds_of(sequence, true, 1)) counts.push_back(kind.places.size());
+    if (counts.empty()) return 0;
+    const auto rare = counts.begin() + static_cast<std::ptrdiff_t>(counts.size() / kOncePart);
+    std::nth_element(counts.begin(), rare, counts.end());
+    return *rare;
+}
+
 }  // namespace
 
 std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
@@ -194,15 +205,20 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
 }
 
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {
+    if (graphs.size() != sequence.size()) return 0;
     const std::size_t half = sequence.size() / 2;
-    if (graphs.size() != sequence.size() || std::ranges::find(graphs.subspan(half), 1) == graphs.end()) return 0;
+    const auto has_graph = [&](std::size_t from, std::size_t count) {
+        const auto part = graphs.subspan(from, std::min(count, graphs.size() - from));
+        return std::ranges::find(part, 1) != part.end();
+    };
+    if (!has_graph(half, graphs.size())) return 0;
     const auto later = find_period(sequence.subspan(half));
-    if (!later) return 0;
+    if (!later || !has_graph(half, later->length)) return 0;
     std::size_t begin = half;
     while (begin > 0 && sequence[begin - 1] == sequence[begin - 1 + later->length]) --begin;
     const auto before = sequence.first(begin);
-    if (const auto period = find_period(before); period && before.size() / period->length > kMostRehearsed) return 0;
-    return std::ranges::find(graphs.first(begin), 1) == graphs.begin() + static_cast<std::ptrdiff_t>(begin) ? begin : 0;
+    if (count_steps(before) > kMostRehearsed && find_period(before)) return 0;
+    return has_graph(0, begin) ? 0 : begin;
 }
 
 }  // namespace millrace::record

@@ -113,6 +113,27 @@ TEST(RehearsalEnd, IsWhereGraphsTakeOver) {
     }
 }
 
+TEST(RehearsalEnd, LayersThatReturnBetterThanTheFewStepsAreNoSteps) {
+    // The first step makes the optimizer's state, so that the second comes later than the third after it.
+    const Sequence graph{501, 501, 502};
+    for (const int layers : {8, 31, 97}) {
+        Sequence step, state, sequence{600, 601, 602};
+        append(step, {1, 2, 3, 4, 5, 6});
+        append(step, {10, 11, 12, 11, 13, 14, 15, 16}, layers);
+        append(step, {20, 21, 22, 23, 24});
+        append(step, {30, 31, 32, 33, 12, 34, 35, 36, 37, 38, 39}, layers);
+        append(step, {40, 41, 42});
+        append(state, {50, 50, 51}, 3 * layers);
+        append(sequence, step);
+        append(sequence, state);
+        append(sequence, step, 2);
+        const std::size_t before = sequence.size();
+        ASSERT_LT(find_period(sequence)->length, step.size()) << "a layer passes for the step";
+        append(sequence, graph, static_cast<int>(before));
+        EXPECT_EQ(rehearsal_end(sequence, graphs_in(sequence)), before) << layers;
+    }
+}
+
 TEST(RehearsalEnd, NothingElseIsOne) {
     const Sequence eager = layered_step(24), graph{501, 501, 502};
     Sequence trained;  // enough steps to be steps
