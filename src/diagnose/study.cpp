@@ -34,6 +34,14 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, c
     return lanes;
 }
 
+/// A window in which nothing returns is one step only where no other has steps: start-up would pass for a very long one.
+void drop_shapeless(std::vector<WindowSteps>& windows) {
+    const auto returns = [](const WindowSteps& window) { return !window.steps.empty() && window.source != StepSource::kWindow; };
+    if (std::none_of(windows.begin(), windows.end(), returns)) return;
+    for (WindowSteps& window : windows)
+        if (window.source == StepSource::kWindow) window = {};
+}
+
 /// Link speed as pinned copies of this program show it, else as the link allows.
 std::optional<double> copy_speed(const Timeline& timeline, const Policy& policy, bool& assumed) {
     double best = 0;
@@ -176,6 +184,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
       host(the_timeline, the_launcher, places, lanes, the_policy) {
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
     parts = leave_out_parts(timeline, lanes, steps);
+    drop_shapeless(steps);
     Time recorded = 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
