@@ -20,8 +20,10 @@ constexpr std::uint32_t kFewFirst = 15;               ///< steady steps that do 
 constexpr double kFirstTime = 3e9, kEarlyTime = 1e9;  ///< ... when they take so long, ns; the same of the early ones
 constexpr std::uint64_t kEnoughLaunches =
     160;  ///< of a step: where there are more, fewer steps (kFewFirst at least) do for early windows
-constexpr std::uint64_t kFirstBytesPart = 2;                  ///< the first window takes at most this part of the allowance
-constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;         ///< steps between the early windows ...
+constexpr std::uint64_t kManyLaunches = 60'000;           ///< of an early window: where steps have so many, even fewer do ...
+constexpr std::uint32_t kFewestSteps = 5, kFewSited = 3;  ///< ... down to these; all from one evaluation to the next may be one
+constexpr std::uint64_t kFirstBytesPart = 2;              ///< the first window takes at most this part of the allowance
+constexpr std::uint32_t kLeastGap = 8, kMostGap = 12;     ///< steps between the early windows ...
 constexpr nanoseconds kGap = std::chrono::milliseconds{250};  ///< ... that take about so long
 constexpr nanoseconds kBlindWindow = std::chrono::seconds{2}, kBlindPause = std::chrono::seconds{60};
 constexpr nanoseconds kLeastPatience = std::chrono::seconds{2};  ///< for a window whose pulses do not come
@@ -38,6 +40,12 @@ constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even 
 
 /// CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
 constexpr double kWaitingShare = 0.01;
+
+/// Steps of an early window that has `usual` at least where they are not very long.
+std::uint32_t at_least(std::uint32_t usual, std::uint32_t fewest, std::uint64_t launches_per_step) {
+    const std::uint64_t most = kManyLaunches / std::max<std::uint64_t>(1, launches_per_step);
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most, fewest, usual));
+}
 
 double seconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -106,9 +114,10 @@ void WindowSchedule::during_first(const ScheduleView& view) {
     const bool too_long = taken > (view.facts ? kLongestFirst : kLongestBlind) ||
                           view.bytes - bytes_at_ > settings_.bytes_allowance / kFirstBytesPart;
     const std::uint64_t steady = view.facts ? view.facts->steady_steps : 0;
-    const bool slow = steady >= kFewFirst && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
     const std::uint64_t launches = view.facts ? view.facts->launches_per_step : 0;
-    const bool many = steady >= kFewFirst && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
+    const bool several = steady >= at_least(kFewFirst, kFewestSteps, launches);
+    const bool slow = several && static_cast<double>(steady) * view.facts->step_ns >= kFirstTime;
+    const bool many = several && steady * launches >= kEnoughLaunches * settings_.steps_per_window;
     const bool lasting = view.facts && (view.facts->step_ns <= 0 || static_cast<double>(steady) * view.facts->step_ns >=
                                                                         static_cast<double>(kLeastSteady.count()));
     const bool enough = (slow || many || steady >= settings_.steps_per_window) && taken >= kLeastFirst && lasting;
@@ -177,7 +186,7 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
         if (launches_per_step_ > 0)
             most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
         const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
-        if (paused_steps_ >= gap) begin_window(view, std::max(kLeastSteps, steps));
+        if (paused_steps_ >= gap) begin_window(view, std::max(at_least(kLeastSteps, kFewestSteps, launches_per_step_), steps));
         return;
     }
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
@@ -214,7 +223,8 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
         return;
     }
     order_.full_calls = static_cast<std::uint32_t>(std::lround(steps * calls_per_step_));
-    order_.sites_calls = static_cast<std::uint32_t>(std::lround(std::min(steps, kSitedSteps) * calls_per_step_));
+    const std::uint32_t sited = std::min(steps, at_least(kSitedSteps, kFewSited, launches_per_step_));
+    order_.sites_calls = static_cast<std::uint32_t>(std::lround(sited * calls_per_step_));
 }
 
 void WindowSchedule::during_window(const ScheduleView& view) {

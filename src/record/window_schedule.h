@@ -3,10 +3,11 @@
 // probe of one process shall do.
 //
 // The first window begins at once and ends after a number of steady steps, or after fewer that took three seconds or have many
-// launches; two shorter ones follow soon, so that a short program has three. Later ones come every so many steps, and only as far
-// as two budgets allow: the share of the run's time that recording costs, and the bytes that the run takes. They get shorter,
-// down to kLeastSteps, when they are costly. After the third CUPTI leaves for good where it slows a program down between windows,
-// too; from then on steps are only counted.
+// launches; two shorter ones follow soon, so that a short program has three. What returns may be all from one evaluation to the
+// next, with so many launches that five do. Later ones come every so many steps, and only as far as two budgets allow: the share
+// of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are
+// costly. After the third CUPTI leaves for good where it slows a program down between windows, too; from then on steps are only
+// counted.
 
 #include <chrono>
 #include <cstdint>

@@ -295,7 +295,16 @@ TEST(WindowSchedule, FirstWindowShowsEveryLaunchsSiteForAWhile) {
 }
 
 TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
-    for (const std::uint64_t launches : {160u, 266u, 5'000u}) {
+    struct Expected {
+        std::uint64_t launches;
+        std::uint32_t first, next, sited;  ///< steps
+    };
+    for (const auto& [launches, first, next, sited] : {Expected{160, 50, 25, 10},
+                                                       {266, 31, 15, 10},
+                                                       {4'000, 15, 10, 10},
+                                                       {5'000, 12, 10, 10},
+                                                       {12'001, 5, 5, 4},
+                                                       {90'001, 5, 5, 3}}) {
         WindowSchedule schedule({}, {});
         ScheduleView view;
         view.now = milliseconds{100};
@@ -308,11 +317,12 @@ TEST(WindowSchedule, FewerStepsDoForEarlyWindowsWhereEachHasManyLaunches) {
             view.facts->steps = view.facts->steady_steps = steps;
             schedule.next(view);
         }
-        EXPECT_EQ(steps - 1, launches == 160 ? 50u : launches == 266 ? 31u : 15u) << launches;
+        EXPECT_EQ(steps - 1, first) << launches;
         view.pulses = 100;
         view.now += std::chrono::seconds{1};
         ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
-        EXPECT_EQ(schedule.order().full_calls, launches == 160 ? 25u : launches == 266 ? 15u : 10u) << launches;
+        EXPECT_EQ(schedule.order().full_calls, next) << launches;
+        EXPECT_EQ(schedule.order().sites_calls, sited) << launches;
     }
 }
 
