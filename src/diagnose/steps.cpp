@@ -274,9 +274,9 @@ void cut(const Lane& lane, const Cuts& cuts, WindowSteps& found) {
 /// The first steps load modules, fill the allocator's cache and choose algorithms.
 void drop_start_up(const Timeline& timeline, const Lane& lane, bool first_window, const Policy& policy, WindowSteps& found) {
     std::vector<Step>& steps = found.steps;
-    const std::size_t settle = first_window ? policy.start_up_steps : 1;
-    if (steps.size() < 3 * settle) return;
-    std::size_t drop = settle;
+    // Of few steps, most must be left.
+    std::size_t drop = std::min<std::size_t>(first_window ? policy.start_up_steps : 1, steps.size() / 3);
+    if (drop == 0) return;
     // Modules are loaded when a kernel is first launched: later than that is no start-up.
     if (first_window)
         for (std::uint32_t call : lane.calls) {

@@ -338,6 +338,17 @@ TEST(Diagnose, WindowsInWhichNothingReturnsCountOnlyWhereNoOtherHasSteps) {
     }
 }
 
+TEST(Diagnose, StartUpIsLeftOutOfFewStepsToo) {
+    const auto body = [](SimulatedProgram& p, int step, bool) {
+        p.at(11);
+        if (step < 2) p.work(300'000);
+        train(p, {});
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false, 8).timeline);
+    EXPECT_GE(diagnosis.steps, 4u);
+    EXPECT_NEAR(sum_of(diagnosis), 15.4, 0.5) << told(diagnosis);
+}
+
 TEST(Diagnose, EvaluationIsToldApartFromTraining) {
     const StepBody body = [](SimulatedProgram& p, int step, bool cured) {
         train(p, {8, 400});
