@@ -52,8 +52,8 @@ double launches_per_step(const Study& study) {
 
 void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
-    if (study.undisturbed_ms && *study.undisturbed_ms > 0)
-        diagnosis.window_overhead_share = std::max(0.0, study.recorded_ms / *study.undisturbed_ms - 1);
+    diagnosis.undisturbed_evaluation_ms = study.undisturbed_evaluation_ms;
+    if (const auto pace = study.pace(); pace && *pace > 0) diagnosis.window_overhead_share = std::max(0.0, 1 / *pace - 1);
     if (study.replay_error > study.policy.replay_error)
         diagnosis.remarks.push_back(
             fmt::format("the replay of the recording is off by {:.0f} %: costs are less sure", 100 * study.replay_error));
@@ -112,8 +112,11 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     diagnosis.breakdown_ms = breakdown.ms;
     diagnosis.busy_share = breakdown.busy_share;
     const double idle_share = std::isnan(breakdown.busy_share) ? 0 : std::clamp(1 - breakdown.busy_share, 0.0, 1.0);
-    diagnosis.overhead_share = overhead_share(timeline, launcher->process, study.recorded_ms, study.undisturbed_ms,
-                                              idle_share * launches_per_step(study));
+    const auto undisturbed =
+        study.undisturbed_evaluation_ms ? *study.undisturbed_ms + *study.undisturbed_evaluation_ms : study.undisturbed_ms;
+    const double recorded = study.recorded_ms + (study.undisturbed_evaluation_ms ? study.evaluation_ms : 0);
+    diagnosis.overhead_share =
+        overhead_share(timeline, launcher->process, recorded, undisturbed, idle_share * launches_per_step(study));
     diagnosis.evaluation_ms = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     diagnosis.typical = std::move(breakdown.typical);
     diagnosis.worst = std::move(breakdown.worst);

@@ -45,7 +45,8 @@ double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
 }
 
 double whole_step_ms(const Diagnosis& diagnosis) {
-    return diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms) + diagnosis.evaluation_ms;
+    return diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms) +
+           diagnosis.undisturbed_evaluation_ms.value_or(diagnosis.evaluation_ms);
 }
 
 bool has_evaluation(const Diagnosis& diagnosis) { return diagnosis.evaluation_ms > kMuchEvaluation * diagnosis.step_ms; }

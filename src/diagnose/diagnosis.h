@@ -79,9 +79,10 @@ struct Diagnosis {
     std::uint64_t steps = 0;   ///< that were looked at
     double step_ms = 0;        ///< median
     double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
-    std::optional<double> undisturbed_step_ms;    ///< outside windows: what a step takes without recording
-    std::optional<double> overhead_share;         ///< of recording on the whole run; absent: not measured
-    std::optional<double> window_overhead_share;  ///< inside windows
+    std::optional<double> undisturbed_step_ms;        ///< outside windows: what a step takes without recording
+    std::optional<double> undisturbed_evaluation_ms;  ///< the same of evaluation_ms, where that is known
+    std::optional<double> overhead_share;             ///< of recording on the whole run; absent: not measured
+    std::optional<double> window_overhead_share;      ///< inside windows
     std::uint64_t dropped_records = 0;
     std::array<double, kOwners> breakdown_ms{};   ///< mean per step; sums to the mean step
     std::vector<Finding> findings;                ///< by lost time, most first

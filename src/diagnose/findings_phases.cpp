@@ -60,12 +60,9 @@ double added_ms(const Study& study) {
     double added = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         if (study.steps[lane].evaluations.empty()) continue;
-        const Played played = play(study.models[lane]);
-        for (const Phase& phase : study.steps[lane].evaluations) {
-            if (phase.first_job == 0) continue;
-            const Time modelled = played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
-            added += static_cast<double>(phase.end - phase.begin - modelled);
-        }
+        for (const Phase& phase : study.steps[lane].evaluations)
+            if (phase.first_job > 0) added += static_cast<double>(phase.end - phase.begin);
+        added -= static_cast<double>(phases_time(play(study.models[lane]), study.steps[lane].evaluations));
     }
     return std::max(0.0, added * 1e-6 / static_cast<double>(study.step_count));
 }
@@ -167,7 +164,9 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     if (breakdown.evaluations == 0 || time <= 0) return;
     const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
     const double usual = std::max(0.02, 1 - breakdown.busy_share) * study.policy.evaluation_idle_ratio;
-    double lost = idle - (1 - breakdown.busy_share) * time - added_ms(study);
+    // Without what recording added, training keeps the GPU busier, too.
+    const double added = added_ms(study), usual_busy = std::min(1.0, breakdown.busy_share * study.recorded_ms / study.base_ms);
+    double lost = idle - added - (1 - usual_busy) * (time - added);
     if (idle / time < usual || lost / whole < study.policy.slow_evaluation.warn) return;
 
     const Owner owner = blamed_for(breakdown.evaluation_ms);

@@ -59,6 +59,13 @@ Time steps_time(const Played& played, const std::vector<Step>& steps) {
     return sum;
 }
 
+Time phases_time(const Played& played, const std::vector<Phase>& phases) {
+    Time sum = 0;
+    for (const Phase& phase : phases)
+        if (phase.first_job > 0) sum += played.task_begin[phase.end_job] - played.task_end[phase.first_job - 1];
+    return sum;
+}
+
 std::vector<Time> idle_before(const Played& played) {
     std::vector<std::uint32_t> order(played.task_begin.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;

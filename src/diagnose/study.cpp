@@ -13,7 +13,7 @@ namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewSamples = 3;
-constexpr double kFastestPace = 0.7, kSlowestPace = 1.1;  ///< outside of windows against inside: recording costs up to 30 %
+constexpr double kFastestPace = 0.6, kSlowestPace = 1.1;  ///< outside of windows against inside: recording costs up to 40 %
 constexpr Time kStarved = 1'000'000;                      ///< a queue that has a batch gives it sooner
 
 std::vector<Window> some_of(std::vector<Window> windows, std::size_t most) {
@@ -106,9 +106,13 @@ Time host_time(const Study& study, std::size_t lane, const Model& model) {
     return sum;
 }
 
-double mean_ms(const Study& study, const std::vector<Model>& models) {
+double mean_ms(const Study& study, const std::vector<Model>& models, bool with_evaluations = false) {
     Time sum = 0;
-    for (std::size_t i = 0; i < models.size(); ++i) sum += steps_time(play(models[i]), study.steps[i].steps);
+    for (std::size_t i = 0; i < models.size(); ++i) {
+        const Played played = play(models[i]);
+        sum += steps_time(played, study.steps[i].steps);
+        if (with_evaluations) sum += phases_time(played, study.steps[i].evaluations);
+    }
     return study.step_count == 0 ? 0 : static_cast<double>(sum) * 1e-6 / static_cast<double>(study.step_count);
 }
 
@@ -159,16 +163,21 @@ std::vector<Model> quickened(std::vector<Model> models, Time cost) {
     return models;
 }
 
-/// What recording added to each call: as much as makes the model as fast as the program is outside of windows. Where the device
-/// sets the pace nothing can be told, and nothing is taken off.
-Time recording_cost(const Study& study, double undisturbed_ms) {
-    const double fastest = mean_ms(study, quickened(study.models, kHighestCallCost));
-    const double goal = std::max(undisturbed_ms, fastest * 1.002);
-    if (study.base_ms <= goal * 1.003) return 0;
+/// What recording added to each call: as much as makes the model that many times as fast, as the program is outside of windows;
+/// where blocks there hold evaluations, the model with these. Where the device sets the pace nothing can be told, and nothing is
+/// taken off.
+Time recording_cost(const Study& study) {
+    const bool all = study.pace_has_evaluation;
+    const double now = mean_ms(study, study.models, all),
+                 fastest = mean_ms(study, quickened(study.models, kHighestCallCost), all);
+    // An evaluation's replay may be off by more than recording costs: what counts is how much faster the program is.
+    const double wanted = all ? now * study.pace().value_or(1) : study.undisturbed_ms.value_or(now);
+    const double goal = std::max(wanted, fastest * 1.002);
+    if (now <= goal * 1.003) return 0;
     Time low = 0, high = kHighestCallCost;
     while (high - low > 50) {
         const Time middle = (low + high) / 2;
-        (mean_ms(study, quickened(study.models, middle)) > goal ? low : high) = middle;
+        (mean_ms(study, quickened(study.models, middle), all) > goal ? low : high) = middle;
     }
     return high;
 }
@@ -221,12 +230,13 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
 }
 
 void Study::take_evaluation_off() {
-    double evaluation = 0, phases = 0;
+    double phases = 0;
     for (const WindowSteps& window : steps)
-        for (const Phase& phase : window.evaluations) ++phases, evaluation += static_cast<double>(phase.end - phase.begin) * 1e-6;
-    evaluation /= static_cast<double>(step_count);
-    if (!undisturbed_ms || evaluation <= policy.closes * recorded_ms) return;
-    const double whole = recorded_ms + evaluation, apart = whole * static_cast<double>(step_count) / phases;
+        for (const Phase& phase : window.evaluations)
+            ++phases, evaluation_ms += static_cast<double>(phase.end - phase.begin) * 1e-6;
+    evaluation_ms /= static_cast<double>(step_count);
+    if (!undisturbed_ms || evaluation_ms <= policy.closes * recorded_ms) return;
+    const double whole = recorded_ms + evaluation_ms, apart = whole * static_cast<double>(step_count) / phases;
     std::vector<Time> lengths;
     for (const Block& block : blocks) lengths.push_back(block.end - block.begin);
     const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
@@ -239,7 +249,7 @@ void Study::take_evaluation_off() {
     undisturbed_ms.reset();
     for (const double together : {1.0, std::round(static_cast<double>(step_count) / phases)})
         if (const double share = counted / together; share >= kFastestPace && share <= kSlowestPace)
-            undisturbed_ms = share * recorded_ms;
+            undisturbed_ms = share * recorded_ms, undisturbed_evaluation_ms = share * evaluation_ms;
 }
 
 void Study::remove_profiler() {
@@ -256,12 +266,22 @@ void Study::remove_profiler() {
 }
 
 void Study::remove_recording_cost() {
-    // How much of it recording added to training alone is not known with evaluations among the steps.
-    if (!undisturbed_ms || pace_has_evaluation) return;
-    if (steps.front().source == StepSource::kWindow || *undisturbed_ms >= base_ms) return;
-    call_cost = recording_cost(*this, *undisturbed_ms);
+    if (!undisturbed_ms || *undisturbed_ms >= (pace_has_evaluation ? recorded_ms : base_ms)) return;
+    if (steps.front().source == StepSource::kWindow) return;
+    call_cost = recording_cost(*this);
+    const double before = base_ms, whole = *undisturbed_ms + undisturbed_evaluation_ms.value_or(0);
     models = quickened(std::move(models), call_cost);
     base_ms = mean_ms(*this, models);
+    if (!undisturbed_evaluation_ms || call_cost == 0) return;
+    // Recording costs those more that launch more.
+    undisturbed_ms = std::min(recorded_ms * base_ms / before, whole);
+    undisturbed_evaluation_ms = whole - *undisturbed_ms;
+}
+
+std::optional<double> Study::pace() const {
+    if (!undisturbed_ms || recorded_ms <= 0) return std::nullopt;
+    if (!undisturbed_evaluation_ms) return *undisturbed_ms / recorded_ms;
+    return (*undisturbed_ms + *undisturbed_evaluation_ms) / (recorded_ms + evaluation_ms);
 }
 
 double PowerLimit::slowdown(double share) const {

@@ -42,6 +42,8 @@ struct Study {
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
     /// Whether another profiler made the steps much longer.
     bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
+    /// Outside of windows against inside, with evaluations where the pace has them.
+    std::optional<double> pace() const;
     /// Recorded host time before a call, without collections and another profiler's notes.
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 
@@ -56,17 +58,19 @@ struct Study {
     std::vector<Block> blocks;  ///< speed outside of windows, in training steps
     std::vector<Model> models;  ///< without what recording added to each call
     std::size_t step_count = 0;
-    std::size_t parts = 0;                        ///< windows without steps since they show a part of one
-    double recorded_ms = 0;                       ///< mean step in the windows
-    double base_ms = 0;                           ///< the model's mean step: what costs are measured against
-    double replay_error = 0;                      ///< |replayed - recorded| / recorded, before anything was taken off
-    std::optional<double> undisturbed_ms;         ///< mean step outside of windows
-    bool pace_has_evaluation = false;             ///< it was told from that of steps and evaluations together
-    double profiler_ms = 0;                       ///< of a step that another profiler took for noting things, by our estimate
-    Time call_cost = 0;                           ///< that recording added to each call
-    std::optional<PowerLimit> power;              ///< where power and its limit were measured
-    std::optional<double> copy_bytes_per_second;  ///< of pinned copies
-    bool copy_speed_is_assumed = false;           ///< by the kind of GPU
+    std::size_t parts = 0;                            ///< windows without steps since they show a part of one
+    double recorded_ms = 0;                           ///< mean step in the windows
+    double base_ms = 0;                               ///< the model's mean step: what costs are measured against
+    double replay_error = 0;                          ///< |replayed - recorded| / recorded, before anything was taken off
+    std::optional<double> undisturbed_ms;             ///< mean step outside of windows
+    bool pace_has_evaluation = false;                 ///< it was told from that of steps and evaluations together
+    double evaluation_ms = 0;                         ///< that phases between steps add to each in the windows
+    std::optional<double> undisturbed_evaluation_ms;  ///< the same outside of them, where the pace has it
+    double profiler_ms = 0;                           ///< of a step that another profiler took for noting things, by our estimate
+    Time call_cost = 0;                               ///< that recording added to each call
+    std::optional<PowerLimit> power;                  ///< where power and its limit were measured
+    std::optional<double> copy_bytes_per_second;      ///< of pinned copies
+    bool copy_speed_is_assumed = false;               ///< by the kind of GPU
 
 private:
     void take_evaluation_off();

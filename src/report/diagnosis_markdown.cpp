@@ -98,8 +98,12 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
         if (diagnosis.undisturbed_step_ms && *diagnosis.undisturbed_step_ms != diagnosis.step_ms)
             text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
         if (has_evaluation(diagnosis))
-            text += fmt::format(". Evaluation adds {} to each: {:.3g} steps per second",
-                                milliseconds_text(diagnosis.evaluation_ms), 1000 / whole_step_ms(diagnosis));
+            text += fmt::format(
+                ". Evaluation adds {} to each{}: {:.3g} steps per second", milliseconds_text(diagnosis.evaluation_ms),
+                diagnosis.undisturbed_evaluation_ms
+                    ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
+                    : "",
+                1000 / whole_step_ms(diagnosis));
         text += ".\n" + (breakdown_sum(diagnosis) > 0 ? breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";

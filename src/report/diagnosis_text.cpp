@@ -89,8 +89,12 @@ private:
             said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));
         put(said);
         if (has_evaluation(diagnosis_))
-            put(line().add(fmt::format("Evaluation adds {} to each: {:.3g} steps per second",
-                                       milliseconds_text(diagnosis_.evaluation_ms), 1000 / whole_step_ms(diagnosis_))));
+            put(line().add(
+                fmt::format("Evaluation adds {} to each{}: {:.3g} steps per second", milliseconds_text(diagnosis_.evaluation_ms),
+                            diagnosis_.undisturbed_evaluation_ms
+                                ? fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_evaluation_ms))
+                                : "",
+                            1000 / whole_step_ms(diagnosis_))));
     }
 
     void row(std::string_view label, double ms, double sum, Tone tone) {

@@ -126,6 +126,10 @@ TEST(DiagnosisText, EvaluationIsSaidBesideTheStep) {
     EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time in training: 1,500 steps of 28.0 ms")) << text;
     EXPECT_TRUE(holds(text, "Evaluation adds 12.4 ms to each: 25 steps per second\n")) << text << "1000 / (27.6 + 12.4)";
     EXPECT_TRUE(holds(text, "slow-evaluation  loses 10.1 ms per step (25.0 %)")) << text << "of 28.0 + 12.4 ms";
+    diagnosis.undisturbed_evaluation_ms = 4.4;
+    EXPECT_TRUE(
+        holds(diagnosis_text(diagnosis, {}), "Evaluation adds 12.4 ms to each (4.40 ms unrecorded): 31.2 steps per second\n"))
+        << diagnosis_text(diagnosis, {}) << "1000 / (27.6 + 4.4)";
 }
 
 TEST(DiagnosisText, StepsThatDifferAreToldByTheirMeanAsTheBreakdownHasIt) {
