@@ -141,13 +141,16 @@ std::optional<StepFacts> StepWatch::look() const {
     // The newest kernels are not all known yet.
     if (sequence.size() - last.end <= std::max(period->length, (last.end - last.begin) / kUnknownPart))
         facts.steady_steps = (last.end - last.begin) / period->length;
+    // Where no step starts, something else returns that fits into its length: graphs behind a loop over layers.
+    const auto starts_in_last = [&](std::size_t start) { return start >= last.begin && start < last.end; };
+    if (std::ranges::count_if(starts, starts_in_last) < 2) facts.steady_steps = 0;
     // What was steady as far back as is remembered was so before: long periods (training and its evaluation) are few in memory.
     if (facts.steady_steps > 0 && rehearsed == 0 && last.begin <= period->length)
         facts.steady_steps += forgotten / period->length;
     std::vector<std::uint64_t> times;
     for (const std::size_t start : starts) {
         const auto begin = begins_.find(order[start].correlation);
-        if (start >= last.begin && start < last.end && begin != begins_.end()) times.push_back(begin->second);
+        if (starts_in_last(start) && begin != begins_.end()) times.push_back(begin->second);
     }
     std::ranges::sort(times);
     if (times.size() < 2) return facts;

@@ -153,6 +153,35 @@ TEST(StepWatch, GraphsBehindARehearsalAreTheSteps) {
     EXPECT_DOUBLE_EQ(facts->step_ns, 30'000);
 }
 
+TEST(StepWatch, GraphsThatFitIntoALayerAreNoLayers) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (std::uint32_t kernel = 1000; kernel < 1900; ++kernel) trainer.launch(kernel);
+    for (std::uint32_t step = 0; step < 3; ++step) {
+        for (int layer = 0; layer < 7; ++layer)
+            for (std::uint32_t kernel = 0; kernel < 6; ++kernel) trainer.launch(600 + kernel);
+        for (std::uint32_t other = 0; other < 97; ++other) trainer.launch(2000 + 100 * step + other);
+    }
+    const auto graphs = [&](int count) {
+        for (int number = 0; number < count; ++number) {
+            trainer.launch(900);
+            trainer.launch(900);
+            trainer.call(CallKind::kGraphLaunch);
+        }
+        for (const Record& work : trainer.late) watch.add(work);
+        trainer.late.clear();
+    };
+    graphs(390);  // the smaller part as yet
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->launches_per_step, 6u);
+    EXPECT_EQ(watch.facts()->steady_steps, 0u);
+    graphs(700);
+    ASSERT_TRUE(watch.facts());
+    EXPECT_EQ(watch.facts()->launches_per_step, 3u);
+    EXPECT_GE(watch.facts()->steady_steps, 1080u);
+    EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
+}
+
 TEST(StepWatch, MemoryStaysBounded) {
     StepWatch watch(1024);
     Trainer trainer{watch};
