@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "diagnose/findings.h"
@@ -201,36 +202,39 @@ struct Uploads {
     std::vector<std::vector<std::uint32_t>> jobs;  ///< per lane
     double bytes = 0;                              ///< per step
     std::size_t same = 0, pairs = 0;               ///< steps with the content of the step before, of how many
-    std::uint64_t last = 0;
+    std::uint64_t last = 0;                        ///< content of the last; 0 not taken
     std::size_t last_lane = 0;
 };
 
-bool is_hashed_upload(const Call& call) {
+bool is_upload(const Call& call) {
     const bool copies = call.kind == CallKind::kCopy || call.kind == CallKind::kCopyAsync;
-    return copies && call.content != 0 && call.to == MemoryKind::kDevice && call.from != MemoryKind::kDevice;
+    return copies && call.to == MemoryKind::kDevice && call.from != MemoryKind::kDevice;
 }
 
-/// Uploads by line and by how many of that line came before in the step.
-std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> uploads_of(const Study& study) {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, Uploads> all;
+using UploadKey =
+    std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;  ///< line, how many of it came before in the step, bytes
+
+/// Contents are taken in some steps of a window only; what is sent in the others under the same key is taken for the same.
+std::map<UploadKey, Uploads> uploads_of(const Study& study) {
+    std::map<UploadKey, Uploads> all;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
         for (const Step& step : study.steps[lane].steps) {
             std::map<std::uint32_t, std::uint32_t> ordinal;
             for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
                 const Job& job = study.lanes[lane].jobs[index];
-                if (job.call == kNobody || !is_hashed_upload(study.call(lane, job.call))) continue;
+                if (job.call == kNobody || !is_upload(study.call(lane, job.call))) continue;
                 const Call& call = study.call(lane, job.call);
                 const std::uint32_t place = study.host.place_of(lane, job.call);
-                Uploads& uploads = all[{place, ordinal[place]++}];
+                const std::uint64_t size = std::max(call.bytes, study.timeline.work[job.first_work].bytes);
+                Uploads& uploads = all[{place, ordinal[place]++, size}];
                 uploads.jobs.resize(study.lanes.size());
-                if (uploads.last != 0 && uploads.last_lane == lane) {
+                if (call.content != 0 && uploads.last != 0 && uploads.last_lane == lane) {
                     ++uploads.pairs;
                     uploads.same += uploads.last == call.content ? 1 : 0;
                 }
                 uploads.last = call.content;
                 uploads.last_lane = lane;
-                uploads.bytes += static_cast<double>(std::max(call.bytes, study.timeline.work[job.first_work].bytes)) /
-                                 static_cast<double>(study.step_count);
+                uploads.bytes += static_cast<double>(size) / static_cast<double>(study.step_count);
                 uploads.jobs[lane].push_back(index);
             }
         }
@@ -244,7 +248,7 @@ std::map<std::uint32_t, Uploads> repeated_uploads(const Study& study) {
         if (uploads.pairs < 3 ||
             static_cast<double>(uploads.same) < study.policy.repeated_steps * static_cast<double>(uploads.pairs))
             continue;
-        Uploads& repeated = by_place[key.first];
+        Uploads& repeated = by_place[std::get<0>(key)];
         repeated.jobs.resize(study.lanes.size());
         repeated.bytes += uploads.bytes;
         for (std::size_t lane = 0; lane < uploads.jobs.size(); ++lane)

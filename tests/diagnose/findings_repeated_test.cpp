@@ -104,6 +104,19 @@ TEST(RepeatedWork, TheSameBytesUploadedAgainAreNoPageableCopyToo) {
     EXPECT_EQ(diagnose(simulate(body, false).timeline).findings.size(), 1u);
 }
 
+TEST(RepeatedWork, UploadsWhoseContentWasNotTakenCountLikeThoseOfTheirLine) {
+    for (const std::uint64_t later : {0, 5}) {  // not taken; another, of other size
+        const StepBody body = [later](SimulatedProgram& p, int step, bool cured) {
+            p.at(35);
+            const bool taken = step % 10 < 4;
+            if (!cured || (later != 0 && !taken))
+                p.upload(taken || later == 0 ? 400e6 : 100e6, true, taken ? 77 : later * static_cast<std::uint64_t>(step + 1));
+            train(p, {8, 300});
+        };
+        expect_case(body, Kind::kRepeatedWork, 35);
+    }
+}
+
 TEST(RepeatedWork, WithoutParametersTheDoctorAbstains) {
     const Diagnosis diagnosis = diagnose(simulate([](SimulatedProgram& p, int, bool) { train(p, {4, 300}); }, false).timeline);
     EXPECT_TRUE(std::any_of(diagnosis.remarks.begin(), diagnosis.remarks.end(), [](const std::string& remark) {
