@@ -105,6 +105,23 @@ std::optional<std::size_t> user_frame(const Stack& stack) {
     return std::nullopt;
 }
 
+namespace {
+
+bool is_anonymous(const Frame& frame) { return frame.function.starts_with('<') && frame.function != "<module>"; }
+
+/// The function that a user's frame stands for: of a lambda or a comprehension the one of the same file that calls it.
+const Frame& named_frame(const Stack& stack, std::size_t at) {
+    for (std::size_t outer = at; outer < stack.size(); ++outer) {
+        const Frame& frame = stack[outer];
+        if (frame.native || frame.file.empty() || frame.file.starts_with('<')) continue;  // the interpreter's own
+        if (frame.file != stack[at].file) break;
+        if (!is_anonymous(frame)) return frame;
+    }
+    return stack[at];
+}
+
+}  // namespace
+
 Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), functions_(1, 0), stacks_(1, kNoStack) {
     std::map<std::pair<std::string, std::pair<int, std::string>>, std::uint32_t> known;
     std::map<std::pair<std::string, std::string>, std::uint32_t> functions;
@@ -122,9 +139,10 @@ Places::Places(const Timeline& timeline) : timeline_(timeline), frames_(1), func
         if (fresh) {
             frames_.push_back(frame);
             stacks_.push_back(i);
-            functions_.push_back(
-                functions.try_emplace({frame.file, frame.function}, static_cast<std::uint32_t>(functions.size() + 1))
-                    .first->second);
+            functions_.push_back(functions
+                                     .try_emplace({frame.file, named_frame(timeline.stacks[i], *at).function},
+                                                  static_cast<std::uint32_t>(functions.size() + 1))
+                                     .first->second);
         }
         of_stack_[i] = place->second;
     }

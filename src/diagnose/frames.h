@@ -34,7 +34,7 @@ public:
 
     std::uint32_t of_stack(std::uint32_t stack) const { return stack < of_stack_.size() ? of_stack_[stack] : kNoPlace; }
     const Frame& frame(std::uint32_t place) const { return frames_[place]; }
-    /// Places of one function share it.
+    /// Places of one function share it, with those of lambdas and comprehensions that it calls.
     std::uint32_t function(std::uint32_t place) const { return functions_[place]; }
     std::size_t size() const { return frames_.size(); }
     /// A stack that has it innermost among the user's.

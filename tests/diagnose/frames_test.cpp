@@ -43,6 +43,22 @@ TEST(Frames, PlacesOfOneFunctionShareIt) {
     EXPECT_EQ(places.of_stack(99), kNoPlace);
 }
 
+TEST(Frames, LambdasAndComprehensionsBelongToTheFunctionThatCallsThem) {
+    const Frame shim{"<shim>", 0, "<interpreter trampoline>", false}, f{"a.py", 4, "f", false};
+    const Frame key{"a.py", 4, "<lambda>", false}, list{"a.py", 5, "<listcomp>", false};
+    const Frame library{"/usr/lib/python3.11/functools.py", 9, "reduce", false};
+    Timeline timeline;
+    timeline.stacks = {
+        {}, {f}, {key, shim, f}, {list, key, f}, {{"a.py", 9, "<lambda>", false}, library, f}, {{"a.py", 7, "<module>", false}}};
+    const Places places(timeline);
+    const auto function = [&](std::uint32_t stack) { return places.function(places.of_stack(stack)); };
+    EXPECT_NE(places.of_stack(1), places.of_stack(2)) << "lines are told with their own function";
+    EXPECT_EQ(function(1), function(2));
+    EXPECT_EQ(function(1), function(3));
+    EXPECT_NE(function(1), function(4)) << "a library calls it";
+    EXPECT_NE(function(1), function(5));
+}
+
 TEST(Frames, LoadersAndWritersAreKnown) {
     EXPECT_TRUE(is_loader({"/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py", 1, "__next__", false}));
     EXPECT_TRUE(is_loader({"/usr/lib/python3.11/queue.py", 1, "get", false}));
