@@ -1,6 +1,7 @@
 #include "probe/departure.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #include <atomic>
 
@@ -19,7 +20,8 @@ using record::CuptiPresence;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries, then it stays ...
-constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long
+constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long ...
+constexpr std::uint64_t kUnready = 3'000 * kMillisecond;   ///< ... or a call of the last window has not ended for so long
 constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
 constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMillisecond;
 
@@ -73,6 +75,8 @@ void depart_if_wanted() {
     if (now() - tried_last.load(std::memory_order_relaxed) < kBetweenTries) return;
     Finalizing wanted = Finalizing::kWanted;
     if (!state().finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
+    int cancelled = PTHREAD_CANCEL_ENABLE;  // a thread that ends in here would leave the gate shut
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
     if (shut_led(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread)) {
         finalize();
         open_led();
@@ -83,6 +87,7 @@ void depart_if_wanted() {
         open_led();  // not later: it may be another's by then
         state().finalizing.store(Finalizing::kWanted);
     }
+    ::pthread_setcancelstate(cancelled, nullptr);
 }
 
 bool stop_departure() {
@@ -96,7 +101,6 @@ void Departure::request(void* subscriber) {
     if (!silent_) {
         state().alone.store(true);  // led calls tell of memory instead
         silent_ = true;
-        silent_since_ = now();
         return host_.apply_calls();
     }
     host_.flush();
@@ -109,6 +113,7 @@ void Departure::request(void* subscriber) {
 
 void Departure::withdraw() {
     (void)stop_departure();
+    wanted_since_ = 0;
     if (!silent_ || !host_.can_use_cupti()) return;
     silent_ = false;
     tried.store(0);
@@ -121,12 +126,13 @@ void Departure::refuse() {
     if (host_.can_use_cupti()) set_presence(CuptiPresence::kStays);
 }
 
-/// Where it has lost count of begins and ends before, it goes on with what it had (docs/performance/doctor.md).
+/// Where it has lost count of begins and ends before, it goes on with what it had (docs/performance/doctor.md). Of threads
+/// without a lane nobody knows what they do.
 bool Departure::must_stay() const {
     const std::uint64_t first = tried.load();
-    const bool in_vain = (first != 0 && now() - first >= kWish) || (silent_ && now() - silent_since_ >= kUntried);
+    const bool in_vain = (first != 0 && now() - first >= kWish) || now() - wanted_since_ >= (silent_ ? kUntried : kUnready);
     const bool miscounted = header()->state.unended.load() > 0 || header()->state.stale.load() > 0;
-    return in_vain || miscounted || graphs_forbid() || state().cupti.finalize == nullptr ||
+    return in_vain || miscounted || !had_all_lanes() || graphs_forbid() || state().cupti.finalize == nullptr ||
            !can_keep_memory(state().cupti.library);
 }
 
@@ -146,6 +152,7 @@ void Departure::look(bool wanted, bool ready, void* subscriber) {
     if (state().finalizing.load() == Finalizing::kDone) return note_gone();
     const auto presence = static_cast<CuptiPresence>(header()->state.presence.load());
     if (!wanted || presence == CuptiPresence::kStays) return withdraw();
+    if (wanted_since_ == 0) wanted_since_ = now();
     if (must_stay()) return refuse();
     if (ready && host_.can_use_cupti()) request(subscriber);
 }

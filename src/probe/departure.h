@@ -36,7 +36,7 @@ private:
 
     const DepartureHost host_;
     bool silent_ = false;
-    std::uint64_t silent_since_ = 0, gone_since_ = 0;  ///< when that began, when it was seen to be gone
+    std::uint64_t wanted_since_ = 0, gone_since_ = 0;  ///< when it was first wanted, when it was seen to be gone
 };
 
 /// Nobody begins to finalise CUPTI any more; true where a thread is about it right now.

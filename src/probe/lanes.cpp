@@ -28,6 +28,7 @@ constexpr int kPopulateWrite = 23;           ///< MADV_POPULATE_WRITE, younger t
 record::ProbeHeader* mapped = nullptr;
 ThreadState states[kLanes];
 pthread_key_t key;
+std::atomic<bool> some_without{false};
 
 Record* slots_of(std::uint32_t lane) {
     auto* bytes = reinterpret_cast<std::byte*>(mapped) + record::kHeaderBytes;
@@ -38,6 +39,7 @@ Record* slots_of(std::uint32_t lane) {
 void release(void* state) {
     if (mapped->state.pid != static_cast<std::uint32_t>(::getpid())) return;
     auto& thread = *static_cast<ThreadState*>(state);
+    mapped->state.unended.fetch_add(thread.pending_count, std::memory_order_relaxed);
     pop_calls(thread, 0);  // a call that it never ended must not stay on for its sake
     thread.lane->thread.store(0, std::memory_order_release);
 }
@@ -120,8 +122,11 @@ ThreadState* this_thread() {
         return &state;
     }
     mapped->lanes[0].lost.fetch_add(1, std::memory_order_relaxed);
+    some_without.store(true, std::memory_order_relaxed);
     return nullptr;
 }
+
+bool had_all_lanes() { return !some_without.load(std::memory_order_relaxed); }
 
 PendingCall* push_call(ThreadState& thread, std::uint32_t call) {
     if (thread.pending_count == ThreadState::kMostPending) return nullptr;

@@ -54,6 +54,8 @@ record::ProbeHeader* header();
 
 /// The calling thread's state with a lane; null when all lanes have owners, which counts as a lost record.
 ThreadState* this_thread();
+/// Whether every thread that has asked for its state so far has got one.
+bool had_all_lanes();
 std::uint32_t thread_number();
 
 /// Makes a call the thread's innermost; null when it is inside of too many. What the thread reads afterwards is younger than

@@ -24,7 +24,8 @@ std::atomic<std::uint32_t> inside{0};
 void enter_led() {
     for (int round = 0;; ++round) {
         inside.fetch_add(1);
-        if (is_shut.load() == 0 || round == kRounds) return;
+        if (is_shut.load() == 0) return;
+        if (round == kRounds) return open_led();  // for all: not every further call shall wait as long
         inside.fetch_sub(1);
         const timespec most{0, 1'000'000};
         ::syscall(SYS_futex, &is_shut, FUTEX_WAIT_PRIVATE, 1, &most, nullptr, 0);

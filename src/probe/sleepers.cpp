@@ -24,11 +24,21 @@ long read_file(std::uint32_t thread, const char* name, char (&text)[size]) {
     return length;
 }
 
-bool is_in_driver(std::uint32_t thread) {
+/// Drivers are asked by ioctl, and waited for by poll.
+bool may_be_in_driver(std::uint32_t thread) {
     char text[256];
     if (read_file(thread, "syscall", text) <= 0) return false;  // not every system tells
-    return ::strtol(text, nullptr, 10) == SYS_ioctl && text[0] >= '0' && text[0] <= '9';
+    if (text[0] == 'r') return true;                            // "running": it woke up just now
+    if (text[0] < '0' || text[0] > '9') return false;
+    const long call = ::strtol(text, nullptr, 10);
+#ifdef SYS_poll
+    if (call == SYS_poll) return true;
+#endif
+    return call == SYS_ioctl || call == SYS_ppoll;
 }
+
+/// Asked of the kernel: where /proc is not mounted, or shows another namespace's numbers, it has no thread of this process.
+bool has_ended(std::uint32_t thread) { return ::syscall(SYS_tgkill, ::getpid(), thread, 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 
@@ -36,10 +46,10 @@ bool does_sleep(std::uint32_t thread) {
     const int error = errno;
     char text[512];
     const long length = read_file(thread, "stat", text);
-    const bool ended = length < 0 && (errno == ENOENT || errno == ESRCH);
+    const bool ended = length < 0 && has_ended(thread);
     const char* const name_end = length > 0 ? ::strrchr(text, ')') : nullptr;
     const char kind = name_end != nullptr && name_end[1] == ' ' ? name_end[2] : '?';
-    const bool sleeps = ended || kind == 'Z' || kind == 'X' || (kind == 'S' && !is_in_driver(thread));
+    const bool sleeps = ended || kind == 'Z' || kind == 'X' || (kind == 'S' && !may_be_in_driver(thread));
     errno = error;
     return sleeps;
 }

@@ -161,7 +161,10 @@ void TraceKeeper::take_samples(bool tight) {
     if (sampler_ == nullptr) return;
     sampler_->take(samples_, seen_);
     for (const SeenProcess& process : seen_) tell(process);
-    const bool in_window = std::ranges::any_of(entries_, [](const Entry& entry) { return entry.process.schedule().in_window(); });
+    const bool in_window = std::ranges::any_of(entries_, [](const Entry& entry) {
+        // One that nobody has begun may last for good: the program is stopped, or its probe has left.
+        return entry.process.schedule().in_window() && entry.process.report().mode == ProbeMode::kFull;
+    });
     if (tight && !in_window) return;
     if (stacks_.size() > kMostStacks) stacks_.clear();
     for (const CpuSample& sample : samples_) {

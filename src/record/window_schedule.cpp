@@ -229,7 +229,10 @@ void WindowSchedule::begin_window(const ScheduleView& view, std::uint32_t steps)
 
 void WindowSchedule::during_window(const ScheduleView& view) {
     // A program that is stopped obeys later; its window has not begun.
-    if (!view.obeyed && !view.in_full) since_ = view.now;
+    if (!view.obeyed && !view.in_full) {
+        since_ = view.now;
+        pulses_at_ = view.pulses;
+    }
     const nanoseconds taken = view.now - since_;
     if (wanted_steps_ == 0) {
         const bool steady = view.facts && view.facts->steady_steps >= settings_.steps_per_window;

@@ -432,6 +432,59 @@ TEST_F(ProbeDetach, CuptiStaysWhileAnotherThreadThatUsesCudaRuns) {
     }
 }
 
+TEST_F(ProbeDetach, CuptiStaysWhereNotEveryThreadIsKnown) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("crowd 40"), "done");
+    ASSERT_EQ(program.ask("spin_aside 1"), "done");
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.beat();
+        program.drain();
+    }
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    program.signal(SIGKILL);
+}
+
+/// Whoever is inside of a call that is told keeps that call on, and CUPTI with it.
+TEST_F(ProbeDetach, CuptiStaysWhereACallOfTheLastWindowLasts) {
+    ProbedProgram::Environment slow = framework();
+    slow["MOCK_CUDA_SYNC_MS"] = "60000";
+    ProbedProgram program(drive(), slow);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("synchronise_aside"), "done");
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    for (int tries = 0; tries < 250 && presence(program) == CuptiPresence::kThere; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        program.beat();
+        program.drain();
+    }
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    program.signal(SIGKILL);
+}
+
+TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
+    ProbedProgram::Environment slow = framework();
+    slow["MOCK_CUPTI_FINALIZE_MS"] = "3000";
+    ProbedProgram program(drive(), slow);
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_EQ(program.ask("take_aside"), "done");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto begun = std::chrono::steady_clock::now();
+    ASSERT_EQ(program.ask("framework 20 4"), "0");
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(1000)) << "not 50 ms for each of 100 calls";
+    EXPECT_EQ(presence(program), CuptiPresence::kThere) << "it has not gone as yet";
+    program.signal(SIGKILL);
+}
+
 TEST_F(ProbeDetach, RecordingSaysWhenCuptiLeft) {
     ProbedProgram program(drive(), framework());
     ASSERT_NO_FATAL_FAILURE(start(program));

@@ -480,6 +480,36 @@ TEST(WindowSchedule, WindowThatNobodyHasBegunDoesNotEnd) {
     EXPECT_EQ(schedule.windows(), 2u);
 }
 
+TEST(WindowSchedule, StepsBeforeAWindowHasBegunAreNotItsOwn) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.now = std::chrono::seconds{1};
+    view.launches = 1000;
+    view.obeyed = view.in_full = true;
+    schedule.next(view);
+    view.facts = StepFacts{100, 60, 60, 4e6, CallKind::kCopyAsync, 1};
+    view.now += std::chrono::seconds{1};
+    schedule.next(view);
+    view.in_full = false;
+    view.pulses += 100;
+    view.now += std::chrono::seconds{1};
+    ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+    view.facts.reset();
+    view.obeyed = false;  // the probe is late
+    for (int tick = 0; tick < 10; ++tick) {
+        view.now += milliseconds{50};
+        view.pulses += 13;
+        ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull) << tick;
+    }
+    view.obeyed = view.in_full = true;
+    view.now += milliseconds{50};
+    view.pulses += 13;
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kFull);
+    view.now += milliseconds{50};
+    view.pulses += 14;
+    EXPECT_EQ(schedule.next(view).mode, ProbeMode::kPulse);
+}
+
 TEST(WindowSchedule, LaunchesAreNotCountedAsTheCallThatMarkedStepsOnce) {
     WindowSchedule schedule({}, nanoseconds{});
     ScheduleView view;
