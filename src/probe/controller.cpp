@@ -349,7 +349,7 @@ void look() {
 /// The process ends: nobody begins to finalise CUPTI any more, and whoever does has ended.
 void take_wish_back() {
     const timespec moment{0, 1'000'000};
-    for (int tries = 0; tries < 200 && stop_departure(); ++tries) ::nanosleep(&moment, nullptr);
+    for (int tries = 0; tries < 1'500 && stop_departure(); ++tries) ::nanosleep(&moment, nullptr);
 }
 
 void* run(void*) {

@@ -170,6 +170,13 @@ def spin_forever(uses_cuda, begun):
         pass
 
 
+def take_now_and_then():
+    """Some of it while the main thread sleeps."""
+    for _ in range(20):
+        time.sleep(0.025)
+        framework.mock_framework_take(size_t(10))
+
+
 def framework_forever():
     while True:
         framework_step(4)
@@ -293,7 +300,7 @@ def main():
             threading.Thread(target=spin_forever, args=(rest[0] == "1", begun), daemon=True).start()
             begun.wait()
         elif word == "take_aside":
-            threading.Thread(target=framework.mock_framework_take, args=(size_t(10),), daemon=True).start()
+            threading.Thread(target=take_now_and_then, daemon=True).start()
         elif word == "wait_aside":
             threading.Thread(target=framework.mock_framework_wait, daemon=True).start()
         elif word == "daemon_led":

@@ -289,8 +289,10 @@ TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiIsFinalisedWaitsForThat) {
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("take_aside"), "done");
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    ASSERT_EQ(presence(program), CuptiPresence::kThere);
     ASSERT_EQ(program.ask("profile"), "0");
+    EXPECT_EQ(program.ask("finalised"), "1");
     ASSERT_EQ(program.ask("launch 25"), "done");
     const std::string profiled = program.ask("profiled");
     EXPECT_EQ(profiled.substr(0, profiled.find(' ')), "25") << profiled;
@@ -477,7 +479,7 @@ TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
     ASSERT_NO_FATAL_FAILURE(start(program));
     ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("take_aside"), "done");
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
     const auto begun = std::chrono::steady_clock::now();
     ASSERT_EQ(program.ask("framework 20 4"), "0");
     EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(1000)) << "not 50 ms for each of 100 calls";
