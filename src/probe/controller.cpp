@@ -213,6 +213,7 @@ void switch_mode(ProbeMode mode) {
         controller.last_window = callbacks.generation.load();
         controller.learned = true;
         write_window(false);
+        Departure::note_window_end();
         if (controller.activities) switch_activities(false);
         controller.flushes_left = 3;
         controller.last_flush = controller.last_counted = now() - kFlush + 100 * kMillisecond;

@@ -27,7 +27,8 @@ constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMill
 
 std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< in vain, first and last; set by led calls
 std::atomic<std::uint32_t> probe_thread{0};
-void* returned = nullptr;  ///< the subscription, to be given back before
+std::atomic<std::uint64_t> window_ended{0};  ///< the last one, of thread_clock()
+void* returned = nullptr;                    ///< the subscription, to be given back before
 
 CallbackState& state() { return callback_state(); }
 
@@ -51,6 +52,18 @@ bool do_others_sleep(const ThreadState& thread) {
         if (const std::uint32_t other = lane.thread.load(); other != 0 && other != thread.thread && other != own)
             if (!does_sleep(other)) return false;
     return true;
+}
+
+/// Nor is anything known of threads that began after the last window, in which all calls were told. CUPTI may have some itself.
+bool do_newcomers_sleep(const ThreadState& thread) {
+    struct Known {
+        std::uint32_t self, probe;
+    } known{thread.thread, probe_thread.load()};
+    const auto sleeps = [](std::uint32_t other, void* data) {
+        const auto& those = *static_cast<const Known*>(data);
+        return other == those.self || other == those.probe || does_sleep(other, window_ended.load());
+    };
+    return do_all(sleeps, &known);
 }
 
 void finalize() {
@@ -77,7 +90,7 @@ void depart_if_wanted() {
     if (!state().finalizing.compare_exchange_strong(wanted, Finalizing::kRunning)) return;
     int cancelled = PTHREAD_CANCEL_ENABLE;  // a thread that ends in here would leave the gate shut
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
-    if (shut_led(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread)) {
+    if (shut_led(kGatePatience) && !is_another_inside(*thread) && do_others_sleep(*thread) && do_newcomers_sleep(*thread)) {
         finalize();
         open_led();
     } else {
@@ -110,6 +123,8 @@ void Departure::request(void* subscriber) {
     log_line("CUPTI may go");
     state().finalizing.store(Finalizing::kWanted);
 }
+
+void Departure::note_window_end() { window_ended.store(thread_clock()); }
 
 void Departure::withdraw() {
     (void)stop_departure();

@@ -24,6 +24,8 @@ public:
     /// One step towards it, where that is wanted. `ready`: outside of windows, all of the last one is delivered, and calls are on
     /// or off as they should be. `subscriber`: to be given back right before; null: it is not.
     void look(bool wanted, bool ready, void* subscriber);
+    /// Threads that have made no call until now are not known.
+    static void note_window_end();
     /// CUPTI is needed after all.
     void withdraw();
     /// CUPTI could not go, and is not asked again.

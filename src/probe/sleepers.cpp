@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 namespace millrace::probe {
@@ -42,16 +43,52 @@ bool has_ended(std::uint32_t thread) { return ::syscall(SYS_tgkill, ::getpid(), 
 
 }  // namespace
 
-bool does_sleep(std::uint32_t thread) {
+std::uint64_t thread_clock() {
+    timespec time{};
+    ::clock_gettime(CLOCK_BOOTTIME, &time);
+    const auto rate = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+    return static_cast<std::uint64_t>(time.tv_sec) * rate + static_cast<std::uint64_t>(time.tv_nsec) * rate / 1'000'000'000;
+}
+
+bool does_sleep(std::uint32_t thread, std::uint64_t since) {
+    constexpr int kStart = 19;  // words behind the state
     const int error = errno;
     char text[512];
     const long length = read_file(thread, "stat", text);
     const bool ended = length < 0 && has_ended(thread);
     const char* const name_end = length > 0 ? ::strrchr(text, ')') : nullptr;
     const char kind = name_end != nullptr && name_end[1] == ' ' ? name_end[2] : '?';
-    const bool sleeps = ended || kind == 'Z' || kind == 'X' || (kind == 'S' && !may_be_in_driver(thread));
+    const char* word = kind != '?' ? name_end + 2 : nullptr;
+    for (int i = 0; i < kStart && word != nullptr; ++i)
+        if (word = ::strchr(word, ' '); word != nullptr) ++word;
+    const bool older = word != nullptr && ::strtoull(word, nullptr, 10) < since;
+    const bool sleeps = older || ended || kind == 'Z' || kind == 'X' || (kind == 'S' && !may_be_in_driver(thread));
     errno = error;
     return sleeps;
+}
+
+bool do_all(bool (*holds)(std::uint32_t thread, void* data), void* data) {
+    constexpr int kMost = 1024;  // threads; whoever has more is not looked at for long
+    const int error = errno;
+    const int folder = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool all = folder >= 0;
+    int count = 0;
+    alignas(8) char entries[4096];
+    while (all) {
+        const long length = ::syscall(SYS_getdents64, folder, entries, sizeof entries);
+        all = length >= 0;
+        if (length <= 0) break;
+        for (long at = 0; at < length && all;) {
+            std::uint16_t size;
+            ::memcpy(&size, entries + at + 16, sizeof size);
+            const unsigned long thread = ::strtoul(entries + at + 19, nullptr, 10);
+            all = size > 0 && (thread == 0 || (++count <= kMost && holds(static_cast<std::uint32_t>(thread), data)));
+            at += size;
+        }
+    }
+    if (folder >= 0) ::close(folder);
+    errno = error;
+    return all && count > 0;
 }
 
 }  // namespace millrace::probe

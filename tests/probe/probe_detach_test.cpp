@@ -422,6 +422,7 @@ TEST_F(ProbeDetach, CuptiStaysWhileAnotherThreadThatUsesCudaRuns) {
         ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
         ASSERT_EQ(program.ask(uses_cuda ? "spin_aside 1" : "spin_aside 0"), "done");
         ASSERT_EQ(program.ask("framework 3 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));  // when it began is known by 10 ms
         ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
         for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
             ASSERT_EQ(program.ask("framework 1 4"), "0");
@@ -441,6 +442,25 @@ TEST_F(ProbeDetach, CuptiStaysWhereNotEveryThreadIsKnown) {
     ASSERT_EQ(program.ask("crowd 40"), "done");
     ASSERT_EQ(program.ask("spin_aside 1"), "done");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
+    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
+        ASSERT_EQ(program.ask("framework 1 4"), "0");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.beat();
+        program.drain();
+    }
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    program.signal(SIGKILL);
+}
+
+/// Its calls are not led, and nobody was told of one.
+TEST_F(ProbeDetach, CuptiStaysWhileAThreadRunsThatBeganAfterTheWindow) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
+    ASSERT_EQ(program.ask("framework 3 4"), "0");
+    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, false));
+    ASSERT_EQ(program.ask("spin_aside 1"), "done");
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
     for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
         ASSERT_EQ(program.ask("framework 1 4"), "0");
