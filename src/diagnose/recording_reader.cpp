@@ -120,12 +120,25 @@ public:
     }
 
 private:
-    /// Of the blocks: what was counted after CUPTI had left.
+    /// CUPTI is back: the process executes another program.
+    void end_absence(Time moment) {
+        constexpr std::size_t kMost = 256;
+        const auto left = left_.find(origin_.pid);
+        if (left == left_.end()) return;
+        if (absences_.size() < kMost) absences_.push_back({left->second, std::max(left->second, moment), origin_.pid});
+        left_.erase(left);
+    }
+
+    /// Of the blocks: what was counted while CUPTI was gone.
     [[nodiscard]] double time_without_cupti() const {
         double without = 0;
-        for (const Window& block : block_times_)
+        for (const Window& block : block_times_) {
+            const auto inside = [&](Time moment) { return std::clamp(moment, block.begin, block.end); };
+            for (const Window& absence : absences_)
+                if (absence.process == block.process) without += static_cast<double>(inside(absence.end) - inside(absence.begin));
             if (const auto left = left_.find(block.process); left != left_.end())
-                without += static_cast<double>(block.end - std::clamp(left->second, block.begin, block.end));
+                without += static_cast<double>(block.end - inside(left->second));
+        }
         return without;
     }
 
@@ -232,6 +245,7 @@ private:
         const Time moment = time_of(record.begin);
         if ((record.flags & record::kWindowBegins) != 0) {
             open_windows_.emplace(origin_.pid, moment);
+            end_absence(moment);
             return;
         }
         const auto open = open_windows_.find(origin_.pid);
@@ -308,7 +322,7 @@ private:
     std::map<std::vector<record::TraceFrame>, std::uint32_t> stacks_;
     std::unordered_map<std::uint32_t, std::uint32_t> sample_stacks_;
     std::map<std::uint32_t, Time> open_windows_, latest_, left_;  ///< by process; left_: when CUPTI did
-    std::vector<Window> block_times_;
+    std::vector<Window> block_times_, absences_;                  ///< absences of CUPTI that are over
     std::uint64_t left_out_ = 0;
     std::size_t frames_ = 0;
     double block_time_ = 0, counting_time_ = 0;

@@ -37,7 +37,7 @@ public:
         CallbackState& state = callback_state();
         if (!state.alive.load(std::memory_order_relaxed)) return;
         note_graphs(kind);
-        gated_ = state.pulse_led.load(std::memory_order_relaxed);
+        gated_ = state.finalizing.load(std::memory_order_relaxed) != Finalizing::kDone;
         if (gated_) enter_led();
         if (state.mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(record::ProbeMode::kFull)) {
             thread_ = this_thread();

@@ -136,6 +136,13 @@ TEST_F(Recording, BlocksSayHowLongCuptiWasThere) {
     ASSERT_TRUE(trace->block({3'000'000'000, 4'000'000'000, 1000, 8, CallKind::kGraphLaunch, 2}).ok());
     ASSERT_TRUE(trace->flush().ok());
     EXPECT_NEAR(read().presence_share, 0.5, 1e-12) << "half a second of two in one process, a second in another";
+    record::Record window;
+    window.kind = record::RecordKind::kWindow;
+    window.flags = record::kWindowBegins;
+    window.begin = window.end = 2'250'000'000;
+    ASSERT_TRUE(trace->records({9, 1, 0}, std::span(&window, 1)).ok());
+    ASSERT_TRUE(trace->flush().ok());
+    EXPECT_NEAR(read().presence_share, 0.75, 1e-12) << "the process executes another program, which has it again";
 }
 
 TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
