@@ -78,7 +78,11 @@ std::string hero(const Diagnosis& diagnosis) {
     else
         text += "The GPU has hardly a moment without work.";
     if (has_evaluation(diagnosis))
-        text += fmt::format(" Evaluation adds {} to each.", milliseconds_text(diagnosis.evaluation_ms));
+        text += fmt::format(
+            " Evaluation adds {} to each{}.", milliseconds_text(diagnosis.evaluation_ms),
+            diagnosis.undisturbed_evaluation_ms
+                ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
+                : "");
     return text + "</p>" + first_advice(diagnosis) + "</div></section>\n";
 }
 

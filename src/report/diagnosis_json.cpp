@@ -56,6 +56,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["mean_step_ms"] = number(mean_of_steps(diagnosis));
     json["evaluation_ms_per_step"] = measured(diagnosis.evaluation_ms);
     json["undisturbed_step_ms"] = number(diagnosis.undisturbed_step_ms);
+    json["undisturbed_evaluation_ms_per_step"] = number(diagnosis.undisturbed_evaluation_ms);
     json["overhead_share"] = number(diagnosis.overhead_share);
     json["window_overhead_share"] = number(diagnosis.window_overhead_share);
     json["dropped_records"] = diagnosis.dropped_records;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
 #include "report/diagnosis_markdown.h"
 #include "report/doctor_words.h"
@@ -54,8 +56,8 @@ TEST(DiagnosisJson, WhatWasNotMeasuredIsNull) {
     finding.lost_ms_per_step = std::numeric_limits<double>::quiet_NaN();
     diagnosis.findings.push_back(finding);
     const Json json = Json::parse(diagnosis_json(diagnosis));
-    for (const char* key :
-         {"busy_share", "step_ms", "mean_step_ms", "overhead_share", "window_overhead_share", "undisturbed_step_ms", "title"})
+    for (const char* key : {"busy_share", "step_ms", "mean_step_ms", "overhead_share", "window_overhead_share",
+                            "undisturbed_step_ms", "undisturbed_evaluation_ms_per_step", "title"})
         EXPECT_TRUE(json[key].is_null()) << key;
     EXPECT_EQ(json["steps"], 0);
     EXPECT_TRUE(json["breakdown"]["compute"].is_null());
@@ -70,6 +72,19 @@ TEST(DiagnosisJson, BytesThatAreNoUtf8AreReplaced) {
     diagnosis.remarks = {"\x80"};
     const Json json = Json::parse(diagnosis_json(diagnosis));
     EXPECT_EQ(json["findings"][0]["where"]["file"], "a\xef\xbf\xbd.py");
+}
+
+TEST(DiagnosisForms, SayWhatEvaluationAddsWhileNothingIsRecorded) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnosis.evaluation_ms = 12.4;
+    const std::string unrecorded = "12.4 ms to each (4.40 ms while nothing was recorded)";
+    const auto pages = [&] { return std::array{diagnosis_markdown(diagnosis), diagnosis_html(diagnosis, {})}; };
+    for (const std::string& text : pages()) EXPECT_EQ(text.find(unrecorded), std::string::npos);
+    diagnosis.undisturbed_evaluation_ms = 4.4;
+    for (const std::string& text : pages()) EXPECT_NE(text.find(unrecorded), std::string::npos) << text.substr(0, 4'000);
+    const Json json = Json::parse(diagnosis_json(diagnosis));
+    EXPECT_EQ(json["evaluation_ms_per_step"], 12.4);
+    EXPECT_EQ(json["undisturbed_evaluation_ms_per_step"], 4.4);
 }
 
 TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
