@@ -206,6 +206,20 @@ private:
     std::map<std::pair<std::uint32_t, std::uint32_t>, const Stack*> known_;
 };
 
+/// Launches of training steps, not of evaluations between them.
+std::vector<std::uint32_t> launches_of(const Study& study, std::size_t lane) {
+    std::vector<char> evaluates(study.lanes[lane].calls.size(), 0);
+    for (const Phase& phase : study.steps[lane].evaluations)
+        for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
+            if (const std::uint32_t act = study.lanes[lane].jobs[job].call; act != kNobody) evaluates[act] = 1;
+    std::vector<std::uint32_t> launches;
+    for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
+        const CallKind kind = study.call(lane, act).kind;
+        if ((kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch) && evaluates[act] == 0) launches.push_back(act);
+    }
+    return launches;
+}
+
 /// The innermost line under which enough of the launches fall, else the innermost function and its line with most of them.
 std::optional<Spot> common_frame(const Study& study) {
     std::vector<std::pair<const Stack*, std::size_t>> seen;  // in the order of their first launch
@@ -213,9 +227,7 @@ std::optional<Spot> common_frame(const Study& study) {
     std::size_t total = 0;
     LaunchStacks stacks(study);
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane)
-        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
-            const Call& call = study.call(lane, act);
-            if (call.kind != CallKind::kLaunch && call.kind != CallKind::kGraphLaunch) continue;
+        for (const std::uint32_t act : launches_of(study, lane)) {
             const Stack* stack = stacks.next(lane, act);
             if (!stack) continue;
             ++total;
@@ -242,9 +254,7 @@ Finding tell_of_launches(const Chart& chart, const Verdict& verdict) {
     }
     double launches = 0, busy = 0, jobs = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act)
-            launches +=
-                study.call(lane, act).kind == CallKind::kLaunch || study.call(lane, act).kind == CallKind::kGraphLaunch ? 1 : 0;
+        launches += static_cast<double>(launches_of(study, lane).size());
         for (const Step& step : study.steps[lane].steps)
             for (std::uint32_t job = step.first_job; job < step.end_job; ++job)
                 busy += static_cast<double>(study.lanes[lane].jobs[job].busy), jobs += 1;

@@ -162,6 +162,21 @@ TEST(LaunchBound, LaunchesOfBackwardFallUnderTheLoopThatCalledIt) {
     EXPECT_EQ(found->where->line, 46);
 }
 
+TEST(LaunchBound, LaunchesOfEvaluationsAreNoneOfTheSteps) {
+    const StepBody body = [](SimulatedProgram& p, int step, bool) {
+        p.at({user_line(20, "train_step"), user_line(50)});
+        for (int i = 0; i < 60; ++i) p.launch(fmt::format("gemm{}", i), 2);
+        p.launch("multi_tensor_apply_kernel", 2);
+        p.at({user_line(30, "evaluate"), user_line(52)});
+        for (int i = 0; step % 5 == 4 && i < 2'001; ++i) p.launch("judge" + std::to_string(i % 3), 2);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false, 61).timeline);
+    const Finding* found = finding_of(diagnosis, Kind::kLaunchBound);
+    ASSERT_TRUE(found && found->where) << told(diagnosis);
+    EXPECT_EQ(found->where->line, 20);
+    EXPECT_TRUE(found->evidence.starts_with("61 launches per step")) << found->evidence;
+}
+
 TEST(LaunchBound, LaunchesUnderAFunctionThatCallsItselfCountOnce) {
     const StepBody body = [](SimulatedProgram& p, int, bool) {
         p.at({user_line(20, "flat"), user_line(50)});
