@@ -163,11 +163,12 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const double time = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     if (breakdown.evaluations == 0 || time <= 0) return;
     const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
-    const double usual = std::max(0.02, 1 - breakdown.busy_share) * study.policy.evaluation_idle_ratio;
     // Without what recording added, training keeps the GPU busier, too.
-    const double added = added_ms(study), usual_busy = std::min(1.0, breakdown.busy_share * study.recorded_ms / study.base_ms);
-    double lost = idle - added - (1 - usual_busy) * (time - added);
-    if (idle / time < usual || lost / whole < study.policy.slow_evaluation.warn) return;
+    const double added = added_ms(study), own_idle = idle - added, own_time = time - added;
+    const double usual_idle = 1 - std::min(1.0, breakdown.busy_share * study.replayed_ms / study.base_ms);
+    double lost = own_idle - usual_idle * own_time;
+    if (own_idle < std::max(0.02, usual_idle) * study.policy.evaluation_idle_ratio * own_time) return;
+    if (lost / whole < study.policy.slow_evaluation.warn) return;
 
     const Owner owner = blamed_for(breakdown.evaluation_ms);
     const Rounds rounds = rounds_of(study);

@@ -34,12 +34,15 @@ std::vector<Lane> lanes_of(const Timeline& timeline, const Launcher& launcher, c
     return lanes;
 }
 
-/// A window in which nothing returns is one step only where no other has steps: start-up would pass for a very long one.
-void drop_shapeless(std::vector<WindowSteps>& windows) {
+/// A window in which nothing returns is one step only where no other has steps: start-up would pass for a very long one. Gives
+/// how many were emptied.
+std::size_t drop_shapeless(std::vector<WindowSteps>& windows) {
     const auto returns = [](const WindowSteps& window) { return !window.steps.empty() && window.source != StepSource::kWindow; };
-    if (std::none_of(windows.begin(), windows.end(), returns)) return;
+    if (std::none_of(windows.begin(), windows.end(), returns)) return 0;
+    std::size_t dropped = 0;
     for (WindowSteps& window : windows)
-        if (window.source == StepSource::kWindow) window = {};
+        if (window.source == StepSource::kWindow) window = {}, ++dropped;
+    return dropped;
 }
 
 /// Link speed as pinned copies of this program show it, else as the link allows.
@@ -193,7 +196,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
       host(the_timeline, the_launcher, places, lanes, the_policy) {
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
     parts = leave_out_parts(timeline, lanes, steps);
-    drop_shapeless(steps);
+    shapeless = drop_shapeless(steps);
     Time recorded = 0;
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
@@ -215,7 +218,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     }
     if (step_count == 0) return;
     recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
-    base_ms = mean_ms(*this, models);
+    base_ms = replayed_ms = mean_ms(*this, models);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (timeline.source == Source::kKineto) remove_profiler();
     copy_bytes_per_second = copy_speed(timeline, policy, copy_speed_is_assumed);
@@ -267,15 +270,22 @@ void Study::remove_profiler() {
 
 void Study::remove_recording_cost() {
     if (!undisturbed_ms || *undisturbed_ms >= (pace_has_evaluation ? recorded_ms : base_ms)) return;
-    if (steps.front().source == StepSource::kWindow) return;
+    if (is_shapeless()) return;
     call_cost = recording_cost(*this);
-    const double before = base_ms, whole = *undisturbed_ms + undisturbed_evaluation_ms.value_or(0);
+    if (call_cost == 0) return;
+    const double step_before = base_ms, evaluation_before = mean_ms(*this, models, true) - base_ms;
     models = quickened(std::move(models), call_cost);
     base_ms = mean_ms(*this, models);
-    if (!undisturbed_evaluation_ms || call_cost == 0) return;
-    // Recording costs those more that launch more.
-    undisturbed_ms = std::min(recorded_ms * base_ms / before, whole);
+    if (!undisturbed_evaluation_ms || step_before <= 0 || evaluation_before <= 0) return;
+    // Recording costs those more that launch more. What launches do not explain, such as higher clocks, quickens both alike.
+    const double whole = *undisturbed_ms + *undisturbed_evaluation_ms, step = recorded_ms * base_ms / step_before;
+    const double evaluation = evaluation_ms * (mean_ms(*this, models, true) - base_ms) / evaluation_before;
+    undisturbed_ms = whole * step / (step + evaluation);
     undisturbed_evaluation_ms = whole - *undisturbed_ms;
+}
+
+bool Study::is_shapeless() const {
+    return std::any_of(steps.begin(), steps.end(), [](const WindowSteps& each) { return each.source == StepSource::kWindow; });
 }
 
 std::optional<double> Study::pace() const {

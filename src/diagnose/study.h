@@ -42,6 +42,8 @@ struct Study {
     bool is_steady(std::size_t lane, std::uint32_t act) const { return act >= steady[lane].first && act < steady[lane].second; }
     /// Whether another profiler made the steps much longer.
     bool is_profiled() const { return profiler_ms > 0 && recorded_ms - base_ms > policy.much_profiling * recorded_ms; }
+    /// Whether nothing returns in any window: each counts as one step.
+    bool is_shapeless() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
     /// Recorded host time before a call, without collections and another profiler's notes.
@@ -59,8 +61,10 @@ struct Study {
     std::vector<Model> models;  ///< without what recording added to each call
     std::size_t step_count = 0;
     std::size_t parts = 0;                            ///< windows without steps since they show a part of one
+    std::size_t shapeless = 0;                        ///< and since nothing returns in them, as it does in others
     double recorded_ms = 0;                           ///< mean step in the windows
     double base_ms = 0;                               ///< the model's mean step: what costs are measured against
+    double replayed_ms = 0;                           ///< the same before anything was taken off
     double replay_error = 0;                          ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;             ///< mean step outside of windows
     bool pace_has_evaluation = false;                 ///< it was told from that of steps and evaluations together

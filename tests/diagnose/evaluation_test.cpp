@@ -259,6 +259,41 @@ TEST(Evaluation, IsToldWithoutWhatRecordingAddedToItsLaunches) {
     EXPECT_GT(told_of(diagnose(program.timeline))->lost_ms_per_step, 1.25 * truth) << "as recorded, nobody knows better";
 }
 
+TEST(Evaluation, TakesItsShareOfAPaceThatLaunchesDoNotExplain) {
+    // With launches at no cost at all the program would take 6 % less.
+    const Diagnosis diagnosis = with_blocks(5, 1, 0.8);
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms && diagnosis.undisturbed_evaluation_ms);
+    const double whole = sum_of(diagnosis) + diagnosis.evaluation_ms;
+    EXPECT_NEAR(whole_step_ms(diagnosis), 0.8 * whole, 0.01 * whole);
+    EXPECT_GT(*diagnosis.undisturbed_evaluation_ms, 0.4 * diagnosis.evaluation_ms);
+    EXPECT_LT(*diagnosis.undisturbed_evaluation_ms, 0.8 * diagnosis.evaluation_ms);
+}
+
+/// Kernels that are launched faster than they run, unless a recorder makes that slower.
+void close_to_launching(SimulatedProgram& p, int step, bool cured) {
+    p.at({user_line(30, "train_step"), user_line(50)});
+    for (int i = 0; i < 96; ++i) p.launch(fmt::format("gemm{}", i), 12);
+    p.launch("multi_tensor_apply_kernel", 12);
+    if (step % 10 == 9) judge(p, 16'750, cured ? 16'750 : 67, kEvaluate);
+}
+
+TEST(Evaluation, IsMeasuredAgainstTrainingThatNobodyRecords) {
+    const Simulation sick = simulate(close_to_launching, false, 123), cured = simulate(close_to_launching, true, 123);
+    Simulation program = simulate(close_to_launching, false, 123, {.recording_us = 9});
+    Time begin = program.timeline.windows.back().end + 1'000'000;
+    for (int i = 0; i < 21; ++i) {
+        const auto length = static_cast<Time>(200 * sick.step_ms * 1e6);
+        program.timeline.blocks.push_back({begin, begin + length, 200});
+        begin += length;
+    }
+    const Diagnosis diagnosis = diagnose(program.timeline);
+    EXPECT_LT(diagnosis.busy_share, 0.8);
+    const Finding* found = told_of(diagnosis);
+    ASSERT_TRUE(found);
+    const double truth = sick.step_ms - cured.step_ms;
+    EXPECT_NEAR(found->lost_ms_per_step, truth, 0.2 * truth) << told(diagnosis);
+}
+
 TEST(Evaluation, WhoseCallsWereCountedAsStepsLeavesThePaceUnknown) {
     const Diagnosis diagnosis = with_blocks(5, 6, 0.95);
     EXPECT_FALSE(diagnosis.undisturbed_step_ms) << *diagnosis.undisturbed_step_ms;
