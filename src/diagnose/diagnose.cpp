@@ -19,9 +19,9 @@ constexpr double kMuchIdle = 0.15;  ///< a GPU that idles more, for no known rea
 
 void describe_steps(const Study& study, Diagnosis& diagnosis) {
     std::vector<Time> lengths;
-    bool whole = false, ranges = false, updates = false;
+    const bool whole = study.is_shapeless();
+    bool ranges = false, updates = false;
     for (const WindowSteps& window : study.steps) {
-        whole = whole || window.source == StepSource::kWindow;
         ranges = ranges || window.source == StepSource::kRanges;
         updates = updates || window.source == StepSource::kUpdates;
         for (const Step& step : window.steps) {
@@ -66,6 +66,9 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (study.parts > 0)
         diagnosis.remarks.push_back(
             fmt::format("{} of {} windows show less than a step and were left out", study.parts, study.lanes.size()));
+    if (study.shapeless > 0)
+        diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
+                                                study.shapeless, study.lanes.size()));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)

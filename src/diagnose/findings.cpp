@@ -45,7 +45,7 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
     if (study.is_profiled()) confidence *= std::max(0.5, study.base_ms / study.recorded_ms);
     for (const WindowSteps& window : study.steps)
         if (!window.steps.empty() && window.match < 0.9) confidence *= 0.9;
-    if (study.steps.front().source == StepSource::kWindow) confidence *= 0.5;
+    if (study.is_shapeless()) confidence *= 0.5;
     finding.confidence = std::max(0.05, confidence);
     return finding;
 }

@@ -54,6 +54,7 @@ std::size_t leave_out_parts(const Timeline& timeline, std::span<const Lane> lane
     for (std::size_t i = 0; i < windows.size(); ++i) {
         const std::vector<Job>& all = lanes[i].jobs;
         if (windows[i].steps.empty() || all.size() >= kLeastSteps * jobs) continue;
+        if (windows[i].source == StepSource::kRanges) continue;  // the program says what its steps are
         const auto known = std::count_if(all.begin(), all.end(),
                                          [&](const Job& job) { return whole.contains(kind_of(timeline, job.first_work)); });
         if (static_cast<double>(known) < kKnownShare * static_cast<double>(all.size())) continue;

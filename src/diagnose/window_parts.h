@@ -10,7 +10,8 @@
 namespace millrace::diagnose {
 
 /// Empties the steps of windows that hold less than three steps of the window with most time in steps, launch little but what
-/// those launch, and either show no period or a loop with less than half of their kinds of work. Gives how many.
+/// those launch, and either show no period or a loop with less than half of their kinds of work; not where steps are marked.
+/// Gives how many.
 std::size_t leave_out_parts(const Timeline& timeline, std::span<const Lane> lanes, std::vector<WindowSteps>& windows);
 
 }  // namespace millrace::diagnose

@@ -313,31 +313,6 @@ TEST(Diagnose, GradientAccumulationKeepsTheWholeStep) {
                 0.05 * simulate(body, false).step_ms);
 }
 
-TEST(Diagnose, WindowsInWhichNothingReturnsCountOnlyWhereNoOtherHasSteps) {
-    for (const bool trains : {true, false}) {
-        SimulatedProgram program({});
-        for (int i = 0; i < 701; ++i) {
-            program.at({user_line(5, "load")});
-            program.launch("start_up" + std::to_string(i), 20);
-            program.work(500);
-        }
-        const auto between = static_cast<Time>(program.finish_us() * 1e3) + 1;
-        program.work(1'000);
-        for (int i = 0; i < 23 && trains; ++i) train(program, {});
-        program.record_window();
-        Timeline timeline = program.take();
-        timeline.windows.push_back(timeline.windows.front());
-        timeline.windows[0].end = timeline.windows[1].begin = between;
-        const Diagnosis diagnosis = diagnose(timeline);
-        const bool remarked = std::any_of(diagnosis.remarks.begin(), diagnosis.remarks.end(), [](const std::string& remark) {
-            return remark.find("a window counts as one step") != std::string::npos;
-        });
-        EXPECT_EQ(remarked, !trains) << told(diagnosis);
-        EXPECT_GE(diagnosis.steps, trains ? 20u : 1u);
-        EXPECT_NEAR(sum_of(diagnosis), trains ? 15.4 : 370, trains ? 0.5 : 20) << told(diagnosis);
-    }
-}
-
 TEST(Diagnose, StartUpIsLeftOutOfFewStepsToo) {
     const auto body = [](SimulatedProgram& p, int step, bool) {
         p.at(11);

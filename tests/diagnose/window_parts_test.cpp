@@ -120,5 +120,74 @@ TEST(WindowParts, AStepThatBecameAGraphIsNoPart) {
     EXPECT_EQ(told(diagnosis).find("less than a step"), std::string::npos);
 }
 
+TEST(WindowParts, StepsThatTheProgramMarkedStay) {
+    Timeline timeline;
+    std::vector<Lane> lanes(2);
+    for (std::uint32_t i = 0; i < 127; ++i) {
+        const bool first = i < 120;
+        Work work;
+        work.begin = Time{i} * 1'000, work.end = work.begin + 500;
+        work.name = first ? i % 10 : i % 2;  // steps of ten kinds, then turns of a loop of two
+        timeline.work.push_back(work);
+        Job job;
+        job.begin = work.begin, job.end = work.end, job.first_work = i;
+        lanes[first ? 0 : 1].jobs.push_back(job);
+    }
+    const auto steps_of = [](StepSource source, std::uint32_t count, std::uint32_t jobs) {
+        WindowSteps window{source, 1, {}, {}, 0};
+        for (std::uint32_t i = 0; i < count; ++i)
+            window.steps.push_back({Time{i * jobs} * 1'000, Time{(i + 1) * jobs} * 1'000, i * jobs, (i + 1) * jobs});
+        return window;
+    };
+    for (const StepSource source : {StepSource::kPeriod, StepSource::kRanges}) {
+        std::vector<WindowSteps> windows{steps_of(StepSource::kPeriod, 11, 10), steps_of(source, 3, 2)};
+        const bool marked = source == StepSource::kRanges;
+        EXPECT_EQ(leave_out_parts(timeline, lanes, windows), marked ? 0u : 1u);
+        EXPECT_EQ(windows[0].steps.size(), 11u);
+        EXPECT_EQ(windows[1].steps.size(), marked ? 3u : 0u);
+    }
+    std::vector<WindowSteps> none(2);
+    EXPECT_EQ(leave_out_parts(timeline, lanes, none), 0u);
+}
+
+/// Start-up in which nothing returns, and training after it, with a window each.
+Timeline start_up_and_training(bool trains) {
+    SimulatedProgram program({});
+    for (int i = 0; i < 701; ++i) {
+        program.at({user_line(5, "load")});
+        program.launch("start_up" + std::to_string(i), 20);
+        program.work(500);
+    }
+    const auto between = static_cast<Time>(program.finish_us() * 1e3) + 1;
+    program.work(1'000);
+    for (int i = 0; i < 23 && trains; ++i) train(program, {});
+    program.record_window();
+    Timeline timeline = program.take();
+    timeline.windows.push_back(timeline.windows.front());
+    timeline.windows[0].end = timeline.windows[1].begin = between;
+    return timeline;
+}
+
+TEST(ShapelessWindows, CountOnlyWhereNoOtherHasSteps) {
+    for (const bool trains : {true, false}) {
+        const Diagnosis diagnosis = diagnose(start_up_and_training(trains));
+        const auto remarked = [&](const char* words) { return told(diagnosis).find(words) != std::string::npos; };
+        EXPECT_EQ(remarked("a window counts as one step"), !trains) << told(diagnosis);
+        EXPECT_EQ(remarked("in 1 of 2 windows no step returns"), trains) << told(diagnosis);
+        EXPECT_GE(diagnosis.steps, trains ? 20u : 1u);
+        EXPECT_NEAR(sum_of(diagnosis), trains ? 15.4 : 370, trains ? 0.5 : 20) << told(diagnosis);
+    }
+}
+
+TEST(ShapelessWindows, AreNoSurerBehindAnEmptyOne) {
+    Timeline timeline = start_up_and_training(false);
+    const Diagnosis alone = diagnose(timeline);
+    timeline.windows.insert(timeline.windows.begin(), {-2'000'000, -1'000'000, kProcess});
+    const Diagnosis behind = diagnose(timeline);
+    ASSERT_FALSE(alone.findings.empty());
+    ASSERT_FALSE(behind.findings.empty());
+    EXPECT_EQ(behind.findings.front().confidence, alone.findings.front().confidence) << told(behind);
+}
+
 }  // namespace
 }  // namespace millrace::diagnose
