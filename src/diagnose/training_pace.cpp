@@ -58,7 +58,9 @@ std::vector<Block> in_training_steps(const Study& study) {
         const double each = calls[std::min(static_cast<std::size_t>(block.call), kKinds - 1)];
         const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1, whole = std::round(times);
         if (times >= kSeveral && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
-        const bool in_parts = study.parts > 0 && times * kSeveral <= 1;
+        // Windows may be short because the program ended: what takes as long as a step is none of its parts.
+        const double counted_ms = static_cast<double>(block.end - block.begin) * 1e-6 / block.steps;
+        const bool in_parts = study.parts > 0 && times * kSeveral <= 1 && counted_ms * kSeveral <= study.recorded_ms;
         if (in_parts) block.steps *= times;
         // Turns of a loop inside of a step show how fast that loop is.
         if (!in_parts || block.steps >= 1) converted.push_back(block);

@@ -76,6 +76,27 @@ TEST(WindowParts, TurnsOfALoopInShortWindowsAreNoSteps) {
     EXPECT_NE(told(diagnosis).find("4 of 5 windows show less than a step"), std::string::npos);
 }
 
+TEST(WindowParts, AWindowThatTheEndCutDoesNotChangeWhatWasCounted) {
+    const Simulation program = simulate(
+        [](SimulatedProgram& p, int, bool) {
+            train(p, {8, 400});
+            p.item();
+            p.item();
+        },
+        false);
+    // Two of these calls come in a step; who counted saw one of them.
+    Timeline timeline = seen_in(program.timeline, {{0, turn(program.timeline, 60), kProcess},
+                                                   {turn(program.timeline, 70), turn(program.timeline, 73), kProcess}});
+    const auto second = Time{1'000'000'000}, begin = timeline.windows.back().end;
+    for (Time i = 0; i < 6; ++i)
+        timeline.blocks.push_back(
+            {begin + i * second, begin + (i + 1) * second, 1'000 / program.step_ms, std::nullopt, CallKind::kStreamSync, 1});
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_NE(told(diagnosis).find("1 of 2 windows show less than a step"), std::string::npos) << told(diagnosis);
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    EXPECT_NEAR(*diagnosis.undisturbed_step_ms, program.step_ms, 0.02 * program.step_ms);
+}
+
 TEST(WindowParts, ShortWindowsOfOtherWorkStay) {
     // Few jobs, but a step of its own: most kinds in a smaller network, or few that the long window does not have.
     const std::vector<std::string> most{
@@ -120,32 +141,37 @@ TEST(WindowParts, AStepThatBecameAGraphIsNoPart) {
     EXPECT_EQ(told(diagnosis).find("less than a step"), std::string::npos);
 }
 
-TEST(WindowParts, StepsThatTheProgramMarkedStay) {
+/// Steps of ten kinds in one window, turns of a loop over two of them in the other.
+TEST(WindowParts, AreShortUnmarkedLoopsOverKnownWork) {
     Timeline timeline;
     std::vector<Lane> lanes(2);
-    for (std::uint32_t i = 0; i < 127; ++i) {
-        const bool first = i < 120;
-        Work work;
-        work.begin = Time{i} * 1'000, work.end = work.begin + 500;
-        work.name = first ? i % 10 : i % 2;  // steps of ten kinds, then turns of a loop of two
-        timeline.work.push_back(work);
+    const auto add = [&](Lane& lane, std::uint32_t name) {
         Job job;
-        job.begin = work.begin, job.end = work.end, job.first_work = i;
-        lanes[first ? 0 : 1].jobs.push_back(job);
-    }
+        job.first_work = static_cast<std::uint32_t>(timeline.work.size());
+        lane.jobs.push_back(job);
+        timeline.work.emplace_back().name = name;
+    };
+    for (std::uint32_t i = 0; i < 120; ++i) add(lanes[0], i % 10);
+    for (std::uint32_t i = 0; i < 28; ++i) add(lanes[1], i % 2);
+    add(lanes[1], 77);  // something is logged
     const auto steps_of = [](StepSource source, std::uint32_t count, std::uint32_t jobs) {
         WindowSteps window{source, 1, {}, {}, 0};
         for (std::uint32_t i = 0; i < count; ++i)
             window.steps.push_back({Time{i * jobs} * 1'000, Time{(i + 1) * jobs} * 1'000, i * jobs, (i + 1) * jobs});
         return window;
     };
-    for (const StepSource source : {StepSource::kPeriod, StepSource::kRanges}) {
+    const auto left_out = [&](StepSource source) {
         std::vector<WindowSteps> windows{steps_of(StepSource::kPeriod, 11, 10), steps_of(source, 3, 2)};
-        const bool marked = source == StepSource::kRanges;
-        EXPECT_EQ(leave_out_parts(timeline, lanes, windows), marked ? 0u : 1u);
+        const std::size_t parts = leave_out_parts(timeline, lanes, windows);
         EXPECT_EQ(windows[0].steps.size(), 11u);
-        EXPECT_EQ(windows[1].steps.size(), marked ? 3u : 0u);
-    }
+        EXPECT_EQ(windows[1].steps.size(), parts == 1 ? 0u : 3u);
+        return parts;
+    };
+    EXPECT_EQ(left_out(StepSource::kPeriod), 1u);
+    EXPECT_EQ(left_out(StepSource::kWindow), 1u);
+    EXPECT_EQ(left_out(StepSource::kRanges), 0u) << "the program says that these are steps";
+    add(lanes[1], 0);
+    EXPECT_EQ(left_out(StepSource::kPeriod), 0u) << "three steps would fit";
     std::vector<WindowSteps> none(2);
     EXPECT_EQ(leave_out_parts(timeline, lanes, none), 0u);
 }
