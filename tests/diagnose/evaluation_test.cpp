@@ -234,6 +234,8 @@ TEST(Evaluation, IsTakenOffThePaceOutsideOfWindows) {
         EXPECT_NEAR(*diagnosis.undisturbed_step_ms, sum_of(diagnosis), 0.01 * sum_of(diagnosis)) << counted;
         ASSERT_TRUE(diagnosis.window_overhead_share);
         EXPECT_NEAR(*diagnosis.window_overhead_share, 0.02, 0.01);
+        ASSERT_TRUE(diagnosis.overhead_share);
+        EXPECT_NEAR(*diagnosis.overhead_share, 0.02 * 123 / (123 + 21 * 50), 0.0005);
         EXPECT_EQ(diagnosis.findings.front().kind, Kind::kSlowEvaluation) << told(diagnosis);
     }
 }
@@ -267,6 +269,8 @@ TEST(Evaluation, TakesItsShareOfAPaceThatLaunchesDoNotExplain) {
     EXPECT_NEAR(whole_step_ms(diagnosis), 0.8 * whole, 0.01 * whole);
     EXPECT_GT(*diagnosis.undisturbed_evaluation_ms, 0.4 * diagnosis.evaluation_ms);
     EXPECT_LT(*diagnosis.undisturbed_evaluation_ms, 0.8 * diagnosis.evaluation_ms);
+    EXPECT_TRUE(with_blocks(5, 1, 0.65).undisturbed_step_ms) << "recording may cost that much";
+    EXPECT_FALSE(with_blocks(5, 1, 0.55).undisturbed_step_ms) << "but hardly more";
 }
 
 /// Kernels that are launched faster than they run, unless a recorder makes that slower.

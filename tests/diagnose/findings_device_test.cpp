@@ -68,6 +68,23 @@ TEST(NoTensorCores, TheLineIsThatOfTheForwardPassWhichBackwardMirrors) {
     }
 }
 
+TEST(NoTensorCores, UserCodeThatRunsInsideOfBackwardIsTheUsers) {
+    // A function's own backward, or a forward pass that is computed again.
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.at(20);
+        p.launch("ampere_sgemm_128x64_tn", 800);
+        p.at({user_line(60, "backward"), torch_line("autograd/function.py", "apply"),
+              torch_line("autograd/graph.py", "_engine_run_backward"), user_line(21)});
+        for (int i = 0; i < 7; ++i) p.launch("ampere_sgemm_128x64_nt", 800);
+        p.at({torch_line("optim/adamw.py", "step"), user_line(22)});
+        p.launch("multi_tensor_apply_kernel", 100);
+    };
+    const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+    const Finding* finding = finding_of(diagnosis, Kind::kNoTensorCores);
+    ASSERT_TRUE(finding && finding->where) << told(diagnosis);
+    EXPECT_EQ(finding->where->line, 60);
+}
+
 TEST(NoTensorCores, AGpuThatMostlyIdlesIsNotAccusedByItsMeanCounter) {
     for (const std::string name : {"sm90_xmma_gemm_bf16bf16_bf16f32_f32", "some_gemm"}) {
         Timeline timeline = simulate(
