@@ -76,6 +76,12 @@ TEST(WindowParts, TurnsOfALoopInShortWindowsAreNoSteps) {
     EXPECT_NE(told(diagnosis).find("4 of 5 windows show less than a step"), std::string::npos);
 }
 
+TEST(WindowParts, WithoutThemNothingThatWasCountedIsAPart) {
+    const Diagnosis diagnosis = diagnose(with_short_windows(simulate(norms, false), 50, {}));
+    ASSERT_EQ(diagnosis.blocks.size(), 8u);
+    EXPECT_EQ(diagnosis.blocks.front().steps, 50 * kReads);
+}
+
 TEST(WindowParts, AWindowThatTheEndCutDoesNotChangeWhatWasCounted) {
     const Simulation program = simulate(
         [](SimulatedProgram& p, int, bool) {
