@@ -18,6 +18,7 @@ constexpr double kSteady = 0.7;          ///< of the elements of a stretch
 constexpr double kFullPart = 0.9;        ///< of all places; those above have more kinds than a full period
 constexpr std::size_t kLeastPeriods = 3;
 constexpr std::size_t kMostRehearsed = 20;  ///< steps; with more of them a window has seen enough
+constexpr std::size_t kLeastGraphed = 20;   ///< steps behind them, twice as many at least, where those have fewer elements
 constexpr std::size_t kOncePart = 4;        ///< of a step's kinds one in so many at least comes once in it
 
 /// Where one kind of element, or of pair of neighbours, stands.
@@ -206,19 +207,25 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
 
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {
     if (graphs.size() != sequence.size()) return 0;
-    const std::size_t half = sequence.size() / 2;
+    const auto first = static_cast<std::size_t>(std::ranges::find(graphs, 1) - graphs.begin());
     const auto has_graph = [&](std::size_t from, std::size_t count) {
         const auto part = graphs.subspan(from, std::min(count, graphs.size() - from));
         return std::ranges::find(part, 1) != part.end();
     };
-    if (!has_graph(half, graphs.size())) return 0;
-    const auto later = find_period(sequence.subspan(half));
-    if (!later || !has_graph(half, later->length)) return 0;
-    std::size_t begin = half;
-    while (begin > 0 && sequence[begin - 1] == sequence[begin - 1 + later->length]) --begin;
-    const auto before = sequence.first(begin);
-    if (count_steps(before) > kMostRehearsed && find_period(before)) return 0;
-    return has_graph(0, begin) ? 0 : begin;
+    // What repeats is clearest behind the first of them, unless something else stands there.
+    for (const std::size_t from : {first, sequence.size() / 2}) {
+        const auto later = find_period(sequence.subspan(from));
+        if (!later || !has_graph(from + (sequence.size() - from) / 2, later->length)) continue;
+        std::size_t begin = from;
+        while (begin > 0 && sequence[begin - 1] == sequence[begin - 1 + later->length]) --begin;
+        const auto before = sequence.first(begin);
+        const std::size_t rehearsed = count_steps(before);
+        if (rehearsed > kMostRehearsed && find_period(before)) continue;
+        const std::size_t graphed = (sequence.size() - begin) / later->length;
+        if (begin > sequence.size() / 2 && graphed < std::max(kLeastGraphed, 2 * rehearsed)) continue;
+        if (begin > 0 && !has_graph(0, begin)) return begin;
+    }
+    return 0;
 }
 
 }  // namespace millrace::record

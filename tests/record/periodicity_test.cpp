@@ -113,6 +113,17 @@ TEST(RehearsalEnd, IsWhereGraphsTakeOver) {
     }
 }
 
+TEST(RehearsalEnd, FewGraphsDoWhereTheyAreManySteps) {
+    const Sequence eager = layered_step(24), graph{501, 501, 502};
+    for (const int rehearsed : {3, 5, 11}) {
+        Sequence sequence{600, 601, 602};
+        append(sequence, eager, rehearsed);
+        const std::size_t before = sequence.size();
+        append(sequence, graph, 49);
+        EXPECT_EQ(rehearsal_end(sequence, graphs_in(sequence)), before) << rehearsed;
+    }
+}
+
 TEST(RehearsalEnd, LayersThatReturnBetterThanTheFewStepsAreNoSteps) {
     // The first step makes the optimizer's state, so that the second comes later than the third after it.
     const Sequence graph{501, 501, 502};
@@ -144,10 +155,23 @@ TEST(RehearsalEnd, NothingElseIsOne) {
     append(evaluated, eager, 5);
     append(evaluated, {1, 2, 77, 78, 79}, 3000);
     EXPECT_EQ(rehearsal_end(evaluated, graphs_in(evaluated)), 0u);
-    Sequence few;  // graphs are the smaller part
-    append(few, eager, 5);
-    append(few, graph, 50);
-    EXPECT_EQ(rehearsal_end(few, graphs_in(few)), 0u);
+    for (const auto& [steps, graphs] : {std::pair{5, 15}, std::pair{15, 25}}) {  // graphs are the smaller part
+        Sequence few;
+        append(few, eager, steps);
+        append(few, graph, graphs);
+        EXPECT_EQ(rehearsal_end(few, graphs_in(few)), 0u);
+    }
+    Sequence once;  // steps go on without it
+    append(once, eager, 5);
+    append(once, {502});
+    append(once, eager, 30);
+    EXPECT_EQ(rehearsal_end(once, graphs_in(once)), 0u);
+    Sequence inner;  // graphs are a part of the step
+    append(inner, eager);
+    append(inner, {502}, 50);
+    const Sequence step = inner;
+    append(inner, step, 5);
+    EXPECT_EQ(rehearsal_end(inner, graphs_in(inner)), 0u);
     Sequence all;
     append(all, graph, 50);
     EXPECT_EQ(rehearsal_end(all, graphs_in(all)), 0u);
