@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "python_program.h"
+#include "detachable_program.h"
 
 namespace millrace::probe {
 namespace {
@@ -21,73 +21,7 @@ using record::ProbeFault;
 using record::ProbeMode;
 using record::RecordKind;
 
-class ProbeDetach : public PythonProgram {
-protected:
-    static ProbedProgram::Environment framework() {
-        return {{"MOCK_FRAMEWORK", (build_folder() / "libmock_framework.so").string()},
-                {"MOCK_CUPTI_LATE_MS", "300"},
-                {"MOCK_PROFILER", (build_folder() / "libmock_profiler.so").string()}};
-    }
-
-    static bool order(ProbedProgram& program, ProbeMode mode, bool led, bool detach, std::uint32_t full_calls = 0) {
-        program.header().control.pulse_led.store(led ? 1 : 0);
-        program.header().control.detach.store(detach ? 1 : 0);
-        return program.command(mode, CallKind::kSetAsync, full_calls, 3);
-    }
-
-    static CuptiPresence presence(ProbedProgram& program) {
-        return static_cast<CuptiPresence>(program.header().state.presence.load());
-    }
-
-    /// A window of three steps, then steps until CUPTI is gone.
-    static void leave(ProbedProgram& program) {
-        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-        ASSERT_EQ(program.ask("framework 3 4"), "0");
-        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 200 && program.ask("finalised") != "1"; ++tries) {
-            ASSERT_EQ(program.ask("framework 1 4"), "0");
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            program.drain();
-        }
-        ASSERT_EQ(program.ask("finalised"), "1");
-    }
-
-    /// Threads of the program make calls until CUPTI is gone; false where it stays, as no moment came on a busy machine.
-    static bool goes(ProbedProgram& program) {
-        EXPECT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 3000 && presence(program) == CuptiPresence::kThere; ++tries) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            program.beat();
-            program.drain();
-        }
-        EXPECT_NE(presence(program), CuptiPresence::kThere);
-        EXPECT_EQ(program.ask("finalised"), presence(program) == CuptiPresence::kGone ? "1" : "0");
-        return presence(program) == CuptiPresence::kGone;
-    }
-
-    /// A window of three steps, then none: CUPTI may go, and nobody has launched since.
-    static void wish(ProbedProgram& program) {
-        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-        ASSERT_EQ(program.ask("framework 3 4"), "0");
-        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 75; ++tries) {  // three flushes, 200 ms each
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            program.beat();
-            program.drain();
-        }
-    }
-
-    static void start(ProbedProgram& program) {
-        ASSERT_EQ(program.hear(), "ready");
-        ASSERT_TRUE(program.attach());
-        program.header().control.leads.store(1);
-    }
-
-    static std::size_t led(const std::vector<Entry>& calls) {
-        return static_cast<std::size_t>(
-            std::ranges::count_if(calls, [](const Entry& call) { return (call.record.flags & record::kLedCall) != 0; }));
-    }
-};
+class ProbeDetach : public DetachableProgram {};
 
 TEST_F(ProbeDetach, CallsThatTheProgramImportsAreToldFromOthers) {
     ProbedProgram program(drive(), framework());
@@ -164,22 +98,6 @@ TEST_F(ProbeDetach, MemoryIsFollowedWithoutCupti) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-TEST_F(ProbeDetach, CuptiStaysWhereThereAreGraphs) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_EQ(program.ask("graph"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 60; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    EXPECT_EQ(program.ask("finalised"), "0");
-    EXPECT_EQ(program.header().state.pulses.load(), 63u);
-    EXPECT_EQ(program.finish(), 0);
-}
-
 TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     ProbedProgram::Environment prompt = framework();
     prompt.erase("MOCK_CUPTI_LATE_MS");  // the profiler does not wait
@@ -193,23 +111,6 @@ TEST_F(ProbeDetach, ProgramsOwnProfilerFindsCuptiFree) {
     const std::string profiled = program.ask("profiled");
     EXPECT_EQ(profiled.substr(0, profiled.find(' ')), "25") << profiled;
     ASSERT_EQ(program.ask("framework 3 4"), "0");
-    EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeDetach, GraphsThatComeBeforeItHasGoneKeepCupti) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
-    ASSERT_EQ(program.ask("graph"), "0");
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    EXPECT_EQ(program.ask("finalised"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-    EXPECT_EQ(program.header().state.fault.load(), 0u);
-    program.entries.clear();
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -260,24 +161,6 @@ TEST_F(ProbeDetach, CallsThatAreUnderWayWhenCuptiGoesFindItsMemoryAsItWas) {
         program.beat();
     }
     EXPECT_EQ(program.ask("spoiled"), "0 0");
-    EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeDetach, WhereCuptiCannotBeFinalisedItStays) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_EQ(program.ask("refuse finalize=7"), "done");
-    ASSERT_NO_FATAL_FAILURE(wish(program));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    EXPECT_EQ(program.ask("finalised"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-    EXPECT_EQ(program.header().state.fault.load(), 0u);
-    program.drain();
-    program.entries.clear();
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -400,98 +283,9 @@ TEST_F(ProbeDetach, NothingOfTheProgramIsChangedUnlessItIsLed) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-TEST_F(ProbeDetach, CuptiThatHasLostCountOfCallsStays) {
-    for (const bool stale : {false, true}) {
-        ProbedProgram program(drive(), framework());
-        ASSERT_NO_FATAL_FAILURE(start(program));
-        record::ProbeState& state = program.header().state;
-        (stale ? state.stale : state.unended).store(1);
-        ASSERT_NO_FATAL_FAILURE(wish(program));
-        ASSERT_EQ(program.ask("framework 3 4"), "0");
-        EXPECT_EQ(program.ask("finalised"), "0");
-        EXPECT_EQ(presence(program), CuptiPresence::kStays);
-        EXPECT_EQ(program.finish(), 0);
-    }
-}
-
 /// A thread that runs may be inside of a call that is not led, which nobody sees.
-TEST_F(ProbeDetach, CuptiStaysWhileAnotherThreadThatUsesCudaRuns) {
-    for (const bool uses_cuda : {true, false}) {
-        ProbedProgram program(drive(), framework());
-        ASSERT_NO_FATAL_FAILURE(start(program));
-        ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-        ASSERT_EQ(program.ask(uses_cuda ? "spin_aside 1" : "spin_aside 0"), "done");
-        ASSERT_EQ(program.ask("framework 3 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));  // when it began is known by 10 ms
-        ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-            ASSERT_EQ(program.ask("framework 1 4"), "0");
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-            program.beat();
-            program.drain();
-        }
-        EXPECT_EQ(presence(program), uses_cuda ? CuptiPresence::kStays : CuptiPresence::kGone);
-        program.signal(SIGKILL);
-    }
-}
-
-TEST_F(ProbeDetach, CuptiStaysWhereNotEveryThreadIsKnown) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("crowd 40"), "done");
-    ASSERT_EQ(program.ask("spin_aside 1"), "done");
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-        program.drain();
-    }
-    EXPECT_EQ(presence(program), CuptiPresence::kStays);
-    program.signal(SIGKILL);
-}
-
 /// Its calls are not led, and nobody was told of one.
-TEST_F(ProbeDetach, CuptiStaysWhileAThreadRunsThatBeganAfterTheWindow) {
-    ProbedProgram program(drive(), framework());
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, false));
-    ASSERT_EQ(program.ask("spin_aside 1"), "done");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-        program.drain();
-    }
-    EXPECT_EQ(presence(program), CuptiPresence::kStays);
-    program.signal(SIGKILL);
-}
-
 /// Whoever is inside of a call that is told keeps that call on, and CUPTI with it.
-TEST_F(ProbeDetach, CuptiStaysWhereACallOfTheLastWindowLasts) {
-    ProbedProgram::Environment slow = framework();
-    slow["MOCK_CUDA_SYNC_MS"] = "60000";
-    ProbedProgram program(drive(), slow);
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_TRUE(order(program, ProbeMode::kFull, false, false));
-    ASSERT_EQ(program.ask("synchronise_aside"), "done");
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 250 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        program.beat();
-        program.drain();
-    }
-    EXPECT_EQ(presence(program), CuptiPresence::kStays);
-    program.signal(SIGKILL);
-}
-
 TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
     ProbedProgram::Environment slow = framework();
     slow["MOCK_CUPTI_FINALIZE_MS"] = "3000";
@@ -518,48 +312,6 @@ TEST_F(ProbeDetach, RecordingSaysWhenCuptiLeft) {
     ASSERT_EQ(program.of_kind(RecordKind::kLeft).size(), 1u);
     EXPECT_GT(program.of_kind(RecordKind::kLeft)[0].record.begin, program.of_kind(RecordKind::kWindow).back().record.begin);
     EXPECT_EQ(program.finish(), 0);
-}
-
-TEST_F(ProbeDetach, ProfilerThatComesWhileCuptiCannotGoFindsItFree) {
-    ProbedProgram::Environment slow = framework();
-    slow.erase("MOCK_CUPTI_LATE_MS");
-    slow["MOCK_CUDA_SYNC_MS"] = "4000";
-    for (int round = 0; round < 4; ++round) {
-        ProbedProgram program(drive(), slow);
-        ASSERT_NO_FATAL_FAILURE(start(program));
-        ASSERT_NO_FATAL_FAILURE(wish(program));
-        ASSERT_EQ(program.ask("wait_aside"), "done");
-        for (int threads = 0; threads < 3; ++threads) ASSERT_EQ(program.ask("daemon_led"), "done");
-        std::this_thread::sleep_for(std::chrono::milliseconds(40 + 7 * round));
-        EXPECT_EQ(program.ask("profile"), "0") << "it has subscribed";
-        program.signal(SIGKILL);
-    }
-}
-
-TEST_F(ProbeDetach, WhereNoMomentComesCuptiStays) {
-    ProbedProgram::Environment slow = framework();
-    slow.erase("MOCK_CUPTI_LATE_MS");
-    slow["MOCK_CUDA_SYNC_MS"] = "4000";
-    ProbedProgram program(drive(), slow);
-    ASSERT_NO_FATAL_FAILURE(start(program));
-    ASSERT_NO_FATAL_FAILURE(wish(program));
-    ASSERT_EQ(program.ask("wait_aside"), "done");
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    for (int tries = 0; tries < 150 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-    }
-    EXPECT_EQ(presence(program), CuptiPresence::kStays);
-    EXPECT_EQ(program.ask("finalised"), "0");
-    program.drain();
-    program.entries.clear();
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false)) << "windows go on";
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
-    program.signal(SIGKILL);
 }
 
 }  // namespace
