@@ -168,13 +168,12 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const double usual_idle = 1 - std::min(1.0, breakdown.busy_share * study.replayed_ms / study.base_ms);
     double lost = own_idle - usual_idle * own_time;
     if (own_idle < std::max(0.02, usual_idle) * study.policy.evaluation_idle_ratio * own_time) return;
-    if (lost / whole < study.policy.slow_evaluation.warn) return;
-
     const Owner owner = blamed_for(breakdown.evaluation_ms);
     const Rounds rounds = rounds_of(study);
     const bool crumbs = (owner == Owner::kLaunchBound || owner == Owner::kOther) && rounds.steps >= kManyRounds;
     // In fewer batches there are fewer kernels, and each one's beginning and end count less.
     if (crumbs) lost += rounds.latency_ms * (1 - 1 / rounds.steps);
+    if (lost / whole < study.policy.slow_evaluation.warn) return;
     const Advice advice = advice_for(owner, chart.framework == Framework::kPyTorch);
     Finding finding = chart.finding(Kind::kSlowEvaluation, kNoPlace, lost, study.policy.slow_evaluation);
     locate(study, finding);

@@ -240,6 +240,17 @@ TEST(Evaluation, IsTakenOffThePaceOutsideOfWindows) {
     }
 }
 
+TEST(Evaluation, IsWorthTellingByAllThatItLoses) {
+    double before = 1e9;
+    for (const double pace : {0.98, 0.97, 0.95}) {  // idle time alone is below the least that is told from the second on
+        const Diagnosis diagnosis = with_blocks(5, 1, pace);
+        const Finding* found = told_of(diagnosis);
+        ASSERT_TRUE(found) << pace;
+        EXPECT_LT(found->lost_ms_per_step, before) << pace;
+        before = found->lost_ms_per_step;
+    }
+}
+
 TEST(Evaluation, IsToldWithoutWhatRecordingAddedToItsLaunches) {
     const SimulatedProgram::Traits recorded{.recording_us = 12};
     const Simulation sick = simulate(crumbs, false, 123), cured = simulate(crumbs, true, 123);
