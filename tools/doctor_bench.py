@@ -40,6 +40,19 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def cupti_left_after(folder):
+    """Seconds from the first window's begin until CUPTI left the program, by a recording's events; None: it stayed."""
+    times = {}
+    try:
+        for line in (folder / "events.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            times.setdefault(event.get("kind"), event.get("monotonic_ns"))
+    except (OSError, ValueError, AttributeError):
+        return None
+    begun, left = times.get("window_begun"), times.get("cupti_left")
+    return (left - begun) * 1e-9 if begun is not None and left is not None else None
+
+
 def size_of(folder):
     total = 0
     for file in folder.rglob("*"):

@@ -22,7 +22,7 @@ def measured(kinds):
 
 class Pairs:
     """Of one program: what is kept of it (pairs: [plain, recorded] steps per second; seconds: of the shorter run; short: how many did not count;
-    fastest: steps per second of those), and what is missing."""
+    fastest: steps per second of those; left: when CUPTI left, seconds after the first window's begin, stops included, None where it stayed), and what is missing."""
 
     def __init__(self, check, name, mode, limit):
         self.check, self.name, self.mode, self.limit, self.title = check, name, mode, limit, f"overhead/{titled(name, mode)}"
@@ -34,7 +34,8 @@ class Pairs:
             kept["finished"], kept = False, None  # another measurement
         self.item = dict(kept) if kept else dict(pairs=[], seconds=[], slice=self.slice)
         lasting = [number for number, seconds in enumerate(self.item["seconds"]) if seconds >= self.seconds]
-        self.item.update({key: [self.item[key][number] for number in lasting] for key in ("pairs", "seconds")})
+        self.item.setdefault("left", [None] * len(self.item["seconds"]))
+        self.item.update({key: [self.item[key][number] for number in lasting] for key in ("pairs", "seconds", "left")})
         self.due = self.missing()
         if kept and self.due:
             kept["finished"] = False
@@ -83,6 +84,7 @@ class Pairs:
         if is_long:
             item["pairs"].append([speeds[False], speeds[True]])
             item["seconds"].append(steps / fastest)
+            item["left"].append(bench.cupti_left_after(path))
         else:
             item.update(fastest=max(fastest, item.get("fastest", 0)), short=item.get("short", 0) + 1)
         item["bytes"] = bench.size_of(path)

@@ -80,11 +80,17 @@ def noise_text(item):
     return f"{mean:+.2f} +- {error:.2f} %", f"{deviation:.2f} %"
 
 
+def left_text(item):
+    """In how many of the recorded runs CUPTI left; nothing where it stayed in all."""
+    left = sum(each is not None for each in item.get("left", ()))
+    return f"CUPTI left {left} of {len(item['left'])}, " if left else ""
+
+
 def overhead_line(name, item):
     mean, deviation = noise_text(item)
     return (f"{name:22} {item['median']:+.2f} % [{item['low']:+.2f}, {item['high']:+.2f}], limit {item['limit']:g} %, {pairs_text(item)} pairs{turns_text(item)}, "
             f"mean {mean}, pairs differ by {deviation}, "
-            f"inside windows {share(item.get('window'))}, {item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
+            f"inside windows {share(item.get('window'))}, {left_text(item)}{item['bytes'] / 1e6:.1f} MB  {verdict(item)}").rstrip()
 
 
 def profiler_line(name, item):
