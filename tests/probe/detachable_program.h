@@ -57,6 +57,16 @@ protected:
         return presence(program) == record::CuptiPresence::kGone;
     }
 
+    /// Steps until CUPTI is gone or stays, 12 seconds at most.
+    static void take_steps_until_decided(ProbedProgram& program) {
+        for (int tries = 0; tries < 600 && presence(program) == record::CuptiPresence::kThere; ++tries) {
+            ASSERT_EQ(program.ask("framework 1 4"), "0");
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            program.beat();
+            program.drain();
+        }
+    }
+
     /// A window of three steps, then none: CUPTI may go, and nobody has launched since.
     static void wish(ProbedProgram& program) {
         ASSERT_TRUE(order(program, record::ProbeMode::kFull, false, false));

@@ -92,12 +92,7 @@ TEST_F(ProbeStay, CuptiStaysWhileAnotherThreadThatUsesCudaRuns) {
         ASSERT_EQ(program.ask("framework 3 4"), "0");
         std::this_thread::sleep_for(std::chrono::milliseconds(30));  // when it began is known by 10 ms
         ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-        for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-            ASSERT_EQ(program.ask("framework 1 4"), "0");
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-            program.beat();
-            program.drain();
-        }
+        ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
         EXPECT_EQ(presence(program), uses_cuda ? CuptiPresence::kStays : CuptiPresence::kGone);
         program.signal(SIGKILL);
     }
@@ -111,12 +106,7 @@ TEST_F(ProbeStay, CuptiStaysWhereNotEveryThreadIsKnown) {
     ASSERT_EQ(program.ask("spin_aside 1"), "done");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-        program.drain();
-    }
+    ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     program.signal(SIGKILL);
 }
@@ -129,12 +119,7 @@ TEST_F(ProbeStay, CuptiStaysWhileAThreadRunsThatBeganAfterTheWindow) {
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, false));
     ASSERT_EQ(program.ask("spin_aside 1"), "done");
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 400 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-        program.drain();
-    }
+    ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     program.signal(SIGKILL);
 }
@@ -148,12 +133,7 @@ TEST_F(ProbeStay, CuptiStaysWhereACallOfTheLastWindowLasts) {
     ASSERT_EQ(program.ask("synchronise_aside"), "done");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     ASSERT_TRUE(order(program, ProbeMode::kPulse, true, true));
-    for (int tries = 0; tries < 250 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        program.beat();
-        program.drain();
-    }
+    ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     program.signal(SIGKILL);
 }
@@ -183,11 +163,7 @@ TEST_F(ProbeStay, WhereNoMomentComesCuptiStays) {
     ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("wait_aside"), "done");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    for (int tries = 0; tries < 150 && presence(program) == CuptiPresence::kThere; ++tries) {
-        ASSERT_EQ(program.ask("framework 1 4"), "0");
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        program.beat();
-    }
+    ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     EXPECT_EQ(program.ask("finalised"), "0");
     program.drain();

@@ -135,9 +135,8 @@ TEST(WindowCourse, WindowWhosePulsesDoNotComeEnds) {
     EXPECT_EQ(schedule.windows(), 2u);
 }
 
-TEST(WindowCourse, WindowThatNobodyHasBegunDoesNotEnd) {
-    WindowSchedule schedule({}, {});
-    ScheduleView view;
+/// The first window has shown steps of 4 ms, and the second is ordered.
+void order_second_window(WindowSchedule& schedule, ScheduleView& view) {
     view.now = std::chrono::seconds{1};
     view.launches = 1000;
     view.obeyed = view.in_full = true;
@@ -150,6 +149,12 @@ TEST(WindowCourse, WindowThatNobodyHasBegunDoesNotEnd) {
     view.now += std::chrono::seconds{1};
     ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
     view.facts.reset();
+}
+
+TEST(WindowCourse, WindowThatNobodyHasBegunDoesNotEnd) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    ASSERT_NO_FATAL_FAILURE(order_second_window(schedule, view));
     view.obeyed = false;  // the program is stopped
     for (int tick = 0; tick < 100; ++tick) {
         view.now += std::chrono::seconds{1};
@@ -167,18 +172,7 @@ TEST(WindowCourse, WindowThatNobodyHasBegunDoesNotEnd) {
 TEST(WindowCourse, StepsBeforeAWindowHasBegunAreNotItsOwn) {
     WindowSchedule schedule({}, {});
     ScheduleView view;
-    view.now = std::chrono::seconds{1};
-    view.launches = 1000;
-    view.obeyed = view.in_full = true;
-    schedule.next(view);
-    view.facts = StepFacts{100, 60, 60, 4e6, CallKind::kCopyAsync, 1};
-    view.now += std::chrono::seconds{1};
-    schedule.next(view);
-    view.in_full = false;
-    view.pulses += 100;
-    view.now += std::chrono::seconds{1};
-    ASSERT_EQ(schedule.next(view).mode, ProbeMode::kFull);
-    view.facts.reset();
+    ASSERT_NO_FATAL_FAILURE(order_second_window(schedule, view));
     view.obeyed = false;  // the probe is late
     for (int tick = 0; tick < 10; ++tick) {
         view.now += milliseconds{50};
