@@ -176,7 +176,12 @@ std::size_t common_callers(const Stack& a, const Stack& b) {
 /// that the main thread's launch before had. A loop that warms up calls the same line, too.
 class LaunchStacks {
 public:
-    explicit LaunchStacks(const Study& study) : study_(study) {}
+    explicit LaunchStacks(const Study& study) : study_(study) {
+        constexpr std::size_t kMost = 64;  // of a line: enough for any program, and bounded for files that are none
+        for (std::uint32_t i = 0; i < study.timeline.stacks.size(); ++i)
+            if (const std::uint32_t place = study.places.of_stack(i); place != kNoPlace)
+                if (auto& those = by_place_[place]; those.size() < kMost) those.push_back(i);
+    }
 
     /// In the order of launches; null: none was taken in this step.
     const Stack* next(std::size_t lane, std::uint32_t act) {
@@ -195,14 +200,15 @@ private:
         if (!fresh) return found->second;
         const auto& stacks = study_.timeline.stacks;
         std::size_t most = common_callers(*found->second, stacks[before_]);
-        for (std::uint32_t i = 0; i < stacks.size(); ++i)
-            if (study_.places.of_stack(i) == place && common_callers(stacks[i], stacks[before_]) > most)
-                most = common_callers(stacks[i], stacks[before_]), found->second = &stacks[i];
+        for (const std::uint32_t i : by_place_[place])
+            if (const std::size_t common = common_callers(stacks[i], stacks[before_]); common > most)
+                most = common, found->second = &stacks[i];
         return found->second;
     }
 
     const Study& study_;
     std::uint32_t before_ = kNoStack;  ///< of the main thread's launch before
+    std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> by_place_;
     std::map<std::pair<std::uint32_t, std::uint32_t>, const Stack*> known_;
 };
 
