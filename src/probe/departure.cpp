@@ -11,6 +11,7 @@
 #include "probe/lanes.h"
 #include "probe/led_gate.h"
 #include "probe/log.h"
+#include "probe/making_way.h"
 #include "probe/sleepers.h"
 
 namespace millrace::probe {
@@ -147,8 +148,8 @@ bool Departure::must_stay() const {
     const std::uint64_t first = tried.load();
     const bool in_vain = (first != 0 && now() - first >= kWish) || now() - wanted_since_ >= (silent_ ? kUntried : kUnready);
     const bool miscounted = header()->state.unended.load() > 0 || header()->state.stale.load() > 0;
-    return in_vain || miscounted || !had_all_lanes() || graphs_forbid() || state().cupti.finalize == nullptr ||
-           !can_keep_memory(state().cupti.library);
+    return in_vain || miscounted || counts_with_cupti() || !had_all_lanes() || graphs_forbid() ||
+           state().cupti.finalize == nullptr || !can_keep_memory(state().cupti.library);
 }
 
 void Departure::note_gone() {

@@ -52,14 +52,45 @@ CuptiResult register_buffers(CuptiBufferRequest request, CuptiBufferComplete com
     return callback_state().cupti.register_buffers(request, complete);
 }
 
+std::atomic<bool> counts{false};
+
+/// The first call of each way to count: all have one to three words.
+constexpr const char* kCounting[] = {"cuptiProfilerInitialize",  "cuptiEventGroupCreate", "cuptiPCSamplingEnable",
+                                     "cuptiRangeProfilerEnable", "cuptiPmSamplingEnable", "cuptiSassMetricsEnable"};
+constexpr unsigned kCountingCalls = sizeof kCounting / sizeof kCounting[0];
+void* counting[kCountingCalls];
+
+template <unsigned place>
+CuptiResult note_counting(void* first, void* second, void* third) {
+    counts.store(true);
+    CuptiResult (*function)(void*, void*, void*);
+    static_assert(sizeof function == sizeof counting[0]);
+    ::memcpy(&function, &counting[place], sizeof function);
+    return function(first, second, third);
+}
+
+template <unsigned place = 0>
+unsigned lead_counting(void* library, Import* imports, unsigned count) {
+    if constexpr (place < kCountingCalls) {
+        counting[place] = ::dlsym(library, kCounting[place]);
+        if (counting[place] != nullptr) imports[count++] = {kCounting[place], reinterpret_cast<void*>(note_counting<place>)};
+        return lead_counting<place + 1>(library, imports, count);
+    }
+    return count;
+}
+
 }  // namespace
+
+bool counts_with_cupti() { return counts.load(); }
 
 void watch_for_clients() {
     static ImportWatch watch{"cupti", "cupti"};
-    const Import imports[] = {{"cuptiSubscribe", reinterpret_cast<void*>(subscribe)},
-                              {"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_buffers)},
-                              {"cuptiSubscribe_v2", reinterpret_cast<void*>(subscribe_by_name)}};
-    const unsigned changed = replace_imports(watch, imports, callback_state().cupti.subscribe_by_name != nullptr ? 3 : 2);
+    const Cupti& cupti = callback_state().cupti;
+    Import imports[3 + kCountingCalls] = {{"cuptiSubscribe", reinterpret_cast<void*>(subscribe)},
+                                          {"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_buffers)}};
+    unsigned count = 2;
+    if (cupti.subscribe_by_name != nullptr) imports[count++] = {"cuptiSubscribe_v2", reinterpret_cast<void*>(subscribe_by_name)};
+    const unsigned changed = replace_imports(watch, imports, lead_counting(cupti.library, imports, count));
     if (changed > 0) log_line("watches %u places where CUPTI may be wanted", changed);
 }
 

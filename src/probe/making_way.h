@@ -5,6 +5,9 @@
 
 namespace millrace::probe {
 
+/// Programs may also count with CUPTI, which takes no subscription and bears the probe beside it; but not that CUPTI is finalised.
+bool counts_with_cupti();
+
 /// Leads the calls of libraries that are loaded by now through the probe.
 void watch_for_clients();
 /// Whether somebody waits for the probe to leave.

@@ -286,6 +286,8 @@ def main():
             profiler = ctypes.CDLL(rest[0])
         elif word == "profile":
             answer = str(profiler.mock_profiler_begin())
+        elif word == "count":
+            answer = str(profiler.mock_profiler_count())
         elif word == "profile_unseen":
             answer = str(profiler.mock_profiler_begin_unseen())
         elif word == "profiled":

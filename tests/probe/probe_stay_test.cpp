@@ -69,6 +69,19 @@ TEST_F(ProbeStay, WhereCuptiCannotBeFinalisedItStays) {
     EXPECT_EQ(program.finish(), 0);
 }
 
+TEST_F(ProbeStay, CuptiStaysWhereTheProgramCountsWithIt) {
+    ProbedProgram program(drive(), framework());
+    ASSERT_NO_FATAL_FAILURE(start(program));
+    ASSERT_EQ(program.ask("count"), "0") << "what it is given goes through, and so does the answer";
+    ASSERT_NO_FATAL_FAILURE(wish(program));
+    ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
+    EXPECT_EQ(presence(program), CuptiPresence::kStays);
+    EXPECT_EQ(program.ask("finalised"), "0");
+    program.drain();
+    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u) << "the probe stays beside it";
+    EXPECT_EQ(program.finish(), 0);
+}
+
 TEST_F(ProbeStay, CuptiThatHasLostCountOfCallsStays) {
     for (const bool stale : {false, true}) {
         ProbedProgram program(drive(), framework());

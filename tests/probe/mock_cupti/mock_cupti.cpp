@@ -329,6 +329,13 @@ CuptiResult cuptiGetStreamIdEx(void*, void* stream, std::uint8_t, std::uint32_t*
     return kCuptiSuccess;
 }
 
+/// Fails where it is not given what it should be.
+CuptiResult cuptiProfilerInitialize(const void* parameters) {
+    std::uint64_t size = 0;
+    if (parameters != nullptr) ::memcpy(&size, parameters, sizeof size);
+    return size == 16 ? kCuptiSuccess : 1;
+}
+
 /// As CUPTI does, it loses what was not flushed, and counts calls anew when it is subscribed to again.
 CuptiResult cuptiFinalize() {
     ::millrace::mock::cupti.is_going = true;

@@ -15,6 +15,7 @@ extern "C" {
 CuptiResult cuptiSubscribe(void** subscriber, CuptiCallback callback, void* user);
 CuptiResult cuptiActivityRegisterCallbacks(CuptiBufferRequest request, CuptiBufferComplete complete);
 CuptiResult cuptiActivityEnable(std::uint32_t kind);
+CuptiResult cuptiProfilerInitialize(void* parameters);
 CuptiResult cuptiActivityDisable(std::uint32_t kind);
 CuptiResult cuptiActivityFlushAll(std::uint32_t flags);
 CuptiResult cuptiActivityGetNextRecord(std::uint8_t* buffer, std::size_t valid, std::uint8_t** record);
@@ -51,6 +52,12 @@ void on_call(void*, std::uint32_t, std::uint32_t, const CuptiCall*) {}
 }  // namespace
 
 extern "C" {
+
+/// Counters take no subscription.
+int mock_profiler_count() {
+    static std::uint64_t parameters[2] = {16, 0};
+    return cuptiProfilerInitialize(parameters);
+}
 
 /// What CUPTI answers; without a subscription there is no profile.
 int mock_profiler_begin() {
