@@ -315,7 +315,7 @@ void watch_keeper(std::uint64_t time) {
     }
     if (controller.late_since == 0) controller.late_since = time;
     if (time - controller.late_since < kPatience) return;
-    log_line("nobody listens any more");
+    set_fault(ProbeFault::kUnheard, 0);
     begin_leaving();
 }
 

@@ -48,6 +48,10 @@ std::string fault_text(const ProbeReport& report) {
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",
                 report.pid, report.incumbent.empty() ? "" : ", by ", report.incumbent);
+        case ProbeFault::kUnheard:
+            return fmt::format(
+                "process {}: millrace was stopped for so long that the probe left; kernels and calls are recorded up to there",
+                report.pid);
     }
     return fmt::format("process {}: the probe failed in a way this version does not know", report.pid);
 }

@@ -135,7 +135,8 @@ void TraceKeeper::close(Entry& entry, std::uint64_t now) {
 void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
     if (const std::string text = fault_text(process.report()); !text.empty()) sum_.notes.push_back(text);
     const ProbeFault fault = process.report().fault;
-    if (fault == ProbeFault::kNone || fault == ProbeFault::kMadeWay || process.windows() > 0) ++sum_.probed;
+    const bool began = fault == ProbeFault::kNone || fault == ProbeFault::kMadeWay || fault == ProbeFault::kUnheard;
+    if (began || process.windows() > 0) ++sum_.probed;
     if (process.damaged() > 0)
         sum_.notes.push_back(fmt::format("process {}: what its probe left made no sense in {} places and was passed over",
                                          process.origin().pid, process.damaged()));

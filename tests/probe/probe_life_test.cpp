@@ -165,6 +165,7 @@ TEST_F(ProbeLife, GoesOffForGoodWhenNobodyReadsAnyMore) {
     for (int tries = 0; tries < 2000 && program.header().state.mode.load() != 0; ++tries)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(program.header().state.mode.load(), 0u);
+    EXPECT_EQ(program.header().state.fault.load(), static_cast<std::uint32_t>(record::ProbeFault::kUnheard));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     program.drain();
     program.entries.clear();
