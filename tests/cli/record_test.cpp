@@ -274,7 +274,7 @@ TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
         EXPECT_EQ(block.call, record::CallKind::kSetAsync);
         EXPECT_EQ(block.calls_per_step, 1u);
     }
-    EXPECT_GT(time / steps, 4e6) << "pulses are steps";
+    EXPECT_GT(time / steps, 3e6) << "pulses are steps, of 4 ms and more but for the last 60";
     EXPECT_GT(steps, 200);
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
