@@ -59,15 +59,6 @@ bool is_asked_for(const Study& study, const Call& call) {
     return true;
 }
 
-/// The line with most time; kNoPlace counts for nothing.
-std::uint32_t place_with_most(const std::map<std::uint32_t, double>& places) {
-    std::uint32_t place = kNoPlace;
-    double most = 0;
-    for (const auto& [entry, time] : places)
-        if (time > most && entry != kNoPlace) most = time, place = entry;
-    return place;
-}
-
 bool works(const MachineSample& sample) { return sample.gpu_utilization && *sample.gpu_utilization > 0.5; }
 
 }  // namespace

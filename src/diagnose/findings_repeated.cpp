@@ -191,11 +191,7 @@ std::uint32_t heaviest_place(const Study& study, const std::vector<std::vector<s
             if (job.call != kNobody && study.call(lane, job.call).stack != kNoStack)
                 times[study.host.place_of(lane, job.call)] += static_cast<double>(job.end - job.begin);
         }
-    std::uint32_t best = kNoPlace;
-    double most = 0;
-    for (const auto& [place, time] : times)
-        if (place != kNoPlace && time > most) most = time, best = place;
-    return best;
+    return place_with_most(times);
 }
 
 struct Uploads {

@@ -105,6 +105,14 @@ std::optional<std::size_t> user_frame(const Stack& stack) {
     return std::nullopt;
 }
 
+std::uint32_t place_with_most(const std::map<std::uint32_t, double>& times) {
+    std::uint32_t best = kNoPlace;
+    double most = 0;
+    for (const auto& [place, time] : times)
+        if (place != kNoPlace && time > most) most = time, best = place;
+    return best;
+}
+
 namespace {
 
 bool is_anonymous(const Frame& frame) { return frame.function.starts_with('<') && frame.function != "<module>"; }

@@ -2,6 +2,7 @@
 // Whose line it is: frames of the user's own code among those of the interpreter, its library and installed packages.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -26,6 +27,8 @@ bool is_output(const Frame& frame);
 std::optional<std::size_t> user_frame(const Stack& stack);
 
 constexpr std::uint32_t kNoPlace = 0;
+/// The place with most time; kNoPlace counts for nothing.
+std::uint32_t place_with_most(const std::map<std::uint32_t, double>& times);
 
 /// Numbers for lines of user code, so that calls can be grouped by them.
 class Places {

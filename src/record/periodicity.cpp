@@ -208,6 +208,7 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {
     if (graphs.size() != sequence.size()) return 0;
     const auto first = static_cast<std::size_t>(std::ranges::find(graphs, 1) - graphs.begin());
+    if (first == graphs.size()) return 0;
     const auto has_graph = [&](std::size_t from, std::size_t count) {
         const auto part = graphs.subspan(from, std::min(count, graphs.size() - from));
         return std::ranges::find(part, 1) != part.end();

@@ -144,7 +144,7 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
     if (process.report().presence == CuptiPresence::kGone && schedule.has_missed_windows())
         sum_.notes.push_back(fmt::format(
             "process {}: recorded in its first {} windows alone, as CUPTI would slow it down by about {:.0f} % between "
-            "windows, too",
+            "windows, too; --every records more",
             process.origin().pid, schedule.windows(), 100 * schedule.waiting_share()));
     sum_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
     sum_.records += process.records();

@@ -79,6 +79,18 @@ protected:
         }
     }
 
+    /// CUPTI is still there, and nothing is missing.
+    static void expect_further_window(ProbedProgram& program) {
+        ASSERT_TRUE(order(program, record::ProbeMode::kFull, true, false));
+        EXPECT_EQ(program.header().state.fault.load(), 0u);
+        program.drain();
+        program.entries.clear();
+        ASSERT_EQ(program.ask("framework 3 4"), "0");
+        ASSERT_TRUE(program.command(record::ProbeMode::kOff));
+        program.drain();
+        EXPECT_EQ(program.calls(record::CallKind::kLaunch).size(), 15u);
+    }
+
     static void start(ProbedProgram& program) {
         ASSERT_EQ(program.hear(), "ready");
         ASSERT_TRUE(program.attach());

@@ -41,13 +41,7 @@ TEST_F(ProbeStay, GraphsThatComeBeforeItHasGoneKeepCupti) {
     ASSERT_EQ(program.ask("graph"), "0");
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-    EXPECT_EQ(program.header().state.fault.load(), 0u);
-    program.entries.clear();
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    ASSERT_NO_FATAL_FAILURE(expect_further_window(program));
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -58,14 +52,7 @@ TEST_F(ProbeStay, WhereCuptiCannotBeFinalisedItStays) {
     ASSERT_NO_FATAL_FAILURE(wish(program));
     ASSERT_EQ(program.ask("framework 3 4"), "0");
     EXPECT_EQ(program.ask("finalised"), "0");
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false));
-    EXPECT_EQ(program.header().state.fault.load(), 0u);
-    program.drain();
-    program.entries.clear();
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    ASSERT_NO_FATAL_FAILURE(expect_further_window(program));
     EXPECT_EQ(program.finish(), 0);
 }
 
@@ -179,13 +166,7 @@ TEST_F(ProbeStay, WhereNoMomentComesCuptiStays) {
     ASSERT_NO_FATAL_FAILURE(take_steps_until_decided(program));
     EXPECT_EQ(presence(program), CuptiPresence::kStays);
     EXPECT_EQ(program.ask("finalised"), "0");
-    program.drain();
-    program.entries.clear();
-    ASSERT_TRUE(order(program, ProbeMode::kFull, true, false)) << "windows go on";
-    ASSERT_EQ(program.ask("framework 3 4"), "0");
-    ASSERT_TRUE(program.command(ProbeMode::kOff));
-    program.drain();
-    EXPECT_EQ(program.calls(CallKind::kLaunch).size(), 15u);
+    ASSERT_NO_FATAL_FAILURE(expect_further_window(program));
     program.signal(SIGKILL);
 }
 
