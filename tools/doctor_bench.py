@@ -41,16 +41,16 @@ def now():
 
 
 def cupti_left_after(folder):
-    """Seconds from the first window's begin until CUPTI left the program, by a recording's events; None: it stayed."""
-    times = {}
+    """Seconds from the first window's begin until CUPTI left the program, and how many of these its leaving took, by a recording's events; None: it
+    stayed."""
+    first = {}
     try:
         for line in (folder / "events.jsonl").read_text().splitlines():
             event = json.loads(line)
-            times.setdefault(event.get("kind"), event.get("monotonic_ns"))
-    except (OSError, ValueError, AttributeError):
+            first.setdefault(event.get("kind"), event)
+        return [(first["cupti_left"]["monotonic_ns"] - first["window_begun"]["monotonic_ns"]) * 1e-9, first["cupti_left"]["took_ns"] * 1e-9]
+    except (OSError, ValueError, AttributeError, LookupError):
         return None
-    begun, left = times.get("window_begun"), times.get("cupti_left")
-    return (left - begun) * 1e-9 if begun is not None and left is not None else None
 
 
 def size_of(folder):

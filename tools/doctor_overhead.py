@@ -22,7 +22,7 @@ def measured(kinds):
 
 class Pairs:
     """Of one program: what is kept of it (pairs: [plain, recorded] steps per second; seconds: of the shorter run; short: how many did not count;
-    fastest: steps per second of those; left: when CUPTI left, seconds after the first window's begin, stops included, None where it stayed), and what is missing."""
+    fastest: steps per second of those; left: when CUPTI left, seconds after the first window's begin, stops included, and how long that took, None where it stayed), and what is missing."""
 
     def __init__(self, check, name, mode, limit):
         self.check, self.name, self.mode, self.limit, self.title = check, name, mode, limit, f"overhead/{titled(name, mode)}"

@@ -1,4 +1,6 @@
 """What tools/doctor-check shows of its results: one line per item, and tables in Markdown for docs/performance and docs/case-studies.md."""
+import statistics
+
 import doctor_judge as judging
 
 
@@ -82,8 +84,8 @@ def noise_text(item):
 
 def left_text(item):
     """In how many of the recorded runs CUPTI left; nothing where it stayed in all."""
-    left = sum(each is not None for each in item.get("left", ()))
-    return f"CUPTI left {left} of {len(item['left'])}, " if left else ""
+    left = [each for each in item.get("left", ()) if each is not None]
+    return f"CUPTI left {len(left)} of {len(item['left'])} in {1e3 * statistics.median(took for _, took in left):.0f} ms, " if left else ""
 
 
 def overhead_line(name, item):

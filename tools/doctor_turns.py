@@ -39,14 +39,12 @@ class Turn:
                 self.lines.append((time.monotonic(), line))
             self.outputs[place] += line
 
-    def is_stopped(self):
-        for pid in filter(None, (self.pid, self.recorder)):
-            try:
-                if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
-                    return False
-            except OSError:
-                pass
-        return True
+    @staticmethod
+    def is_stopped(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+        except OSError:
+            return True
 
     def has_ended(self):
         return self.process.process.poll() is not None
@@ -59,13 +57,18 @@ class Turn:
         self.tell(signal.SIGCONT)
 
     def stop(self):
+        """The pause begins when the program itself stands still: with a recorder to wait for, a recorded run would be charged for longer ends of slices."""
         self.tell(signal.SIGSTOP)
+        self.await_stop(self.pid)
+        self.stopped_at = time.monotonic()
+        self.await_stop(self.recorder)
+
+    def await_stop(self, pid):
         until = time.monotonic() + SETTLED
-        while not self.is_stopped():
+        while pid and not self.is_stopped(pid):
             if time.monotonic() > until:
                 raise Failed(f"{self.what}: it does not stop")
             time.sleep(GLANCE)
-        self.stopped_at = time.monotonic()
 
     def tell(self, number):
         for pid in filter(None, (self.pid, self.recorder)):

@@ -64,7 +64,7 @@ public:
             case RecordKind::kMemory: return add_memory(record);
             case RecordKind::kArguments: return add_arguments(record, arguments);
             case RecordKind::kLost: timeline_.dropped += std::min<std::uint64_t>(record.bytes, 1u << 30); return;
-            case RecordKind::kLeft: left_.emplace(origin.pid, time_of(record.begin)); return;
+            case RecordKind::kLeft: left_.emplace(origin.pid, time_of(record.end)); return;
             case RecordKind::kNone:
             case RecordKind::kPulse:
             case RecordKind::kText:

@@ -29,7 +29,8 @@ constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMill
 std::atomic<std::uint64_t> tried{0}, tried_last{0};  ///< in vain, first and last; set by led calls
 std::atomic<std::uint32_t> probe_thread{0};
 std::atomic<std::uint64_t> window_ended{0};  ///< the last one, of thread_clock()
-void* returned = nullptr;                    ///< the subscription, to be given back before
+std::atomic<std::uint64_t> began_to_go{0}, was_gone{0};
+void* returned = nullptr;  ///< the subscription, to be given back before
 
 CallbackState& state() { return callback_state(); }
 
@@ -69,10 +70,12 @@ bool do_newcomers_sleep(const ThreadState& thread) {
 
 void finalize() {
     const int error = errno;
+    began_to_go.store(now());
     keep_memory();
     if (returned != nullptr) state().cupti.unsubscribe(returned);
     const bool done = state().cupti.finalize() == kCuptiSuccess || returned != nullptr;  // either way it tells no more
     errno = error;
+    was_gone.store(now());
     set_presence(done ? CuptiPresence::kGone : CuptiPresence::kStays);
     if (!done) stop_keeping();
     state().finalizing.store(done ? Finalizing::kDone : Finalizing::kNot, std::memory_order_release);
@@ -157,7 +160,8 @@ void Departure::note_gone() {
         gone_since_ = now();
         record::Record left;
         left.kind = record::RecordKind::kLeft;
-        left.begin = left.end = gone_since_;
+        left.begin = began_to_go.load();
+        left.end = was_gone.load();
         if (ThreadState* const thread = this_thread()) append(*thread, &left, 1);
         log_line("CUPTI is gone");
     }

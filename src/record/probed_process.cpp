@@ -158,7 +158,9 @@ void ProbedProcess::take(const Record& record, EventWriter& events) {
         }
         case RecordKind::kLeft:
             (void)events.append("cupti_left", fmt::format("CUPTI has left process {}; its steps are still counted", origin_.pid),
-                                {{"pid", std::int64_t{origin_.pid}}, {"monotonic_ns", static_cast<std::int64_t>(record.begin)}});
+                                {{"pid", std::int64_t{origin_.pid}},
+                                 {"monotonic_ns", static_cast<std::int64_t>(record.end)},
+                                 {"took_ns", static_cast<std::int64_t>(record.end - record.begin)}});
             break;
         default: steps_.add(record);
     }

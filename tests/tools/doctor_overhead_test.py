@@ -56,10 +56,10 @@ class Overhead(Trial):
 
     def test_overhead_says_where_cupti_left(self):
         self.healthy()
-        events = '[{"kind": "window_begun", "monotonic_ns": 2000000000}, {"kind": "window_begun", "monotonic_ns": 9}, {"kind": "cupti_left", "monotonic_ns": 3500000000}]'
+        events = '[{"kind": "window_begun", "monotonic_ns": 2000000000}, {"kind": "window_begun", "monotonic_ns": 9}, {"kind": "cupti_left", "monotonic_ns": 3500000000, "took_ns": 250000000}]'
         self.change_millrace("    child =", f"    import json; open(run + '/events.jsonl', 'w').write('\\n'.join(map(json.dumps, {events})))\n    child =")
-        self.expect(0, "CUPTI left 2 of 2, ", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
-        self.assertEqual(self.folder.kept()["items"]["overhead/healthy"]["left"], [1.5, 1.5])
+        self.expect(0, "CUPTI left 2 of 2 in 250 ms, ", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
+        self.assertEqual(self.folder.kept()["items"]["overhead/healthy"]["left"], [[1.5, 0.25], [1.5, 0.25]])
 
     def test_overhead_that_stays_open_gets_as_many_pairs_again(self):
         self.folder.use_python()
