@@ -17,7 +17,7 @@ WATCHES = {"none": {}, "perturb": {"MALLOC_PERTURB_": "165", "GLIBC_TUNABLES": "
 SET = 6                   # CallKind::kSetAsync, of which the loop makes one in each step
 WINDOWS, ALONE = 2, 14    # windows of a process with and without a leave
 START, OBEY, LEAVE, AFTER = 60, 10, 4, 1.2  # seconds; what CUPTI frees is kept for one
-KEPT = 20                 # lines of what a process said that ended badly
+KEPT = 40                 # lines of what a process said that ended badly
 UNBEGUN = "before the probe was there"
 COMPLAINTS = re.compile(r"malloc\(\)|malloc:|free\(\)|realloc\(\)|munmap_chunk|double free|corrupt|^guard:", re.MULTILINE)
 C_LIBRARY = ctypes.CDLL(None)
@@ -27,10 +27,6 @@ FAULTS = ["", "no libcupti was found", "another profiler holds CUPTI", "CUPTI fa
 def die_with_parent():
     """Nothing stays behind, stopped perhaps, when this script is killed."""
     C_LIBRARY.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def tail(path):
-    return path.read_text(errors="replace").splitlines()[-KEPT:] if path.exists() else []
 
 
 class Process:
@@ -105,33 +101,43 @@ class Process:
         self.calm()
         self.process.stdin.close()
         self.wait(self.setup["patience"])
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-            return f"no end within {self.setup['patience']:g} s"
-        status = self.process.returncode
-        if status < 0:
-            return f"killed by {signal.Signals(-status).name}"
-        sums = re.findall(r"^checksum (\d+) (\d+)$", (self.folder / "output").read_text(errors="replace"), re.MULTILINE)
-        if status != 0 or not begun:
-            return f"exit status {status}" + f" {UNBEGUN}" * (not begun)
+        hangs = self.process.poll() is None
+        self.process.kill()
+        status = self.process.wait()
+        if hangs or status != 0 or not begun:
+            how = f"no end within {self.setup['patience']:g} s" if hangs else f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            return how + f" {UNBEGUN}" * (not begun)
+        sums = re.findall(r"^checksum (\d+) (\d+)$", self.text("output"), re.MULTILINE)
         if len(sums) != 1 or sums[0][0] != sums[0][1] or sums[0][1] == "0":
             return "checksum " + (" ".join(sums[0]) if sums else "absent")
-        complaint = COMPLAINTS.search((self.folder / "errors").read_text(errors="replace"))
+        complaint = COMPLAINTS.search(self.text("errors"))
         return f"said {complaint[0]!r}" if complaint else ""
+
+    def text(self, name):
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def why_stayed(self, presence, miscounted):
+        """As far as it is known."""
+        if miscounted:
+            return "CUPTI lost count"
+        if "CUPTI may go" not in self.text("log"):
+            return "it was not let go: a call of the last window did not end, or it cannot go"
+        return "no moment came, or it refused" if presence == 2 else f"no moment came within {LEAVE} s"
 
     def told(self, bad):
         """All that is kept of it."""
         state = self.mapping.state if self.mapping else lambda name: 0
-        log = (self.folder / "log").read_text(errors="replace") if (self.folder / "log").exists() else ""
-        presence, fault = state("presence"), FAULTS[min(state("fault"), len(FAULTS) - 1)]
-        result = {**self.case, "bad": bad, "went": presence == 1, "unended": state("unended"), "stale": state("stale"), "fault": fault,
-                  "unobeyed": self.unobeyed, "cupti": state("cupti_version"), "driver": state("driver_version")}
-        if presence != 1 and not self.case["alone"]:
-            result["stayed"] = (fault or "CUPTI lost count" * (state("unended") + state("stale") > 0)
-                                or ("no moment came" if "CUPTI may go" in log else "the last window did not come to its end") + " in time" * (presence == 0))
+        result = {**self.case, "bad": bad, "went": state("presence") == 1, "unended": state("unended"), "stale": state("stale"),
+                  "fault": FAULTS[min(state("fault"), len(FAULTS) - 1)], "unobeyed": self.unobeyed, "cupti": state("cupti_version"),
+                  "driver": state("driver_version")}
+        guarded = re.search(r"^guarded (\d+) pieces$", self.text("errors"), re.MULTILINE)
+        if guarded:
+            result["guarded"] = int(guarded[1])
+        if not result["went"] and not self.case["alone"]:
+            result["stayed"] = result["fault"] or self.why_stayed(state("presence"), result["unended"] + result["stale"] > 0)
         if bad:
-            result.update(status=self.process.returncode, errors=tail(self.folder / "errors"), log=tail(self.folder / "log"))
+            result.update(status=self.process.returncode, **{name: self.text(name).splitlines()[-KEPT:] for name in ("errors", "log")})
         return result
 
 

@@ -6,8 +6,8 @@
 //   MILLRACE_GUARD=fence   pieces below 1 MiB lie at the end of pages of their own, which are taken away for good when they are
 //                          freed: whoever touches them, or reads behind their end, is killed at once
 //
-// A crash is told on the standard error with the places that led there. Before the constructor has run, and where a piece cannot
-// be treated, memory is the C library's.
+// A crash is told on the standard error with the places that led there, and at the end how many pieces were treated. Before the
+// constructor has run, and where a piece cannot be treated, memory is the C library's.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,16 +31,16 @@ void __libc_free(void*);
 
 #define CALLER ((uintptr_t)__builtin_return_address(0))
 
-enum { kAlignment = 16 };
+enum { kAlignment = 16, kPlaces = 32 };
 
 static enum { kOff, kPoison, kFence } watch;
 
 static void tell_and_die(const char* what, const void* memory) {
     char text[256];
-    void* places[48];
+    void* places[kPlaces];
     const int length = snprintf(text, sizeof text, "guard: %s, at %p, from\n", what, memory);
     if (write(STDERR_FILENO, text, (size_t)length) < 0) abort();
-    backtrace_symbols_fd(places, backtrace(places, 48), STDERR_FILENO);
+    backtrace_symbols_fd(places, backtrace(places, kPlaces), STDERR_FILENO);
     signal(SIGABRT, SIG_DFL);
     abort();
 }
@@ -194,10 +194,15 @@ static void give_fence(void* memory) {
     atomic_fetch_sub(&live, 1);
 }
 
+static atomic_ulong treated;
+
 static void* take(size_t size, size_t alignment, uintptr_t caller) {
     void* memory = NULL;
     if (counts(caller)) memory = watch == kPoison ? take_poison(size, alignment) : take_fence(size, alignment);
-    if (memory != NULL) return memory;
+    if (memory != NULL) {
+        atomic_fetch_add_explicit(&treated, 1, memory_order_relaxed);
+        return memory;
+    }
     return alignment > kAlignment ? __libc_memalign(alignment, size) : __libc_malloc(size);
 }
 
@@ -258,13 +263,13 @@ char* strdup(const char* text) {
 /// The default comes back, so that the process ends as it would have.
 static void on_crash(int number, siginfo_t* info, void* context) {
     char text[256];
-    void* places[48];
+    void* places[kPlaces];
     (void)context;
     signal(number, SIG_DFL);
     const int length = snprintf(text, sizeof text, "guard: signal %d at %p%s, from\n", number, info->si_addr,
                                 is_fence(info->si_addr) ? ", memory of libcupti that is freed, or behind its end" : "");
     if (write(STDERR_FILENO, text, (size_t)length) < 0) return;
-    backtrace_symbols_fd(places, backtrace(places, 48), STDERR_FILENO);
+    backtrace_symbols_fd(places, backtrace(places, kPlaces), STDERR_FILENO);
     if (info->si_code <= 0) raise(number);  // sent by somebody: it does not come again by itself
 }
 
@@ -288,4 +293,10 @@ __attribute__((constructor)) static void begin(void) {
     }
     region = all;
     watch = kFence;
+}
+
+__attribute__((destructor)) static void end(void) {
+    char text[64];
+    const int length = snprintf(text, sizeof text, "guarded %lu pieces\n", atomic_load(&treated));
+    if (watch != kOff && write(STDERR_FILENO, text, (size_t)length) < 0) watch = kOff;
 }

@@ -51,6 +51,13 @@ Function* driver_call(const char* name) {
 
 void sleep_us(unsigned microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
 
+/// What a program does between calls: a thread that is always inside of one keeps CUPTI for that reason alone.
+void compute_us(unsigned microseconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(microseconds);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+}
+
 class Worker {
 public:
     explicit Worker(unsigned seed) : random_(seed) {
@@ -113,6 +120,7 @@ private:
         CHECK(cudaMemcpyAsync(host_, cells_, kBytes, cudaMemcpyDeviceToHost, stream_));
         CHECK(cudaStreamSynchronize(stream_));
         if (host_[steps_ % kCells] != added_) check(-1, "a cell has another number");
+        compute_us(random_() % 60);
         if (steps_ % 16 == 0) CHECK(cudaDeviceSynchronize());
         if (sleeps && steps_ % 16 == 0) sleep_us(100 + random_() % 900);
     }
