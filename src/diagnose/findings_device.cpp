@@ -42,9 +42,9 @@ struct Products {
 
 /// Mean of a value of the machine's samples that has it; absent without any.
 template <typename Get>
-std::optional<double> mean_of(const Timeline& timeline, Get get) {
+std::optional<double> mean_of(const Study& study, Get get) {
     double sum = 0, count = 0;
-    for (const MachineSample& sample : timeline.machine)
+    for (const MachineSample& sample : study.machine())
         if (const std::optional<double> value = get(sample)) sum += *value, count += 1;
     return count > 0 ? std::optional<double>(sum / count) : std::nullopt;
 }
@@ -66,7 +66,7 @@ bool works(const MachineSample& sample) { return sample.gpu_utilization && *samp
 void find_missing_tensor_cores(Chart& chart) {
     const Study& study = chart.study;
     const auto active =
-        mean_of(study.timeline, [](const MachineSample& sample) { return works(sample) ? sample.tensor_active : std::nullopt; });
+        mean_of(study, [](const MachineSample& sample) { return works(sample) ? sample.tensor_active : std::nullopt; });
     const Products products(study);
     const double matrix = products.matrix, plain = products.plain, total = products.steps;
     if (total <= 0 || matrix / total < study.policy.matrix_share) return;
@@ -115,9 +115,9 @@ void find_small_batch(Chart& chart, double occupied_share) {
     const Study& study = chart.study;
     const Policy& policy = study.policy;
     const auto active =
-        mean_of(study.timeline, [](const MachineSample& sample) { return works(sample) ? sample.sm_active : std::nullopt; });
+        mean_of(study, [](const MachineSample& sample) { return works(sample) ? sample.sm_active : std::nullopt; });
     double used = 0, all = 0;
-    for (const MachineSample& sample : study.timeline.machine)
+    for (const MachineSample& sample : study.machine())
         if (sample.memory_used_bytes && sample.memory_total_bytes && *sample.memory_total_bytes > 0)
             used = std::max(used, *sample.memory_used_bytes), all = *sample.memory_total_bytes;
     if (!active || all == 0) return;
@@ -141,7 +141,7 @@ void find_small_batch(Chart& chart, double occupied_share) {
 void find_memory_edge(Chart& chart) {
     const Study& study = chart.study;
     double most = 0;
-    for (const MachineSample& sample : study.timeline.machine)
+    for (const MachineSample& sample : study.machine())
         if (sample.memory_used_bytes && sample.memory_total_bytes && *sample.memory_total_bytes > 0)
             most = std::max(most, *sample.memory_used_bytes / *sample.memory_total_bytes);
     std::size_t failed = 0;
@@ -168,7 +168,7 @@ void find_throttling(Chart& chart) {
     double known = 0, slowed = 0, capped = 0;
     std::string reason;
     std::vector<Time> slow_times;
-    for (const MachineSample& sample : study.timeline.machine) {
+    for (const MachineSample& sample : study.machine()) {
         if (!sample.throttled) continue;
         known += 1;
         if (!*sample.throttled) continue;

@@ -139,17 +139,16 @@ void slow_kernels(const Study& study, std::size_t lane, double factor, Model& mo
             model.tasks[task].duration = static_cast<Time>(static_cast<double>(model.tasks[task].duration) * factor);
 }
 
-/// Power since the program is recorded: what ran on the GPU before is not its. Drivers give means over a second, so the first and
-/// the last are too low, and short runs have no others: the highest counts there.
-std::optional<PowerLimit> power_of(const Timeline& timeline, const std::vector<Lane>& lanes, const Policy& policy,
-                                   double busy_share) {
+/// Drivers give means over a second, so the first and the last are too low, and short runs have no others: the highest counts
+/// there.
+std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, const Policy& policy, double busy_share) {
     std::vector<double> inside;
     double most = 0, limit = 0;
-    for (const MachineSample& sample : timeline.machine) {
+    for (const MachineSample& sample : samples) {
         if (sample.power_limit_watts) limit = std::max(limit, *sample.power_limit_watts);
         if (!sample.power_watts) continue;
         most = std::max(most, *sample.power_watts);
-        if (sample.time >= lanes.front().begin) inside.push_back(*sample.power_watts);
+        inside.push_back(*sample.power_watts);
     }
     if (inside.size() >= kFewSamples) {
         const auto upper = inside.begin() + static_cast<std::ptrdiff_t>(inside.size() * 3 / 4);
@@ -227,7 +226,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     take_evaluation_off();
     remove_recording_cost();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
-    if (base_ms > 0) power = power_of(timeline, lanes, policy, busy_ms(*this, models) / base_ms);
+    if (base_ms > 0) power = power_of(machine(), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
 }
@@ -286,6 +285,12 @@ void Study::remove_recording_cost() {
 
 bool Study::is_shapeless() const {
     return std::any_of(steps.begin(), steps.end(), [](const WindowSteps& each) { return each.source == StepSource::kWindow; });
+}
+
+std::span<const MachineSample> Study::machine() const {
+    const std::span all = timeline.machine;
+    const auto first = std::ranges::lower_bound(all, lanes.front().begin, {}, &MachineSample::time);
+    return first != all.end() ? std::span(first, all.end()) : all;
 }
 
 std::optional<double> Study::pace() const {

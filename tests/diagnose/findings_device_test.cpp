@@ -222,6 +222,29 @@ TEST(Throttled, HeatIsAFindingAndAPowerLimitARemark) {
     EXPECT_TRUE(diagnose(with_machine(sample)).healthy);
 }
 
+TEST(SmallBatch, WhatOthersDidOnTheGpuBeforeIsNotItsOwn) {
+    MachineSample sample;
+    sample.gpu_utilization = 0.99;
+    sample.sm_active = 0.2;
+    sample.memory_used_bytes = 10e9;
+    sample.memory_total_bytes = 80e9;
+    sample.throttled = false;
+    Timeline timeline = with_machine(sample);
+    for (int i = 0; i < 40; ++i) {
+        MachineSample other = sample;
+        other.time = -1'000'000 * (40 - i);
+        other.sm_active = 0.95;
+        other.memory_used_bytes = 79e9;
+        other.throttled = true;
+        other.throttle_reason = "power cap";
+        timeline.machine.insert(timeline.machine.begin() + i, other);
+    }
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_NE(finding_of(diagnosis, Kind::kSmallBatch), nullptr) << told(diagnosis);
+    EXPECT_EQ(finding_of(diagnosis, Kind::kMemoryEdge), nullptr) << told(diagnosis);
+    for (const std::string& remark : diagnosis.remarks) EXPECT_EQ(remark.find("power limit"), std::string::npos) << remark;
+}
+
 TEST(Straggler, TheRankThatNeverWaitsIsNamed) {
     Timeline timeline = simulate([](SimulatedProgram& p, int, bool) { train(p, {6, 400}); }, false).timeline;
     const Time end = timeline.windows.front().end;
