@@ -26,7 +26,7 @@ constexpr const char* kFooter =
 
 Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
 are said when equal runs would part as far in less than one of a thousand cases and the medians differ by --min-effect at least, and
-by --min-spread times the standard deviation of the blocks within a run, and of runs of such a program: one process is faster than
+by --min-spread times what the unrest within runs makes of them, and what runs of such a program differ by: one process is faster than
 the next, by where its memory lies and what else its core has to do. Of one recording of each side that is assumed (--run-spread, of
 the part of a step in which no GPU computes); with more of them (--before, --after) it is measured, and a t test on the recordings
 can decide, too. Small changes of programs whose pace the host sets need that.
@@ -121,7 +121,8 @@ void add_compare(CLI::App& app, Context& context) {
         ->capture_default_str()
         ->type_name("PERCENT");
     command
-        ->add_option("--min-spread", given->min_spread, "least change of speed in standard deviations of the blocks, and of runs")
+        ->add_option("--min-spread", given->min_spread,
+                     "least change of speed in standard deviations of runs, assumed or by the unrest within them")
         ->capture_default_str()
         ->type_name("NUMBER");
     command

@@ -106,13 +106,16 @@ Middle middle_of(const std::vector<double>& speeds, double alike) {
     return middle;
 }
 
-/// Chance of a change as large as that between equal runs, by the spread within each (Welch). The blocks' likeness is taken at
-/// the upper end of what they leave possible, a standard error above what is seen.
+/// Of the blocks of both sides, at the upper end of what they leave possible: a standard error above what is seen.
+double possible_likeness(const std::vector<double>& one, const std::vector<double>& other) {
+    const double seen = joint_likeness(one, other);
+    return std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
+}
+
+/// Chance of a change as large as that between equal runs, by the spread within each (Welch).
 double spread_p(const Paces& before, const Paces& after) {
     const std::vector<double> one = speeds_of(before), other = speeds_of(after);
-    const double seen = joint_likeness(one, other);
-    const double alike =
-        std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
+    const double alike = possible_likeness(one, other);
     const Middle a = middle_of(one, alike), b = middle_of(other, alike);
     const double variance = a.variance + b.variance, size = std::abs(a.mean - b.mean);
     if (!(variance > 0)) return size > 0 ? 0 : 1;
@@ -163,6 +166,20 @@ Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSe
     return dealt;
 }
 
+/// What runs may differ by where blocks within them differ by `spread`. Of recordings with a breakdown it is known how much is
+/// the host's, which differs from process to process (run_spread); what is left to fear of their unrest is that `blocks`, of the
+/// shortest, are no fair sample of it, as if none had more than kMostSampled that are independent. Of others all of it is feared.
+double unrest_of(const Paces& before, const Paces& after, std::size_t blocks, double spread, bool has_breakdown) {
+    constexpr double kMostSampled = 8;
+    if (!has_breakdown) return spread;
+    const double alike = possible_likeness(speeds_of(before), speeds_of(after));
+    return spread / std::sqrt(std::clamp(static_cast<double>(blocks) * (1 - alike) / (1 + alike), 1.0, kMostSampled));
+}
+
+bool have_breakdown(std::span<const CompareSide> recordings) {
+    return std::ranges::all_of(recordings, [](const CompareSide& each) { return each.breakdown_ms.has_value(); });
+}
+
 double resampled_median(const std::vector<double>& speeds, std::mt19937_64& random, std::vector<double>& scratch) {
     scratch.resize(speeds.size());
     for (double& each : scratch) each = speeds[random() % speeds.size()];
@@ -191,6 +208,27 @@ std::size_t least_blocks(const CompareSettings& settings) {
     std::size_t needed = 1;
     while (smallest_p(needed, needed) >= settings.alpha) ++needed;
     return needed;
+}
+
+/// Standard deviations from 0 that a normal distribution exceeds, on either side, with this probability.
+double deviations(double p) {
+    constexpr double kNormal = 1e9;  ///< degrees of freedom
+    double low = 0, high = 40;
+    while (high - low > 1e-3) {
+        const double middle = (low + high) / 2;
+        (student_p(middle, kNormal) > p ? low : high) = middle;
+    }
+    return high;
+}
+
+/// How much longer each side must be, with blocks like these, for a change that is large enough to be certain in four of five
+/// cases.
+std::optional<double> seconds_until_certain(const Comparison& comparison, const CompareSettings& settings) {
+    constexpr double kHopeless = 10;      ///< times as long: it may as well be none
+    constexpr double kFourOfFive = 0.84;  ///< deviations
+    const double times = std::pow((deviations(settings.alpha) + kFourOfFive) / std::max(1e-9, deviations(*comparison.p)), 2);
+    if (!(times > 1) || times > kHopeless) return std::nullopt;
+    return (times - 1) * std::min(comparison.before.seconds, comparison.after.seconds);
 }
 
 /// How much longer each side must be for a verdict to be possible at all.
@@ -299,13 +337,18 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     comparison.exact = test.exact;
     comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
     comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
-    comparison.assumed_spread = std::max(comparison.spread, comparison.run_spread);
+    comparison.assumed_spread =
+        std::max(unrest_of(dealt.short_before, dealt.short_after, std::min(dealt.short_before.size(), dealt.short_after.size()),
+                           comparison.spread, before.breakdown_ms && after.breakdown_ms),
+                 comparison.run_spread);
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
     comparison.p = comparison.change ? std::max(test.p, spread_p(dealt.short_before, dealt.short_after)) : test.p;
     if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
+    else if (comparison.change && std::abs(*comparison.change) >= settings.min_effect && is_beyond_spread(comparison, settings))
+        comparison.more_seconds = seconds_until_certain(comparison, settings);
     add_remarks(comparison, dealt);
     return comparison;
 }
@@ -333,8 +376,10 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     comparison.p = test.p;
     // What few recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each
     // side; unless the recordings lie farther apart than was assumed.
-    comparison.assumed_spread = std::max(
-        {settings.run_spread * std::max(most_host_share(before), most_host_share(after)), test.spread, comparison.spread});
+    const double unrest = unrest_of(one.paces, other.paces, std::min(one.least, other.least), comparison.spread,
+                                    have_breakdown(before) && have_breakdown(after));
+    comparison.assumed_spread =
+        std::max({settings.run_spread * std::max(most_host_share(before), most_host_share(after)), test.spread, unrest});
     comparison.verdict = Verdict::kNoDifference;
     if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
         comparison.p = std::min(test.p, permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p);

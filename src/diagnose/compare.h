@@ -5,9 +5,9 @@
 // which those of a restless run are not, however long: so the change must also be large beside the spread within the runs, with
 // blocks that are alike counted as fewer (a trimmed t test of Yuen and Welch; autocorrelation at the upper end of what is
 // possible). And since a run is also faster or slower than the next one of the same program, which no block of it shows, the
-// change must be several times that spread, and several times what is assumed of runs of such a program (compare_runs.h). With
-// several recordings of a side their spread is measured, and a t test on the recordings may decide alone. Each side needs the
-// blocks that two equal sides would need for `alpha`: seven for a thousandth.
+// change must be several times what that spread lets one fear, and several times what is assumed of runs of such a program
+// (compare_runs.h). With several recordings of a side their spread is measured, and a t test on the recordings may decide alone.
+// Each side needs the blocks that two equal sides would need for `alpha`: seven for a thousandth.
 
 #include <array>
 #include <cstdint>
@@ -63,11 +63,13 @@ struct Comparison {
     std::optional<double> p;                        ///< two-sided, the larger of both tests'
     double spread = 0;                              ///< standard deviation of the more restless run's blocks, as a share of speed
     double run_spread = 0;                          ///< the same of runs of one program, assumed or measured
-    double assumed_spread = 0;                      ///< what the change is held against: the larger of both
+    double assumed_spread = 0;                      ///< what the change is held against: the larger of that and what the unrest
+                                                    ///< within runs lets one fear
     std::size_t recordings_before = 1, recordings_after = 1;
     bool exact = false;                  ///< every permutation was looked at
     double block_seconds = 0;            ///< after growing
-    std::optional<double> more_seconds;  ///< with too few blocks: so much longer should each run be recorded, at least
+    std::optional<double> more_seconds;  ///< that each run should be recorded longer, at least: with too few blocks, or
+                                         ///< where a change that is large enough is not certain
     std::vector<std::string> remarks;
 };
 

@@ -66,20 +66,25 @@ private:
 
     std::string no_difference() const {
         const diagnose::CompareSettings& settings = report_.settings;
+        if (comparison_.more_seconds)
+            return fmt::format(
+                "no difference shown: {:+.1f} % is more than two runs of one program differ by, but the runs are restless; with "
+                "some {} more of each it would show if it is real",
+                100 * *comparison_.change, seconds_text(*comparison_.more_seconds));
         if (!comparison_.p || *comparison_.p >= settings.alpha || !comparison_.change) return "no difference";
         if (std::abs(*comparison_.change) < settings.min_effect)
             return fmt::format("no difference: {:+.1f} % is less than the least effect of {:g} % (--min-effect)",
                                100 * *comparison_.change, 100 * settings.min_effect);
-        if (comparison_.run_spread > comparison_.spread)
+        if (comparison_.run_spread >= comparison_.assumed_spread)
             return fmt::format(
                 "no difference: {:+.1f} % is less than {:g} times what runs of such a program differ by, {:.2g} % (assumed, by "
                 "what "
                 "the host does of a step: --run-spread); several recordings of each side tell more (--before, --after)",
                 100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread);
         return fmt::format(
-            "no difference: {:+.1f} % is less than {:g} times what blocks within a run differ by, {:.2g} % (--min-spread); so "
-            "far apart are two runs of one program, too",
-            100 * *comparison_.change, settings.min_spread, 100 * comparison_.spread);
+            "no difference: {:+.1f} % is less than {:g} times (--min-spread) the {:.2g} % that two runs of one program differ by "
+            "where blocks within them differ by {:.2g} %",
+            100 * *comparison_.change, settings.min_spread, 100 * comparison_.assumed_spread, 100 * comparison_.spread);
     }
 
     void row(const std::string& label, const std::string& before, const std::string& after, const std::string& change,

@@ -115,6 +115,59 @@ TEST(Compare, RestlessRunsShowADifferenceHardlyMoreOftenThanPromised) {
     EXPECT_LE(shown, 3);
 }
 
+/// A step of which the GPU computes for all but `host`.
+std::array<double, kOwners> breakdown(double host) {
+    std::array<double, kOwners> owners{};
+    owners[static_cast<std::size_t>(Owner::kCompute)] = 20 * (1 - host);
+    owners[static_cast<std::size_t>(Owner::kAllocatorChurn)] = 20 * host;
+    return owners;
+}
+
+TEST(Compare, ARestlessProgramThatIsCuredIsSeenAndItselfIsNot) {
+    std::mt19937_64 random(14);
+    CompareSettings quick;
+    quick.resamples = 20;
+    int seen = 0, shown = 0, blind = 0;
+    for (int pair = 0; pair < 300; ++pair) {
+        const CompareSide sick{"", wandering(12, 0.06, 0.3, 0, 38, random), {}, breakdown(0.18)};
+        const CompareSide again{"", wandering(12, 0.06, 0.3, 0, 38, random), {}, breakdown(0.18)};
+        CompareSide cured{"", wandering(12, 0.01, 0.3, 0, 42.8, random), {}, breakdown(0.01)};
+        seen += compare(sick, cured, quick).verdict == Verdict::kBetter;
+        shown += compare(sick, again, quick).verdict != Verdict::kNoDifference;
+        cured.breakdown_ms.reset();
+        blind += compare(sick, cured, quick).verdict == Verdict::kBetter;
+    }
+    EXPECT_GE(seen, 255);
+    EXPECT_LE(shown, 1);
+    EXPECT_LE(blind, 30) << "where nothing is known of the host's part, all of the unrest counts";
+}
+
+TEST(Compare, WhereOnlyCertaintyIsMissingItSaysHowMuchLonger) {
+    std::mt19937_64 random(13);
+    CompareSettings quick;
+    quick.resamples = 20;
+    int asked = 0, seen = 0;
+    const auto pair = [&](double seconds) {
+        return compare({"", wandering(seconds, 0.05, 0.5, 0, 38, random), {}, breakdown(0.15)},
+                       {"", wandering(seconds, 0.01, 0.5, 0, 42.8, random), {}, breakdown(0.01)}, quick);
+    };
+    for (int i = 0; i < 200; ++i) {
+        const Comparison comparison = pair(5);
+        EXPECT_FALSE(comparison.verdict == Verdict::kBetter && comparison.more_seconds);
+        if (!comparison.more_seconds) continue;
+        EXPECT_EQ(comparison.verdict, Verdict::kNoDifference);
+        EXPECT_GE(*comparison.p, quick.alpha);
+        EXPECT_GT(*comparison.more_seconds, 0);
+        EXPECT_LE(*comparison.more_seconds, 9 * 5.0);
+        ++asked;
+        seen += pair(5 + *comparison.more_seconds).verdict == Verdict::kBetter;
+    }
+    EXPECT_GE(asked, 20);
+    EXPECT_GE(seen, asked * 2 / 3) << "of " << asked;
+    // Nothing to be certain of.
+    EXPECT_FALSE(compare(side({}, 1), side({}, 2)).more_seconds);
+}
+
 TEST(Compare, ThreePercentAreSeenInShortRunsThatAreFairlySteady) {
     std::mt19937_64 random(12);
     CompareSettings quick;
