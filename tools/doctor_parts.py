@@ -23,7 +23,7 @@ def runs_of_case(check, name):
         if turn < options.truths:
             runs += [runner.plain(name, mode, options.case_seconds) for mode in modes]
         if turn < options.recordings:
-            runs.append(Run(runner, name, "", Length(options.record_seconds), check.shelf.place(name)))
+            runs.append(Run(runner, name, "", Length(check.record_seconds(name)), check.shelf.place(name)))
     return runs
 
 
@@ -61,7 +61,7 @@ def case(check, name, runs):
     numbers = case_numbers(kind, speeds, recorded, documents)
     sick, cured = numbers["sick"], numbers["cured"]
     if kind and judging.counts(sick, cured) and any((judging.first_of(document) or {}).get("kind") == "launch-bound" != kind for document in documents):
-        again = Run(runner, name, "cured", Length(check.options.record_seconds), check.shelf.place(name, "cured"))
+        again = Run(runner, name, "cured", Length(check.record_seconds(name)), check.shelf.place(name, "cured"))
         runner.do(again)
         cured_document = diagnosed(check, again, 1)
     verdict = judging.judge(check.options.programs / f"{name}.py", kind, sick, cured, documents, cured_document)
@@ -76,7 +76,7 @@ def cases(check):
             kept["finished"] = False
         runs = runs_of_case(check, name)
         recordings = [run for run in runs if run.folder]
-        seconds = len(recordings) * (options.record_seconds + 4) + (len(runs) - len(recordings)) * options.case_seconds
+        seconds = len(recordings) * (check.record_seconds(name) + 4) + (len(runs) - len(recordings)) * options.case_seconds
         items.append(Item(f"cases/{name}", seconds, lambda name=name, runs=runs: case(check, name, runs), runs))
     check.part("cases", items, report.case_line)
 
@@ -90,7 +90,7 @@ def missing_recordings(check, name, repeats):
     shelf = check.shelf
 
     def runs(mode, wanted):
-        return [Run(check.bench, name, mode, Length(check.options.record_seconds), shelf.place(name, mode))
+        return [Run(check.bench, name, mode, Length(check.record_seconds(name)), shelf.place(name, mode))
                 for _ in range(wanted - len(shelf.of(name, mode)))]
     both = itertools.zip_longest(runs("", repeats + 1), runs("cured", repeats) if compares_cured(check, name) else [])
     return [run for pair in both for run in pair if run]
@@ -108,7 +108,7 @@ def compared(check, name, pair):
 def pairs_of_recordings(check, name, repeats, missing):
     """Pair n is recording n against n + 1 of the sick program, and sick n against cured n. Recordings are kept as they are made."""
     for run in missing:
-        if not check.fits(check.options.record_seconds + check.beside([run]) + 4):
+        if not check.fits(check.record_seconds(name) + check.beside([run]) + 4):
             return None
         check.bench.do(run)
         check.shelved(run)
@@ -128,7 +128,7 @@ def compare(check):
         repeats = check.repeats(name)
         check.kept(f"compare/{name}", "itself", repeats)
         missing = missing_recordings(check, name, repeats)
-        seconds = len(missing) * check.options.record_seconds + 2 * repeats / check.at_once
+        seconds = len(missing) * check.record_seconds(name) + 2 * repeats / check.at_once
         items.append(Item(f"compare/{name}", seconds, lambda name=name, repeats=repeats, missing=missing: pairs_of_recordings(check, name, repeats, missing),
                           missing))
     check.part("compare", items, report.compare_line, piecewise=True)
@@ -250,9 +250,9 @@ def case_studies(check):
     items = []
     for path in sorted(path for path in check.options.studies.glob("*.py") if judging.marked_line(path) and check.wanted(path.stem)):
         name = path.stem
-        runs = [Run(check.studies, name, mode, Length(check.options.record_seconds), check.run_folder(f"study-{name}-{mode or 'sick'}"))
+        runs = [Run(check.studies, name, mode, Length(check.record_seconds(name)), check.run_folder(f"study-{name}-{mode or 'sick'}"))
                 for mode in studied_modes(path)]
-        seconds = (check.options.record_seconds + 4) * len(runs) + check.start_up() * sum(not run.is_known() for run in runs)
+        seconds = (check.record_seconds(name) + 4) * len(runs) + check.start_up() * sum(not run.is_known() for run in runs)
         items.append(Item(f"case-studies/{name}", seconds, lambda name=name, runs=runs: study(check, name, runs), runs))
     check.part("case-studies", items, report.study_lines)
 
