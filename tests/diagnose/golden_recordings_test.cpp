@@ -1,0 +1,93 @@
+// What the doctor says of recordings that were made on an H200: tests/goldens/README.md says which, and what was measured beside.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "diagnose/compare.h"
+#include "diagnose/diagnose.h"
+#include "diagnose/timeline_reader.h"
+#include "places.h"
+
+namespace millrace::diagnose {
+namespace {
+
+struct Golden {
+    const char* name;
+    Kind kind;
+    int line;
+    double truth_ms;  ///< 1/sick - 1/cured of plain runs in the same call
+};
+
+constexpr Golden kSick[] = {
+    {"cache_cleared", Kind::kAllocatorChurn, 15, 2.01},   {"item_every_step", Kind::kHostSync, 23, 4.93},
+    {"item_every_step_again", Kind::kHostSync, 23, 4.93}, {"journal_on_disk", Kind::kFileOutput, 20, 14.76},
+    {"norms_on_host", Kind::kHostSync, 15, 3.85},         {"pageable", Kind::kPageableCopy, 14, 26.84},
+    {"slow_loader", Kind::kLoaderWait, 30, 64.75},        {"table_rebuilt", Kind::kRepeatedWork, 14, 6.61},
+    {"tiny_kernels", Kind::kLaunchBound, 12, 5.85},
+};
+constexpr const char* kWell[] = {"healthy", "item_every_step_cured"};
+
+#if MILLRACE_HAVE_ZSTD
+#define SKIP_UNREADABLE()
+#else
+#define SKIP_UNREADABLE() GTEST_SKIP() << "golden recordings are packed, and this build has no zstd"
+#endif
+
+Timeline golden(const char* name) {
+    auto timeline = read_timeline(testing::source_root() / "tests/goldens/recordings" / name);
+    EXPECT_TRUE(timeline.ok()) << name << ": " << timeline.error().text();
+    return timeline.ok() ? std::move(*timeline) : Timeline{};
+}
+
+void expect_explained(const Diagnosis& diagnosis, const char* name) {
+    const double sum = std::accumulate(diagnosis.breakdown_ms.begin(), diagnosis.breakdown_ms.end(), 0.0);
+    double mean = 0;
+    for (const auto& [begin, end] : diagnosis.recorded) mean += static_cast<double>(end - begin) * 1e-6;
+    mean /= static_cast<double>(std::max<std::size_t>(1, diagnosis.recorded.size()));
+    EXPECT_NEAR(sum, mean, 0.01 * mean) << name;
+    EXPECT_LT(diagnosis.breakdown_ms[static_cast<std::size_t>(Owner::kUnexplained)], 0.1 * sum) << name;
+}
+
+TEST(GoldenRecordings, EachIllnessIsNamedAtItsLineWithWhatItCosts) {
+    SKIP_UNREADABLE();
+    for (const Golden& sick : kSick) {
+        const Diagnosis diagnosis = diagnose(golden(sick.name));
+        ASSERT_FALSE(diagnosis.findings.empty()) << sick.name;
+        const Finding& first = diagnosis.findings.front();
+        EXPECT_EQ(first.kind, sick.kind) << sick.name << ": " << first.what;
+        ASSERT_TRUE(first.where) << sick.name;
+        EXPECT_EQ(first.where->line, sick.line) << sick.name;
+        EXPECT_NEAR(first.lost_ms_per_step, sick.truth_ms, std::max(0.25 * sick.truth_ms, 0.02 * diagnosis.step_ms)) << sick.name;
+        expect_explained(diagnosis, sick.name);
+    }
+}
+
+TEST(GoldenRecordings, HealthyProgramsGetACleanBill) {
+    SKIP_UNREADABLE();
+    for (const char* name : kWell) {
+        const Diagnosis diagnosis = diagnose(golden(name));
+        EXPECT_TRUE(diagnosis.healthy) << name;
+        EXPECT_GT(diagnosis.busy_share, 0.95) << name;
+        expect_explained(diagnosis, name);
+    }
+}
+
+TEST(GoldenRecordings, CompareTellsTheCureFromAnotherRun) {
+    SKIP_UNREADABLE();
+    const auto side = [](const char* name) {
+        const Timeline timeline = golden(name);
+        const Diagnosis diagnosis = diagnose(timeline);
+        return CompareSide{name, speed_blocks(timeline, diagnosis), diagnosis.busy_share, diagnosis.breakdown_ms};
+    };
+    const CompareSide sick = side("item_every_step"), cured = side("item_every_step_cured");
+    EXPECT_EQ(compare(sick, cured).verdict, Verdict::kBetter);
+    EXPECT_EQ(compare(cured, sick).verdict, Verdict::kWorse);
+    EXPECT_EQ(compare(sick, side("item_every_step_again")).verdict, Verdict::kNoDifference);
+    EXPECT_EQ(compare(cured, side("healthy")).verdict, Verdict::kNoDifference) << "the same work, but for one copy";
+}
+
+}  // namespace
+}  // namespace millrace::diagnose
