@@ -14,10 +14,15 @@ LONGER = 1.15              # runs vary by a tenth, and none may be too short
 SLICES = {"launch-bound": 0.25}  # seconds of a turn, by kind, of programs as sick as they are: the GPU does next to nothing for them while they are stopped
 
 
-def measured(kinds):
-    """[(program, mode, most per cent)] of these programs ({name: kind}): of each kind the first."""
+OTHERS = 3.0  # most per cent of any other
+
+
+def measured(kinds, named=()):
+    """[(program, mode, most per cent)] of these programs ({name: kind}): of each kind the first, and others that are `named` as NAME-sick or NAME-cured."""
     first = {kind: name for name, kind in reversed(kinds.items())}
-    return [(first[kind], mode, limit) for kind, mode, limit in OVERHEAD if kind in first]
+    rows = [(first[kind], mode, limit) for kind, mode, limit in OVERHEAD if kind in first]
+    asked = [(name, "" if mode == "sick" else mode) for name, _, mode in (word.rpartition("-") for word in named) if name in kinds and mode in ("sick", "cured")]
+    return rows + [(*each, OTHERS) for each in dict.fromkeys(asked) if each not in [row[:2] for row in rows]]
 
 
 class Pairs:
@@ -136,5 +141,5 @@ class Pairs:
 
 
 def overhead(check):
-    chosen = [Pairs(check, *row) for row in measured(check.kinds) if check.wanted(*row[:2])]
+    chosen = [Pairs(check, *row) for row in measured(check.kinds, check.options.only) if check.wanted(*row[:2])]
     check.part("overhead", [pairs.as_item() for pairs in chosen], report.overhead_line, piecewise=True)

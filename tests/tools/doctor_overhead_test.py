@@ -54,6 +54,15 @@ class Overhead(Trial):
         self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
         self.assertEqual(self.folder.calls("record"), 2)  # its median is above the limit: more pairs are no help
 
+    def test_any_program_is_measured_when_it_is_named(self):
+        self.sick("host_sync", "host-sync")
+        given = ("--parts", "overhead", "--pairs", "2", "--seconds", "1")
+        self.expect(0, "overhead: 1 to do", *given, "--only", "host_sync-sick")
+        kept = self.folder.kept()["items"]
+        self.assertEqual([name for name in kept if name.startswith("overhead/")], ["overhead/host_sync"])
+        self.assertEqual(kept["overhead/host_sync"]["limit"], 3)
+        self.expect(0, "overhead: 0 to do", *given, "--only", "host_sync")
+
     def test_overhead_says_where_cupti_left(self):
         self.healthy()
         events = '[{"kind": "window_begun", "monotonic_ns": 2000000000}, {"kind": "window_begun", "monotonic_ns": 9}, {"kind": "cupti_left", "monotonic_ns": 3500000000, "took_ns": 250000000}]'
