@@ -28,7 +28,7 @@ SHORT = 0.3          # seconds of a run whose speed says little
 UNRECORDED = 5.0     # seconds outside of windows: `compare` wants seven blocks of half a second
 PATIENCE = 180       # seconds after which a run that should have ended counts as hanging
 TIMES = dict(start_up=START_UP, let_go=LET_GO, get_ready=GET_READY)
-KEPT, SCHEMA = "doctor-check.json", 3
+KEPT, SCHEMA = "doctor-check.json", 4
 HALF = ".half"       # how the folder of a recording ends that is not whole yet
 
 
@@ -48,7 +48,7 @@ def cupti_left_after(folder):
         for line in (folder / "events.jsonl").read_text().splitlines():
             event = json.loads(line)
             first.setdefault(event.get("kind"), event)
-        return [(first["cupti_left"]["monotonic_ns"] - first["window_begun"]["monotonic_ns"]) * 1e-9, first["cupti_left"]["took_ns"] * 1e-9]
+        return [(first["cupti_left"]["monotonic_ns"] - first["window_begun"]["monotonic_ns"]) * 1e-9, first["cupti_left"].get("took_ns", 0) * 1e-9]
     except (OSError, ValueError, AttributeError, LookupError):
         return None
 

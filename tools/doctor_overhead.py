@@ -21,19 +21,23 @@ def measured(kinds, named=()):
     """[(program, mode, most per cent)] of these programs ({name: kind}): of each kind the first, and others that are `named` as NAME-sick or NAME-cured."""
     first = {kind: name for name, kind in reversed(kinds.items())}
     rows = [(first[kind], mode, limit) for kind, mode, limit in OVERHEAD if kind in first]
-    asked = [(name, "" if mode == "sick" else mode) for name, _, mode in (word.rpartition("-") for word in named) if name in kinds and mode in ("sick", "cured")]
+    words = (word.rpartition("-") for word in named)
+    asked = [(name, "" if mode == "sick" else mode) for name, _, mode in words if name in kinds and mode in ("sick", "cured")]
     return rows + [(*each, OTHERS) for each in dict.fromkeys(asked) if each not in [row[:2] for row in rows]]
 
 
 class Pairs:
     """Of one program: what is kept of it (pairs: [plain, recorded] steps per second; seconds: of the shorter run; short: how many did not count;
-    fastest: steps per second of those; left: when CUPTI left, seconds after the first window's begin, stops included, and how long that took, None where it stayed), and what is missing."""
+    fastest: steps per second of those; left: when CUPTI left, seconds after the first window's begin, stops included, and how long that took, None
+    where it stayed), and what is missing."""
 
     def __init__(self, check, name, mode, limit):
         self.check, self.name, self.mode, self.limit, self.title = check, name, mode, limit, f"overhead/{titled(name, mode)}"
         self.usual, self.seconds = (said.get(titled(name, mode), said[""]) for said in (check.options.pairs, check.options.seconds))
         said = check.options.slices.get(titled(name, mode), check.options.slices[""])
         self.slice = said if said is not None else 0.0 if mode else SLICES.get(check.kinds[name], 0.0)
+        # What was stopped now and then, or is too short for a restless program, is no recording to compare others with.
+        self.aside = bool(self.slice) or check.is_restless(name) and LONGER * self.seconds < check.record_seconds(name)
         kept = None if check.options.again else check.results.get(self.title)
         if kept and kept.get("slice", 0.0) != self.slice:
             kept["finished"], kept = False, None  # another measurement
@@ -59,8 +63,7 @@ class Pairs:
         pairs, check, seconds = [], self.check, LONGER * self.seconds
         for number in range(len(self.item["pairs"]), self.wanted()):
             length = Length(seconds, least=int(seconds * self.item.get("fastest", 0)) + 1, recorded=True)
-            # What was stopped now and then is no recording to compare others with.
-            folder = check.scratch / "turns" / f"{titled(self.name, self.mode)}-{number}" if self.slice else check.shelf.place(self.name, self.mode)
+            folder = check.scratch / "aside" / f"{titled(self.name, self.mode)}-{number}" if self.aside else check.shelf.place(self.name, self.mode)
             pair = [Run(check.bench, self.name, self.mode, length), Run(check.bench, self.name, self.mode, length, folder)]
             pairs.append(pair if number % 2 == 0 else pair[::-1])
         return pairs
@@ -83,7 +86,7 @@ class Pairs:
         found = runner.do_in_turns(pair, self.slice) if self.slice else [runner.do(run)["steps"] for run in pair]
         speeds = {bool(run.folder): speed for run, speed in zip(pair, found)}
         for run in (run for run in pair if run.folder):
-            path = run.folder if self.slice else self.check.shelved(run)
+            path = run.folder if self.aside else self.check.shelved(run)
         steps, fastest = pair[0].length.steps, max(speeds.values())
         is_long = steps / fastest >= self.seconds
         if is_long:
@@ -93,7 +96,7 @@ class Pairs:
         else:
             item.update(fastest=max(fastest, item.get("fastest", 0)), short=item.get("short", 0) + 1)
         item["bytes"] = bench.size_of(path)
-        if self.slice:
+        if self.aside:
             shutil.rmtree(path, ignore_errors=True)
         self.check.results.keep(self.title, dict(item, finished=False))
         return is_long
@@ -116,10 +119,11 @@ class Pairs:
         return True
 
     def recordings(self):
-        """That nobody has stopped; one is made where there is none."""
+        """Those to compare others with; one is made where there is none."""
         check = self.check
-        if self.slice and not check.shelf.of(self.name, self.mode):
-            run = Run(check.bench, self.name, self.mode, Length(self.seconds, recorded=True), check.shelf.place(self.name, self.mode))
+        if self.aside and not check.shelf.of(self.name, self.mode):
+            length = Length(max(self.seconds, check.record_seconds(self.name)), recorded=True)
+            run = Run(check.bench, self.name, self.mode, length, check.shelf.place(self.name, self.mode))
             check.bench.do(run)
             check.shelved(run)
         return check.shelf.of(self.name, self.mode)

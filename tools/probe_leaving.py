@@ -105,7 +105,8 @@ class Process:
         self.process.kill()
         status = self.process.wait()
         if hangs or status != 0 or not begun:
-            how = f"no end within {self.setup['patience']:g} s" if hangs else f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            how = f"no end within {self.setup['patience']:g} s" if hangs else ended
             return how + f" {UNBEGUN}" * (not begun)
         sums = re.findall(r"^checksum (\d+) (\d+)$", self.text("output"), re.MULTILINE)
         if len(sums) != 1 or sums[0][0] != sums[0][1] or sums[0][1] == "0":

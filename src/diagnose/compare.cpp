@@ -166,18 +166,37 @@ Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSe
     return dealt;
 }
 
-/// What runs may differ by where blocks within them differ by `spread`. Of recordings with a breakdown it is known how much is
-/// the host's, which differs from process to process (run_spread); what is left to fear of their unrest is that `blocks`, of the
-/// shortest, are no fair sample of it, as if none had more than kMostSampled that are independent. Of others all of it is feared.
-double unrest_of(const Paces& before, const Paces& after, std::size_t blocks, double spread, bool has_breakdown) {
-    constexpr double kMostSampled = 8;
-    if (!has_breakdown) return spread;
-    const double alike = possible_likeness(speeds_of(before), speeds_of(after));
-    return spread / std::sqrt(std::clamp(static_cast<double>(blocks) * (1 - alike) / (1 + alike), 1.0, kMostSampled));
+/// What runs may differ by where blocks within one differ by its spread. Nothing else is known of runs without a breakdown; of
+/// others run_spread says what sets processes apart, and what is left to fear is a slow change that a run shows a part of. Where
+/// its quarters differ by less than blocks do, most of the unrest is not slow. Four quarters are few, so twice their standard
+/// deviation counts, and never less than as if eight blocks of the run were independent.
+double unrest_of(const Paces& paces, bool has_breakdown) {
+    constexpr std::size_t kPieces = 4;
+    constexpr double kFew = 2, kMostIndependent = 8;
+    const double spread = spread_of(paces);
+    if (!has_breakdown || paces.size() < 2 * kPieces) return spread;
+    std::array<double, kPieces> middles{};
+    double mean = 0, squares = 0;
+    for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        const Paces own(paces.begin() + static_cast<std::ptrdiff_t>(piece * paces.size() / kPieces),
+                        paces.begin() + static_cast<std::ptrdiff_t>((piece + 1) * paces.size() / kPieces));
+        middles.at(piece) = std::log(std::max(1e-300, quantile(speeds_of(own), 0.5)));
+        mean += middles.at(piece) / kPieces;
+    }
+    for (const double middle : middles) squares += (middle - mean) * (middle - mean);
+    return std::min(spread, std::max(spread / std::sqrt(kMostIndependent), kFew * std::sqrt(squares / (kPieces - 1))));
 }
 
-bool have_breakdown(std::span<const CompareSide> recordings) {
-    return std::ranges::all_of(recordings, [](const CompareSide& each) { return each.breakdown_ms.has_value(); });
+/// Root of the mean square: of two runs that differ alike, as each does; where one is calm, the other's counts less.
+double mean_unrest(double before, double after) { return std::sqrt((before * before + after * after) / 2); }
+
+double mean_unrest(std::span<const CompareSide> recordings, const CompareSettings& settings) {
+    double squares = 0;
+    for (const CompareSide& each : recordings) {
+        const double own = unrest_of(paces(each.blocks, settings.block_seconds), each.breakdown_ms.has_value());
+        squares += own * own / static_cast<double>(recordings.size());
+    }
+    return std::sqrt(squares);
 }
 
 double resampled_median(const std::vector<double>& speeds, std::mt19937_64& random, std::vector<double>& scratch) {
@@ -210,23 +229,14 @@ std::size_t least_blocks(const CompareSettings& settings) {
     return needed;
 }
 
-/// Standard deviations from 0 that a normal distribution exceeds, on either side, with this probability.
-double deviations(double p) {
-    constexpr double kNormal = 1e9;  ///< degrees of freedom
-    double low = 0, high = 40;
-    while (high - low > 1e-3) {
-        const double middle = (low + high) / 2;
-        (student_p(middle, kNormal) > p ? low : high) = middle;
-    }
-    return high;
-}
-
 /// How much longer each side must be, with blocks like these, for a change that is large enough to be certain in four of five
 /// cases.
 std::optional<double> seconds_until_certain(const Comparison& comparison, const CompareSettings& settings) {
     constexpr double kHopeless = 10;      ///< times as long: it may as well be none
     constexpr double kFourOfFive = 0.84;  ///< deviations
-    const double times = std::pow((deviations(settings.alpha) + kFourOfFive) / std::max(1e-9, deviations(*comparison.p)), 2);
+    constexpr double kNormal = 1e9;       ///< degrees of freedom
+    const double times =
+        std::pow((student_t(settings.alpha, kNormal) + kFourOfFive) / std::max(1e-9, student_t(*comparison.p, kNormal)), 2);
     if (!(times > 1) || times > kHopeless) return std::nullopt;
     return (times - 1) * std::min(comparison.before.seconds, comparison.after.seconds);
 }
@@ -338,9 +348,8 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
     comparison.spread = std::max(spread_of(dealt.short_before), spread_of(dealt.short_after));
     comparison.run_spread = settings.run_spread * std::max(host_share(before), host_share(after));
     comparison.assumed_spread =
-        std::max(unrest_of(dealt.short_before, dealt.short_after, std::min(dealt.short_before.size(), dealt.short_after.size()),
-                           comparison.spread, before.breakdown_ms && after.breakdown_ms),
-                 comparison.run_spread);
+        std::max(comparison.run_spread, mean_unrest(unrest_of(dealt.short_before, before.breakdown_ms.has_value()),
+                                                    unrest_of(dealt.short_after, after.breakdown_ms.has_value())));
     comparison.verdict = Verdict::kNoDifference;
     // The permutations know nothing of what likeness is left between blocks, the spread does: the more doubtful of the two
     // counts.
@@ -376,13 +385,13 @@ Comparison compare(std::span<const CompareSide> before, std::span<const CompareS
     comparison.p = test.p;
     // What few recordings cannot show by themselves, blocks and what is assumed of runs may, as they do for one recording of each
     // side; unless the recordings lie farther apart than was assumed.
-    const double unrest = unrest_of(one.paces, other.paces, std::min(one.least, other.least), comparison.spread,
-                                    have_breakdown(before) && have_breakdown(after));
+    const double unrest = mean_unrest(mean_unrest(before, settings), mean_unrest(after, settings));
     comparison.assumed_spread =
         std::max({settings.run_spread * std::max(most_host_share(before), most_host_share(after)), test.spread, unrest});
     comparison.verdict = Verdict::kNoDifference;
     if (test.p >= settings.alpha && is_beyond_spread(comparison, settings))
-        comparison.p = std::min(test.p, permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p);
+        comparison.p = std::min(test.p, std::max(permutation_test(speeds_of(one.paces), speeds_of(other.paces), settings.test).p,
+                                                 spread_p(one.paces, other.paces)));
     if (is_clear(comparison, settings.min_effect, settings))
         comparison.verdict = *comparison.change > 0 ? Verdict::kBetter : Verdict::kWorse;
     return comparison;
@@ -394,6 +403,10 @@ bool is_clear(const Comparison& comparison, double least, const CompareSettings&
     if (!comparison.p || *comparison.p >= settings.alpha || !comparison.change || std::abs(*comparison.change) < least)
         return false;
     return has_run_spread(comparison) || is_beyond_spread(comparison, settings);
+}
+
+bool is_open(const Comparison& comparison, double share) {
+    return comparison.verdict == Verdict::kTooFewBlocks || (comparison.more_seconds && *comparison.change < -share);
 }
 
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {

@@ -25,7 +25,7 @@ namespace millrace::diagnose {
 struct CompareSettings {
     double alpha = 0.001;        ///< the verdict is wrong about equal runs at most this often
     double min_effect = 0.02;    ///< of speed; what is less counts as no difference
-    double min_spread = 3;       ///< in spreads (Comparison::spread, run_spread); what is less counts as no difference
+    double min_spread = 3;       ///< in spreads (Comparison::assumed_spread); what is less counts as no difference
     double run_spread = 0.08;    ///< assumed: standard deviation from run to run of what the host does, as a share of its speed
     double block_seconds = 0.5;  ///< least length of a block
     std::size_t most_blocks = 400;  ///< on a side: longer runs get longer blocks
@@ -82,6 +82,9 @@ bool is_clear(const Comparison& comparison, double least, const CompareSettings&
 Comparison compare(const CompareSide& before, const CompareSide& after, const CompareSettings& settings = {});
 /// Each side by its recordings, one at least.
 Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings = {});
+
+/// Whether the runs leave open if the later one is slower by more than `share` of the speed: they are too short.
+bool is_open(const Comparison& comparison, double share);
 
 /// Whether `comparison` shows that the later run is slower by more than `share` of the speed.
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings = {});

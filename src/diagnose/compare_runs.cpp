@@ -26,16 +26,6 @@ double squares_around(const std::vector<double>& values, double mean) {
     return sum;
 }
 
-/// So far from 0 lies Student's t in one of twenty cases.
-double usual_reach(double freedom) {
-    double low = 0, high = 1e3;
-    for (int halvings = 0; halvings < 60; ++halvings) {
-        const double middle = (low + high) / 2;
-        (student_p(middle, freedom) > 0.05 ? low : high) = middle;
-    }
-    return high;
-}
-
 }  // namespace
 
 double host_share(const CompareSide& side) {
@@ -53,11 +43,12 @@ RunTest test_runs(std::span<const double> before, std::span<const double> after)
     const auto freedom = static_cast<double>(one.size() + other.size()) - 2;
     const double spread = std::sqrt((squares_around(one, from) + squares_around(other, to)) / freedom);
     const double error = spread * std::sqrt(1 / static_cast<double>(one.size()) + 1 / static_cast<double>(other.size()));
+    const double reach = student_t(0.05, freedom) * error;
     RunTest test;
     test.spread = spread;
     test.change = std::expm1(to - from);
-    test.change_low = std::expm1(to - from - usual_reach(freedom) * error);
-    test.change_high = std::expm1(to - from + usual_reach(freedom) * error);
+    test.change_low = std::expm1(to - from - reach);
+    test.change_high = std::expm1(to - from + reach);
     test.p = error > 0 ? student_p((to - from) / error, freedom) : (to == from ? 1 : 0);
     return test;
 }

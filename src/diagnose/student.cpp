@@ -44,4 +44,13 @@ double student_p(double t, double freedom) {
     return std::clamp(incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5), 0.0, 1.0);
 }
 
+double student_t(double p, double freedom) {
+    double low = 0, high = 1e3;
+    for (int halvings = 0; halvings < 60; ++halvings) {
+        const double middle = (low + high) / 2;
+        (student_p(middle, freedom) > p ? low : high) = middle;
+    }
+    return high;
+}
+
 }  // namespace millrace::diagnose

@@ -288,9 +288,10 @@ bool Study::is_shapeless() const {
 }
 
 std::span<const MachineSample> Study::machine() const {
-    const std::span all = timeline.machine;
-    const auto first = std::ranges::lower_bound(all, lanes.front().begin, {}, &MachineSample::time);
-    return first != all.end() ? std::span(first, all.end()) : all;
+    const std::vector<Window> windows = windows_of(timeline, launcher);
+    if (windows.empty()) return timeline.machine;
+    const auto first = std::ranges::lower_bound(timeline.machine, windows.front().begin, {}, &MachineSample::time);
+    return {first, timeline.machine.end()};
 }
 
 std::optional<double> Study::pace() const {

@@ -47,6 +47,7 @@ std::string compare_json(const ComparisonReport& report) {
     json["min_spread"] = report.settings.min_spread;
     json["spread"] = comparison.spread;
     json["run_spread"] = comparison.run_spread;
+    json["assumed_spread"] = comparison.assumed_spread;
     json["run_spread_measured"] = diagnose::has_run_spread(comparison);
     json["block_seconds"] = comparison.block_seconds;
     json["more_seconds"] = number(comparison.more_seconds);
@@ -55,7 +56,7 @@ std::string compare_json(const ComparisonReport& report) {
     json["remarks"] = comparison.remarks;
     json["gate"] = Json(nullptr);
     if (report.gate) {
-        const bool told = comparison.verdict != diagnose::Verdict::kTooFewBlocks;
+        const bool told = !diagnose::is_open(comparison, report.gate->allowed);
         json["gate"] = {{"allowed", report.gate->allowed}, {"failed", told ? Json(report.gate->failed) : Json(nullptr)}};
     }
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -68,8 +68,9 @@ private:
         const diagnose::CompareSettings& settings = report_.settings;
         if (comparison_.more_seconds)
             return fmt::format(
-                "no difference shown: {:+.1f} % is more than two runs of one program differ by, but the runs are restless; with "
-                "some {} more of each it would show if it is real",
+                "no difference shown: {:+.1f} % is more than two runs of one program differ by, but these are too short to be "
+                "certain; "
+                "some {} more of each may show it",
                 100 * *comparison_.change, seconds_text(*comparison_.more_seconds));
         if (!comparison_.p || *comparison_.p >= settings.alpha || !comparison_.change) return "no difference";
         if (std::abs(*comparison_.change) < settings.min_effect)
@@ -173,6 +174,8 @@ private:
         if (!report_.gate) return;
         if (comparison_.verdict == Verdict::kTooFewBlocks)
             paragraph("gate: cannot tell, too few blocks", Tone::kCaution);
+        else if (diagnose::is_open(comparison_, report_.gate->allowed))
+            paragraph("gate: cannot tell, the runs are too short", Tone::kCaution);
         else if (report_.gate->failed)
             paragraph(fmt::format("gate: failed, slower by more than {:g} %", 100 * report_.gate->allowed), Tone::kBad);
         else

@@ -65,6 +65,23 @@ TEST(CompareText, GateSaysHowItWent) {
     EXPECT_TRUE(holds(compare_text(report, {}), "gate: cannot tell"));
 }
 
+TEST(CompareText, RunsThatAreTooShortToBeCertainLeaveTheGateOpen) {
+    ComparisonReport report = made(20, 21.5, 18);
+    report.comparison.verdict = diagnose::Verdict::kNoDifference;
+    report.comparison.p = 0.008;
+    report.comparison.more_seconds = 6.6;
+    for (const double allowed : {0.05, 0.2}) {
+        report.gate = SpeedGate{allowed, false};
+        const std::string text = compare_text(report, {});
+        EXPECT_TRUE(text.starts_with("no difference shown: -16.3 % is more than")) << text;
+        EXPECT_TRUE(holds(text, "6.6 s more")) << text;
+        EXPECT_EQ(holds(text, "gate: cannot tell"), allowed < 0.1) << text;
+        EXPECT_EQ(Json::parse(compare_json(report))["gate"]["failed"].is_null(), allowed < 0.1);
+    }
+    EXPECT_EQ(Json::parse(compare_json(report))["more_seconds"], 6.6);
+    EXPECT_GT(Json::parse(compare_json(report))["assumed_spread"].get<double>(), 0);
+}
+
 TEST(CompareJson, HoldsBothSidesAndTheVerdict) {
     ComparisonReport report = made(20, 18, 21.5);
     report.gate = SpeedGate{0.05, false};

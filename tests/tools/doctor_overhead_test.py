@@ -54,6 +54,12 @@ class Overhead(Trial):
         self.expect(1, "slow-down up to 2.04 %, the limit is 1 %", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
         self.assertEqual(self.folder.calls("record"), 2)  # its median is above the limit: more pairs are no help
 
+    def test_recordings_of_restless_programs_that_are_too_short_are_not_compared(self):
+        self.sick("churn", "allocator-churn")
+        given = ("--parts", "overhead,compare", "--pairs", "2", "--seconds", "1", "--repeats", "2", "--only", "churn")
+        self.expect(0, "2 of 2", *given)
+        self.assertEqual(self.folder.calls("record"), 2 + 3 + 2)  # one of the three was made to tell the cost inside of windows
+
     def test_any_program_is_measured_when_it_is_named(self):
         self.sick("host_sync", "host-sync")
         given = ("--parts", "overhead", "--pairs", "2", "--seconds", "1")
@@ -65,7 +71,8 @@ class Overhead(Trial):
 
     def test_overhead_says_where_cupti_left(self):
         self.healthy()
-        events = '[{"kind": "window_begun", "monotonic_ns": 2000000000}, {"kind": "window_begun", "monotonic_ns": 9}, {"kind": "cupti_left", "monotonic_ns": 3500000000, "took_ns": 250000000}]'
+        events = ('[{"kind": "window_begun", "monotonic_ns": 2000000000}, {"kind": "window_begun", "monotonic_ns": 9}, '
+                  '{"kind": "cupti_left", "monotonic_ns": 3500000000, "took_ns": 250000000}]')
         self.change_millrace("    child =", f"    import json; open(run + '/events.jsonl', 'w').write('\\n'.join(map(json.dumps, {events})))\n    child =")
         self.expect(0, "CUPTI left 2 of 2 in 250 ms, ", "--parts", "overhead", "--pairs", "2", "--seconds", "1")
         self.assertEqual(self.folder.kept()["items"]["overhead/healthy"]["left"], [[1.5, 0.25], [1.5, 0.25]])

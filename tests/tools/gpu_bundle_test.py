@@ -27,8 +27,8 @@ class Bundle(unittest.TestCase):
             with tarfile.open(pathlib.Path(folder) / "gpu-bundle.tar.gz") as tar:
                 names = set(tar.getnames())
                 manifest = json.load(tar.extractfile("gpu-bundle/manifest.json"))
-        for name in ("CMakeLists.txt", "tools/gpu-check", "tools/doctor-check", "tools/probe-leaves", "tests/probe/leaving/leaving_loop.cu", "examples/sick/healthy.py", "examples/case-studies/collective.py",
-                     "cmake/x86_64-linux-gnu.cmake", "bench/peers/collective.py", "tests/goldens/ops.safetensors", "recipes",
+        for name in ("CMakeLists.txt", "tools/gpu-check", "tools/doctor-check", "tools/probe-leaves", "tests/probe/leaving/leaving_loop.cu",
+                     "examples/sick/healthy.py", "examples/case-studies/collective.py", "cmake/x86_64-linux-gnu.cmake", "bench/peers/collective.py", "tests/goldens/ops.safetensors", "recipes",
                      "bundled/include/toml++/toml.h", "bundled/include/fmt/format-inl.h", "bundled/googletest/src/gtest-all.cc"):
             self.assertTrue("gpu-bundle/" + name in names, name)
         self.assertEqual((manifest["architecture"], manifest["cuda"], manifest["programs"]), ("none", "none", []))
