@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "diagnose/block_spread.h"
 #include "diagnose/compare_runs.h"
 #include "diagnose/student.h"
 
@@ -15,26 +16,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kVerdictNames{"better", "worse", "no difference", "too few blocks"};
 constexpr std::size_t kLeastGrown = 10;  ///< blocks a side that growing leaves: one odd block must not decide
-constexpr double kMostLikeness = 0.9;
-constexpr double kLeastFreedom = 6;    ///< of a side's spread: that of seven blocks, the fewest that alpha allows
-constexpr double kPauseShows = 0.05;   ///< change of the mean beside that of the median that is worth a remark
-constexpr double kLongestBlock = 600;  ///< seconds; beyond, growing would need hours of recording
-
-using Paces = std::vector<Pace>;
-
-std::vector<double> speeds_of(const Paces& paces) {
-    std::vector<double> speeds;
-    for (const Pace& pace : paces) speeds.push_back(pace.speed());
-    return speeds;
-}
-
-double quantile(std::vector<double> values, double q) {
-    std::sort(values.begin(), values.end());
-    const double at = q * static_cast<double>(values.size() - 1);
-    const auto below = static_cast<std::size_t>(at);
-    const std::size_t above = std::min(below + 1, values.size() - 1);
-    return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
-}
+constexpr double kPauseShows = 0.05;     ///< change of the mean beside that of the median that is worth a remark
+constexpr double kLongestBlock = 600;    ///< seconds; beyond, growing would need hours of recording
 
 SpeedSummary summary_of(const Paces& paces) {
     SpeedSummary summary;
@@ -50,89 +33,6 @@ SpeedSummary summary_of(const Paces& paces) {
     summary.high = quantile(speeds, 0.9);
     summary.mean = summary.steps / summary.seconds;
     return summary;
-}
-
-/// How alike neighbours are: the correlation of each block's rank with the next one's, which one odd block cannot make or hide.
-/// Corrected for what few blocks take off it.
-double likeness(const std::vector<double>& speeds) {
-    const std::vector<double> ranks = midranks(speeds);
-    const auto count = static_cast<double>(ranks.size());
-    double products = 0, squares = 0;
-    for (std::size_t at = 0; at < ranks.size(); ++at) {
-        const double here = ranks[at] - (count + 1) / 2;
-        squares += here * here;
-        if (at > 0) products += here * (ranks[at - 1] - (count + 1) / 2);
-    }
-    if (!(squares > 0)) return 0;
-    const double seen = products / squares;
-    return std::clamp(seen + (1 + 3 * seen) / count, 0.0, kMostLikeness);
-}
-
-/// Of both sides together: two short runs tell more about it than one.
-double joint_likeness(const std::vector<double>& before, const std::vector<double>& after) {
-    const auto one = static_cast<double>(before.size()), other = static_cast<double>(after.size());
-    return one + other > 0 ? (one * likeness(before) + other * likeness(after)) / (one + other) : 0;
-}
-
-/// Whether neighbouring blocks are more alike than chance makes them.
-bool neighbours_are_alike(const Paces& before, const Paces& after) {
-    const auto count = static_cast<double>(before.size() + after.size());
-    return count >= 2 && joint_likeness(speeds_of(before), speeds_of(after)) > 2 / std::sqrt(count);
-}
-
-/// Middle of a side's logarithms of speed, and how sure it is.
-struct Middle {
-    double mean = 0, variance = 0, freedom = 1;
-};
-
-/// A mean without the fastest and slowest fifth, so that pauses do not move it, and its variance by the values with those fifths
-/// drawn in (Yuen). Blocks that are alike count as fewer, but as two at least: a run's middle is no less sure than its blocks.
-Middle middle_of(const std::vector<double>& speeds, double alike) {
-    std::vector<double> logs;
-    for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
-    std::sort(logs.begin(), logs.end());
-    const std::size_t cut = logs.size() / 5;
-    const auto count = static_cast<double>(logs.size()), kept = static_cast<double>(logs.size() - 2 * cut);
-    Middle middle;
-    for (std::size_t at = cut; at < logs.size() - cut; ++at) middle.mean += logs[at] / kept;
-    double drawn_in = 0, squares = 0;
-    for (double& each : logs) each = std::clamp(each, logs[cut], logs[logs.size() - 1 - cut]);
-    for (const double each : logs) drawn_in += each / count;
-    for (const double each : logs) squares += (each - drawn_in) * (each - drawn_in);
-    const double fewer = std::min((1 + alike) / (1 - alike), count / 2);
-    // Values that are alike also lie closer together than they would in a longer run.
-    middle.variance = squares / (kept * (kept - 1)) * fewer / (1 - fewer / count);
-    middle.freedom = std::max(kLeastFreedom, (kept - 1) * (1 - alike * alike) / (1 + alike * alike));
-    return middle;
-}
-
-/// Of the blocks of both sides, at the upper end of what they leave possible: a standard error above what is seen.
-double possible_likeness(const std::vector<double>& one, const std::vector<double>& other) {
-    const double seen = joint_likeness(one, other);
-    return std::min(kMostLikeness, seen + std::sqrt((1 - seen * seen) / static_cast<double>(one.size() + other.size())));
-}
-
-/// Chance of a change as large as that between equal runs, by the spread within each (Welch).
-double spread_p(const Paces& before, const Paces& after) {
-    const std::vector<double> one = speeds_of(before), other = speeds_of(after);
-    const double alike = possible_likeness(one, other);
-    const Middle a = middle_of(one, alike), b = middle_of(other, alike);
-    const double variance = a.variance + b.variance, size = std::abs(a.mean - b.mean);
-    if (!(variance > 0)) return size > 0 ? 0 : 1;
-    const double freedom = variance * variance / (a.variance * a.variance / a.freedom + b.variance * b.variance / b.freedom);
-    return student_p(size / std::sqrt(variance), freedom);
-}
-
-/// Half of the blocks lie closer to the median than this says, as a standard deviation: pauses do not count, as they do not for
-/// the median, and be it that every third block has one.
-double spread_of(const Paces& paces) {
-    constexpr double kMedianDistance = 0.6745;  ///< standard deviations of a normal distribution
-    std::vector<double> logs;
-    for (const Pace& pace : paces) logs.push_back(std::log(std::max(pace.speed(), 1e-300)));
-    if (logs.empty()) return 0;
-    const double middle = quantile(logs, 0.5);
-    for (double& each : logs) each = std::abs(each - middle);
-    return quantile(std::move(logs), 0.5) / kMedianDistance;
 }
 
 double total_seconds(std::span<const Block> blocks) {
@@ -164,27 +64,6 @@ Dealt grown(const CompareSide& before, const CompareSide& after, const CompareSe
     dealt.short_before = std::move(short_before);
     dealt.short_after = std::move(short_after);
     return dealt;
-}
-
-/// What runs may differ by where blocks within one differ by its spread. Nothing else is known of runs without a breakdown; of
-/// others run_spread says what sets processes apart, and what is left to fear is a slow change that a run shows a part of. Where
-/// its quarters differ by less than blocks do, most of the unrest is not slow. Four quarters are few, so twice their standard
-/// deviation counts, and never less than as if eight blocks of the run were independent.
-double unrest_of(const Paces& paces, bool has_breakdown) {
-    constexpr std::size_t kPieces = 4;
-    constexpr double kFew = 2, kMostIndependent = 8;
-    const double spread = spread_of(paces);
-    if (!has_breakdown || paces.size() < 2 * kPieces) return spread;
-    std::array<double, kPieces> middles{};
-    double mean = 0, squares = 0;
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-        const Paces own(paces.begin() + static_cast<std::ptrdiff_t>(piece * paces.size() / kPieces),
-                        paces.begin() + static_cast<std::ptrdiff_t>((piece + 1) * paces.size() / kPieces));
-        middles.at(piece) = std::log(std::max(1e-300, quantile(speeds_of(own), 0.5)));
-        mean += middles.at(piece) / kPieces;
-    }
-    for (const double middle : middles) squares += (middle - mean) * (middle - mean);
-    return std::min(spread, std::max(spread / std::sqrt(kMostIndependent), kFew * std::sqrt(squares / (kPieces - 1))));
 }
 
 /// Root of the mean square: of two runs that differ alike, as each does; where one is calm, the other's counts less.
