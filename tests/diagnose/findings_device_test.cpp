@@ -120,12 +120,17 @@ Timeline with_machine(const MachineSample& sample, int count = 20) {
     return timeline;
 }
 
-TEST(SmallBatch, AnEmptyChipWithFreeMemoryIsANote) {
+MachineSample empty_chip() {
     MachineSample sample;
     sample.gpu_utilization = 0.99;
     sample.sm_active = 0.2;
     sample.memory_used_bytes = 10e9;
     sample.memory_total_bytes = 80e9;
+    return sample;
+}
+
+TEST(SmallBatch, AnEmptyChipWithFreeMemoryIsANote) {
+    MachineSample sample = empty_chip();
     const Diagnosis diagnosis = diagnose(with_machine(sample));
     ASSERT_NE(finding_of(diagnosis, Kind::kSmallBatch), nullptr) << told(diagnosis);
     EXPECT_EQ(finding_of(diagnosis, Kind::kSmallBatch)->severity, Severity::kNote);
@@ -223,11 +228,7 @@ TEST(Throttled, HeatIsAFindingAndAPowerLimitARemark) {
 }
 
 TEST(SmallBatch, WhatOthersDidOnTheGpuBeforeIsNotItsOwn) {
-    MachineSample sample;
-    sample.gpu_utilization = 0.99;
-    sample.sm_active = 0.2;
-    sample.memory_used_bytes = 10e9;
-    sample.memory_total_bytes = 80e9;
+    MachineSample sample = empty_chip();
     sample.throttled = false;
     Timeline timeline = with_machine(sample);
     for (int i = 0; i < 40; ++i) {
