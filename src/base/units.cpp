@@ -158,6 +158,19 @@ std::string print_bytes(uint64_t bytes) {
     return fmt::format("{:.1f} {}", value, names[at]);
 }
 
+std::string print_figures(double value, int figures) {
+    std::string text = fmt::format("{:.{}g}", value, figures);
+    if (!std::isfinite(value) || std::abs(value) >= 1e18) return text;
+    if (text.find("e+") != std::string::npos) {
+        const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - figures + 1);
+        text = fmt::format("{:.0f}", std::round(value / unit) * unit);
+    }
+    const std::size_t first = text.front() == '-' ? 1 : 0;
+    if (std::abs(value) < 1) return text;  // may have a negative exponent
+    for (std::size_t at = std::min(text.find('.'), text.size()); at > first + 3; at -= 3) text.insert(at - 3, ",");
+    return text;
+}
+
 std::string print_percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }
 
 std::string exact_duration(nanoseconds duration) {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/units.h"
 #include "diagnose/block_spread.h"
 #include "diagnose/compare_runs.h"
 #include "diagnose/student.h"
@@ -141,8 +142,8 @@ void add_remarks(Comparison& comparison, const Dealt& dealt) {
     const double mean_change = other.mean / one.mean - 1;
     if (std::abs(mean_change - *comparison.change) > kPauseShows)
         comparison.remarks.push_back(
-            fmt::format("with pauses and slow stretches counted, speed was {:.4g} steps/s before and {:.4g} after ({:+.1f} %)",
-                        one.mean, other.mean, 100 * mean_change));
+            fmt::format("with pauses and slow stretches counted, speed was {} steps/s before and {} after ({:+.1f} %)",
+                        base::print_figures(one.mean, 4), base::print_figures(other.mean, 4), 100 * mean_change));
 }
 
 constexpr std::size_t kLeastOfARun = 3;  ///< blocks of a recording beside others

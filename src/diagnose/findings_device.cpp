@@ -8,6 +8,7 @@
 
 #include "diagnose/findings.h"
 #include "diagnose/kernel_names.h"
+#include "diagnose/machine_rows.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -44,7 +45,7 @@ struct Products {
 template <typename Get>
 std::optional<double> mean_of(const Study& study, Get get) {
     double sum = 0, count = 0;
-    for (const MachineSample& sample : study.machine())
+    for (const MachineSample& sample : since_recorded(study.timeline))
         if (const std::optional<double> value = get(sample)) sum += *value, count += 1;
     return count > 0 ? std::optional<double>(sum / count) : std::nullopt;
 }
@@ -117,7 +118,7 @@ void find_small_batch(Chart& chart, double occupied_share) {
     const auto active =
         mean_of(study, [](const MachineSample& sample) { return works(sample) ? sample.sm_active : std::nullopt; });
     double used = 0, all = 0;
-    for (const MachineSample& sample : study.machine())
+    for (const MachineSample& sample : since_recorded(study.timeline))
         if (sample.memory_used_bytes && sample.memory_total_bytes && *sample.memory_total_bytes > 0)
             used = std::max(used, *sample.memory_used_bytes), all = *sample.memory_total_bytes;
     if (!active || all == 0) return;
@@ -141,7 +142,7 @@ void find_small_batch(Chart& chart, double occupied_share) {
 void find_memory_edge(Chart& chart) {
     const Study& study = chart.study;
     double most = 0;
-    for (const MachineSample& sample : study.machine())
+    for (const MachineSample& sample : since_recorded(study.timeline))
         if (sample.memory_used_bytes && sample.memory_total_bytes && *sample.memory_total_bytes > 0)
             most = std::max(most, *sample.memory_used_bytes / *sample.memory_total_bytes);
     std::size_t failed = 0;
@@ -168,7 +169,7 @@ void find_throttling(Chart& chart) {
     double known = 0, slowed = 0, capped = 0;
     std::string reason;
     std::vector<Time> slow_times;
-    for (const MachineSample& sample : study.machine()) {
+    for (const MachineSample& sample : since_recorded(study.timeline)) {
         if (!sample.throttled) continue;
         known += 1;
         if (!*sample.throttled) continue;

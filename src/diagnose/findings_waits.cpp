@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/units.h"
 #include "diagnose/findings.h"
 
 namespace millrace::diagnose {
@@ -62,16 +63,16 @@ Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
         if (site != &first) others += (others.empty() ? "" : ", ") + name_of_place(chart.study, site->place);
     }
     finding.evidence = fmt::format(
-        "{:.3g} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
+        "{} calls per step ({}) block for {:.2f} ms; replayed without them a step takes {:.2f} ms "
         "instead of {:.2f} ms.",
-        calls, names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
+        base::print_figures(calls, 3), names_of(chart.study, first), waited, verdict.after_ms, verdict.before_ms);
     if (!others.empty())
         finding.evidence += fmt::format(" They hide each other: the gain comes when those at {} go, too.", others);
     finding.fix = sync_fix(chart.framework);
     finding.assumption = "the value is not needed to decide what to launch next";
     if (first.together_per_step > 0) {
-        finding.evidence += fmt::format(
-            " The {:.3g} short kernels per step between those reads are counted as computed together.", first.together_per_step);
+        finding.evidence += fmt::format(" The {} short kernels per step between those reads are counted as computed together.",
+                                        base::print_figures(first.together_per_step, 3));
         finding.fix = together_fix(chart.framework);
         finding.assumption = "no value is needed to decide what to launch next, and all can be computed together";
     }
@@ -127,9 +128,10 @@ Finding tell_of_allocator(const Chart& chart, const Verdict& verdict) {
         chart.finding(Kind::kAllocatorChurn, blamed ? blamed->place : kNoPlace, verdict.lost_ms, study.policy.allocator_churn);
     finding.what = "Device memory is given back to the driver and taken again in steady steps; giving it back waits for the GPU.";
     finding.evidence = fmt::format(
-        "{:.3g} calls per step take memory and {:.3g} give it back or wait for that ({:.2f} ms, of {:.2f} ms in "
+        "{} calls per step take memory and {} give it back or wait for that ({:.2f} ms, of {:.2f} ms in "
         "the allocator); replayed without them a step takes {:.2f} ms instead of {:.2f} ms.",
-        taken, given, wait, roles.allocator.ms, verdict.after_ms, verdict.before_ms);
+        base::print_figures(taken, 3), base::print_figures(given, 3), wait, roles.allocator.ms, verdict.after_ms,
+        verdict.before_ms);
     finding.assumption = "the memory fits when it is kept";
     if (chart.framework != Framework::kPyTorch)
         finding.fix =

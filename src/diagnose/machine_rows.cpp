@@ -29,6 +29,13 @@ bool is_sample(const record::MetricsRow& row) {
 
 }  // namespace
 
+std::span<const MachineSample> since_recorded(const Timeline& timeline) {
+    const std::span<const MachineSample> all = timeline.machine;
+    const auto first = std::ranges::min_element(timeline.windows, {}, &Window::begin);
+    if (first == timeline.windows.end()) return all;
+    return {std::ranges::lower_bound(all, first->begin, {}, &MachineSample::time), all.end()};
+}
+
 std::vector<MachineSample> machine_samples(const record::RunStream& stream, std::uint32_t gpu,
                                            const std::function<Time(double)>& time_of) {
     constexpr double kLatestSecond = 1e10;  // some 300 years of seconds since 1970

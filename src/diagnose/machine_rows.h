@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "diagnose/timeline.h"
 #include "record/run_reader.h"
 
 namespace millrace::diagnose {
+
+/// Samples since a process is recorded: what others did on the GPU before is not the program's.
+std::span<const MachineSample> since_recorded(const Timeline& timeline);
 
 /// Rows of kind `sample`, as GPU number `gpu` (as CUDA numbers them) and the machine had it; `time_of` takes seconds since 1970.
 /// Rows without a possible time are left out.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "diagnose/loader_workers.h"
+#include "diagnose/machine_rows.h"
 #include "diagnose/overhead.h"
 #include "diagnose/training_pace.h"
 #include "diagnose/window_parts.h"
@@ -226,7 +227,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     take_evaluation_off();
     remove_recording_cost();
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
-    if (base_ms > 0) power = power_of(machine(), policy, busy_ms(*this, models) / base_ms);
+    if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
 }
@@ -285,13 +286,6 @@ void Study::remove_recording_cost() {
 
 bool Study::is_shapeless() const {
     return std::any_of(steps.begin(), steps.end(), [](const WindowSteps& each) { return each.source == StepSource::kWindow; });
-}
-
-std::span<const MachineSample> Study::machine() const {
-    const std::vector<Window> windows = windows_of(timeline, launcher);
-    if (windows.empty()) return timeline.machine;
-    const auto first = std::ranges::lower_bound(timeline.machine, windows.front().begin, {}, &MachineSample::time);
-    return {first, timeline.machine.end()};
 }
 
 std::optional<double> Study::pace() const {

@@ -46,8 +46,6 @@ struct Study {
     bool is_shapeless() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
-    /// Samples of the machine since the program is recorded: what ran on the GPU before is not its.
-    std::span<const MachineSample> machine() const;
     /// Recorded host time before a call, without collections and another profiler's notes.
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 

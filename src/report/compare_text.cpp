@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
 #include "report/doctor_words.h"
 #include "report/view_line.h"
 
@@ -22,7 +23,7 @@ std::string seconds_text(double seconds) {
     return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", std::ceil(seconds));
 }
 
-std::string speed_text(double speed) { return fmt::format("{:.4g}", speed); }
+std::string speed_text(double speed) { return base::print_figures(speed, 4); }
 
 class Writer {
 public:

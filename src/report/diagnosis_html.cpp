@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
 #include "base/version.h"
 #include "report/doctor_words.h"
 #include "report/html_curves.h"
@@ -52,8 +53,8 @@ std::string first_advice(const Diagnosis& diagnosis) {
     text += "</a>. ";
     const double speed = whole_step_ms(diagnosis), lost = first.lost_ms_per_step;
     if (lost > 0 && lost < speed)
-        text += fmt::format("Up to {} of every step would come back: {:.3g} steps per second instead of {:.3g}.",
-                            milliseconds_text(lost), 1000 / (speed - lost), 1000 / speed);
+        text += fmt::format("Up to {} of every step would come back: {} steps per second instead of {}.", milliseconds_text(lost),
+                            base::print_figures(1000 / (speed - lost), 3), base::print_figures(1000 / speed, 3));
     return text + "</span>";
 }
 
@@ -94,7 +95,7 @@ std::string tiles(const Diagnosis& diagnosis) {
     std::string text = "<dl class=\"tiles\">\n";
     const double step = diagnosis.undisturbed_step_ms.value_or(diagnosis.step_ms);
     if (diagnosis.steps > 0 && step > 0)
-        text += tile("Speed", fmt::format("{:.4g}", 1000 / whole_step_ms(diagnosis)),
+        text += tile("Speed", base::print_figures(1000 / whole_step_ms(diagnosis), 4),
                      diagnose::has_evaluation(diagnosis)                          ? "steps per second with evaluation"
                      : diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
                                                                                   : "steps per second");
@@ -178,9 +179,10 @@ std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
     std::string text = fmt::format(
         "<section aria-labelledby=\"lens\"><h2 id=\"lens\">One step under the lens</h2>\n<p class=\"soft\">Time runs from left "
         "to right. "
-        "The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower one what the "
+        "The upper lane shows what ran on the GPU ({}, copies), the middle one what it waited for, the lower ones what the "
         "program asked "
-        "for meanwhile: {} are purple, and where it is red the program itself waited for the GPU. Point at anything to read what "
+        "for meanwhile, one for each thread: {} are purple, and where it is red the program itself waited for the GPU. Point at "
+        "anything to read what "
         "it is. "
         "Drag to zoom in; or use the buttons, or the keys + &minus; 0 and the arrows.</p>\n<div class=\"steps\">\n",
         html_term("kernel", "kernels"), html_term("launch", "launches"));

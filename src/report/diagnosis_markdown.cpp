@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
 #include "report/doctor_words.h"
 #include "report/svg_panel.h"
 
@@ -99,11 +100,11 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
             text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
         if (has_evaluation(diagnosis))
             text += fmt::format(
-                ". Evaluation adds {} to each{}: {:.3g} steps per second", milliseconds_text(diagnosis.evaluation_ms),
+                ". Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis.evaluation_ms),
                 diagnosis.undisturbed_evaluation_ms
                     ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
                     : "",
-                1000 / whole_step_ms(diagnosis));
+                base::print_figures(1000 / whole_step_ms(diagnosis), 3));
         text += ".\n" + (breakdown_sum(diagnosis) > 0 ? breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";

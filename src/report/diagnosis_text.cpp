@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/units.h"
 #include "report/doctor_words.h"
 #include "report/view_line.h"
 
@@ -90,11 +91,11 @@ private:
         put(said);
         if (has_evaluation(diagnosis_))
             put(line().add(
-                fmt::format("Evaluation adds {} to each{}: {:.3g} steps per second", milliseconds_text(diagnosis_.evaluation_ms),
+                fmt::format("Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis_.evaluation_ms),
                             diagnosis_.undisturbed_evaluation_ms
                                 ? fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_evaluation_ms))
                                 : "",
-                            1000 / whole_step_ms(diagnosis_))));
+                            base::print_figures(1000 / whole_step_ms(diagnosis_), 3))));
     }
 
     void row(std::string_view label, double ms, double sum, Tone tone) {

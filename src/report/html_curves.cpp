@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "diagnose/machine_rows.h"
 #include "report/svg_panel.h"
 
 namespace millrace::report {
@@ -41,10 +42,12 @@ struct Span {
     [[nodiscard]] double seconds() const { return static_cast<double>(end - begin) * 1e-9; }
 };
 
-Curve curve_of(const std::string& label, const Timeline& timeline, const Span& span, std::size_t columns, const Read& read) {
+using Samples = std::span<const MachineSample>;
+
+Curve curve_of(const std::string& label, Samples samples, const Span& span, std::size_t columns, const Read& read) {
     Curve curve{label, std::vector<Column>(columns), {}};
     const double length = std::max(1.0, static_cast<double>(span.end - span.begin));
-    for (const MachineSample& sample : timeline.machine) {
+    for (const MachineSample& sample : samples) {
         const std::optional<double> value = read(sample);
         if (!value || !std::isfinite(*value)) continue;
         const double share = static_cast<double>(sample.time - span.begin) / length;
@@ -132,12 +135,11 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
 }  // namespace
 
 std::string html_curves(const Timeline& timeline) {
-    if (timeline.machine.empty()) return {};
-    const auto [first, last] = std::minmax_element(timeline.machine.begin(), timeline.machine.end(),
-                                                   [](const auto& a, const auto& b) { return a.time < b.time; });
-    const Span span{first->time, last->time};
-    const std::size_t columns = std::clamp<std::size_t>(timeline.machine.size(), 2, kColumns);
-    const auto curve = [&](const char* label, const Read& read) { return curve_of(label, timeline, span, columns, read); };
+    const Samples samples = diagnose::since_recorded(timeline);
+    if (samples.empty()) return {};
+    const Span span{samples.front().time, samples.back().time};
+    const std::size_t columns = std::clamp<std::size_t>(samples.size(), 2, kColumns);
+    const auto curve = [&](const char* label, const Read& read) { return curve_of(label, samples, span, columns, read); };
     const auto percent = [&](const char* label, std::optional<double> MachineSample::*member) {
         return curve(label, [member](const MachineSample& sample) {
             return sample.*member ? std::optional(100 * *(sample.*member)) : std::nullopt;
@@ -152,14 +154,14 @@ std::string html_curves(const Timeline& timeline) {
                     100, span.seconds());
     const auto gibibytes = [](const std::optional<double>& bytes) { return bytes ? std::optional(*bytes / kGiB) : std::nullopt; };
     double total = 0;
-    for (const MachineSample& sample : timeline.machine)
-        total = std::max(total, gibibytes(sample.memory_total_bytes).value_or(0));
+    for (const MachineSample& sample : samples) total = std::max(total, gibibytes(sample.memory_total_bytes).value_or(0));
     charts +=
         chart("GPU memory", "GiB", {curve("in use", [&](const MachineSample& s) { return gibibytes(s.memory_used_bytes); })},
               total, span.seconds());
     charts += chart("GPU power", "W", {curve("drawn", [](const MachineSample& s) { return s.power_watts; })}, 0, span.seconds());
     if (charts.empty()) return {};
-    return "<section aria-labelledby=\"machine\"><h2 id=\"machine\">The machine over the run</h2>\n<p class=\"soft\">A kernel "
+    return "<section aria-labelledby=\"machine\"><h2 id=\"machine\">The machine while the program ran</h2>\n<p class=\"soft\">A "
+           "kernel "
            "being "
            "there does not mean that the chip is full: compare it with the multiprocessors at work.</p>\n<div class=\"charts\">" +
            charts + "</div></section>\n";

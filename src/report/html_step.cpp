@@ -70,35 +70,33 @@ int call_colour(CallKind kind) {
     }
 }
 
-/// Calls of the thread that made most of them: one lane tells the story, all threads on one would lie.
-std::vector<LaneItem> host_items(const StepView& step, const Timeline& timeline) {
-    std::vector<std::pair<std::uint32_t, std::size_t>> threads;
-    const auto begin = first_within(timeline.calls, step);
-    const auto visit = [&](const auto& each) {
-        for (auto at = begin; at != timeline.calls.end() && at->begin < step.end; ++at)
-            if (at->end > step.begin) each(*at);
-    };
-    visit([&](const diagnose::Call& call) {
-        const auto known =
-            std::find_if(threads.begin(), threads.end(), [&](const auto& one) { return one.first == call.thread; });
-        if (known == threads.end())
-            threads.emplace_back(call.thread, 1);
-        else
-            ++known->second;
-    });
-    if (threads.empty()) return {};
-    const std::uint32_t thread =
-        std::max_element(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
-    std::vector<LaneItem> items;
-    visit([&](const diagnose::Call& call) {
-        if (call.thread != thread) return;
+constexpr std::size_t kMostThreads = 3;
+constexpr double kFewCalls = 0.05;  ///< of a step's calls: a thread with less has no lane
+
+/// Calls by thread, a lane each, as all on one would lie: of the threads that made most of them, the first to call first.
+std::vector<std::vector<LaneItem>> host_lanes(const StepView& step, const Timeline& timeline) {
+    std::vector<std::pair<std::uint32_t, std::vector<LaneItem>>> threads;
+    std::size_t all = 0;
+    for (auto at = first_within(timeline.calls, step); at != timeline.calls.end() && at->begin < step.end; ++at) {
+        const diagnose::Call& call = *at;
+        if (call.end <= step.begin) continue;
+        ++all;
+        auto known = std::ranges::find(threads, call.thread, &decltype(threads)::value_type::first);
+        if (known == threads.end()) known = threads.emplace(threads.end(), call.thread, std::vector<LaneItem>{});
         std::string what = name_at(timeline, call.name);
         if (what.empty()) what = "call";
         if (call.stack < timeline.stacks.size() && !timeline.stacks[call.stack].empty())
             what += " at " + place_text(timeline.stacks[call.stack].front());
-        items.push_back({call.begin, call.end, call_colour(call.kind), std::move(what)});
-    });
-    return items;
+        known->second.push_back({call.begin, call.end, call_colour(call.kind), std::move(what)});
+    }
+    std::ranges::stable_sort(threads, std::greater{}, [](const auto& thread) { return thread.second.size(); });
+    std::vector<std::vector<LaneItem>> lanes;
+    for (auto& [thread, items] : threads)
+        if (lanes.empty() ||
+            (lanes.size() < kMostThreads && static_cast<double>(items.size()) >= kFewCalls * static_cast<double>(all)))
+            lanes.push_back(std::move(items));
+    std::ranges::sort(lanes, {}, [](const auto& items) { return items.front().begin; });
+    return lanes;
 }
 
 std::vector<LaneItem> owner_items(const StepView& step) {
@@ -198,7 +196,7 @@ std::string html_step(const StepView& step, const Timeline& timeline, std::strin
         "step</button></span>"
         "</figcaption>\n<div class=\"lanes\">\n",
         std::max(ms, 1e-6), id, id, xml_text(caption));
-    const std::vector<LaneItem> gpu = gpu_items(step, timeline), host = host_items(step, timeline);
+    const std::vector<LaneItem> gpu = gpu_items(step, timeline);
     if (!gpu.empty())
         text += lane("GPU runs", fmt::format("{} pieces of work on the GPU", gpu.size()), joined(gpu, kMostItems), step,
                      LaneKind::kWork);
@@ -206,9 +204,12 @@ std::string html_step(const StepView& step, const Timeline& timeline, std::strin
                  fmt::format("Of {}, the GPU worked {} and waited {}", milliseconds_text(ms), milliseconds_text(busy),
                              milliseconds_text(std::max(0.0, ms - busy))),
                  joined(owner_items(step), kMostItems), step, LaneKind::kReasons);
-    if (!host.empty())
-        text +=
-            lane("program calls", fmt::format("{} CUDA calls", host.size()), joined(host, kMostItems), step, LaneKind::kCalls);
+    std::size_t threads = 0;
+    for (std::vector<LaneItem>& host : host_lanes(step, timeline)) {
+        const std::string label = fmt::format("{} CUDA calls of {}", host.size(), threads == 0 ? "one thread" : "another");
+        text += lane(threads++ == 0 ? "program calls" : "other thread", label, joined(std::move(host), kMostItems), step,
+                     LaneKind::kCalls);
+    }
     return text + "<div class=\"name\"></div>" + ticks(std::max(ms, 1e-6)) + "</div>\n" + keys(step) + "</figure>\n";
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 namespace millrace::base {
 namespace {
 
@@ -86,6 +89,23 @@ TEST(Units, BytesAndPercentPrint) {
     EXPECT_EQ(print_bytes(12'897'485), "12.3 MiB");
     EXPECT_EQ(print_bytes(UINT64_MAX), "16.0 EiB");
     EXPECT_EQ(print_percent(0.0512), "5.1%");
+}
+
+TEST(Units, FiguresHaveNoExponentWhereNumbersAreLarge) {
+    EXPECT_EQ(print_figures(0.0421, 3), "0.0421");
+    EXPECT_EQ(print_figures(155.04, 3), "155");
+    EXPECT_EQ(print_figures(999.4, 3), "999");
+    EXPECT_EQ(print_figures(999.7, 3), "1,000");
+    EXPECT_EQ(print_figures(1298.7, 3), "1,300");
+    EXPECT_EQ(print_figures(1785.4, 4), "1,785");
+    EXPECT_EQ(print_figures(19619, 3), "19,600");
+    EXPECT_EQ(print_figures(-1234567, 4), "-1,235,000");
+    EXPECT_EQ(print_figures(1234.56, 6), "1,234.56");
+    EXPECT_EQ(print_figures(0.0000123, 3), "1.23e-05");
+    EXPECT_EQ(print_figures(0, 3), "0");
+    EXPECT_EQ(print_figures(std::numeric_limits<double>::infinity(), 3), "inf");
+    EXPECT_EQ(print_figures(std::nan(""), 3), "nan");
+    EXPECT_EQ(print_figures(1e300, 3), "1e+300");
 }
 
 TEST(Units, ExactFormsParseBack) {

@@ -110,6 +110,44 @@ TEST(DiagnosisHtml, HealthyAndEmptyOnesSaySo) {
     EXPECT_FALSE(holds(diagnosis_html(speed, {}), "nan"));
 }
 
+TEST(DiagnosisHtml, ThreadsThatCallALotHaveALaneEach) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnose::Timeline timeline = sick_timeline(diagnosis);
+    diagnosis.worst.reset();
+    const diagnose::Time begin = diagnosis.typical->begin, length = (diagnosis.typical->end - begin) / 200;
+    timeline.calls.clear();
+    for (int at = 0; at < 200; ++at) {
+        diagnose::Call call;
+        call.begin = begin + at * length;
+        call.end = call.begin + length / 2;
+        call.thread = at == 150 ? 9 : at < 60 ? 7 : 8;  // the first calls less than the second, the third once
+        call.kind = record::CallKind::kLaunch;
+        timeline.calls.push_back(call);
+    }
+    const std::string html = diagnosis_html(diagnosis, timeline);
+    EXPECT_EQ(count_of(html, ">program calls<"), 1u);
+    EXPECT_EQ(count_of(html, ">other thread<"), 1u);
+    EXPECT_LT(html.find("60 CUDA calls of one thread"), html.find("139 CUDA calls of another"));
+    for (diagnose::Call& call : timeline.calls) call.thread = 8;
+    EXPECT_EQ(count_of(diagnosis_html(diagnosis, timeline), ">other thread<"), 0u);
+}
+
+TEST(DiagnosisHtml, WhatTheMachineDidBeforeIsNotShown) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    diagnose::Timeline timeline = sick_timeline(diagnosis);
+    const diagnose::Time begin = timeline.windows.empty() ? 0 : timeline.windows.front().begin;
+    if (timeline.windows.empty()) timeline.windows.push_back({0, 1'000'000'000, 0});
+    diagnose::MachineSample before;
+    before.time = begin - 5'000'000'000;
+    before.power_watts = 699;
+    diagnose::MachineSample own = before;
+    own.power_watts = 126;
+    timeline.machine = {before, own, own};
+    timeline.machine[1].time = begin + 1'000'000'000;
+    timeline.machine[2].time = begin + 2'000'000'000;
+    EXPECT_TRUE(holds(diagnosis_html(diagnosis, timeline), "drawn: 126 W on average"));
+}
+
 TEST(DiagnosisHtml, AStepOfManyKernelsStaysSmall) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnose::Timeline timeline = sick_timeline(diagnosis);

@@ -92,7 +92,7 @@ class Page(unittest.TestCase):
         for words in ("The GPU worked 79 % of the time.", "Change this first: train.py line 41", "43.3 steps per second instead of 36.2",
                       "The program waits for the GPU in the middle of a step", "train.py:41 in train", "total += loss.item()",
                       "Add the loss up on the GPU", "4.48 ms", "Where a step goes", "host waits for GPU", "A typical step", "The worst step",
-                      "The machine over the run", "multiprocessors at work", "Recording cost 0.4 % of the run", "One round of training"):
+                      "The machine while the program ran", "multiprocessors at work", "Recording cost 0.4 % of the run", "One round of training"):
             self.assertIn(words, text)
         self.assertEqual(self.page.value("document.querySelector('.quote .hit .n').textContent"), "41")
 
