@@ -78,6 +78,13 @@ std::string exact(uint64_t value, std::span<const Unit64> units) {
     return fmt::format("{}{}", value / best->size, best->name);
 }
 
+/// With commas between thousands of what stands before the point.
+std::string parted(std::string number) {
+    const std::size_t first = number.front() == '-' ? 1 : 0;
+    for (std::size_t at = std::min(number.find('.'), number.size()); at > first + 3; at -= 3) number.insert(at - 3, ",");
+    return number;
+}
+
 }  // namespace
 
 Result<nanoseconds> parse_duration(std::string_view text) {
@@ -158,6 +165,8 @@ std::string print_bytes(uint64_t bytes) {
     return fmt::format("{:.1f} {}", value, names[at]);
 }
 
+std::string print_count(uint64_t count) { return parted(std::to_string(count)); }
+
 std::string print_figures(double value, int figures) {
     std::string text = fmt::format("{:.{}g}", value, figures);
     if (!std::isfinite(value) || std::abs(value) >= 1e18) return text;
@@ -165,10 +174,7 @@ std::string print_figures(double value, int figures) {
         const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - figures + 1);
         text = fmt::format("{:.0f}", std::round(value / unit) * unit);
     }
-    const std::size_t first = text.front() == '-' ? 1 : 0;
-    if (std::abs(value) < 1) return text;  // may have a negative exponent
-    for (std::size_t at = std::min(text.find('.'), text.size()); at > first + 3; at -= 3) text.insert(at - 3, ",");
-    return text;
+    return std::abs(value) < 1 ? text : parted(std::move(text));  // less may have a negative exponent
 }
 
 std::string print_percent(double fraction) { return fmt::format("{:.1f}%", fraction * 100); }

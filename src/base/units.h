@@ -28,7 +28,10 @@ std::string print_bytes(uint64_t bytes);
 /// For people: 0.0512 is "5.1%".
 std::string print_percent(double fraction);
 
-/// For people: so many figures at least, thousands parted, no exponent for what is large: 1298.7 with three is "1,300".
+/// For people: "1,500".
+std::string print_count(uint64_t count);
+
+/// For people: rounded to so many figures, thousands parted, no exponent for what is large: 1298.7 with three is "1,300".
 std::string print_figures(double value, int figures);
 
 /// Exact and short: the largest unit that divides, "90s", "250ms". parse_duration gives the same value back.

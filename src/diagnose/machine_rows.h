@@ -1,5 +1,5 @@
 #pragma once
-// samples.jsonl of a run directory as a timeline has it.
+// samples.jsonl of a run directory as a timeline has it, and which of them are the program's.
 
 #include <cstdint>
 #include <functional>

@@ -99,14 +99,15 @@ std::string tiles(const Diagnosis& diagnosis) {
                      diagnose::has_evaluation(diagnosis)                          ? "steps per second with evaluation"
                      : diagnosis.undisturbed_step_ms && diagnosis.step_ms != step ? "steps per second while nothing was recorded"
                                                                                   : "steps per second");
-    if (diagnosis.steps > 0) text += tile("Looked at", count_text(diagnosis.steps), diagnosis.steps == 1 ? "step" : "steps");
+    if (diagnosis.steps > 0)
+        text += tile("Looked at", base::print_count(diagnosis.steps), diagnosis.steps == 1 ? "step" : "steps");
     text += tile(
         "Recording cost", diagnosis.overhead_share ? fmt::format("{:.1f} %", 100 * *diagnosis.overhead_share) : "not measured",
         diagnosis.window_overhead_share ? fmt::format("of the run; {:.1f} % inside {}", 100 * *diagnosis.window_overhead_share,
                                                       html_term("window", "windows"))
         : diagnosis.overhead_share      ? "of the run"
                                         : "");
-    text += tile("Lost records", count_text(diagnosis.dropped_records),
+    text += tile("Lost records", base::print_count(diagnosis.dropped_records),
                  diagnosis.dropped_records == 0 ? "nothing is missing" : "the picture may be incomplete");
     return text + "</dl>\n";
 }

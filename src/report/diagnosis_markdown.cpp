@@ -94,8 +94,8 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
                     ? fmt::format("**The GPU worked {:.0f} % of the time{}**", 100 * diagnosis.busy_share,
                                   has_evaluation(diagnosis) ? " in training" : "")
                     : "How busy a GPU was is not measured";
-        text +=
-            fmt::format(": {} step{} of {}", count_text(diagnosis.steps), diagnosis.steps == 1 ? "" : "s", step_text(diagnosis));
+        text += fmt::format(": {} step{} of {}", base::print_count(diagnosis.steps), diagnosis.steps == 1 ? "" : "s",
+                            step_text(diagnosis));
         if (diagnosis.undisturbed_step_ms && *diagnosis.undisturbed_step_ms != diagnosis.step_ms)
             text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
         if (has_evaluation(diagnosis))

@@ -84,7 +84,7 @@ private:
                      tone);
         else
             said.add("How busy a GPU was is not measured");
-        said.add(fmt::format(": {} step{} of {}", count_text(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
+        said.add(fmt::format(": {} step{} of {}", base::print_count(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
                              milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_) : diagnosis_.step_ms)));
         if (diagnosis_.undisturbed_step_ms && *diagnosis_.undisturbed_step_ms != diagnosis_.step_ms)
             said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/result.h"
+#include "base/units.h"
 
 namespace millrace::report {
 namespace {
@@ -103,12 +104,6 @@ std::string milliseconds_text(double milliseconds) {
     return std::isfinite(milliseconds) ? fmt::format("{:.{}f} ms", milliseconds, decimals) : "not measured";
 }
 
-std::string count_text(std::uint64_t count) {
-    std::string text = std::to_string(count);
-    for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-    return text;
-}
-
 std::vector<SentencePart> sentence_parts(std::string_view text) {
     std::vector<SentencePart> parts;
     bool code = false;
@@ -145,7 +140,7 @@ std::string overhead_text(const diagnose::Diagnosis& diagnosis) {
 
 std::string dropped_text(const diagnose::Diagnosis& diagnosis) {
     if (diagnosis.dropped_records == 0) return "no record was lost";
-    return fmt::format("{} record{} lost: what follows may be incomplete", count_text(diagnosis.dropped_records),
+    return fmt::format("{} record{} lost: what follows may be incomplete", base::print_count(diagnosis.dropped_records),
                        diagnosis.dropped_records == 1 ? " was" : "s were");
 }
 

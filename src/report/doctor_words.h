@@ -43,8 +43,6 @@ std::vector<SentencePart> sentence_parts(std::string_view text);
 
 /// "28.1 ms", "0.042 ms": three figures that mean something.
 std::string milliseconds_text(double milliseconds);
-/// "1,500".
-std::string count_text(std::uint64_t count);
 
 /// Mean step by its owners, or 0 when nothing was seen: what shares of the breakdown refer to.
 double breakdown_sum(const diagnose::Diagnosis& diagnosis);

@@ -92,6 +92,10 @@ TEST(Units, BytesAndPercentPrint) {
 }
 
 TEST(Units, FiguresHaveNoExponentWhereNumbersAreLarge) {
+    EXPECT_EQ(print_count(0), "0");
+    EXPECT_EQ(print_count(999), "999");
+    EXPECT_EQ(print_count(1'204), "1,204");
+    EXPECT_EQ(print_count(18'446'744'073'709'551'615u), "18,446,744,073,709,551,615");
     EXPECT_EQ(print_figures(0.0421, 3), "0.0421");
     EXPECT_EQ(print_figures(155.04, 3), "155");
     EXPECT_EQ(print_figures(999.4, 3), "999");

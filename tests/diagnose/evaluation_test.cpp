@@ -210,15 +210,17 @@ TEST(Evaluation, BesideStepsThatAreOneGraphIsTold) {
     EXPECT_NEAR(found->lost_ms_per_step, truth, 0.25 * truth);
 }
 
+/// The pace after the last window: so many blocks of `steps` in `ms` each.
+void add_blocks(Timeline& timeline, int count, double steps, double ms) {
+    const auto length = static_cast<Time>(ms * 1e6);
+    Time begin = timeline.windows.back().end + 1'000'000;
+    for (int i = 0; i < count; ++i, begin += length) timeline.blocks.push_back({begin, begin + length, steps});
+}
+
 /// The crumbs with blocks after the window, each of so many evaluations, in which `counted` steps were counted per training step.
 Diagnosis with_blocks(double evaluations, double counted, double pace) {
     Simulation program = simulate(crumbs, false, 123);
-    Time begin = program.timeline.windows.back().end + 1'000'000;
-    for (int i = 0; i < 21; ++i) {
-        const auto length = static_cast<Time>(evaluations * 10 * program.step_ms * pace * 1e6);
-        program.timeline.blocks.push_back({begin, begin + length, evaluations * 10 * counted});
-        begin += length;
-    }
+    add_blocks(program.timeline, 21, evaluations * 10 * counted, evaluations * 10 * program.step_ms * pace);
     return diagnose(program.timeline);
 }
 
@@ -256,12 +258,7 @@ TEST(Evaluation, IsToldWithoutWhatRecordingAddedToItsLaunches) {
     const Simulation sick = simulate(crumbs, false, 123), cured = simulate(crumbs, true, 123);
     Simulation program = simulate(crumbs, false, 123, recorded);
     ASSERT_GT(program.step_ms, 1.1 * sick.step_ms);
-    Time begin = program.timeline.windows.back().end + 1'000'000;
-    for (int i = 0; i < 21; ++i) {
-        const auto length = static_cast<Time>(20 * sick.step_ms * 1e6);
-        program.timeline.blocks.push_back({begin, begin + length, 20});
-        begin += length;
-    }
+    add_blocks(program.timeline, 21, 20, 20 * sick.step_ms);
     const Diagnosis diagnosis = diagnose(program.timeline);
     const double truth = sick.step_ms - cured.step_ms;
     const Finding* found = told_of(diagnosis);
@@ -295,12 +292,7 @@ void close_to_launching(SimulatedProgram& p, int step, bool cured) {
 TEST(Evaluation, IsMeasuredAgainstTrainingThatNobodyRecords) {
     const Simulation sick = simulate(close_to_launching, false, 123), cured = simulate(close_to_launching, true, 123);
     Simulation program = simulate(close_to_launching, false, 123, {.recording_us = 9});
-    Time begin = program.timeline.windows.back().end + 1'000'000;
-    for (int i = 0; i < 21; ++i) {
-        const auto length = static_cast<Time>(200 * sick.step_ms * 1e6);
-        program.timeline.blocks.push_back({begin, begin + length, 200});
-        begin += length;
-    }
+    add_blocks(program.timeline, 21, 200, 200 * sick.step_ms);
     const Diagnosis diagnosis = diagnose(program.timeline);
     EXPECT_LT(diagnosis.busy_share, 0.8);
     const Finding* found = told_of(diagnosis);
@@ -319,11 +311,7 @@ TEST(Evaluation, WhoseCallsWereCountedAsStepsLeavesThePaceUnknown) {
 TEST(Evaluation, ThatIsRareIsNoPartOfThePace) {
     const double step = sum_of(diagnose(simulate(crumbs, false, 123).timeline));
     Simulation program = simulate(crumbs, false, 123);
-    Time begin = program.timeline.windows.back().end + 1'000'000;
-    for (int i = 0; i < 61; ++i) {  // shorter than the time between evaluations
-        program.timeline.blocks.push_back({begin, begin + static_cast<Time>(5 * step * 1e6), 5});
-        begin += static_cast<Time>(5 * step * 1e6);
-    }
+    add_blocks(program.timeline, 61, 5, 5 * step);  // shorter than the time between evaluations
     const Diagnosis diagnosis = diagnose(program.timeline);
     ASSERT_TRUE(diagnosis.undisturbed_step_ms);
     EXPECT_NEAR(*diagnosis.undisturbed_step_ms, step, 0.01 * step);

@@ -283,9 +283,6 @@ TEST_F(ProbeDetach, NothingOfTheProgramIsChangedUnlessItIsLed) {
     EXPECT_EQ(program.finish(), 0);
 }
 
-/// A thread that runs may be inside of a call that is not led, which nobody sees.
-/// Its calls are not led, and nobody was told of one.
-/// Whoever is inside of a call that is told keeps that call on, and CUPTI with it.
 TEST_F(ProbeDetach, OtherThreadsGoOnWhereCuptiTakesLongToGo) {
     ProbedProgram::Environment slow = framework();
     slow["MOCK_CUPTI_FINALIZE_MS"] = "3000";
