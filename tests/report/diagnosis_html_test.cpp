@@ -135,16 +135,12 @@ TEST(DiagnosisHtml, ThreadsThatCallALotHaveALaneEach) {
 TEST(DiagnosisHtml, WhatTheMachineDidBeforeIsNotShown) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnose::Timeline timeline = sick_timeline(diagnosis);
-    const diagnose::Time begin = timeline.windows.empty() ? 0 : timeline.windows.front().begin;
-    if (timeline.windows.empty()) timeline.windows.push_back({0, 1'000'000'000, 0});
-    diagnose::MachineSample before;
-    before.time = begin - 5'000'000'000;
-    before.power_watts = 699;
-    diagnose::MachineSample own = before;
-    own.power_watts = 126;
-    timeline.machine = {before, own, own};
-    timeline.machine[1].time = begin + 1'000'000'000;
-    timeline.machine[2].time = begin + 2'000'000'000;
+    timeline.windows = {{5'000'000'000, 6'000'000'000, 0}};
+    timeline.machine.assign(3, {});
+    for (int at = 0; at < 3; ++at) {
+        timeline.machine[at].time = (4 + at) * diagnose::Time{1'000'000'000};
+        timeline.machine[at].power_watts = at == 0 ? 699 : 126;
+    }
     EXPECT_TRUE(holds(diagnosis_html(diagnosis, timeline), "drawn: 126 W on average"));
 }
 
