@@ -1,27 +1,21 @@
 #include "report/source_quote.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "record/file.h"
+#include "diagnose/source_file.h"
 #include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
 
-constexpr std::size_t kMostSource = std::size_t{4} << 20, kMostLine = 200;
-
-bool is_source(const std::string& name) {
-    constexpr std::string_view kEndings[] = {".py", ".pyx", ".cpp", ".cc", ".cxx", ".cu", ".cuh", ".h", ".hpp"};
-    return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view ending) { return name.ends_with(ending); });
-}
+constexpr std::size_t kMostLine = 200;
 
 }  // namespace
 
 std::vector<SourceLine> quote_source(const diagnose::Frame& where, int around) {
-    if (where.line <= 0 || where.native || !is_source(where.file)) return {};
-    const auto text = record::read_text(where.file, kMostSource);
-    if (!text.ok()) return {};
+    if (where.line <= 0 || where.native) return {};
+    const auto text = diagnose::read_source(where.file);
+    if (!text) return {};
     std::vector<SourceLine> lines;
     int number = 1;
     bool seen = false;
