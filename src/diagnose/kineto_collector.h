@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "diagnose/assumed_link.h"
+#include "diagnose/call_lines.h"
 #include "diagnose/kineto_event.h"
 #include "diagnose/kineto_own.h"
 #include "diagnose/name_table.h"
@@ -38,7 +39,8 @@ public:
     [[nodiscard]] std::uint64_t events() const { return events_; }
 
     /// What was collected, joined and in order; times of events have the section's origin added. Nothing may be taken afterwards.
-    Timeline finish(OwnSection own);
+    /// Without `sources` lines stay those where functions begin.
+    Timeline finish(OwnSection own, const FindSources& sources = {});
 
 private:
     struct Device {
@@ -73,6 +75,7 @@ private:
     void add_window();
     void shift(Time origin);
     void write_remarks(bool own);
+    void write_remarks_on_lines();
 
     KinetoLimits limits_;
     Timeline timeline_;
@@ -88,6 +91,7 @@ private:
     std::uint64_t events_ = 0, absurd_ = 0, left_out_ = 0;
     std::optional<double> reserved_;
     Time profiler_time_ = 0;
+    CallLines lines_;
     bool python_ = false, stacks_full_ = false;
 };
 

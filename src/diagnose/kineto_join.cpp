@@ -169,18 +169,36 @@ void KinetoCollector::write_remarks(bool own) {
     if (own) return;
     if (profiler_time_ > 0)
         remark(fmt::format("the profiler itself took {:.1f} ms of the trace", static_cast<double>(profiler_time_) * 1e-6));
-    if (python_) remark("lines are those where functions begin: PyTorch's profiler does not note the line of a call");
+    write_remarks_on_lines();
     if (!python_ && !timeline_.has_call_stacks && !timeline_.calls.empty())
         remark("the trace has no Python stacks: record with with_stack=True to see files and lines");
 }
 
-Timeline KinetoCollector::finish(OwnSection section) {
+void KinetoCollector::write_remarks_on_lines() {
+    constexpr std::string_view kWhy = "PyTorch's profiler does not note the line of a call";
+    if (lines_.found && lines_.kept)
+        remark(fmt::format("some lines were found by name in the source, others are those where functions begin: {}", kWhy));
+    else if (lines_.found)
+        remark(fmt::format("lines were found by name in the source: {}", kWhy));
+    else if (python_)
+        remark(fmt::format("lines are those where functions begin: {}", kWhy));
+    if (lines_.changed.empty()) return;
+    const std::string file = clean_text(lines_.changed.front(), 1024);
+    const std::size_t others = lines_.changed.size() - 1;
+    remark(others == 0 ? fmt::format("{} was changed after the trace was made: its lines are those where functions begin", file)
+                       : fmt::format("{} and {} more were changed after the trace was made: their lines are those where "
+                                     "functions begin",
+                                     file, others));
+}
+
+Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources) {
     Timeline& own = section.timeline;
     if (!section.present) drop_inner_calls();
     join();
     sort_timeline(timeline_);
     stacks_full_ |= !functions_.build(timeline_.calls, timeline_.stacks);
     functions_ = {};
+    if (!section.present) lines_ = find_call_lines(timeline_.stacks, sources);
     timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [&](const Call& call) {
         return std::ranges::any_of(timeline_.stacks[call.stack], [](const Frame& frame) { return !frame.native; });
     });

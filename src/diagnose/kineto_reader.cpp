@@ -36,10 +36,10 @@ public:
 
     [[nodiscard]] bool has_events() const { return has_events_; }
     KinetoCollector& collector() { return collector_; }
-    Timeline finish(const record::Path& place) {
+    Timeline finish(const record::Path& place, const FindSources& sources) {
         if (!head_.present) head_.timeline.title = clean_text(place.filename().string(), 1024);
         if (rank_ && ranks_) head_.timeline.title += fmt::format(" (rank {} of {})", *rank_, *ranks_);
-        return collector_.finish(std::move(head_));
+        return collector_.finish(std::move(head_), sources);
     }
 
 private:
@@ -124,7 +124,7 @@ bool is_empty(const Timeline& timeline) {
 }  // namespace
 
 Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& place, const ReadProgress& progress,
-                             const KinetoLimits& limits) {
+                             const KinetoLimits& limits, const FindSources& sources) {
     JsonScanner scanner(source, [&] {
         if (progress) progress(source.progress());
     });
@@ -146,7 +146,7 @@ Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& pla
         reading.collector().remark(
             fmt::format("the trace stops at byte {} ({}): what is said rests on the {} events before", offset, why, events));
     }
-    Timeline timeline = reading.finish(place);
+    Timeline timeline = reading.finish(place, sources);
     if (is_empty(timeline)) {
         const char* why = scanner.torn() ? "is cut before its first event of a GPU or of its calls"
                                          : "has no event of a GPU, of calls that start its work, or of marked ranges: was the "
@@ -159,7 +159,7 @@ Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& pla
 
 Result<Timeline> read_kineto(const record::Path& path, const ReadProgress& progress, const KinetoLimits& limits) {
     MILLRACE_LET(source, record::open_source(path));
-    return read_kineto(*source, path, progress, limits);
+    return read_kineto(*source, path, progress, limits, sources_of(path));
 }
 
 }  // namespace millrace::diagnose

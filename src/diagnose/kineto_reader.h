@@ -17,10 +17,11 @@ namespace millrace::diagnose {
 /// Gets the share that was read, 0 to 1.
 using ReadProgress = std::function<void(double)>;
 
-/// Exit status 2 for what is no trace, 4 for a trace without any event of interest.
+/// Exit status 2 for what is no trace, 4 for a trace without any event of interest. Lines of calls are looked for in the sources
+/// that the trace names (diagnose/call_lines.h).
 base::Result<Timeline> read_kineto(const record::Path& path, const ReadProgress& progress = {}, const KinetoLimits& limits = {});
-/// The same from anything; `place` names it in errors.
+/// The same from anything; `place` names it in errors. Opens no files but by `sources`.
 base::Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& place, const ReadProgress& progress = {},
-                                   const KinetoLimits& limits = {});
+                                   const KinetoLimits& limits = {}, const FindSources& sources = {});
 
 }  // namespace millrace::diagnose
