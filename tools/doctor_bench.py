@@ -336,13 +336,13 @@ class Bench:
     def known(self, name, mode=""):
         return f"{name} {mode}".strip() in self.results.data["speeds"]
 
-    def diagnose(self, run, what, reports=None):
-        """The JSON; with `reports` also NAME.html, NAME.md and NAME.json."""
+    def diagnose(self, run, what, reports=None, where=None):
+        """The JSON; with `reports` also NAME.html, NAME.md and NAME.json. Sources with relative names are looked for in `where`."""
         command = [self.millrace, "diagnose", run, "--json"]
         if reports:
             reports.parent.mkdir(parents=True, exist_ok=True)
             command += ["--html", f"{reports}.html", "--md", f"{reports}.md"]
-        printed = self.run(command, f"diagnose {what}", (0, 1, 4), where=self.folder)
+        printed = self.run(command, f"diagnose {what}", (0, 1, 4), where=where or self.folder)
         try:
             document = json.loads(printed)
         except ValueError:

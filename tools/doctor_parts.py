@@ -149,7 +149,7 @@ def profiled(check, name, mode):
     slowed = runner.rates(runner.run(command, what, patience=2 * bench.PATIENCE), what)["steps"]
     item = dict(slower=100 * (plain / slowed - 1), steps=steps, bytes=trace.stat().st_size, problems=[])
     if check.kinds[name] == "host-sync":
-        first = judging.first_of(runner.diagnose(trace, "a trace"))
+        first = judging.first_of(runner.diagnose(trace, "a trace", where=check.options.programs))
         seen = check.results.get(f"cases/{name}")
         right = seen["findings"][0][:2] if seen and seen["findings"] else ["host-sync", judging.marked_line(check.options.programs / f"{name}.py")]
         item["first"] = [first["kind"], judging.place_of(first)[1]] if first else [None, None]
