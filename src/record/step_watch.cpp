@@ -16,6 +16,8 @@ constexpr std::size_t kMostThreads = 4096;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
 constexpr std::size_t kJudgedSteps = 64;
 constexpr std::size_t kUnknownPart = 4;
+constexpr std::uint64_t kLookPause = 200'000'000;        ///< ns ...
+constexpr std::uint64_t kLaunchesPerLookPause = 10'000;  ///< ... for each so many launches: a look takes as long as they are many
 constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
 
 /// From the best to count to the worst among those that come equally often. Calls that poll, set up or ask are not listed: how
@@ -66,6 +68,7 @@ void StepWatch::add(const Record& record) {
         const auto kind = static_cast<CallKind>(record.what);
         if (record.what >= kKinds) return;
         calls_.push_back({record.begin, kind, (record.flags & kLedCall) != 0});
+        newest_call_ = std::max(newest_call_, record.begin);
         keep_newest(calls_, kCallsPerLaunch * capacity_);
         if (!is_launch(kind)) return;
         if (first_launch_ == 0) first_launch_ = record.begin;
@@ -94,15 +97,18 @@ void StepWatch::clear() {
     calls_.clear();
     begins_.clear();
     launches_seen_ = looked_at_ = first_launch_ = 0;
+    newest_call_ = looked_until_ = 0;
     newest_work_ = 0;
     launches_kernels_ = false;
     facts_.reset();
 }
 
 const std::optional<StepFacts>& StepWatch::facts() {
-    const std::uint64_t grown = launches_seen_ - looked_at_;
-    if (grown == 0 || grown * 8 < std::min<std::uint64_t>(looked_at_, capacity_)) return facts_;
+    const std::uint64_t grown = launches_seen_ - looked_at_, remembered = std::min<std::uint64_t>(looked_at_, capacity_);
+    const bool later = newest_call_ - looked_until_ >= kLookPause * (1 + remembered / kLaunchesPerLookPause);
+    if (grown == 0 || (grown * 8 < remembered && !later)) return facts_;
     looked_at_ = launches_seen_;
+    looked_until_ = newest_call_;
     facts_ = look();
     return facts_;
 }
@@ -157,6 +163,7 @@ std::optional<StepFacts> StepWatch::look() const {
     std::vector<double> durations;
     for (std::size_t at = 1; at < times.size(); ++at) durations.push_back(static_cast<double>(times[at] - times[at - 1]));
     facts.step_ns = median(std::move(durations));
+    facts.mean_step_ns = static_cast<double>(times.back() - times.front()) / static_cast<double>(times.size() - 1);
     choose_pulse(times, facts);
     return facts;
 }

@@ -22,7 +22,8 @@ struct StepFacts {
     /// The same among calls that can be counted without CUPTI (kLedCall); and of that kind all there are in a step.
     CallKind led_call = CallKind::kOther;
     std::uint32_t led_per_step = 0, led_among = 0;
-    bool graphs = false;  ///< graphs are launched
+    bool graphs = false;      ///< graphs are launched
+    double mean_step_ns = 0;  ///< of the steady stretch; a few slow steps among fast ones count here
 };
 
 class StepWatch {
@@ -35,7 +36,9 @@ public:
     /// A new window begins.
     void clear();
 
-    /// Absent as long as nothing repeats. Looks again only when the launches have grown by an eighth since the last time.
+    /// Absent as long as nothing repeats. Looks again only when the launches have grown by an eighth since the last time, or when
+    /// more than a fifth of a second has passed by the calls' clock (more where more is remembered): a program that launched
+    /// kernel by kernel may go on with one graph per step.
     const std::optional<StepFacts>& facts();
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
     [[nodiscard]] std::uint64_t first_launch() const { return first_launch_; }  ///< time; 0: none yet
@@ -64,7 +67,8 @@ private:
     std::unordered_map<std::uint32_t, std::uint64_t> begins_;  ///< of launching calls, by correlation
     std::unordered_map<std::uint32_t, std::uint64_t> threads_;
     std::uint64_t launches_seen_ = 0, looked_at_ = 0, first_launch_ = 0;
-    std::uint32_t newest_work_ = 0;  ///< greatest correlation of a kernel that is known
+    std::uint64_t newest_call_ = 0, looked_until_ = 0;  ///< times
+    std::uint32_t newest_work_ = 0;                     ///< greatest correlation of a kernel that is known
     bool launches_kernels_ = false;
     std::optional<StepFacts> facts_;
 };

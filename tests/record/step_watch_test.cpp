@@ -113,6 +113,10 @@ TEST(StepWatch, OneGraphPerStepIsAStep) {
     EXPECT_EQ(watch.facts()->launches_per_step, 1u);
     EXPECT_EQ(watch.facts()->pulse_call, CallKind::kGraphLaunch);
     EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
+    EXPECT_NEAR(watch.facts()->mean_step_ns, 1e6, 1);
+    for (int step = 0; step < 20; ++step) trainer.call(CallKind::kGraphLaunch, 7, step == 10 ? 41'000'000 : 1'000'000);
+    EXPECT_NEAR(watch.facts()->step_ns, 1e6, 1);
+    EXPECT_NEAR(watch.facts()->mean_step_ns, 2.026e6, 1e4);
 }
 
 TEST(StepWatch, KernelsThatAreKnownLaterThanGraphsDoNotMislead) {
@@ -151,6 +155,27 @@ TEST(StepWatch, GraphsBehindARehearsalAreTheSteps) {
     EXPECT_EQ(facts->pulse_call, CallKind::kGraphLaunch);
     EXPECT_EQ(facts->calls_per_step, 1u);
     EXPECT_DOUBLE_EQ(facts->step_ns, 30'000);
+}
+
+TEST(StepWatch, FewGraphsAfterManyLaunchesAreSeenByTheClock) {
+    StepWatch watch;
+    Trainer trainer{watch};
+    for (int number = 0; number < 4; ++number)
+        for (std::uint32_t kernel = 1; kernel <= 2'500; ++kernel) trainer.launch(kernel);
+    for (const Record& work : trainer.late) watch.add(work);
+    trainer.late.clear();
+    watch.facts();
+    int seen = 0;
+    for (int number = 1; number <= 300 && seen == 0; ++number) {
+        trainer.launch(900);
+        trainer.call(CallKind::kGraphLaunch, 7, 14'000'000);
+        for (const Record& work : trainer.late) watch.add(work);
+        trainer.late.clear();
+        if (watch.facts() && watch.facts()->launches_per_step == 2 && watch.facts()->steady_steps >= 15) seen = number;
+    }
+    EXPECT_GE(seen, 15);
+    EXPECT_LE(seen, 60) << "an eighth of what was launched before would be 625";
+    EXPECT_NEAR(watch.facts()->mean_step_ns, 14.01e6, 1e3);
 }
 
 TEST(StepWatch, GraphsThatFitIntoALayerAreNoLayers) {
