@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "record/process_numbers.h"
+#include "record/sampling_pace.h"
 #include "record/system_call_names.h"
 
 namespace millrace::record {
@@ -12,10 +13,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds kRound = std::chrono::milliseconds{10}, kSlowestRound = std::chrono::milliseconds{160};
-constexpr nanoseconds kDearLook = std::chrono::milliseconds{2}, kCheapLook = std::chrono::microseconds{500};
 constexpr nanoseconds kWalk = std::chrono::milliseconds{400};
-constexpr std::uint64_t kAllEvery = 5;                  ///< rounds: other threads at 20 Hz
 constexpr int kEagerAttempts = 8, kMostAttempts = 256;  ///< walks: programs may load an interpreter late
 constexpr std::size_t kMostKept = 128;                  ///< threads whose files stay open
 constexpr std::size_t kMostSamples = std::size_t{1} << 16, kMostSeen = 4096, kMostMembers = 512;
@@ -182,23 +180,19 @@ void CpuSampler::loop() {
     std::vector<CpuSample> samples;
     std::vector<SeenProcess> seen;
     std::set<std::uint32_t> busy;
-    nanoseconds pause = kRound;
+    SamplingPace pace;
     std::uint64_t walked = 0;
     auto due = std::chrono::steady_clock::now();
-    for (std::uint64_t round = 0;; ++round) {
+    while (true) {
         const std::uint64_t now = monotonic();
         if (walked == 0 || now - walked >= static_cast<std::uint64_t>(kWalk.count())) {
             look_.walk(now, seen);
             walked = now;
         }
         const std::uint64_t begin = monotonic();
-        look_.look(begin, busy, round % kAllEvery == 0, samples);
-        const nanoseconds took{static_cast<std::int64_t>(monotonic() - begin)};
-        if (took > kDearLook)
-            pause = std::min(2 * pause, kSlowestRound);
-        else if (took < kCheapLook && round % kAllEvery == 0)
-            pause = std::max(pause / 2, kRound);
-        due = std::max(due + pause, std::chrono::steady_clock::now());
+        look_.look(begin, busy, pace.is_for_all(), samples);
+        pace.looked(nanoseconds{static_cast<std::int64_t>(monotonic() - begin)});
+        due = std::max(due + pace.round(), std::chrono::steady_clock::now());
 
         std::unique_lock lock(mutex_);
         const std::size_t room = kMostSamples - std::min(kMostSamples, samples_.size());

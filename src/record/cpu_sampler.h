@@ -73,7 +73,7 @@ private:
     std::string buffer_;
 };
 
-/// Looks at a steady pace on a thread of its own, and more slowly when a look takes long.
+/// Looks on a thread of its own, as often as looks are cheap (sampling_pace.h).
 class CpuSampler {
 public:
     explicit CpuSampler(pid_t root);
