@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "diagnose/findings.h"
+#include "diagnose/hasty_windows.h"
 #include "diagnose/overhead.h"
 #include "diagnose/owners.h"
 #include "diagnose/sound.h"
@@ -52,6 +53,7 @@ double launches_per_step(const Study& study) {
 
 void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
+    diagnosis.costed_step_ms = study.base_ms;
     diagnosis.undisturbed_evaluation_ms = study.undisturbed_evaluation_ms;
     if (const auto pace = study.pace(); pace && *pace > 0) diagnosis.window_overhead_share = std::max(0.0, 1 / *pace - 1);
     if (study.replay_error > study.policy.replay_error)
@@ -69,6 +71,11 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (study.shapeless > 0)
         diagnosis.remarks.push_back(fmt::format("in {} of {} windows no step returns as in the others: they were left out",
                                                 study.shapeless, study.lanes.size()));
+    if (study.hasty > 0)
+        diagnosis.remarks.push_back(
+            fmt::format("{} of {} windows were left out: the rest of the run is slower than the program was in them", study.hasty,
+                        study.lanes.size()));
+    if (auto more = slower_outside(study)) diagnosis.remarks.push_back(std::move(*more));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)

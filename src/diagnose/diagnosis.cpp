@@ -40,7 +40,9 @@ bool has_uneven_steps(const Diagnosis& diagnosis) {
 }
 
 double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
-    const double whole = mean_step_ms(diagnosis) + (finding.kind == Kind::kSlowEvaluation ? diagnosis.evaluation_ms : 0);
+    const bool both = finding.kind == Kind::kSlowEvaluation;
+    const double step = diagnosis.costed_step_ms > 0 ? diagnosis.costed_step_ms : mean_step_ms(diagnosis);
+    const double whole = step + (both ? diagnosis.undisturbed_evaluation_ms.value_or(diagnosis.evaluation_ms) : 0);
     return whole > 0 ? finding.lost_ms_per_step / whole : 0;
 }
 

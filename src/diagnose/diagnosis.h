@@ -74,11 +74,12 @@ struct StepView {
 };
 
 struct Diagnosis {
-    bool healthy = false;      ///< steps were seen and nothing is worth changing
-    double busy_share = 0;     ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
-    std::uint64_t steps = 0;   ///< that were looked at
-    double step_ms = 0;        ///< median
-    double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
+    bool healthy = false;       ///< steps were seen and nothing is worth changing
+    double busy_share = 0;      ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
+    std::uint64_t steps = 0;    ///< that were looked at
+    double step_ms = 0;         ///< median
+    double costed_step_ms = 0;  ///< mean that costs are measured against: without what recording added; 0: as recorded
+    double evaluation_ms = 0;   ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
     std::optional<double> undisturbed_step_ms;        ///< outside windows: what a step takes without recording
     std::optional<double> undisturbed_evaluation_ms;  ///< the same of evaluation_ms, where that is known
     std::optional<double> overhead_share;             ///< of recording on the whole run; absent: not measured
@@ -97,7 +98,8 @@ struct Diagnosis {
 double mean_step_ms(const Diagnosis& diagnosis);
 /// Whether mean and median step tell different stories: some steps are much longer than most.
 bool has_uneven_steps(const Diagnosis& diagnosis);
-/// What a finding loses of the mean time from step to step: of the step, or, where it is about evaluation, of both. 0 unknown.
+/// What a finding loses of the mean time from step to step without recording: of the step, or, where it is about evaluation, of
+/// both. 0 unknown.
 double lost_share(const Diagnosis& diagnosis, const Finding& finding);
 /// Milliseconds from one training step to the next with what stands between them, at the speed without recording where known.
 double whole_step_ms(const Diagnosis& diagnosis);

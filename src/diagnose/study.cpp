@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "diagnose/hasty_windows.h"
 #include "diagnose/loader_workers.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/overhead.h"
@@ -197,7 +198,9 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     for (std::size_t i = 0; i < lanes.size(); ++i) steps.push_back(find_steps(timeline, launcher, lanes[i], i == 0, policy));
     parts = leave_out_parts(timeline, lanes, steps);
     shapeless = drop_shapeless(steps);
-    Time recorded = 0;
+    measure_steps();
+    hasty = leave_out_hasty(in_training_steps(*this), steps);
+    if (hasty > 0) measure_steps();
     for (std::size_t i = 0; i < lanes.size(); ++i) {
         const std::vector<Step>& found = steps[i].steps;
         auto& [first, end] = steady.emplace_back(0, 0);
@@ -211,13 +214,10 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
             first = begins(lanes[i].jobs[found.front().first_job].launched);
             end = begins(lanes[i].jobs[found.back().end_job].launched);
         }
-        step_count += found.size();
-        for (const Step& step : found) recorded += step.end - step.begin;
         models.push_back(build_model(timeline, lanes[i], policy));
         wait_for_batches(*this, i, models.back());
     }
     if (step_count == 0) return;
-    recorded_ms = static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count);
     base_ms = replayed_ms = mean_ms(*this, models);
     replay_error = recorded_ms > 0 ? std::abs(base_ms - recorded_ms) / recorded_ms : 0;
     if (timeline.source == Source::kKineto) remove_profiler();
@@ -230,6 +230,16 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
         for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
+}
+
+void Study::measure_steps() {
+    Time recorded = 0;
+    step_count = 0;
+    for (const WindowSteps& window : steps) {
+        step_count += window.steps.size();
+        for (const Step& step : window.steps) recorded += step.end - step.begin;
+    }
+    recorded_ms = step_count > 0 ? static_cast<double>(recorded) * 1e-6 / static_cast<double>(step_count) : 0;
 }
 
 void Study::take_evaluation_off() {

@@ -62,6 +62,7 @@ struct Study {
     std::size_t step_count = 0;
     std::size_t parts = 0;                            ///< windows without steps since they show a part of one
     std::size_t shapeless = 0;                        ///< and since nothing returns in them, as it does in others
+    std::size_t hasty = 0;                            ///< and since the rest of the run is slower (hasty_windows.h)
     double recorded_ms = 0;                           ///< mean step in the windows
     double base_ms = 0;                               ///< the model's mean step: what costs are measured against
     double replayed_ms = 0;                           ///< the same before anything was taken off
@@ -77,6 +78,7 @@ struct Study {
     bool copy_speed_is_assumed = false;               ///< by the kind of GPU
 
 private:
+    void measure_steps();
     void take_evaluation_off();
     void remove_profiler();
     void remove_recording_cost();

@@ -38,6 +38,11 @@ constexpr double kCountedCall = 500;        ///< ns that counting a call may tak
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
+constexpr double kSlowedDown = 1.25;                       ///< times a step of the slowest window, outside of windows
+constexpr nanoseconds kSlowFor = std::chrono::seconds{2};  ///< at least, twice as long each time
+constexpr double kSlowSteps = 50;
+constexpr std::uint32_t kMostLooksAgain = 3;
+
 /// CUPTI leaves where it costs more than this share of a step while it only waits for the next window.
 constexpr double kWaitingShare = 0.01;
 
@@ -91,6 +96,7 @@ void WindowSchedule::learn(const ScheduleView& view) {
     if (!view.facts) return;
     launches_per_step_ = view.facts->launches_per_step;
     window_step_ns_ = view.facts->step_ns > 0 ? view.facts->step_ns : window_step_ns_;
+    if (windows_ > 1) slowest_window_ns_ = std::max(slowest_window_ns_, view.facts->mean_step_ns);
     const StepFacts& facts = *view.facts;
     const double waiting = kWaitingCostNs * static_cast<double>(facts.launches_per_step);
     const bool dear = settings_.may_leave && waiting > kWaitingShare * facts.step_ns;
@@ -151,21 +157,35 @@ void WindowSchedule::end_window(const ScheduleView& view) {
 std::uint32_t WindowSchedule::affordable_steps(const ScheduleView& view) const {
     const double elapsed = seconds(view.now - start_);
     const double time_left = settings_.cost_share * elapsed - assumed_cost() * seconds(full_time_);
-    const double bytes_left =
-        static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed - static_cast<double>(view.bytes);
     double steps = settings_.steps_per_window;
     if (const double each = assumed_cost() * 1e-9 * window_step_ns_; each > 0) steps = std::min(steps, time_left / each);
-    if (bytes_per_step_ > 0) steps = std::min(steps, bytes_left / bytes_per_step_);
+    if (bytes_per_step_ > 0) steps = std::min(steps, affordable_bytes(view) / bytes_per_step_);
     return steps >= 1 ? static_cast<std::uint32_t>(steps) : 0;
+}
+
+double WindowSchedule::affordable_bytes(const ScheduleView& view) const {
+    return static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * seconds(view.now - start_) -
+           static_cast<double>(view.bytes);
+}
+
+bool WindowSchedule::has_slowed_down(nanoseconds paused) const {
+    return looks_again_ < kMostLooksAgain && slowest_window_ns_ > 0 && pulse_step_ns_ > kSlowedDown * slowest_window_ns_ &&
+           paused_steps_ >= kSlowSteps && paused >= kSlowFor * (1 << looks_again_);
+}
+
+std::uint32_t WindowSchedule::few_steps(double step_ns) const {
+    double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
+    if (launches_per_step_ > 0)
+        most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
+    const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
+    return std::max(at_least(kLeastSteps, kFewestSteps, launches_per_step_), steps);
 }
 
 /// No steps were found, or they do not come any more: a look now and then, within the same budgets.
 void WindowSchedule::look_now_and_then(const ScheduleView& view, nanoseconds paused) {
     const double elapsed = seconds(view.now - start_);
     const bool time_allows = assumed_cost() * seconds(full_time_ + kBlindWindow) <= settings_.cost_share * elapsed;
-    const bool bytes_allow =
-        static_cast<double>(view.bytes) < static_cast<double>(settings_.bytes_allowance) + settings_.bytes_per_second * elapsed;
-    if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && bytes_allow)
+    if (windows_ < kEarlyWindows ? paused >= kBlindWindow : paused >= kBlindPause && time_allows && affordable_bytes(view) > 0)
         begin_window(view, 0);
 }
 
@@ -182,16 +202,16 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (windows_ < kEarlyWindows) {
         const double gap =
             step_ns > 0 ? std::clamp(static_cast<double>(kGap.count()) / step_ns, 1.0 * kLeastGap, 1.0 * kMostGap) : kLeastGap;
-        double most = step_ns > 0 ? std::min(kEarlyTime / step_ns, 1e6) : 1e6;
-        if (launches_per_step_ > 0)
-            most = std::min(most, kEnoughLaunches / 2.0 * settings_.steps_per_window / static_cast<double>(launches_per_step_));
-        const std::uint32_t steps = std::min(settings_.steps_per_window / 2, static_cast<std::uint32_t>(most));
-        if (paused_steps_ >= gap) begin_window(view, std::max(at_least(kLeastSteps, kFewestSteps, launches_per_step_), steps));
+        if (paused_steps_ >= gap) begin_window(view, few_steps(step_ns));
         return;
     }
     order_.mode = counts_at(view.now, step_ns) ? ProbeMode::kPulse : ProbeMode::kOff;
     double passed = paused_steps_;
     if (calls_per_step_ > kFewCalls && step_ns > 0) passed = std::max(passed, static_cast<double>(paused.count()) / step_ns);
+    if (has_slowed_down(paused) && bytes_per_step_ * few_steps(step_ns) <= affordable_bytes(view)) {
+        ++looks_again_;
+        return begin_window(view, few_steps(step_ns));
+    }
     if (passed < settings_.every) return;
     const std::uint32_t steps = affordable_steps(view);
     if (steps >= std::min(kLeastSteps, settings_.steps_per_window)) begin_window(view, steps);

@@ -6,8 +6,9 @@
 // launches; two shorter ones follow soon, so that a short program has three. What returns may be all from one evaluation to the
 // next, with so many launches that five do. Later ones come every so many steps, and only as far as two budgets allow: the share
 // of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are
-// costly. After the third CUPTI leaves for good where it slows a program down between windows, too; from then on steps are only
-// counted.
+// costly. Where the program is much slower outside of windows than in any after the first (batches that were fetched ahead have
+// run out), up to three come sooner: the others do not show what takes so long. After the third CUPTI leaves for good where it
+// slows a program down between windows, too; from then on steps are only counted.
 
 #include <chrono>
 #include <cstdint>
@@ -102,6 +103,11 @@ private:
     /// Whether calls are counted in a pause after the early windows; all the time unless that would cost too much.
     [[nodiscard]] bool counts_at(std::chrono::nanoseconds now, double step_ns) const;
     [[nodiscard]] std::uint32_t affordable_steps(const ScheduleView& view) const;
+    [[nodiscard]] double affordable_bytes(const ScheduleView& view) const;
+    /// Whether windows are too fast to show why the program is as slow as it is after `paused`.
+    [[nodiscard]] bool has_slowed_down(std::chrono::nanoseconds paused) const;
+    /// Steps of a short window.
+    [[nodiscard]] std::uint32_t few_steps(double step_ns) const;
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }
 
     static constexpr double kUnknownCost = 0.4;
@@ -122,6 +128,8 @@ private:
     double steps_ = 0;
     bool stays_ = false;
     double calls_per_step_ = 0, led_among_ = 0, window_step_ns_ = 0, pulse_step_ns_ = 0, bytes_per_step_ = 0;
+    double slowest_window_ns_ = 0;          ///< mean step of the slowest one after the first
+    std::uint32_t looks_again_ = 0;         ///< windows that came since the program had slowed down
     std::chrono::nanoseconds full_time_{};  ///< in windows
     std::uint64_t launches_per_step_ = 0;
     std::uint64_t windows_ = 0, steps_recorded_ = 0, blind_ = 0;

@@ -76,6 +76,52 @@ TEST(WindowCourse, PulsesThatStopBringALookByTheClock) {
     EXPECT_LT(view.now - since, std::chrono::minutes{10});
 }
 
+/// Windows of a minute, by when they begin after the third: steps take 8 ms in windows and `outside` ms else, `later` after so
+/// many windows.
+std::vector<milliseconds> begun(double outside, double later_inside, std::uint64_t later = 1000, std::uint64_t bytes = 0) {
+    ScheduleSettings settings;
+    settings.every = 1'000'000;
+    WindowSchedule schedule(settings, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.launches = 10'000;
+    view.bytes = bytes;
+    std::vector<milliseconds> windows;
+    nanoseconds third{};
+    double pulses = 0;
+    while (view.now < third + std::chrono::seconds{60}) {
+        view.now += milliseconds{10};
+        const bool was = schedule.in_window();
+        const double step = was ? (schedule.windows() >= later ? later_inside : 8) : outside;
+        pulses += 10 / step;
+        view.pulses = static_cast<std::uint64_t>(pulses);
+        view.in_full = was;
+        view.facts = StepFacts{100, 60, 60, 7e6, CallKind::kEventRecord, 1};
+        view.facts->mean_step_ns = step * 1e6;
+        view.pulse_step_ns = schedule.windows() > 0 && !was ? outside * 1e6 : 0;
+        schedule.next(view);
+        if (schedule.windows() == 3 && third == nanoseconds{}) third = view.now;
+        if (schedule.windows() >= 3 && !was && schedule.in_window())
+            windows.push_back(std::chrono::duration_cast<milliseconds>(view.now - third));
+    }
+    return windows;
+}
+
+TEST(WindowCourse, AProgramThatIsSlowerThanItsWindowsIsLookedAtAgain) {
+    EXPECT_TRUE(begun(8, 8).empty()) << "the next one is due much later";
+    EXPECT_TRUE(begun(9.9, 8).empty());
+    EXPECT_TRUE(begun(5, 8).empty()) << "recording takes its time";
+    const std::vector<milliseconds> found = begun(13, 13, 3);
+    ASSERT_EQ(found.size(), 1u) << "it shows what takes so long";
+    EXPECT_GE(found.front(), milliseconds{2000});
+    EXPECT_LE(found.front(), milliseconds{3000});
+    const std::vector<milliseconds> vain = begun(13, 8);
+    ASSERT_EQ(vain.size(), 3u) << "and no more, whatever they show";
+    EXPECT_GE(vain[1] - vain[0], milliseconds{4000});
+    EXPECT_GE(vain[2] - vain[1], milliseconds{8000});
+    EXPECT_TRUE(begun(13, 8, 1000, 40'000'000).empty()) << "there is no room";
+}
+
 TEST(WindowCourse, NoWindowsComeWhereTheProbeIsGone) {
     for (const bool in_window : {false, true}) {
         WindowSchedule schedule({}, {});

@@ -143,6 +143,9 @@ TEST(DiagnosisText, StepsThatDifferAreToldByTheirMeanAsTheBreakdownHasIt) {
     diagnosis.findings.front().lost_ms_per_step = 0.8 * mean;
     EXPECT_NEAR(lost_share(diagnosis, diagnosis.findings.front()), 0.8, 1e-9)
         << "more than the median step, but no more than there is";
+    diagnosis.costed_step_ms = 0.9 * mean;  // without what recording added: costs are measured against that
+    EXPECT_NEAR(lost_share(diagnosis, diagnosis.findings.front()), 0.8 / 0.9, 1e-9);
+    diagnosis.costed_step_ms = 0;
     diagnosis.step_ms = 0.98 * mean;
     EXPECT_NE(diagnosis_text(diagnosis, {}).find("steps of " + milliseconds_text(diagnosis.step_ms)), std::string::npos);
 }
