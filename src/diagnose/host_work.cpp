@@ -148,10 +148,23 @@ Time without_notes(Time stretch, const Call& call, const Policy& policy) {
     return stretch - std::min(Time{call.notes} * policy.profiler_note, most);
 }
 
+namespace {
+
+/// A pipe from another process of the program, as multiprocessing's queues have it: who reads there waits for the other's work.
+bool reads_from_process(const Timeline& timeline, const Sample& sample) {
+    if (sample.stack >= timeline.stacks.size()) return false;
+    const Stack& stack = timeline.stacks[sample.stack];
+    const auto innermost = std::ranges::find(stack, false, &Frame::native);
+    return innermost != stack.end() && innermost->file.find("multiprocessing/connection") != std::string::npos;
+}
+
+}  // namespace
+
 bool is_waiting(const Timeline& timeline, const Sample& sample) {
     if (sample.state == 'R') return false;
     const std::string_view wait = wait_of(timeline, sample);
-    return !reads(wait) && !writes(wait) && sample.state != 'D';
+    if (sample.state == 'D' || writes(wait)) return false;
+    return !reads(wait) || reads_from_process(timeline, sample);
 }
 
 bool is_collecting(const Timeline& timeline, const Sample& sample) {

@@ -21,6 +21,26 @@ TEST(LoaderWait, IsSplitByWhyBatchesAreLate) {
     EXPECT_NE(evidence('R', {torch_line("utils/data/_utils/collate.py", "default_collate")}).find("packing"), std::string::npos);
 }
 
+TEST(LoaderWait, APipeFromAnotherProcessIsWaitedFor) {
+    const auto what = [](const Stack& stack) {
+        const StepBody body = [&](SimulatedProgram& p, int, bool) {
+            p.at(stack);
+            p.work(23'000, 'S', "read");
+            p.at(38);
+            train(p, {6, 300});
+        };
+        const Diagnosis diagnosis = diagnose(simulate(body, false).timeline);
+        EXPECT_FALSE(diagnosis.findings.empty());
+        if (diagnosis.findings.empty()) return std::string();
+        EXPECT_EQ(diagnosis.findings.front().kind, Kind::kLoaderWait);
+        return diagnosis.findings.front().what;
+    };
+    const Frame receive{"/usr/lib/python3.12/multiprocessing/connection.py", 395, "_recv", false};
+    const Frame get{"/usr/lib/python3.12/multiprocessing/queues.py", 103, "get", false};
+    EXPECT_EQ(what({receive, get, user_line(37)}), "The GPU idles because the next batch is not ready.");
+    EXPECT_NE(what({user_line(90, "read_file"), user_line(37)}).find("loads the next batch itself"), std::string::npos);
+}
+
 TEST(LoaderWait, ALoaderWithoutWorkersIsOneToo) {
     expect_case(
         [](SimulatedProgram& p, int, bool cured) {
