@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <string>
+#include <unordered_set>
 
 namespace millrace::diagnose {
 namespace {
@@ -31,6 +32,32 @@ constexpr std::array<std::string_view, 14> kRuntimes{"libcuda",  "libcudart",  "
                                                      "libc.so",  "libc-",      "libtorch",    "libc10",   "libstdc++",
                                                      "ld-linux", "libpthread", "libmillrace", "libpython"};
 
+/// PyTorch's profiler cuts off the folders that modules are looked for in: "threading.py", "numpy/_core/fromnumeric.py". What it
+/// names so is the standard library's or an installed package's by its first part; nobody's own file has the name of the former.
+bool is_trimmed_library(std::string_view file) {
+    static const std::unordered_set<std::string_view> kFirst{
+        // the standard library, as far as it is met under training
+        "_distutils_hack", "_virtualenv", "_weakrefset", "abc", "argparse", "ast", "asyncio", "base64", "bisect", "codecs",
+        "collections", "concurrent", "contextlib", "copy", "copyreg", "csv", "ctypes", "dataclasses", "datetime", "decimal",
+        "enum", "fractions", "functools", "genericpath", "glob", "gzip", "hashlib", "heapq", "importlib", "inspect", "io",
+        "ipaddress", "json", "keyword", "linecache", "locale", "logging", "multiprocessing", "numbers", "operator", "os",
+        "pathlib", "pickle", "pkgutil", "platform", "posixpath", "pprint", "queue", "random", "re", "selectors", "shutil",
+        "signal", "socket", "socketserver", "ssl", "statistics", "string", "struct", "subprocess", "sysconfig", "tarfile",
+        "tempfile", "textwrap", "threading", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest",
+        "urllib", "uuid", "warnings", "weakref", "xml", "zipfile",
+        // packages with code that trains, loads or logs; "datasets" is left out, as many call a folder of their own so
+        "PIL", "absl", "accelerate", "albumentations", "apex", "bitsandbytes", "cv2", "deepspeed", "diffusers", "einops",
+        "fairscale", "filelock", "flash_attn", "fsspec", "functorch", "h5py", "huggingface_hub", "joblib", "kornia", "lightning",
+        "lightning_fabric", "matplotlib", "numba", "numpy", "nvidia", "pandas", "peft", "pytorch_lightning", "ray", "requests",
+        "safetensors", "scipy", "sentencepiece", "skimage", "sklearn", "tensorboard", "tensorboardX", "timm", "tokenizers",
+        "torch_geometric", "torchaudio", "torchdata", "torchmetrics", "torchtext", "torchvision", "tqdm", "transformers",
+        "triton", "trl", "urllib3", "wandb", "webdataset", "xformers", "yaml"};
+    if (file.starts_with('/') || file.starts_with('<')) return false;
+    std::string_view first = file.substr(0, file.find('/'));
+    if (first.size() == file.size() && first.ends_with(".py")) first.remove_suffix(3);
+    return kFirst.contains(first);
+}
+
 }  // namespace
 
 bool is_library(std::string_view file) {
@@ -38,7 +65,7 @@ bool is_library(std::string_view file) {
                                                          "python3.zip"};
     if (file.empty() || file.starts_with("<frozen") || file.starts_with("<built-in") || file.starts_with("<__array_function__"))
         return true;
-    return contains_any(file, kInstalled) || is_torch(file);
+    return contains_any(file, kInstalled) || is_torch(file) || is_trimmed_library(file);
 }
 
 bool is_framework(std::string_view file) {

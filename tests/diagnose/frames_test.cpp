@@ -15,6 +15,15 @@ TEST(Frames, TellTheUsersCodeFromLibraries) {
         EXPECT_FALSE(is_library(own)) << own;
 }
 
+TEST(Frames, NamesThatTheProfilerTrimmedAreKnown) {
+    for (const char* library : {"typing.py", "threading.py", "logging/__init__.py", "numpy/_core/fromnumeric.py",
+                                "ctypes/__init__.py", "transformers/trainer.py", "torch/_tensor.py", "_virtualenv.py"})
+        EXPECT_TRUE(is_library(library)) << library;
+    for (const char* own : {"train.py", "bench.py", "models/net.py", "datasets/mnist.py", "numpy_loader.py", "my/typing.py",
+                            "./json/a.py", "/home/u/typing.py", "/home/u/transformers/trainer.py"})
+        EXPECT_FALSE(is_library(own)) << own;
+}
+
 TEST(Frames, TheInnermostOfTheUsersIsTheirs) {
     const Frame library{"/usr/lib/python3/dist-packages/torch/_tensor.py", 5, "backward", false};
     const Frame inner{"/home/u/model.py", 7, "forward", false}, outer{"/home/u/train.py", 9, "<module>", false};
