@@ -20,14 +20,15 @@ public:
         ++rounds_;
         round_ = std::clamp(times(main_.shorter(), kMainShare), kRound, kSlowestRound);
         const auto wanted = times(all_.shorter(), kAllShare) / round_ + 1;
-        every_ = static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, kAllEvery, kSeldom));
+        every_ = static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, kAllEvery, std::max(kAllEvery, kSeldom / round_)));
     }
     [[nodiscard]] nanoseconds round() const { return round_; }     ///< from look to look
     [[nodiscard]] std::uint64_t rounds() const { return every_; }  ///< from one look at all to the next
 
 private:
     static constexpr nanoseconds kRound = std::chrono::milliseconds{10}, kSlowestRound = std::chrono::milliseconds{160};
-    static constexpr std::int64_t kAllEvery = 5, kSeldom = 80;   ///< 20 Hz, 1.25 Hz
+    static constexpr std::int64_t kAllEvery = 5;  ///< 20 Hz
+    static constexpr nanoseconds kSeldom = std::chrono::milliseconds{800};
     static constexpr double kMainShare = 0.2, kAllShare = 0.06;  ///< of the time, at most: no core's that the program needs
 
     /// The shorter of the last two: a look that was interrupted says nothing.

@@ -54,6 +54,7 @@ TEST(SamplingPace, DearLooksAtTheMainThreadGetRarerAndComeBack) {
     EXPECT_GT(dear.main_hz, 20);
     const Looks worst = looks(pace, milliseconds{150}, milliseconds{151});
     EXPECT_GT(worst.main_hz, 5);
+    EXPECT_GT(worst.all_hz, 1);
     EXPECT_NEAR(looks(pace, microseconds{60}, microseconds{400}).main_hz, 100, 3);
 }
 
