@@ -62,6 +62,11 @@ TEST(GoldenRecordings, EachIllnessIsNamedAtItsLineWithWhatItCosts) {
         EXPECT_EQ(first.where->line, sick.line) << sick.name;
         EXPECT_NEAR(first.lost_ms_per_step, sick.truth_ms, std::max(0.25 * sick.truth_ms, 0.02 * diagnosis.step_ms)) << sick.name;
         expect_explained(diagnosis, sick.name);
+        // Costs are those of a step without recording, and so is their share.
+        ASSERT_TRUE(diagnosis.undisturbed_step_ms) << sick.name;
+        EXPECT_NEAR(first.lost_ms_per_step / lost_share(diagnosis, first), *diagnosis.undisturbed_step_ms,
+                    0.15 * *diagnosis.undisturbed_step_ms)
+            << sick.name;
     }
 }
 

@@ -76,6 +76,21 @@ TEST(HastyWindows, WithoutALaterOneTheRemarkSaysWhatTheyDoNotShow) {
     EXPECT_FALSE(says(diagnosis, "left out"));
 }
 
+TEST(HastyWindows, NoLineIsNamedWhereSeveralShareTheTime) {
+    const StepBody spread = [](SimulatedProgram& p, int step, bool) {
+        for (const int line : {41, 42, 43}) {
+            p.at({user_line(line)});
+            if (step >= kFetchedAhead) p.work(5'000);
+        }
+        p.at(38);
+        train(p, {4, 200});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(spread, 240, {{5, 30}, {35, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes 1"));
+    EXPECT_FALSE(says(diagnosis, "most of it at"));
+}
+
 TEST(HastyWindows, RestlessProgramsKeepAllOfTheirs) {
     const StepBody restless = [](SimulatedProgram& p, int step, bool) {
         p.next_batch(step / 2 % 2 == 0 ? 10 : 20'000, 1, 37, 'R', {user_line(90, "__getitem__")});
@@ -88,7 +103,8 @@ TEST(HastyWindows, RestlessProgramsKeepAllOfTheirs) {
     EXPECT_FALSE(says(diagnosis, "left out"));
 }
 
-WindowSteps window_of(std::size_t steps, Time each) {
+WindowSteps window_of(std::size_t steps, double each_ns) {
+    const auto each = static_cast<Time>(each_ns);
     WindowSteps window;
     for (std::size_t i = 0; i < steps; ++i) {
         Step step;
@@ -113,7 +129,7 @@ TEST(HastyWindows, OthersMustBeManyAndNearer) {
     EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(25, 10 * kMs)}), 0u) << "there are no others";
     EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(10, 20 * kMs), window_of(25, 15 * kMs)}), 2u);
     EXPECT_EQ(left_out({window_of(25, 10 * kMs), window_of(25, 27 * kMs)}), 0u) << "together they are as fast as the run";
-    EXPECT_EQ(left_out({window_of(25, 10 * kMs), window_of(25, 26 * kMs)}), 0u);
+    EXPECT_EQ(left_out({window_of(10, 15 * kMs), window_of(40, 20.5 * kMs)}), 0u) << "as do these, though the second is nearer";
     EXPECT_EQ(left_out({window_of(50, 10 * kMs), window_of(10, 40 * kMs)}), 0u) << "those are further off";
     EXPECT_EQ(left_out({window_of(50, 20 * kMs), window_of(25, 22 * kMs)}), 0u);
     std::vector<WindowSteps> windows{window_of(50, 10 * kMs), window_of(10, 20 * kMs)};

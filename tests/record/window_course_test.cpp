@@ -92,7 +92,8 @@ std::vector<milliseconds> begun(double outside, double later_inside, std::uint64
     while (view.now < third + std::chrono::seconds{60}) {
         view.now += milliseconds{10};
         const bool was = schedule.in_window();
-        const double step = was ? (schedule.windows() >= later ? later_inside : 8) : outside;
+        const double inside = schedule.windows() == 0 ? 20 : schedule.windows() >= later ? later_inside : 8;  // a slow start
+        const double step = was ? inside : outside;
         pulses += 10 / step;
         view.pulses = static_cast<std::uint64_t>(pulses);
         view.in_full = was;
