@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "diagnose/frames.h"
 
@@ -82,22 +83,32 @@ std::map<std::string, Positions> positions_by_file(const std::vector<Stack>& sta
     return by_file;
 }
 
-/// The source has functions of these names, but not where the trace says: it is another file, or another state of it.
+/// The source has functions of these names, but not where the trace says, or lacks most of them: it is another file, or another
+/// state of it.
 bool contradicts(const PythonSource& source, const std::vector<Stack>& stacks, const Positions& positions) {
-    return std::ranges::any_of(positions, [&](const Position& at) {
+    std::set<std::pair<std::string_view, int>> present, missing;
+    for (const Position& at : positions) {
         const Frame& frame = stacks[at.stack][at.frame];
-        return source.defines(frame.function) && !source.scope(frame.function, frame.line);
-    });
+        if (!is_identifier(frame.function)) continue;
+        const bool there = source.scope(frame.function, frame.line).has_value();
+        if (!there && source.defines(frame.function)) return true;
+        (there ? present : missing).emplace(frame.function, frame.line);
+    }
+    return missing.size() > present.size();
 }
 
-std::unique_ptr<const PythonSource> fitting_source(const std::vector<SourceFile>& candidates, const std::vector<Stack>& stacks,
-                                                   const Positions& positions) {
+struct Fitting {
+    std::unique_ptr<const PythonSource> source;  ///< null: none
+    std::string path;
+};
+
+Fitting fitting_source(const std::vector<SourceFile>& candidates, const std::vector<Stack>& stacks, const Positions& positions) {
     for (const SourceFile& candidate : candidates) {
         if (candidate.changed) continue;
         auto source = std::make_unique<const PythonSource>(candidate.text);
-        if (source->sound() && !contradicts(*source, stacks, positions)) return source;
+        if (source->sound() && !contradicts(*source, stacks, positions)) return {std::move(source), candidate.path};
     }
-    return nullptr;
+    return {};
 }
 
 }  // namespace
@@ -127,23 +138,27 @@ int call_line(const Stack& stack, std::size_t frame, const PythonSource& source)
     return 0;
 }
 
-CallLines find_call_lines(std::vector<Stack>& stacks, const FindSources& find) {
+CallLines find_call_lines(std::vector<Stack>& stacks, const FindSources& find, std::optional<std::int64_t> made) {
     CallLines lines;
     std::size_t opened = 0;
     for (const auto& [file, positions] : positions_by_file(stacks, lines)) {
         std::vector<SourceFile> candidates;
         if (find && opened++ < kMostFiles) candidates = find(file);
+        for (SourceFile& candidate : candidates) candidate.changed |= made && candidate.written && *candidate.written > *made;
         const bool changed = std::ranges::any_of(candidates, &SourceFile::changed);
-        const auto source = fitting_source(candidates, stacks, positions);
+        const auto [source, path] = fitting_source(candidates, stacks, positions);
         if (source == nullptr && changed) lines.changed.push_back(file);
+        std::vector<std::string*> named;
         for (const Position& at : positions) {
             Frame& frame = stacks[at.stack][at.frame];
             const int line = source != nullptr ? call_line(stacks[at.stack], at.frame, *source) : 0;
             if (line > 0) frame.line = line;
+            if (!path.empty()) named.push_back(&frame.file);
             lines.found |= line > 0;
             // Lambdas and comprehensions begin where they are written, which is mostly the line of what they call.
             lines.kept |= line == 0 && (!frame.function.starts_with('<') || frame.function == "<module>");
         }
+        for (std::string* name : named) *name = path;  // only now: frames are told apart by their file
     }
     return lines;
 }

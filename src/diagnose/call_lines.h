@@ -24,7 +24,8 @@ struct CallLines {
     bool kept = false;                 ///< some frames of the user's functions have the line where the function begins
     std::vector<std::string> changed;  ///< files that were not used because they are newer than the trace
 };
-/// Gives frames of the user's own code their lines, each by what it calls in its own stack. Opens at most 128 files.
-CallLines find_call_lines(std::vector<Stack>& stacks, const FindSources& find);
+/// Gives frames of the user's own code their lines, each by what it calls in its own stack, and the path of the source that
+/// tells. Opens at most 128 files. `made`: when the trace was, in nanoseconds since 1970.
+CallLines find_call_lines(std::vector<Stack>& stacks, const FindSources& find, std::optional<std::int64_t> made = std::nullopt);
 
 }  // namespace millrace::diagnose

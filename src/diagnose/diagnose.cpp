@@ -73,9 +73,8 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
                                                 study.shapeless, study.lanes.size()));
     if (study.hasty > 0)
         diagnosis.remarks.push_back(
-            fmt::format("{} of {} windows were left out: the rest of the run is slower than the program was in them", study.hasty,
+            fmt::format("left out {} of {} windows: the rest of the run is slower than the program was in them", study.hasty,
                         study.lanes.size()));
-    if (auto more = slower_outside(study)) diagnosis.remarks.push_back(std::move(*more));
     if (study.timeline.dropped > 0)
         diagnosis.remarks.push_back(fmt::format("{} records were lost: costs may be too low", study.timeline.dropped));
     if (study.timeline.samples.empty() && study.timeline.source == Source::kRecording)
@@ -135,6 +134,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
     examine(chart, breakdown, pauses);
     diagnosis.findings = std::move(chart.findings);
+    if (auto more = slower_outside(study, diagnosis.findings)) diagnosis.remarks.push_back(std::move(*more));
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
                                      [](const Finding& finding) { return finding.severity != Severity::kNote; });

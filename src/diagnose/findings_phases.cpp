@@ -142,7 +142,8 @@ std::string evidence_of(const Study& study, const Breakdown& breakdown, const Ro
                         double blamed_ms) {
     const auto steps = static_cast<double>(study.step_count);
     const auto phases = static_cast<double>(breakdown.evaluations);
-    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
+    const double idle = time - busy_of(breakdown.evaluation_ms);
+    const double whole = study.base_ms + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
     std::string text = fmt::format(
         "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} "
         "without. "

@@ -10,8 +10,9 @@ namespace {
 
 template <std::size_t N>
 bool contains_any(std::string_view text, const std::array<std::string_view, N>& parts) {
+    // A part that begins with a slash is a whole name, be it the first: traces have no folder before it.
     for (std::string_view part : parts)
-        if (text.find(part) != std::string_view::npos) return true;
+        if (text.find(part) != std::string_view::npos || (part.starts_with('/') && text.starts_with(part.substr(1)))) return true;
     return false;
 }
 
@@ -37,21 +38,23 @@ constexpr std::array<std::string_view, 14> kRuntimes{"libcuda",  "libcudart",  "
 bool is_trimmed_library(std::string_view file) {
     static const std::unordered_set<std::string_view> kFirst{
         // the standard library, as far as it is met under training
-        "_distutils_hack", "_virtualenv", "_weakrefset", "abc", "argparse", "ast", "asyncio", "base64", "bisect", "codecs",
-        "collections", "concurrent", "contextlib", "copy", "copyreg", "csv", "ctypes", "dataclasses", "datetime", "decimal",
-        "enum", "fractions", "functools", "genericpath", "glob", "gzip", "hashlib", "heapq", "importlib", "inspect", "io",
-        "ipaddress", "json", "keyword", "linecache", "locale", "logging", "multiprocessing", "numbers", "operator", "os",
-        "pathlib", "pickle", "pkgutil", "platform", "posixpath", "pprint", "queue", "random", "re", "selectors", "shutil",
-        "signal", "socket", "socketserver", "ssl", "statistics", "string", "struct", "subprocess", "sysconfig", "tarfile",
-        "tempfile", "textwrap", "threading", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest",
-        "urllib", "uuid", "warnings", "weakref", "xml", "zipfile",
+        "_collections_abc", "_distutils_hack", "_virtualenv", "_weakrefset", "abc", "argparse", "ast", "asyncio", "base64",
+        "bisect", "bz2", "codecs", "collections", "concurrent", "contextlib", "contextvars", "copy", "copyreg", "csv", "ctypes",
+        "dataclasses", "datetime", "decimal", "encodings", "enum", "fnmatch", "fractions", "functools", "genericpath", "glob",
+        "gzip", "hashlib", "heapq", "http", "importlib", "inspect", "io", "ipaddress", "json", "keyword", "linecache", "locale",
+        "logging", "lzma", "multiprocessing", "numbers", "operator", "os", "pathlib", "pickle", "pkgutil", "platform",
+        "posixpath", "pprint", "queue", "random", "re", "runpy", "selectors", "shutil", "signal", "socket", "socketserver",
+        "sre_compile", "sre_parse", "ssl", "statistics", "string", "struct", "subprocess", "sysconfig", "tarfile", "tempfile",
+        "textwrap", "threading", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest", "urllib", "uuid",
+        "warnings", "weakref", "xml", "zipfile",
         // packages with code that trains, loads or logs; "datasets" is left out, as many call a folder of their own so
-        "PIL", "absl", "accelerate", "albumentations", "apex", "bitsandbytes", "cv2", "deepspeed", "diffusers", "einops",
-        "fairscale", "filelock", "flash_attn", "fsspec", "functorch", "h5py", "huggingface_hub", "joblib", "kornia", "lightning",
-        "lightning_fabric", "matplotlib", "numba", "numpy", "nvidia", "pandas", "peft", "pytorch_lightning", "ray", "requests",
-        "safetensors", "scipy", "sentencepiece", "skimage", "sklearn", "tensorboard", "tensorboardX", "timm", "tokenizers",
-        "torch_geometric", "torchaudio", "torchdata", "torchmetrics", "torchtext", "torchvision", "tqdm", "transformers",
-        "triton", "trl", "urllib3", "wandb", "webdataset", "xformers", "yaml"};
+        "PIL", "absl", "accelerate", "albumentations", "apex", "bitsandbytes", "cv2", "deepspeed", "detectron2", "diffusers",
+        "einops", "fairscale", "fastai", "filelock", "flash_attn", "flax", "fsspec", "functorch", "h5py", "hydra",
+        "huggingface_hub", "ignite", "jax", "joblib", "keras", "kornia", "lightning", "lightning_fabric", "matplotlib", "mmcv",
+        "mmengine", "numba", "numpy", "nvidia", "omegaconf", "pandas", "peft", "pytorch_lightning", "ray", "requests",
+        "safetensors", "scipy", "sentencepiece", "skimage", "sklearn", "tensorboard", "tensorboardX", "tensorflow", "timm",
+        "tokenizers", "torch_geometric", "torchaudio", "torchdata", "torchmetrics", "torchtext", "torchvision", "tqdm",
+        "transformers", "triton", "trl", "ultralytics", "urllib3", "wandb", "webdataset", "xformers", "yaml"};
     if (file.starts_with('/') || file.starts_with('<')) return false;
     std::string_view first = file.substr(0, file.find('/'));
     if (first.size() == file.size() && first.ends_with(".py")) first.remove_suffix(3);

@@ -71,20 +71,23 @@ std::size_t leave_out_hasty(std::span<const Block> unrecorded, std::vector<Windo
         mean.add(window);
         return mean.steps() > 0 && kHasty * mean.ms() < *outside;
     };
+    // Only those that come before any other: in between, a fast one belongs to a restless program.
+    const auto first =
+        std::ranges::find_if(windows, [&](const WindowSteps& window) { return !window.steps.empty() && !is_hasty(window); });
     Mean all, others;
-    for (const WindowSteps& window : windows) {
-        all.add(window);
-        if (!is_hasty(window)) others.add(window);
+    for (auto window = windows.begin(); window != windows.end(); ++window) {
+        all.add(*window);
+        if (window >= first) others.add(*window);
     }
     const bool nearer = std::abs(others.ms() - *outside) < std::abs(all.ms() - *outside);
     if (kTooFast * all.ms() >= *outside || others.steps() < kLeastSteps || !nearer) return 0;
     std::size_t left_out = 0;
-    for (WindowSteps& window : windows)
-        if (is_hasty(window)) window = {}, ++left_out;
+    for (auto window = windows.begin(); window != first; ++window)
+        if (!window->steps.empty()) *window = {}, ++left_out;
     return left_out;
 }
 
-std::optional<std::string> slower_outside(const Study& study) {
+std::optional<std::string> slower_outside(const Study& study, std::span<const Finding> findings) {
     const auto pace = study.pace();
     if (!pace || *pace <= kSlower) return std::nullopt;
     const double inside_ms = study.recorded_ms, outside_ms = *pace * inside_ms, more_ms = outside_ms - inside_ms;
@@ -99,6 +102,7 @@ std::optional<std::string> slower_outside(const Study& study) {
             inside.add(study, sample);
     }
     std::string where;
+    bool found = false;  // the windows show it, and too little of it
     if (outside.samples >= kLeastSamples) {
         const auto grown = [&](std::uint32_t place) { return outside.of(place) * outside_ms - inside.of(place) * inside_ms; };
         std::uint32_t most = kNoPlace;
@@ -106,14 +110,18 @@ std::optional<std::string> slower_outside(const Study& study) {
             if (place != kNoPlace && (most == kNoPlace || grown(place) > grown(most))) most = place;
         if (most != kNoPlace && grown(most) >= kMostOfIt * more_ms) {
             const bool loads = 2 * outside.loading[most] > outside.by_place[most];
+            const Frame& frame = study.places.frame(most);
+            found = std::ranges::any_of(findings, [&](const Finding& finding) {
+                return finding.where && finding.where->file == frame.file && finding.where->line == frame.line;
+            });
             where = fmt::format(", most of it at {}{}", name_of_place(study, most), loads ? ", where it waits for data" : "");
         }
     }
-    return fmt::format(
-        "outside of the windows a step takes {:.1f} ms more than inside{}: the windows do not show this; a longer recording has "
-        "later "
-        "ones",
-        more_ms, where);
+    const char* const shown = found ? "the windows show too little of it" : "the windows do not show it";
+    const char* const advice = study.timeline.presence_share < 1
+                                   ? "record with --every 500 for later ones, as CUPTI left after these"
+                                   : "a longer recording has later ones";
+    return fmt::format("outside of the windows a step takes {:.1f} ms more than inside{}: {}; {}", more_ms, where, shown, advice);
 }
 
 }  // namespace millrace::diagnose

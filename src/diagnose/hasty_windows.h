@@ -7,18 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/diagnosis.h"
 #include "diagnose/steps.h"
 
 namespace millrace::diagnose {
 
 struct Study;
 
-/// Empties the steps of windows that are much faster than `unrecorded` blocks, where all windows together are too fast and ten
-/// steps or more of the others come nearer. Gives how many.
+/// Empties the steps of the first windows that are much faster than `unrecorded` blocks, where all windows together are too fast
+/// and ten steps or more of the others come nearer. Gives how many.
 std::size_t leave_out_hasty(std::span<const Block> unrecorded, std::vector<WindowSteps>& windows);
 
 /// Where the windows are faster nevertheless: by how much, and the line at which the main thread spends more of a step than
 /// inside.
-std::optional<std::string> slower_outside(const Study& study);
+std::optional<std::string> slower_outside(const Study& study, std::span<const Finding> findings);
 
 }  // namespace millrace::diagnose

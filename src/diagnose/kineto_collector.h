@@ -34,6 +34,8 @@ public:
     };
     /// A device, as the trace's head has it.
     void device(std::uint32_t id, const DeviceFacts& facts);
+    /// What times of events count from, in nanoseconds since 1970.
+    void base_time(std::int64_t time) { base_time_ = time; }
     void remark(std::string text);
     [[nodiscard]] bool full() const { return records_ >= limits_.records; }
     [[nodiscard]] std::uint64_t events() const { return events_; }
@@ -66,6 +68,7 @@ private:
     void add_range(std::vector<Range>& ranges, const KinetoEvent& event);
     std::uint32_t stack_number(std::string_view text);
 
+    [[nodiscard]] std::optional<std::int64_t> made() const;
     void drop_inner_calls();
     void join();
     void join_syncs(const CallIndex& index);
@@ -90,6 +93,7 @@ private:
     std::size_t records_ = 0;
     std::uint64_t events_ = 0, absurd_ = 0, left_out_ = 0;
     std::optional<double> reserved_;
+    std::optional<std::int64_t> base_time_;
     Time profiler_time_ = 0;
     CallLines lines_;
     bool python_ = false, stacks_full_ = false;

@@ -191,6 +191,15 @@ void KinetoCollector::write_remarks_on_lines() {
                                      file, others));
 }
 
+/// When the last call was made. Traces without a base have times since 1970 where these are large enough.
+std::optional<std::int64_t> KinetoCollector::made() const {
+    if (timeline_.calls.empty()) return std::nullopt;
+    const Time last = timeline_.calls.back().end;
+    if (base_time_) return last <= kLatest - *base_time_ ? std::optional(*base_time_ + last) : std::nullopt;
+    constexpr Time kLongAgo = 1'000'000'000'000'000'000;  // 2001
+    return last >= kLongAgo ? std::optional(last) : std::nullopt;
+}
+
 Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources) {
     Timeline& own = section.timeline;
     if (!section.present) drop_inner_calls();
@@ -198,7 +207,7 @@ Timeline KinetoCollector::finish(OwnSection section, const FindSources& sources)
     sort_timeline(timeline_);
     stacks_full_ |= !functions_.build(timeline_.calls, timeline_.stacks);
     functions_ = {};
-    if (!section.present) lines_ = find_call_lines(timeline_.stacks, sources);
+    if (!section.present) lines_ = find_call_lines(timeline_.stacks, sources, made());
     timeline_.has_call_stacks = std::ranges::any_of(timeline_.calls, [&](const Call& call) {
         return std::ranges::any_of(timeline_.stacks[call.stack], [](const Frame& frame) { return !frame.native; });
     });

@@ -13,6 +13,8 @@ unsigned version_of(std::string_view number) {
 using base::Error;
 using base::Result;
 
+constexpr std::uint64_t kLatestBase = std::uint64_t{1} << 62;
+
 class Reading {
 public:
     Reading(JsonScanner& scanner, const KinetoLimits& limits) : scanner_(&scanner), collector_(limits) {
@@ -58,6 +60,9 @@ private:
                 scan_events();
             } else if (key == "deviceProperties" || key == "computeProperties") {
                 scan_devices();
+            } else if (key == "baseTimeNanoseconds") {
+                if (const auto time = unsigned_of(scanner_->number()); time && *time < kLatestBase)
+                    collector_.base_time(static_cast<std::int64_t>(*time));
             } else if (key == "distributedInfo") {
                 scan_ranks();
             } else if (key == "millrace") {

@@ -59,8 +59,9 @@ WorkerTally tally_workers(const Study& study) {
                                     ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
                                           study.places.of_stack(sample.stack) != kNoPlace
                                     : children.contains(sample.process) && sample.thread == sample.process;
-            const bool seen = std::any_of(study.lanes.begin(), study.lanes.end(),
-                                          [&](const Lane& lane) { return sample.time >= lane.begin && sample.time < lane.end; });
+            bool seen = false;
+            for (std::size_t i = 0; i < study.lanes.size() && !seen; ++i)
+                seen = !study.steps[i].steps.empty() && sample.time >= study.lanes[i].begin && sample.time < study.lanes[i].end;
             if (!worker || !seen) continue;
             const Chore task = task_of(timeline, sample);
             ++tally.chores[task];

@@ -1,6 +1,7 @@
 #include "diagnose/source_file.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 
 namespace millrace::diagnose {
@@ -16,6 +17,11 @@ bool is_source(const std::string& name) {
     // The system would take a name up to its first zero.
     if (name.find('\0') != std::string::npos) return false;
     return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+std::int64_t nanoseconds_of(fs::file_time_type time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(fs::file_time_type::clock::to_sys(time).time_since_epoch())
+        .count();
 }
 
 }  // namespace
@@ -34,13 +40,13 @@ FindSources sources_of(const record::Path& trace) {
     return [made, folder = trace.parent_path()](const std::string& name) {
         std::vector<SourceFile> found;
         std::vector<record::Path> places{name};
-        if (places[0].is_relative() && !folder.empty()) places.push_back(folder / name);
+        if (places[0].is_relative() && !folder.empty()) places.insert(places.begin(), folder / name);
         for (const record::Path& place : places) {
             auto text = read_source(place.string());
             if (!text) continue;
             std::error_code unknown;
             const fs::file_time_type written = fs::last_write_time(place, unknown);
-            found.push_back({std::move(*text), unknown || written > made});
+            found.push_back({std::move(*text), unknown || written > made, place.string(), nanoseconds_of(written)});
         }
         return found;
     };

@@ -13,11 +13,12 @@ public:
     using nanoseconds = std::chrono::nanoseconds;
 
     /// Whether the next look is at all threads.
-    [[nodiscard]] bool is_for_all() const { return rounds_ % every_ == 0; }
+    [[nodiscard]] bool is_for_all() const { return since_ >= every_; }
     /// The next look is over and took so long.
     void looked(nanoseconds took) {
-        (is_for_all() ? all_ : main_).add(took);
-        ++rounds_;
+        const bool all = is_for_all();
+        (all ? all_ : main_).add(took);
+        since_ = all ? 1 : since_ + 1;
         round_ = std::clamp(times(main_.shorter(), kMainShare), kRound, kSlowestRound);
         const auto wanted = times(all_.shorter(), kAllShare) / round_ + 1;
         every_ = static_cast<std::uint64_t>(std::clamp<std::int64_t>(wanted, kAllEvery, std::max(kAllEvery, kSeldom / round_)));
@@ -43,7 +44,8 @@ private:
 
     Looks main_, all_;
     nanoseconds round_ = kRound;
-    std::uint64_t rounds_ = 0, every_ = kAllEvery;
+    std::uint64_t every_ = kAllEvery;
+    std::uint64_t since_ = kAllEvery;  ///< rounds since the last look at all; the first is one
 };
 
 }  // namespace millrace::record

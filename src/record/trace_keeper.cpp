@@ -78,7 +78,7 @@ void TraceKeeper::tick(std::uint64_t now) {
     find_new(now);
     for (Entry& entry : entries_) {
         const std::uint32_t before = entry.process.main_thread();
-        entry.process.tick(now, bytes, trace_, events_);
+        entry.process.tick(now, bytes, trace_, events_, has_workers(entry.process.origin().pid));
         if (entry.process.main_thread() != before) update_process(entry.process.origin().pid, entry.process.main_thread());
     }
     let_go(now);
@@ -91,6 +91,11 @@ void TraceKeeper::tick(std::uint64_t now) {
             (void)events_.append("trace_failed", write_error_);
         }
     }
+}
+
+bool TraceKeeper::has_workers(std::uint32_t pid) const {
+    return std::ranges::any_of(processes_,
+                               [&](const auto& entry) { return entry.second.parent == pid && entry.second.ended == 0; });
 }
 
 void TraceKeeper::find_new(std::uint64_t now) {

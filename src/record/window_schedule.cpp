@@ -38,7 +38,7 @@ constexpr double kCountedCall = 500;        ///< ns that counting a call may tak
 constexpr double kPulseCycle = 10e9, kLeastSlice = 2e9;  ///< ns; a slice holds three blocks, by which the pace is known
 constexpr nanoseconds kFirstSlice = std::chrono::milliseconds{5500};  ///< even a short run shall have what `compare` needs
 
-constexpr double kSlowedDown = 1.25;                       ///< times a step of the slowest window, outside of windows
+constexpr double kSlowedDown = 1.15;                       ///< times a step of the slowest window, outside of windows
 constexpr nanoseconds kSlowFor = std::chrono::seconds{2};  ///< at least, twice as long each time
 constexpr double kSlowSteps = 50;
 constexpr std::uint32_t kMostLooksAgain = 3;
@@ -150,7 +150,8 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     over_at_ = {};
     learn(view);
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
-    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
+    const bool looks_on = view.workers && looks_again_ < kMostLooksAgain;
+    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_ && !looks_on;
     order_.full_calls = order_.sites_calls = 0;
 }
 
@@ -170,7 +171,12 @@ double WindowSchedule::affordable_bytes(const ScheduleView& view) const {
 
 bool WindowSchedule::has_slowed_down(nanoseconds paused) const {
     return looks_again_ < kMostLooksAgain && slowest_window_ns_ > 0 && pulse_step_ns_ > kSlowedDown * slowest_window_ns_ &&
-           paused_steps_ >= kSlowSteps && paused >= kSlowFor * (1 << looks_again_);
+           knows_pace(paused);
+}
+
+bool WindowSchedule::knows_pace(nanoseconds paused) const {
+    return pulse_step_ns_ > 0 && paused_steps_ >= kSlowSteps &&
+           paused >= kSlowFor * (1 << std::min(looks_again_, kMostLooksAgain));
 }
 
 std::uint32_t WindowSchedule::few_steps(double step_ns) const {
@@ -211,6 +217,11 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (has_slowed_down(paused) && bytes_per_step_ * few_steps(step_ns) <= affordable_bytes(view)) {
         ++looks_again_;
         return begin_window(view, few_steps(step_ns));
+    }
+    // It would have left after the third window, had there been no workers.
+    if (order_.pulse_led && !stays_ && (!view.workers || knows_pace(paused))) {
+        order_.detach = true;
+        return;
     }
     if (passed < settings_.every) return;
     const std::uint32_t steps = affordable_steps(view);

@@ -51,6 +51,7 @@ struct ScheduleView {
     std::uint64_t bytes = 0;         ///< the run takes so far
     double pulse_step_ns = 0;        ///< a step without recording; 0 not known well enough
     bool stays = false;              ///< CUPTI was asked to leave and cannot
+    bool workers = false;            ///< other processes work for this one: what they prepared ahead may hide how slow they are
     std::uint64_t launches = 0;      ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };
@@ -106,6 +107,8 @@ private:
     [[nodiscard]] double affordable_bytes(const ScheduleView& view) const;
     /// Whether windows are too fast to show why the program is as slow as it is after `paused`.
     [[nodiscard]] bool has_slowed_down(std::chrono::nanoseconds paused) const;
+    /// Whether that can be told by now.
+    [[nodiscard]] bool knows_pace(std::chrono::nanoseconds paused) const;
     /// Steps of a short window.
     [[nodiscard]] std::uint32_t few_steps(double step_ns) const;
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }

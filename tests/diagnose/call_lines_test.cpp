@@ -118,6 +118,40 @@ TEST(CallLines, ASourceThatContradictsTheTraceIsNotUsed) {
     EXPECT_EQ(stacks[1][1].line, 2);
 }
 
+TEST(CallLines, ASourceThatLacksMostFunctionsIsAnotherFile) {
+    std::vector<Stack> stacks{{},
+                              stack_of("<built-in method item of Tensor object>;t.py(0): <module>"),
+                              stack_of("aten::mm;t.py(4): train;t.py(0): <module>"),
+                              stack_of("aten::mm;t.py(9): test;t.py(0): <module>")};
+    const std::vector<Stack> before = stacks;
+    EXPECT_FALSE(find_call_lines(stacks, sources({{"x.item()\n", false}})).found) << "it has none of them";
+    EXPECT_FALSE(find_call_lines(stacks, sources({{"x.item()\n\n\ndef other():\n  pass\n", false}})).found);
+    EXPECT_EQ(stacks, before);
+    EXPECT_TRUE(find_call_lines(stacks, sources({{"x.item()\n\n\ndef train():\n  pass\n", false}})).found)
+        << "one may be made by a decorator";
+    EXPECT_EQ(stacks[1][1].line, 1);
+}
+
+TEST(CallLines, FramesHaveThePathOfTheSourceThatServed) {
+    const std::vector<Stack> before{{}, stack_of("<built-in method item of Tensor object>;t.py(1): <module>;u.py(3): train")};
+    std::vector<Stack> stacks = before;
+    const SourceFile wrong{"(", false, "here/t.py"}, right{"\n\nitem()", false, "beside/t.py"};
+    find_call_lines(stacks, [&](const std::string& name) -> std::vector<SourceFile> {
+        if (name == "t.py") return {wrong, right};
+        return {};
+    });
+    EXPECT_EQ(stacks[1][1].file, "beside/t.py");
+    EXPECT_EQ(stacks[1][1].line, 3);
+    EXPECT_EQ(stacks[1][2], before[1][2]);
+}
+
+TEST(CallLines, WhatWasWrittenAfterTheTraceWasMadeIsChangedHoweverOldTheTracesFileLooks) {
+    std::vector<Stack> stacks{{}, stack_of("<built-in method item of Tensor object>;t.py(1): <module>")};
+    const SourceFile file{"item()", false, "t.py", 1000};
+    EXPECT_EQ(find_call_lines(stacks, sources({file}), 999).changed.size(), 1u);
+    EXPECT_TRUE(find_call_lines(stacks, sources({file}), 1000).found);
+}
+
 TEST(CallLines, AChangedSourceIsNamedUnlessAnotherServes) {
     std::vector<Stack> stacks{{}, stack_of("<built-in method item of Tensor object>;t.py(1): <module>")};
     const CallLines lines = find_call_lines(stacks, sources({{"item()", true}}));

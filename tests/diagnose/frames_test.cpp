@@ -75,6 +75,12 @@ TEST(Frames, LoadersAndWritersAreKnown) {
     EXPECT_TRUE(is_output({"/usr/lib/python3/dist-packages/torch/serialization.py", 1, "save", false}));
     EXPECT_FALSE(is_output({"/usr/lib/python3/dist-packages/torch/serialization.py", 1, "load", false}));
     EXPECT_FALSE(is_framework("/usr/lib/python3/dist-packages/torch/utils/data/dataloader.py"));
+    // As traces have them, without the folder.
+    EXPECT_TRUE(is_loader({"multiprocessing/queues.py", 1, "get", false}));
+    for (const char* file : {"csv.py", "json/encoder.py", "logging/__init__.py", "tqdm/std.py", "zipfile.py"})
+        EXPECT_TRUE(is_output({file, 1, "write", false})) << file;
+    EXPECT_FALSE(is_output({"my_csv.py", 1, "write", false}));
+    EXPECT_TRUE(is_framework("contextlib.py"));
 }
 
 TEST(Frames, TheBackwardPassIsKnown) {

@@ -172,7 +172,8 @@ TEST(PythonSource, ManyOfAnythingAreReadInLinearTime) {
          {"(",   "[{",    "'", "f'{", "f'{a:{", "\"\"\"", "lambda:",       "lambda f() ", "lambda f()=lambda:f(), ",
           "@\n", "\\\n",  "#", "\r",  "\t",     "f();",   "def f():f()\n", "class a:\n ", "\xff",
           ":",   "async "})
-        line_in_module(repeated(part));
+        EXPECT_PRED1([](const std::string& said) { return said == "broken" || said == "none"; }, line_in_module(repeated(part)))
+            << part;
     EXPECT_EQ(line_in_module(repeated("(") + "item()"), "broken");
     EXPECT_EQ(line_in_module(repeated("f();") + "item()"), "1");
 }

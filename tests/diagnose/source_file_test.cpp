@@ -23,7 +23,7 @@ TEST(SourceFile, OnlyRegularFilesOfSourcesAreOpened) {
     EXPECT_FALSE(read_source(folder / "a.py"));
 }
 
-TEST(SourceFile, BesideTheTraceComesAfterTheNameItself) {
+TEST(SourceFile, BesideTheTraceComesBeforeTheNameItself) {
     const test::TemporaryFolder folder;
     for (const char* name : {"trace.json", "a.py", "b.py"})
         ASSERT_TRUE(record::write_atomically(folder / name, std::string_view(name)).ok());
@@ -34,6 +34,10 @@ TEST(SourceFile, BesideTheTraceComesAfterTheNameItself) {
     ASSERT_EQ(find("a.py").size(), 1u);
     EXPECT_EQ(find("a.py")[0].text, "a.py");
     EXPECT_FALSE(find("a.py")[0].changed);
+    EXPECT_EQ(find("a.py")[0].path, (folder / "a.py").string());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    ASSERT_TRUE(find("a.py")[0].written);
+    EXPECT_NEAR(static_cast<double>(*find("a.py")[0].written) * 1e-9, std::chrono::duration<double>(now).count(), 3600);
     ASSERT_EQ(find((folder / "b.py").string()).size(), 1u);
     EXPECT_TRUE(find("b.py")[0].changed);
     EXPECT_TRUE(find("c.py").empty());

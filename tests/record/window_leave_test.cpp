@@ -96,5 +96,46 @@ TEST(WindowLeave, ThereAreNoMoreWindowsOnceCuptiHasLeft) {
     EXPECT_FALSE(missed_there);
 }
 
+/// When CUPTI leaves such a program that has workers, and after how many windows: a step takes 7 ms in windows, and `outside`.
+std::pair<double, std::uint64_t> leaves_after(double outside_ms, double later_ms) {
+    WindowSchedule schedule({}, {});
+    ScheduleView view;
+    view.obeyed = true;
+    view.workers = true;
+    view.launches = 1000;
+    std::chrono::nanoseconds third{};
+    double pulses = 0;
+    while (!schedule.order().detach && view.now < std::chrono::minutes{2}) {
+        view.now += milliseconds{10};
+        const bool inside = schedule.in_window();
+        const double step_ms = inside ? (schedule.windows() < 3 ? 7 : later_ms) : outside_ms;
+        pulses += 10 / step_ms;
+        view.pulses = static_cast<std::uint64_t>(pulses);
+        view.in_full = inside;
+        StepFacts facts{266, 100, 100, step_ms * 1e6, CallKind::kSetAsync, 2};
+        facts.led_call = CallKind::kSetAsync;
+        facts.led_per_step = 1;
+        facts.mean_step_ns = step_ms * 1e6;
+        view.facts = facts;
+        view.pulse_step_ns = schedule.windows() > 0 && !inside ? outside_ms * 1e6 : 0;
+        schedule.next(view);
+        if (schedule.windows() == 3 && third == std::chrono::nanoseconds{}) third = view.now;
+    }
+    return {std::chrono::duration<double>(view.now - third).count(), schedule.windows()};
+}
+
+TEST(WindowLeave, WithWorkersItWaitsUntilItIsKnownWhetherTheyKeepUp) {
+    const auto [steady, three] = leaves_after(6.9, 7);
+    EXPECT_EQ(three, 3u);
+    EXPECT_NEAR(steady, 2, 0.2);
+    const auto [starved, four] = leaves_after(13, 13);
+    EXPECT_EQ(four, 4u) << "one that shows why it is slow";
+    EXPECT_GT(starved, 2 + 4);
+    EXPECT_LT(starved, 8);
+    const auto [hidden, six] = leaves_after(13, 7);
+    EXPECT_EQ(six, 6u) << "three that do not, and no more";
+    EXPECT_LT(hidden, 20);
+}
+
 }  // namespace
 }  // namespace millrace::record
