@@ -34,13 +34,14 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS)
 
-fuzz: setup ## look for inputs that break the readers of runs, recordings and traces, for FUZZ_SECONDS (600) each
+fuzz: setup ## look for inputs that break the readers of runs, recordings, traces and sources, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz
 	@cmake --preset fuzz -Wno-dev
 	@cmake --build --preset fuzz -j $(JOBS)
 	@$(call fuzz_target,run_reader,corpus,4096)
 	@$(call fuzz_target,kineto_reader,corpus-kineto,8192)
 	@$(call fuzz_target,recording,corpus-recording,8192)
+	@$(call fuzz_target,python_source,corpus-python,2048)
 
 # Target, its corpus, longest input.
 fuzz_target = mkdir -p build-fuzz/$(2) && cd build-fuzz && ./$(1)_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=$(3) -timeout=10 \

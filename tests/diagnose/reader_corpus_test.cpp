@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "fuzz/kineto_reader_target.h"
+#include "fuzz/python_source_target.h"
 #include "fuzz/recording_target.h"
 #include "places.h"
 #include "temporary_folder.h"
@@ -21,6 +22,8 @@ void for_each_input(const char* corpus, int least, const std::function<void(std:
     }
     EXPECT_GE(inputs, least);
 }
+
+TEST(ReaderCorpus, SourcesAreReadWithoutABrokenPromise) { for_each_input("corpus-python", 10, read_python_bytes); }
 
 TEST(ReaderCorpus, TracesAreReadWithoutABrokenPromise) { for_each_input("corpus-kineto", 12, read_kineto_bytes); }
 
