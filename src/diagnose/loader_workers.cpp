@@ -46,8 +46,19 @@ double WorkerTally::share(Chore chore) const {
     return found == chores.end() ? 0.0 : static_cast<double>(found->second) / static_cast<double>(total);
 }
 
-WorkerTally tally_workers(const Study& study) {
+namespace {
+
+/// Samples in windows with steps; with `outside`, in the blocks between windows, too.
+WorkerTally tally_in(const Study& study, bool outside) {
     const Timeline& timeline = study.timeline;
+    const auto is_seen = [&](Time time) {
+        const auto holds = [&](const auto& stretch) { return time >= stretch.begin && time < stretch.end; };
+        for (std::size_t i = 0; i < study.lanes.size(); ++i)
+            if (!study.steps[i].steps.empty() && holds(study.lanes[i])) return true;
+        if (!outside) return false;
+        const auto block = std::ranges::partition_point(study.blocks, [&](const Block& each) { return each.end <= time; });
+        return block != study.blocks.end() && holds(*block);
+    };
     std::set<std::uint32_t> children;
     for (const Process& process : timeline.processes)
         if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
@@ -59,10 +70,7 @@ WorkerTally tally_workers(const Study& study) {
                                     ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
                                           study.places.of_stack(sample.stack) != kNoPlace
                                     : children.contains(sample.process) && sample.thread == sample.process;
-            bool seen = false;
-            for (std::size_t i = 0; i < study.lanes.size() && !seen; ++i)
-                seen = !study.steps[i].steps.empty() && sample.time >= study.lanes[i].begin && sample.time < study.lanes[i].end;
-            if (!worker || !seen) continue;
+            if (!worker || !is_seen(sample.time)) continue;
             const Chore task = task_of(timeline, sample);
             ++tally.chores[task];
             ++tally.total;
@@ -76,6 +84,13 @@ WorkerTally tally_workers(const Study& study) {
         if (tally.total > 0) break;
     }
     return tally;
+}
+
+}  // namespace
+
+WorkerTally tally_workers(const Study& study) {
+    WorkerTally tally = tally_in(study, false);
+    return tally.total < kFewSamples ? tally_in(study, true) : tally;
 }
 
 std::optional<double> busy_share_of_loader(const Study& study) {

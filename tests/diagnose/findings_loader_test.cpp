@@ -21,6 +21,35 @@ TEST(LoaderWait, IsSplitByWhyBatchesAreLate) {
     EXPECT_NE(evidence('R', {torch_line("utils/data/_utils/collate.py", "default_collate")}).find("packing"), std::string::npos);
 }
 
+TEST(LoaderWait, FewSamplesOfWorkersInWindowsAreHelpedByThoseBetweenThem) {
+    const StepBody body = [](SimulatedProgram& p, int, bool) {
+        p.next_batch(40'000, 2, 37, 'R', {user_line(90, "__getitem__")});
+        p.at(38);
+        train(p, {4, 200});
+    };
+    Timeline timeline = simulate(body, false).timeline;
+    // In the window the worker is seen twice, asleep. Later it is seen at work, in a block and outside of any.
+    std::erase_if(timeline.samples, [](const Sample& sample) { return sample.process == kWorker; });
+    const Time end = timeline.windows.back().end;
+    const auto stack = static_cast<std::uint32_t>(timeline.stacks.size());
+    timeline.stacks.push_back({user_line(90, "__getitem__"), torch_line("utils/data/_utils/worker.py", "_worker_loop")});
+    timeline.names.push_back("futex");
+    const auto futex = static_cast<std::uint32_t>(timeline.names.size() - 1);
+    const auto add = [&](Time time, char state) {
+        timeline.samples.push_back({time, kWorker, kWorker, state, stack, state == 'S' ? futex : kNoName});
+    };
+    add(end / 3, 'S');
+    add(end / 2, 'S');
+    timeline.blocks.push_back({end, end + 2'000'000'000, 50});
+    for (Time i = 0; i < 40; ++i) add(end + i * 50'000'000, 'R');
+    for (Time i = 0; i < 40; ++i) add(end + 2'000'000'000 + i * 50'000'000, 'S');
+    std::ranges::stable_sort(timeline.samples, {}, &Sample::time);
+    const Diagnosis diagnosis = diagnose(timeline);
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_NE(diagnosis.findings.front().evidence.find("busy 95 % of the time"), std::string::npos)
+        << diagnosis.findings.front().evidence;
+}
+
 TEST(LoaderWait, APipeFromAnotherProcessIsWaitedFor) {
     const auto what = [](const Stack& stack) {
         const StepBody body = [&](SimulatedProgram& p, int, bool) {
