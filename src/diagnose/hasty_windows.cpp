@@ -13,7 +13,7 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr double kHasty = 1.25;  ///< times a window's step, outside of windows: restless programs differ less from block to block
+constexpr double kHasty = 1.25;                   ///< times a window's step, outside of windows
 constexpr double kTooFast = 1.1, kSlower = 1.15;  ///< the same of all windows together: for leaving some out, for a remark
 constexpr std::size_t kLeastSteps = 10;           ///< as in the shortest usual window (record/window_schedule.h)
 constexpr std::size_t kLeastSamples = 20;         ///< of the main thread outside of windows
