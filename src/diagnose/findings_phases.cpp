@@ -142,8 +142,7 @@ std::string evidence_of(const Study& study, const Breakdown& breakdown, const Ro
                         double blamed_ms) {
     const auto steps = static_cast<double>(study.step_count);
     const auto phases = static_cast<double>(breakdown.evaluations);
-    const double idle = time - busy_of(breakdown.evaluation_ms);
-    const double whole = study.base_ms + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
+    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
     std::string text = fmt::format(
         "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} "
         "without. "
@@ -164,7 +163,8 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const Study& study = chart.study;
     const double time = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     if (breakdown.evaluations == 0 || time <= 0) return;
-    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
+    const double idle = time - busy_of(breakdown.evaluation_ms);
+    const double whole = study.base_ms + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
     // Without what recording added, training keeps the GPU busier, too.
     const double added = added_ms(study), own_idle = idle - added, own_time = time - added;
     const double usual_idle = 1 - std::min(1.0, breakdown.busy_share * study.replayed_ms / study.base_ms);

@@ -279,6 +279,23 @@ TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
+TEST_F(Record, CuptiWaitsForWhatWorkersHavePreparedAhead) {
+    // One child from the start; without it CUPTI leaves as soon as the third window has ended.
+    const std::string begins = "globals().update(child=__import__('subprocess').Popen(['sleep', '60']))";
+    const Words command = script(600, "child.kill()", "framework_step(400) if number else " + begins);
+    const Said said =
+        record(command, {}, plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
+    ASSERT_EQ(said.status, 0) << said.err;
+    std::vector<double> ended;
+    for (const record::RunEvent& event : run_contents().events.events) {
+        if (event.kind == "window_ended") ended.push_back(event.time);
+        if (event.kind != "cupti_left") continue;
+        ASSERT_GE(ended.size(), 3u);
+        EXPECT_GE(event.time - ended.back(), 1.9);
+    }
+    EXPECT_GE(ended.size(), 3u);
+}
+
 TEST_F(Record, SamplesTellWhenGarbageIsCollected) {
     const Words command = script(150, "", "step(number), [__import__('gc').collect() for _ in range(5)]");
     ASSERT_EQ(record(command).status, 0);

@@ -265,6 +265,8 @@ TEST(Evaluation, IsToldWithoutWhatRecordingAddedToItsLaunches) {
     ASSERT_TRUE(found);
     EXPECT_NEAR(found->lost_ms_per_step, truth, 0.1 * truth) << told(diagnosis);
     EXPECT_NEAR(whole_step_ms(diagnosis), sick.step_ms, 0.03 * sick.step_ms);
+    ASSERT_TRUE(found->gain_upper_bound);
+    EXPECT_NEAR(*found->gain_upper_bound, lost_share(diagnosis, *found), 1e-9) << "one share, wherever it is told";
     program.timeline.blocks.clear();
     EXPECT_GT(told_of(diagnose(program.timeline))->lost_ms_per_step, 1.25 * truth) << "as recorded, nobody knows better";
 }

@@ -73,6 +73,20 @@ TEST(GoldenTraces, AReadInEveryStepIsFoundAtItsLineInTheSource) {
     EXPECT_EQ(std::ranges::count(asked, "item_every_step.py"), 1);
 }
 
+TEST(GoldenTraces, ASourceThatWasWrittenLaterIsNotUsed) {
+    SKIP_PACKED();
+    // The trace is of 16 November 2026.
+    for (const auto& [written, line] : {std::pair{std::int64_t{1'794'700'000}, 23}, {std::int64_t{1'794'900'000}, 0}}) {
+        const Diagnosis diagnosis = diagnose(trace([when = written](const std::string& name) -> std::vector<SourceFile> {
+            if (name != "item_every_step.py") return {};
+            return {{kSource, false, {}, when * 1'000'000'000}};
+        }));
+        ASSERT_FALSE(diagnosis.findings.empty());
+        ASSERT_TRUE(diagnosis.findings.front().where);
+        EXPECT_EQ(diagnosis.findings.front().where->line, line) << written;
+    }
+}
+
 TEST(GoldenTraces, WithoutItsSourceTheFunctionIsNamed) {
     SKIP_PACKED();
     const Diagnosis diagnosis = diagnose(trace({}));
