@@ -44,6 +44,16 @@ TEST(SourceFile, BesideTheTraceComesBeforeTheNameItself) {
     const auto here = std::filesystem::relative(folder / "a.py");
     EXPECT_EQ(find(here.string()).at(0).text, "a.py");
     EXPECT_FALSE(sources_of(folder / "missing.json"));
+    // One of the same name where the program was started.
+    std::filesystem::create_directory(folder / "elsewhere");
+    ASSERT_TRUE(record::write_atomically(folder / "elsewhere/a.py", std::string_view("another")).ok());
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(folder / "elsewhere");
+    const auto both = find("a.py");
+    std::filesystem::current_path(before);
+    ASSERT_EQ(both.size(), 2u);
+    EXPECT_EQ(both[0].text, "a.py");
+    EXPECT_EQ(both[1].text, "another");
 }
 
 }  // namespace
