@@ -29,8 +29,12 @@ Group without(Group group, const Cause* cause) {
 class Chooser {
 public:
     Chooser(const Study& study, const std::vector<Cause>& causes) : study_(study), current_(study.base_ms) {
-        for (const Cause& cause : causes)
-            if (left_.size() < kMostCauses) left_.push_back(&cause);
+        for (const Cause& cause : causes) {
+            if (left_.size() == kMostCauses) break;
+            left_.push_back(&cause);
+            unseen_ += cause.unseen_ms;
+        }
+        current_ += unseen_;
     }
 
     Choice run() {
@@ -52,9 +56,13 @@ public:
 private:
     double step_with(const Group& group) const {
         std::vector<const Cure*> cures;
-        for (const Cause* cause : chosen_) cures.push_back(&cause->cure);
-        for (const Cause* cause : group) cures.push_back(&cause->cure);
-        return study_.step_with(cures);
+        double unseen = unseen_;
+        for (const Group* const each : {&chosen_, &group})
+            for (const Cause* cause : *each) {
+                cures.push_back(&cause->cure);
+                unseen -= cause->unseen_ms;
+            }
+        return study_.step_with(cures) + unseen;
     }
     double gain_of(const Group& group) const {
         if (group.empty()) return 0;
@@ -240,8 +248,9 @@ private:
     const Study& study_;
     Group left_, chosen_;
     std::vector<std::pair<const Cause*, double>> alone_;
-    mutable std::map<Group, double> known_;  ///< gains, after the cures so far
-    double current_ = 0;
+    mutable std::map<Group, double> known_;                    ///< gains, after the cures so far
+    double current_ = 0;                                       ///< step after the cures so far
+    double unseen_ = 0;                                        ///< of it before any of them, what no model shows
     double lowest_ = std::numeric_limits<double>::infinity();  ///< cost of findings so far
     bool told_of_work_ = false;
     Choice choice_;

@@ -32,6 +32,7 @@ struct Cause {
     Kind kind = Kind::kHostSync;
     Breadth breadth = Breadth::kCall;
     double threshold_ms = 0;  ///< what returns less is nothing to tell of
+    double unseen_ms = 0;     ///< that its cure returns besides: of a step outside of windows
     Cure cure;
     const Site* site = nullptr;                      ///< of waits: those that hide each other are one finding
     std::function<Finding(const Verdict&)> finding;  ///< in words

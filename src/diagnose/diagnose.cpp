@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "diagnose/findings.h"
-#include "diagnose/hasty_windows.h"
 #include "diagnose/overhead.h"
 #include "diagnose/owners.h"
 #include "diagnose/sound.h"
@@ -53,7 +52,8 @@ double launches_per_step(const Study& study) {
 
 void describe_recording(const Study& study, Diagnosis& diagnosis) {
     diagnosis.undisturbed_step_ms = study.undisturbed_ms;
-    diagnosis.costed_step_ms = study.base_ms;
+    diagnosis.costed_step_ms = study.costed_ms();
+    diagnosis.unseen_loading_ms = study.unseen_loading_ms();
     diagnosis.undisturbed_evaluation_ms = study.undisturbed_evaluation_ms;
     if (const auto pace = study.pace(); pace && *pace > 0) diagnosis.window_overhead_share = std::max(0.0, 1 / *pace - 1);
     if (study.replay_error > study.policy.replay_error)
@@ -134,7 +134,7 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     const double pauses = sum > 0 ? breakdown.ms[static_cast<std::size_t>(Owner::kOther)] / sum : 0;
     examine(chart, breakdown, pauses);
     diagnosis.findings = std::move(chart.findings);
-    if (auto more = slower_outside(study, diagnosis.findings)) diagnosis.remarks.push_back(std::move(*more));
+    if (study.outside) diagnosis.remarks.push_back(remark_of(*study.outside, study, diagnosis.findings));
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
                                      [](const Finding& finding) { return finding.severity != Severity::kNote; });

@@ -74,12 +74,15 @@ struct StepView {
 };
 
 struct Diagnosis {
-    bool healthy = false;       ///< steps were seen and nothing is worth changing
-    double busy_share = 0;      ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
-    std::uint64_t steps = 0;    ///< that were looked at
-    double step_ms = 0;         ///< median
-    double costed_step_ms = 0;  ///< mean that costs are measured against: without what recording added; 0: as recorded
-    double evaluation_ms = 0;   ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
+    bool healthy = false;     ///< steps were seen and nothing is worth changing
+    double busy_share = 0;    ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
+    std::uint64_t steps = 0;  ///< that were looked at
+    double step_ms = 0;       ///< median
+    double costed_step_ms =
+        0;  ///< mean that costs are measured against: without what recording added, with what windows do not show; 0: as recorded
+    double unseen_loading_ms =
+        0;                     ///< of a mean step, waiting for data that was seen outside of windows only; the breakdown has it
+    double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
     std::optional<double> undisturbed_step_ms;        ///< outside windows: what a step takes without recording
     std::optional<double> undisturbed_evaluation_ms;  ///< the same of evaluation_ms, where that is known
     std::optional<double> overhead_share;             ///< of recording on the whole run; absent: not measured

@@ -51,8 +51,8 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
 }
 
 void Chart::suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
-                    const Site* site) {
-    causes.push_back({kind, breadth, band.warn * study.base_ms, std::move(cure), site, std::move(tell)});
+                    const Site* site, double unseen_ms) {
+    causes.push_back({kind, breadth, band.warn * study.costed_ms(), unseen_ms, std::move(cure), site, std::move(tell)});
 }
 
 double Chart::cost_of(const Cure& cure) const {

@@ -289,24 +289,30 @@ void find_loader_wait(Chart& chart) {
     const double pace = static_cast<double>(study.models.front().pace) * 1e-6;
     const bool sets_pace = pace >= study.policy.loader_pace * study.base_ms;
     if (amount.ms <= 0) amount.waiting = true;  // for workers that are only just fast enough
-    if (sets_pace && chart.share(amount.ms) < study.policy.loader_wait.warn)
+    const double unseen = study.unseen_loading_ms();
+    if (unseen > amount.most) amount.place = study.outside->place, amount.waiting = study.outside->waits;
+    if (unseen > 0) amount.samples += study.outside->samples;
+    if (sets_pace && chart.share(amount.ms + unseen) < study.policy.loader_wait.warn)
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
-    if (amount.ms <= 0 && !sets_pace) return;
-    const auto tell = [&chart, amount](const Verdict& verdict) {
+    if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
+    const auto tell = [&chart, amount, unseen](const Verdict& verdict) {
         Finding finding = chart.finding(Kind::kLoaderWait, amount.place, verdict.lost_ms, chart.study.policy.loader_wait);
         const LoaderReason reason = loader_reason(chart.study, amount.waiting);
         finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
                                       : "The GPU idles while the training thread loads the next batch itself.";
-        finding.evidence = fmt::format("{:.2f} ms per step {}; {} {}", amount.ms,
-                                       amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
-                                       replayed(verdict), reason.evidence);
+        finding.evidence = fmt::format(
+            "{:.2f} ms per step {}{}; {} {}", amount.ms,
+            amount.waiting ? "the training thread sleeps in the loader" : "go into loading",
+            unseen > 0 ? fmt::format(", and {:.2f} ms more outside of the windows, by samples of it there", unseen) : "",
+            replayed(verdict), reason.evidence);
         finding.fix = reason.fix;
         finding.assumption = "batches are always ready";
         lower_for_few_samples(finding, amount.samples);
         return finding;
     };
-    chart.suspect(Kind::kLoaderWait, Breadth::kCall, study.policy.loader_wait, without_host_work(study, Doing::kLoading), tell);
+    chart.suspect(Kind::kLoaderWait, Breadth::kCall, study.policy.loader_wait, without_host_work(study, Doing::kLoading), tell,
+                  nullptr, unseen);
 }
 
 void find_file_output(Chart& chart) {

@@ -164,10 +164,11 @@ void find_slow_evaluation(Chart& chart, const Breakdown& breakdown) {
     const double time = std::accumulate(breakdown.evaluation_ms.begin(), breakdown.evaluation_ms.end(), 0.0);
     if (breakdown.evaluations == 0 || time <= 0) return;
     const double idle = time - busy_of(breakdown.evaluation_ms);
-    const double whole = study.base_ms + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
+    const double whole = study.costed_ms() + study.undisturbed_evaluation_ms.value_or(time);  // as lost_share has it
     // Without what recording added, training keeps the GPU busier, too.
     const double added = added_ms(study), own_idle = idle - added, own_time = time - added;
-    const double usual_idle = 1 - std::min(1.0, breakdown.busy_share * study.replayed_ms / study.base_ms);
+    const double usual_idle =
+        1 - std::min(1.0, breakdown.busy_share * (study.replayed_ms + study.unseen_loading_ms()) / study.costed_ms());
     double lost = own_idle - usual_idle * own_time;
     if (own_idle < std::max(0.02, usual_idle) * study.policy.evaluation_idle_ratio * own_time) return;
     const Owner owner = blamed_for(breakdown.evaluation_ms);

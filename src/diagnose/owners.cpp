@@ -147,6 +147,10 @@ Breakdown divide_steps(const Study& study, const Roles& roles) {
         total > 0 ? std::min(1.0, busy_of(breakdown.ms) / total) : 0;  // sums in another order differ in the last digit
     for (auto* all : {&breakdown.ms, &breakdown.evaluation_ms})
         for (double& owned : *all) owned /= static_cast<double>(study.step_count);
+    if (const double unseen = study.unseen_loading_ms(); unseen > 0) {
+        breakdown.ms[static_cast<std::size_t>(Owner::kLoaderWait)] += unseen;
+        breakdown.busy_share *= study.recorded_ms / (study.recorded_ms + unseen);
+    }
     return breakdown;
 }
 

@@ -12,7 +12,7 @@
 namespace millrace::diagnose {
 
 struct Breakdown {
-    std::array<double, kOwners> ms{};  ///< mean per step; sums to the mean recorded step
+    std::array<double, kOwners> ms{};  ///< mean per step; sums to the mean recorded step, and Study::unseen_loading_ms
     double busy_share = 0;
     std::size_t evaluations = 0;                  ///< phases between steps
     std::array<double, kOwners> evaluation_ms{};  ///< of them, mean per step: what they add to it

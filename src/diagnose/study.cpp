@@ -226,6 +226,7 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     undisturbed_ms = undisturbed_step_ms(blocks);
     take_evaluation_off();
     remove_recording_cost();
+    outside = slower_outside(*this);
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
     if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))

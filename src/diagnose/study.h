@@ -8,6 +8,7 @@
 
 #include "diagnose/host_work.h"
 #include "diagnose/replay.h"
+#include "diagnose/slower_outside.h"
 #include "diagnose/steps.h"
 
 namespace millrace::diagnose {
@@ -46,6 +47,10 @@ struct Study {
     bool is_shapeless() const;
     /// Outside of windows against inside, with evaluations where the pace has them.
     std::optional<double> pace() const;
+    /// Of a step outside of windows, waiting for data that they do not show.
+    double unseen_loading_ms() const { return outside ? outside->loading_ms : 0; }
+    /// What shares of a step are of: the model's, with that.
+    double costed_ms() const { return base_ms + unseen_loading_ms(); }
     /// Recorded host time before a call, without collections and another profiler's notes.
     Time host_gap(std::size_t lane, std::uint32_t act) const;
 
@@ -64,13 +69,14 @@ struct Study {
     std::size_t shapeless = 0;                        ///< and since nothing returns in them, as it does in others
     std::size_t hasty = 0;                            ///< and since the rest of the run is slower (hasty_windows.h)
     double recorded_ms = 0;                           ///< mean step in the windows
-    double base_ms = 0;                               ///< the model's mean step: what costs are measured against
+    double base_ms = 0;                               ///< the model's mean step
     double replayed_ms = 0;                           ///< the same before anything was taken off
     double replay_error = 0;                          ///< |replayed - recorded| / recorded, before anything was taken off
     std::optional<double> undisturbed_ms;             ///< mean step outside of windows
     bool pace_has_evaluation = false;                 ///< it was told from that of steps and evaluations together
     double evaluation_ms = 0;                         ///< that phases between steps add to each in the windows
     std::optional<double> undisturbed_evaluation_ms;  ///< the same outside of them, where the pace has it
+    std::optional<SlowerOutside> outside;             ///< where the windows are too fast to speak for the run
     double profiler_ms = 0;                           ///< of a step that another profiler took for noting things, by our estimate
     Time call_cost = 0;                               ///< that recording added to each call
     std::optional<PowerLimit> power;                  ///< where power and its limit were measured

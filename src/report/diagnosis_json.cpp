@@ -12,12 +12,12 @@ using Json = nlohmann::ordered_json;
 
 Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
-/// From the steps' own ends, so that a reader can hold the breakdown's sum against it.
+/// From the steps' own ends and what is known to be missing in them, so that a reader can hold the breakdown's sum against it.
 std::optional<double> mean_of_steps(const diagnose::Diagnosis& diagnosis) {
     if (diagnosis.recorded.empty()) return std::nullopt;
     double sum = 0;
     for (const auto& [begin, end] : diagnosis.recorded) sum += static_cast<double>(end - begin) * 1e-6;
-    return sum / static_cast<double>(diagnosis.recorded.size());
+    return sum / static_cast<double>(diagnosis.recorded.size()) + diagnosis.unseen_loading_ms;
 }
 
 Json text(const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); }
@@ -54,6 +54,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     json["steps"] = diagnosis.steps;
     json["step_ms"] = measured(diagnosis.step_ms);
     json["mean_step_ms"] = number(mean_of_steps(diagnosis));
+    json["unseen_loading_ms_per_step"] = measured(diagnosis.unseen_loading_ms);
     json["evaluation_ms_per_step"] = measured(diagnosis.evaluation_ms);
     json["undisturbed_step_ms"] = number(diagnosis.undisturbed_step_ms);
     json["undisturbed_evaluation_ms_per_step"] = number(diagnosis.undisturbed_evaluation_ms);

@@ -73,16 +73,126 @@ TEST(HastyWindows, AreLeftOutWhereALaterOneShowsTheRestOfTheRun) {
     EXPECT_FALSE(says(diagnosis, "outside of the windows"));
 }
 
-TEST(HastyWindows, WithoutALaterOneTheRemarkSaysWhatTheyDoNotShow) {
-    const Diagnosis diagnosis = diagnose(recorded(starved, 240, {{5, 30}, {35, 55}}));
+TEST(SlowerOutside, DataThatWindowsDoNotWaitForAreAFinding) {
+    const Timeline timeline = recorded(starved, 240, {{5, 30}, {35, 55}});
+    const Diagnosis diagnosis = diagnose(timeline);
     SCOPED_TRACE(told(diagnosis));
     EXPECT_GE(diagnosis.steps, 35u);
-    EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes 1"));
-    EXPECT_TRUE(says(diagnosis, "most of it at train.py:37, where it waits for data"));
     EXPECT_FALSE(says(diagnosis, "left out"));
+    EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes 1"));
+    EXPECT_TRUE(says(diagnosis, "most of it at train.py:37, where it waits for data: the cost of `loader-wait` has it"));
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    const double step = *diagnosis.undisturbed_step_ms;
+    EXPECT_NEAR(sum_of(diagnosis), step, 0.1 * step) << "the breakdown is that of the run";
+    ASSERT_FALSE(diagnosis.findings.empty());
+    const Finding& first = diagnosis.findings.front();
+    EXPECT_EQ(first.kind, Kind::kLoaderWait);
+    ASSERT_TRUE(first.where);
+    EXPECT_EQ(first.where->line, 37u);
+    EXPECT_NEAR(first.lost_ms_per_step, step - 3.2, 2);
+    EXPECT_NEAR(lost_share(diagnosis, first), first.lost_ms_per_step / step, 0.1);
+    EXPECT_NEAR(first.gain_upper_bound.value_or(0), lost_share(diagnosis, first), 1e-9);
+    EXPECT_EQ(first.severity, Severity::kCritical);
+    EXPECT_NE(first.what.find("not ready"), std::string::npos);
+    EXPECT_GT(first.confidence, 0.9) << "samples outside speak for it";
+    EXPECT_FALSE(says(diagnosis, "no step can be shorter")) << "that is said of workers who are just fast enough";
+    EXPECT_NE(first.evidence.find("ms more outside of the windows"), std::string::npos) << first.evidence;
+    EXPECT_NEAR(diagnosis.busy_share, 3.2 / step, 0.05) << "nor was the GPU as busy as in the windows";
+    for (const Finding& finding : diagnosis.findings) EXPECT_LE(lost_share(diagnosis, finding), 1) << name_of(finding.kind);
 }
 
-TEST(HastyWindows, NoLineIsNamedWhereSeveralShareTheTime) {
+TEST(SlowerOutside, AddsToWhatWindowsShow) {
+    const StepBody late_in_turns = [](SimulatedProgram& p, int step, bool) {  // as in the windows, and more outside
+        p.next_batch(step < kFetchedAhead ? 6'000 : 20'000, 1, 37, 'R', {user_line(90, "__getitem__")});
+        p.at(38);
+        train(p, {4, 200});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(late_in_turns, 240, {{5, 30}, {35, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_FALSE(diagnosis.findings.empty());
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kLoaderWait);
+    EXPECT_NEAR(diagnosis.findings.front().lost_ms_per_step, *diagnosis.undisturbed_step_ms - 3.2, 2);
+    EXPECT_GT(diagnosis.unseen_loading_ms, 8);
+}
+
+TEST(SlowerOutside, OnlyWhatGrewIsAdded) {
+    const StepBody two_causes = [](SimulatedProgram& p, int step, bool) {
+        p.next_batch(step < kFetchedAhead ? 11'000 : 23'000, 1, 37, 'R', {user_line(90, "__getitem__")});
+        p.at({user_line(41)});
+        p.work(step < kFetchedAhead ? 10 : 5'000);
+        p.at(38);
+        train(p, {4, 200});
+    };
+    Timeline timeline = recorded(two_causes, 240, {{5, 30}, {35, 55}});
+    const Diagnosis diagnosis = diagnose(timeline);
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    const double more = *diagnosis.undisturbed_step_ms - sum_of(diagnosis) + diagnosis.unseen_loading_ms;
+    EXPECT_NEAR(more, 12, 1) << "workers set the pace";
+    EXPECT_NEAR(diagnosis.unseen_loading_ms, more - 5, 1.5) << "the training thread's own work hides as much of theirs";
+    EXPECT_GT(diagnosis.findings.front().confidence, 0.9);
+
+    std::size_t left = 0;  // of the main thread's, outside: too few to speak of lines
+    std::erase_if(timeline.samples, [&](const Sample& sample) {
+        return sample.process == kProcess && sample.time >= timeline.windows.back().end && ++left > 19;
+    });
+    const Diagnosis unseen = diagnose(timeline);
+    EXPECT_TRUE(says(unseen, "outside of the windows a step takes 1"));
+    EXPECT_FALSE(says(unseen, "most of it at"));
+    EXPECT_EQ(unseen.unseen_loading_ms, 0);
+}
+
+TEST(SlowerOutside, WhoLoadsItselfIsNotSaidToWait) {
+    const StepBody cold = [](SimulatedProgram& p, int step, bool) {
+        p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(37)});
+        p.work(step < kFetchedAhead ? 100 : 15'000);
+        p.at(38);
+        train(p, {4, 200});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(cold, 240, {{5, 30}, {35, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_EQ(diagnosis.findings.front().kind, Kind::kLoaderWait);
+    EXPECT_NE(diagnosis.findings.front().what.find("loads the next batch itself"), std::string::npos);
+    EXPECT_TRUE(says(diagnosis, "most of it at train.py:37, where it loads data"));
+}
+
+TEST(SlowerOutside, OtherWorkIsARemark) {
+    const StepBody busier = [](SimulatedProgram& p, int step, bool) {
+        p.at({user_line(41)});
+        if (step >= kFetchedAhead) p.work(15'000);
+        p.at(38);
+        train(p, {4, 200});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(busier, 240, {{5, 30}, {35, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "most of it at train.py:41: the windows do not show it"));
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+    EXPECT_TRUE(std::ranges::none_of(diagnosis.findings, [](const Finding& each) { return each.kind == Kind::kLoaderWait; }));
+    EXPECT_LT(sum_of(diagnosis), 8);
+}
+
+TEST(SlowerOutside, DataOfEvaluationsAreNotThoseOfTraining) {
+    const StepBody evaluated = [](SimulatedProgram& p, int step, bool) {
+        p.at(38);
+        train(p, {4, 200});
+        if (step % 5 != 4) return;
+        p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(60, "evaluate"), user_line(52)});
+        p.work(step < kFetchedAhead ? 100 : 4'000);
+        p.at({user_line(61, "evaluate"), user_line(52)});
+        for (int i = 0; i < 30; ++i) p.launch("judge", 100);
+        p.item();
+    };
+    const Diagnosis diagnosis = diagnose(recorded(evaluated, 240, {{5, 30}, {35, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_GT(diagnosis.evaluation_ms, 0);
+    EXPECT_FALSE(says(diagnosis, "outside of the windows")) << "how much slower cannot be told with these in between";
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+    EXPECT_TRUE(std::ranges::none_of(diagnosis.findings, [](const Finding& each) { return each.kind == Kind::kLoaderWait; }));
+}
+
+TEST(SlowerOutside, NoLineIsNamedWhereSeveralShareTheTime) {
     const StepBody spread = [](SimulatedProgram& p, int step, bool) {
         for (const int line : {41, 42, 43}) {
             p.at({user_line(line)});

@@ -46,6 +46,9 @@ TEST(DiagnosisJson, MeanStepIsThatOfTheRecordedSteps) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     diagnosis.recorded = {{0, 20'000'000}, {20'000'000, 45'000'000}, {100'000'000, 130'000'000}};
     EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 25.0);
+    diagnosis.unseen_loading_ms = 7;
+    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].get<double>(), 32.0) << "the breakdown has these";
+    EXPECT_DOUBLE_EQ(Json::parse(diagnosis_json(diagnosis))["unseen_loading_ms_per_step"].get<double>(), 7.0);
     diagnosis.recorded.clear();
     EXPECT_TRUE(Json::parse(diagnosis_json(diagnosis))["mean_step_ms"].is_null());
 }
