@@ -1,5 +1,6 @@
 #include "diagnose/diagnosis.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/result.h"
@@ -44,6 +45,13 @@ double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
     const double step = diagnosis.costed_step_ms > 0 ? diagnosis.costed_step_ms : mean_step_ms(diagnosis);
     const double whole = step + (both ? diagnosis.undisturbed_evaluation_ms.value_or(diagnosis.evaluation_ms) : 0);
     return whole > 0 ? finding.lost_ms_per_step / whole : 0;
+}
+
+std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis) {
+    if (!diagnosis.undisturbed_step_ms || *diagnosis.undisturbed_step_ms <= 0 || !std::isfinite(diagnosis.busy_share))
+        return std::nullopt;
+    const double recorded = mean_step_ms(diagnosis);
+    return std::min(1.0, diagnosis.busy_share * recorded / std::min(recorded, *diagnosis.undisturbed_step_ms));
 }
 
 double whole_step_ms(const Diagnosis& diagnosis) {

@@ -104,6 +104,9 @@ bool has_uneven_steps(const Diagnosis& diagnosis);
 /// What a finding loses of the mean time from step to step without recording: of the step, or, where it is about evaluation, of
 /// both. 0 unknown.
 double lost_share(const Diagnosis& diagnosis, const Finding& finding);
+/// busy_share of a step without recording: the same work in less time. Where it takes longer nobody knows what does, and the
+/// share is that of the recorded one. Absent where it is not known.
+std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis);
 /// Milliseconds from one training step to the next with what stands between them, at the speed without recording where known.
 double whole_step_ms(const Diagnosis& diagnosis);
 /// Whether evaluation takes so much that a step alone does not tell the program's speed.

@@ -78,6 +78,8 @@ std::string hero(const Diagnosis& diagnosis) {
         text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
     else
         text += "The GPU has hardly a moment without work.";
+    if (const auto busy = unrecorded_busy_text(diagnosis))
+        text += fmt::format(" While nothing was recorded it worked about {} of the time.", *busy);
     if (has_evaluation(diagnosis))
         text += fmt::format(
             " Evaluation adds {} to each{}.", milliseconds_text(diagnosis.evaluation_ms),

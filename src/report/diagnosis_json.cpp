@@ -51,6 +51,7 @@ std::string diagnosis_json(const diagnose::Diagnosis& diagnosis) {
     const auto measured = [seen](double value) { return seen ? number(value) : Json(nullptr); };
     Json json{{"schema", kDiagnosisSchema}, {"healthy", diagnosis.healthy}};
     json["busy_share"] = measured(diagnosis.busy_share);
+    json["undisturbed_busy_share"] = number(undisturbed_busy_share(diagnosis));
     json["steps"] = diagnosis.steps;
     json["step_ms"] = measured(diagnosis.step_ms);
     json["mean_step_ms"] = number(mean_of_steps(diagnosis));

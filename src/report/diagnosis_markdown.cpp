@@ -96,8 +96,9 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
                     : "How busy a GPU was is not measured";
         text += fmt::format(": {} step{} of {}", base::print_count(diagnosis.steps), diagnosis.steps == 1 ? "" : "s",
                             step_text(diagnosis));
-        if (diagnosis.undisturbed_step_ms && *diagnosis.undisturbed_step_ms != diagnosis.step_ms)
-            text += fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_step_ms));
+        const auto busy = unrecorded_busy_text(diagnosis), step = unrecorded_text(diagnosis);
+        if (step)
+            text += fmt::format(" ({}{} while nothing was recorded)", busy ? fmt::format("{} of the time, ", *busy) : "", *step);
         if (has_evaluation(diagnosis))
             text += fmt::format(
                 ". Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis.evaluation_ms),

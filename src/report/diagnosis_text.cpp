@@ -86,9 +86,11 @@ private:
             said.add("How busy a GPU was is not measured");
         said.add(fmt::format(": {} step{} of {}", base::print_count(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
                              milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_) : diagnosis_.step_ms)));
-        if (diagnosis_.undisturbed_step_ms && *diagnosis_.undisturbed_step_ms != diagnosis_.step_ms)
-            said.add(fmt::format(" ({} unrecorded)", milliseconds_text(*diagnosis_.undisturbed_step_ms)));
+        const auto busy = unrecorded_busy_text(diagnosis_), step = unrecorded_text(diagnosis_);
+        if (step && !busy) said.add(fmt::format(" ({} unrecorded)", *step));
         put(said);
+        if (step && busy)
+            put(line().add(fmt::format("While nothing was recorded it worked {} of the time, a step took {}", *busy, *step)));
         if (has_evaluation(diagnosis_))
             put(line().add(
                 fmt::format("Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis_.evaluation_ms),

@@ -125,6 +125,18 @@ std::string step_text(const diagnose::Diagnosis& diagnosis) {
                                                  : milliseconds_text(diagnosis.step_ms);
 }
 
+std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagnosis) {
+    constexpr double kUnlike = 0.05;
+    const auto share = diagnose::undisturbed_busy_share(diagnosis);
+    if (!share || std::abs(*share - diagnosis.busy_share) < kUnlike) return std::nullopt;
+    return fmt::format("{:.0f} %", 100 * *share);
+}
+
+std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis) {
+    if (!diagnosis.undisturbed_step_ms || *diagnosis.undisturbed_step_ms == diagnosis.step_ms) return std::nullopt;
+    return milliseconds_text(*diagnosis.undisturbed_step_ms);
+}
+
 double breakdown_sum(const diagnose::Diagnosis& diagnosis) {
     return std::accumulate(diagnosis.breakdown_ms.begin(), diagnosis.breakdown_ms.end(), 0.0);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The doctor's terms in the words of somebody who has never seen a profiler; every form of the report takes them from here.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,10 @@ std::string milliseconds_text(double milliseconds);
 double breakdown_sum(const diagnose::Diagnosis& diagnosis);
 /// How long a step is, as the breakdown has it where steps are uneven: "37.9 ms on average".
 std::string step_text(const diagnose::Diagnosis& diagnosis);
+/// How busy the GPU is without recording, in percent, where that is worth saying.
+std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagnosis);
+/// A step without recording. Absent where it is not known, or as recorded.
+std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis);
 
 /// What recording cost, in a sentence without a full stop: "recording cost 0.4 % of the run (6.1 % inside its windows)".
 std::string overhead_text(const diagnose::Diagnosis& diagnosis);

@@ -210,13 +210,6 @@ TEST(Evaluation, BesideStepsThatAreOneGraphIsTold) {
     EXPECT_NEAR(found->lost_ms_per_step, truth, 0.25 * truth);
 }
 
-/// The pace after the last window: so many blocks of `steps` in `ms` each.
-void add_blocks(Timeline& timeline, int count, double steps, double ms) {
-    const auto length = static_cast<Time>(ms * 1e6);
-    Time begin = timeline.windows.back().end + 1'000'000;
-    for (int i = 0; i < count; ++i, begin += length) timeline.blocks.push_back({begin, begin + length, steps});
-}
-
 /// The crumbs with blocks after the window, each of so many evaluations, in which `counted` steps were counted per training step.
 Diagnosis with_blocks(double evaluations, double counted, double pace) {
     Simulation program = simulate(crumbs, false, 123);

@@ -163,6 +163,30 @@ TEST(Pauses, BetweenNodesOfQueuedGraphsAreTheDevicesOwnAndNoLaunching) {
     }
 }
 
+TEST(Pauses, ThatRecordingMadeAreNotTold) {
+    Timeline timeline = simulate(
+                            [](SimulatedProgram& p, int, bool) {
+                                p.at(12);
+                                p.graph(262 * 2.0, 262);
+                            },
+                            false, 300)
+                            .timeline;
+    const double step = sum_of(diagnose(timeline));
+    const auto says = [&](double pace) {
+        timeline.blocks.clear();
+        add_blocks(timeline, 21, 500, 500 * step * pace);
+        const Diagnosis diagnosis = diagnose(timeline);
+        EXPECT_TRUE(diagnosis.healthy) << told(diagnosis);
+        return std::ranges::any_of(diagnosis.remarks, [](const std::string& remark) {
+            return remark.find("between kernels that were queued in time") != std::string::npos;
+        });
+    };
+    EXPECT_TRUE(says(1));  // a fifth of the step
+    EXPECT_TRUE(says(0.97));
+    EXPECT_FALSE(says(0.9)) << "a tenth of what is left, at most";
+    EXPECT_TRUE(says(1.2));
+}
+
 TEST(Pauses, OfLaunchesThatCameLateAreNotTheDevicesOwn) {
     const Diagnosis diagnosis = diagnose(simulate(
                                              [](SimulatedProgram& p, int, bool) {

@@ -111,4 +111,11 @@ inline const Finding* finding_of(const Diagnosis& diagnosis, Kind kind) {
     return found == diagnosis.findings.end() ? nullptr : &*found;
 }
 
+/// The pace after the last window: so many blocks of `steps` in `ms` each.
+inline void add_blocks(Timeline& timeline, int count, double steps, double ms) {
+    const auto length = static_cast<Time>(ms * 1e6);
+    Time begin = timeline.windows.back().end + 1'000'000;
+    for (int i = 0; i < count; ++i, begin += length) timeline.blocks.push_back({begin, begin + length, steps});
+}
+
 }  // namespace millrace::diagnose

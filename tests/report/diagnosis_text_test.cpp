@@ -8,6 +8,9 @@
 #include <sstream>
 
 #include "places.h"
+#include "report/diagnosis_html.h"
+#include "report/diagnosis_json.h"
+#include "report/diagnosis_markdown.h"
 #include "report/doctor_words.h"
 #include "report/made_up_diagnosis.h"
 
@@ -32,6 +35,29 @@ void expect_fits(const std::string& text, std::size_t width = 80, std::size_t he
 }
 
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(DiagnosisText, WhatRecordingMadeTheGpuIdleIsSaid) {
+    diagnose::Diagnosis diagnosis = sick_diagnosis();
+    const double busy = diagnosis.busy_share * diagnose::mean_step_ms(diagnosis);
+    diagnosis.undisturbed_step_ms = busy / 0.9;
+    ASSERT_TRUE(diagnose::undisturbed_busy_share(diagnosis));
+    EXPECT_DOUBLE_EQ(*diagnose::undisturbed_busy_share(diagnosis), 0.9);
+    const std::string text = diagnosis_text(diagnosis, {});
+    expect_fits(text);
+    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms\n")) << text;
+    EXPECT_TRUE(holds(text, "While nothing was recorded it worked 90 % of the time, a step took 24.6 ms\n")) << text;
+    EXPECT_TRUE(holds(diagnosis_markdown(diagnosis), "(90 % of the time, 24.6 ms while nothing was recorded)"));
+    EXPECT_TRUE(holds(diagnosis_html(diagnosis, {}), "While nothing was recorded it worked about 90 % of the time."));
+    EXPECT_TRUE(holds(diagnosis_json(diagnosis), "\"undisturbed_busy_share\": 0.9"));
+
+    diagnosis.undisturbed_step_ms = busy / 1.1;  // windows had more work by chance
+    EXPECT_DOUBLE_EQ(*diagnose::undisturbed_busy_share(diagnosis), 1);
+    diagnosis.undisturbed_step_ms = 40;  // copies take longer there, or it idles: nobody knows
+    EXPECT_DOUBLE_EQ(*diagnose::undisturbed_busy_share(diagnosis), 0.79);
+    EXPECT_TRUE(holds(diagnosis_text(diagnosis, {}), "(40.0 ms unrecorded)"));
+    diagnosis.undisturbed_step_ms.reset();
+    EXPECT_FALSE(diagnose::undisturbed_busy_share(diagnosis));
+}
 
 TEST(DiagnosisText, SickProgramSaysWhatWhereAndWhatToDo) {
     const std::string text = diagnosis_text(sick_diagnosis(), {});
