@@ -87,13 +87,6 @@ void describe_recording(const Study& study, Diagnosis& diagnosis) {
     if (!calls) diagnosis.remarks.push_back("no calls were recorded: idle time stays unexplained");
 }
 
-/// Share of a step without recording that the GPU idles, given that of a recorded one: all that recording added may be in it.
-double without_recording(const Study& study, double idle_share) {
-    const double step = study.undisturbed_ms.value_or(study.recorded_ms);
-    if (step <= 0 || step >= study.recorded_ms) return idle_share;
-    return std::max(0.0, idle_share * study.recorded_ms - (study.recorded_ms - step)) / step;
-}
-
 }  // namespace
 
 Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
@@ -145,12 +138,15 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
     diagnosis.remarks.insert(diagnosis.remarks.end(), chart.remarks.begin(), chart.remarks.end());
     diagnosis.healthy = std::none_of(diagnosis.findings.begin(), diagnosis.findings.end(),
                                      [](const Finding& finding) { return finding.severity != Severity::kNote; });
-    if (const double own = without_recording(study, pauses); own > kMuchIdle)
+    // What recording added may be in either: first in pauses.
+    const double added = added_by_recording_ms(diagnosis), step = sum - added;
+    const double paused = std::max(0.0, pauses * sum - added), other = std::max(0.0, added - pauses * sum);
+    if (paused > kMuchIdle * step)
         diagnosis.remarks.push_back(
             fmt::format("the GPU pauses {:.0f} % of the step between kernels that were queued in time: fewer, larger ones "
                         "(fused, or with more work each) would use it better",
-                        100 * own));
-    if (const double idle = without_recording(study, 1 - diagnosis.busy_share - pauses); diagnosis.healthy && idle > kMuchIdle) {
+                        100 * paused / step));
+    if (const double idle = ((1 - diagnosis.busy_share - pauses) * sum - other) / step; diagnosis.healthy && idle > kMuchIdle) {
         diagnosis.healthy = false;
         diagnosis.remarks.push_back(fmt::format("the GPU idles {:.0f} % of the step and no cause was found", 100 * idle));
     }

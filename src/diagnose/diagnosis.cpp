@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
+#include "diagnose/overhead.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -47,11 +48,17 @@ double lost_share(const Diagnosis& diagnosis, const Finding& finding) {
     return whole > 0 ? finding.lost_ms_per_step / whole : 0;
 }
 
+double added_by_recording_ms(const Diagnosis& diagnosis) {
+    if (!diagnosis.undisturbed_step_ms) return 0;
+    const double recorded = std::min(mean_step_ms(diagnosis), diagnosis.step_ms),
+                 added = recorded - *diagnosis.undisturbed_step_ms;
+    return added > 0 && *diagnosis.undisturbed_step_ms >= kFastestPace * recorded ? added : 0;
+}
+
 std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis) {
-    if (!diagnosis.undisturbed_step_ms || *diagnosis.undisturbed_step_ms <= 0 || !std::isfinite(diagnosis.busy_share))
-        return std::nullopt;
     const double recorded = mean_step_ms(diagnosis);
-    return std::min(1.0, diagnosis.busy_share * recorded / std::min(recorded, *diagnosis.undisturbed_step_ms));
+    if (!diagnosis.undisturbed_step_ms || !std::isfinite(diagnosis.busy_share) || !(recorded > 0)) return std::nullopt;
+    return std::min(1.0, diagnosis.busy_share * recorded / (recorded - added_by_recording_ms(diagnosis)));
 }
 
 double whole_step_ms(const Diagnosis& diagnosis) {

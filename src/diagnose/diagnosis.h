@@ -104,6 +104,9 @@ bool has_uneven_steps(const Diagnosis& diagnosis);
 /// What a finding loses of the mean time from step to step without recording: of the step, or, where it is about evaluation, of
 /// both. 0 unknown.
 double lost_share(const Diagnosis& diagnosis, const Finding& finding);
+/// What recording added to a step; 0 where it is not known, or so much that steps outside of windows must be other ones. By the
+/// median, where the mean is larger: pauses that come now and then are the program's own.
+double added_by_recording_ms(const Diagnosis& diagnosis);
 /// busy_share of a step without recording: the same work in less time. Where it takes longer nobody knows what does, and the
 /// share is that of the recorded one. Absent where it is not known.
 std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis);

@@ -20,7 +20,7 @@ struct Chart {
 
     /// A finding with place, severity, gain and confidence filled in.
     Finding finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const;
-    double share(double ms) const { return study.base_ms > 0 ? ms / study.costed_ms() : 0; }
+    double share(double ms) const { return study.costed_ms() > 0 ? ms / study.costed_ms() : 0; }
     /// Names what may be to blame; `tell` is asked once it is known what that costs.
     void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
                  const Site* site = nullptr, double unseen_ms = 0);

@@ -142,13 +142,14 @@ std::string evidence_of(const Study& study, const Breakdown& breakdown, const Ro
                         double blamed_ms) {
     const auto steps = static_cast<double>(study.step_count);
     const auto phases = static_cast<double>(breakdown.evaluations);
-    const double idle = time - busy_of(breakdown.evaluation_ms), whole = study.recorded_ms + time;
+    const double idle = time - busy_of(breakdown.evaluation_ms), step = study.recorded_ms + study.unseen_loading_ms(),
+                 whole = step + time;
     std::string text = fmt::format(
         "{} evaluation{} of {:.1f} ms on average in {} steps take {:.0f} % of the time: {} steps per second with, {} "
         "without. "
         "The GPU idles {:.0f} % of that, against {:.0f} % in training; {:.1f} of {:.1f} ms are {}.",
         breakdown.evaluations, breakdown.evaluations == 1 ? "" : "s", time * steps / phases, study.step_count, 100 * time / whole,
-        base::print_figures(1000 / whole, 3), base::print_figures(1000 / study.recorded_ms, 3), 100 * idle / time,
+        base::print_figures(1000 / whole, 3), base::print_figures(1000 / step, 3), 100 * idle / time,
         100 * (1 - breakdown.busy_share), blamed_ms * steps / phases, idle * steps / phases, advice.cause);
     if (rounds.launches > 0)
         text += fmt::format(" Each launches {:.0f} kernels of {:.1f} us on average, as many as {:.1f} training steps.",

@@ -48,12 +48,12 @@ double WorkerTally::share(Chore chore) const {
 
 namespace {
 
-/// Samples in windows with steps; with `outside`, in the blocks between windows, too.
-WorkerTally tally_in(const Study& study, bool outside) {
+/// Samples in windows with steps, or in the blocks between windows.
+WorkerTally tally_in(const Study& study, bool windows, bool outside) {
     const Timeline& timeline = study.timeline;
     const auto is_seen = [&](Time time) {
         const auto holds = [&](const auto& stretch) { return time >= stretch.begin && time < stretch.end; };
-        for (std::size_t i = 0; i < study.lanes.size(); ++i)
+        for (std::size_t i = 0; windows && i < study.lanes.size(); ++i)
             if (!study.steps[i].steps.empty() && holds(study.lanes[i])) return true;
         if (!outside) return false;
         const auto block = std::ranges::partition_point(study.blocks, [&](const Block& each) { return each.end <= time; });
@@ -89,8 +89,10 @@ WorkerTally tally_in(const Study& study, bool outside) {
 }  // namespace
 
 WorkerTally tally_workers(const Study& study) {
-    WorkerTally tally = tally_in(study, false);
-    return tally.total < kFewSamples ? tally_in(study, true) : tally;
+    // While batches that were fetched ahead last, workers have nothing to do.
+    const bool hasty = study.unseen_loading_ms() > 0;
+    WorkerTally tally = tally_in(study, !hasty, hasty);
+    return tally.total < kFewSamples ? tally_in(study, true, true) : tally;
 }
 
 std::optional<double> busy_share_of_loader(const Study& study) {

@@ -8,6 +8,8 @@
 
 namespace millrace::diagnose {
 
+constexpr double kFastestPace = 0.6;  ///< a step outside of windows against inside: recording costs up to 40 %
+
 /// Mean step outside of windows in milliseconds: the median over the steps, since blocks also hold evaluations. Absent where less
 /// than record::kLeastUnrecordedSeconds or ...Steps ran unrecorded: too little to tell.
 std::optional<double> undisturbed_step_ms(std::span<const Block> unrecorded);

@@ -122,7 +122,8 @@ std::unordered_set<std::uint32_t> writing_places(const Study& study) {
                     ms[portion.place] += portion.share * static_cast<double>(study.host_gap(lane, act)) * 1e-6;
     std::unordered_set<std::uint32_t> places;
     for (const auto& [place, sum] : ms)
-        if (sum / static_cast<double>(study.step_count) >= study.policy.file_output.warn * study.base_ms) places.insert(place);
+        if (sum / static_cast<double>(study.step_count) >= study.policy.file_output.warn * study.costed_ms())
+            places.insert(place);
     return places;
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <vector>
 
 #include "diagnose/findings.h"
 #include "diagnose/study.h"
@@ -13,28 +15,64 @@ namespace {
 
 constexpr double kSlower = 1.15;           ///< times a step of the windows
 constexpr std::size_t kLeastSamples = 20;  ///< of the main thread outside of windows
-constexpr double kMostOfIt = 0.5;          ///< of the difference, that a line has to explain to be named
+constexpr double kMostOfIt = 0.5;          ///< of the difference, that a line or loading has to explain to be told of
+constexpr double kSure = 2;                ///< standard errors
 
-/// The main thread's samples by line.
+/// The main thread's samples on one side.
 struct Tally {
     struct Line {
-        std::size_t seen = 0, loading = 0, waiting = 0;  ///< loading: of those seen; waiting: of those loading
+        std::size_t seen = 0, loading = 0;
+        std::size_t waiting = 0, in_call = 0;  ///< of those loading
     };
+    double step_ms = 0;
     std::map<std::uint32_t, Line> lines;
-    std::size_t samples = 0;
+    std::size_t samples = 0, loading = 0;
 
-    void add(const Study& study, const Sample& sample) {
+    void add(const Study& study, const Sample& sample, bool in_call) {
         Line& line = lines[study.places.of_stack(sample.stack)];
         ++samples, ++line.seen;
         if (doing_of(study.timeline, sample) != Doing::kLoading) return;
-        ++line.loading;
+        ++loading, ++line.loading;
         if (is_waiting(study.timeline, sample)) ++line.waiting;
+        if (in_call) ++line.in_call;
     }
-    double share(std::uint32_t place) const {
+    Line at(std::uint32_t place) const {
         const auto found = lines.find(place);
-        return found == lines.end() ? 0 : static_cast<double>(found->second.seen) / static_cast<double>(samples);
+        return found == lines.end() ? Line{} : found->second;
+    }
+    /// Of a step, what so many samples stand for.
+    double ms(std::size_t count) const {
+        return samples > 0 ? static_cast<double>(count) / static_cast<double>(samples) * step_ms : 0;
+    }
+    /// The square of its standard error; with one sample more of either kind, since few that agree are not sure.
+    double variance(std::size_t count) const {
+        const double all = static_cast<double>(samples + 2), share = static_cast<double>(count + 1) / all;
+        return step_ms * step_ms * share * (1 - share) / all;
     }
 };
+
+/// Those of the middle half of all steps, by their pace: others may hold evaluations or a pause.
+std::vector<Block> usual_blocks(const std::vector<Block>& blocks) {
+    const auto each = [](const Block& block) { return static_cast<double>(block.end - block.begin) / block.steps; };
+    std::vector<Block> order;
+    double all = 0, passed = 0;
+    for (const Block& block : blocks)
+        if (block.steps > 0 && block.end > block.begin) order.push_back(block), all += block.steps;
+    std::ranges::stable_sort(order, {}, each);
+    std::erase_if(order, [&](const Block& block) {
+        const double from = passed / all;
+        passed += block.steps;
+        return passed / all <= 0.25 || from >= 0.75;
+    });
+    std::ranges::stable_sort(order, {}, &Block::begin);
+    return order;
+}
+
+double mean_ms(const std::vector<Block>& blocks) {
+    double ms = 0, steps = 0;
+    for (const Block& block : blocks) ms += static_cast<double>(block.end - block.begin) * 1e-6, steps += block.steps;
+    return steps > 0 ? ms / steps : 0;
+}
 
 bool is_inside(const Study& study, Time time) {
     return std::ranges::any_of(study.steps, [&](const WindowSteps& window) {
@@ -42,7 +80,58 @@ bool is_inside(const Study& study, Time time) {
     });
 }
 
-std::string file_of(const Frame& frame) { return fmt::format("{}:{}", frame.file, frame.line); }
+struct Sides {
+    Tally inside, outside;
+};
+
+Sides tally(const Study& study) {
+    Sides sides;
+    const std::vector<Block> blocks = usual_blocks(study.blocks);
+    sides.inside.step_ms = study.recorded_ms;
+    sides.outside.step_ms = mean_ms(blocks);
+    std::vector<std::pair<Time, Time>> calls;  // of the main thread
+    for (const Call& call : study.timeline.calls)
+        if (call.process == study.launcher.process && call.thread == study.launcher.main_thread)
+            calls.emplace_back(call.begin, call.end);
+    std::ranges::sort(calls);
+    auto call = calls.begin();
+    auto block = blocks.begin();
+    for (const Sample& sample : study.timeline.samples) {
+        if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
+        while (call != calls.end() && call->second <= sample.time) ++call;
+        while (block != blocks.end() && block->end <= sample.time) ++block;
+        if (is_inside(study, sample.time))
+            sides.inside.add(study, sample, call != calls.end() && call->first <= sample.time);
+        else if (block != blocks.end() && block->begin <= sample.time)
+            sides.outside.add(study, sample, false);
+    }
+    return sides;
+}
+
+/// The line for which more of a step goes outside than inside, by `count` of its samples.
+std::uint32_t most_grown(const Sides& sides, std::size_t Tally::Line::*count) {
+    std::uint32_t most = kNoPlace;
+    double grown = 0;
+    for (const auto& [place, line] : sides.outside.lines) {
+        const double more = sides.outside.ms(line.*count) - sides.inside.ms(sides.inside.at(place).*count);
+        if (place != kNoPlace && more > grown) most = place, grown = more;
+    }
+    return most;
+}
+
+void find_loading(const Sides& sides, SlowerOutside& result) {
+    const Tally &inside = sides.inside, &outside = sides.outside;
+    const double grown = outside.ms(outside.loading) - inside.ms(inside.loading);
+    const double error = std::sqrt(outside.variance(outside.loading) + inside.variance(inside.loading));
+    if (grown < kMostOfIt * result.more_ms || grown < kSure * error) return;
+    const std::uint32_t place = most_grown(sides, &Tally::Line::loading);
+    // A loader that copies to the GPU waits there for kernels: these may have become slower.
+    if (place == kNoPlace || 2 * inside.at(place).in_call > inside.at(place).loading) return;
+    result.loading_ms = std::min(grown, result.more_ms);
+    result.loading_place = place;
+    result.samples = outside.at(place).loading;
+    result.waits = 2 * outside.at(place).waiting > outside.at(place).loading;
+}
 
 }  // namespace
 
@@ -50,48 +139,39 @@ std::optional<SlowerOutside> slower_outside(const Study& study) {
     const auto pace = study.pace();
     if (!pace || *pace <= kSlower) return std::nullopt;
     SlowerOutside result;
-    const double inside_ms = study.recorded_ms, outside_ms = *pace * inside_ms;
-    result.more_ms = outside_ms - inside_ms;
-    Tally inside, outside;
-    auto block = study.blocks.begin();
-    for (const Sample& sample : study.timeline.samples) {
-        if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
-        while (block != study.blocks.end() && block->end <= sample.time) ++block;
-        if (block != study.blocks.end() && block->begin <= sample.time)
-            outside.add(study, sample);
-        else if (is_inside(study, sample.time))
-            inside.add(study, sample);
+    result.more_ms = (*pace - 1) * study.recorded_ms;
+    const Sides sides = tally(study);
+    if (sides.outside.samples < kLeastSamples) return result;
+    if (const std::uint32_t most = most_grown(sides, &Tally::Line::seen); most != kNoPlace) {
+        const Tally::Line line = sides.outside.at(most);
+        if (sides.outside.ms(line.seen) - sides.inside.ms(sides.inside.at(most).seen) >= kMostOfIt * result.more_ms) {
+            result.place = most;
+            result.loads = 2 * line.loading > line.seen;
+        }
     }
-    if (outside.samples < kLeastSamples) return result;
-    const auto grown = [&](std::uint32_t place) { return outside.share(place) * outside_ms - inside.share(place) * inside_ms; };
-    std::uint32_t most = kNoPlace;
-    for (const auto& [place, line] : outside.lines)
-        if (place != kNoPlace && (most == kNoPlace || grown(place) > grown(most))) most = place;
-    if (most == kNoPlace || grown(most) < kMostOfIt * result.more_ms) return result;
-    const Tally::Line& line = outside.lines[most];
-    result.place = most;
-    result.samples = line.seen;
-    result.loads = 2 * line.loading > line.seen;
-    result.waits = 2 * line.waiting > line.loading;
-    if (result.loads) result.loading_ms = std::min(grown(most), result.more_ms);
+    find_loading(sides, result);
     return result;
 }
 
 std::string remark_of(const SlowerOutside& outside, const Study& study, std::span<const Finding> findings) {
+    const bool costed =
+        outside.loading_ms > 0 && std::ranges::find(findings, Kind::kLoaderWait, &Finding::kind) != findings.end();
+    const std::uint32_t place = costed ? outside.loading_place : outside.place;
     std::string where;
     bool found = false;  // the windows show it, and too little of it
-    if (outside.place != kNoPlace) {
-        const std::string line = file_of(study.places.frame(outside.place));
-        found = std::ranges::any_of(findings,
-                                    [&](const Finding& finding) { return finding.where && file_of(*finding.where) == line; });
-        where = fmt::format(", most of it at {}{}", name_of_place(study, outside.place),
-                            !outside.loads  ? ""
-                            : outside.waits ? ", where it waits for data"
-                                            : ", where it loads data");
+    if (place != kNoPlace) {
+        const Frame& frame = study.places.frame(place);
+        found = std::ranges::any_of(findings, [&](const Finding& finding) {
+            return finding.where && finding.where->file == frame.file && finding.where->line == frame.line;
+        });
+        const char* const doing = costed && outside.waits   ? ", where it waits for data"
+                                  : costed || outside.loads ? ", where it loads data"
+                                                            : "";
+        where = fmt::format(", most of it at {}{}", name_of_place(study, place), doing);
     }
-    const char* const shown = outside.loading_ms > 0 ? "the cost of `loader-wait` has it"
-                              : found                ? "the windows show too little of it"
-                                                     : "the windows do not show it";
+    const char* const shown = costed  ? "the cost of `loader-wait` has it"
+                              : found ? "the windows show too little of it"
+                                      : "the windows do not show it";
     const char* const advice = study.timeline.presence_share < 1
                                    ? "record with --every 500 for later ones, as CUPTI left after these"
                                    : "a longer recording has later ones";

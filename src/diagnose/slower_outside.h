@@ -17,14 +17,16 @@ struct Study;
 struct SlowerOutside {
     double more_ms = 0;              ///< per step
     std::uint32_t place = kNoPlace;  ///< at which the main thread spends most of that; none: nowhere in particular
-    bool loads = false;              ///< it loads data there ...
-    bool waits = false;              ///< ... asleep, until others have made them
-    double loading_ms = 0;           ///< per step, of more_ms
-    std::size_t samples = 0;         ///< outside of windows, at that place
+    bool loads = false;              ///< it loads data there
+    /// Per step, loading data: of more_ms, where it is most of that and sure, else 0. The GPU idles meanwhile: it has no more
+    /// work in a step because nobody looks.
+    double loading_ms = 0;
+    std::uint32_t loading_place = kNoPlace;
+    bool waits = false;       ///< asleep there, until others have made the data
+    std::size_t samples = 0;  ///< outside of windows, loading
 };
 
-/// Absent where windows are about as slow as the rest. The GPU has no more work in a step outside of them, so it idles for all of
-/// more_ms.
+/// Absent where windows are about as slow as the rest.
 std::optional<SlowerOutside> slower_outside(const Study& study);
 
 /// The same in words.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
 constexpr std::size_t kFewSamples = 3;
-constexpr double kFastestPace = 0.6, kSlowestPace = 1.1;  ///< outside of windows against inside: recording costs up to 40 %
-constexpr Time kStarved = 1'000'000;                      ///< a queue that has a batch gives it sooner
+constexpr double kSlowestPace = 1.1;  ///< outside of windows against inside, as kFastestPace
+constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
 std::vector<Window> some_of(std::vector<Window> windows, std::size_t most) {
     if (windows.size() <= most) return windows;
@@ -230,7 +230,8 @@ Study::Study(const Timeline& the_timeline, const Launcher& the_launcher, const P
     // Power is sampled all the time, most of which lies outside of windows, where steps are shorter and the GPU is busier.
     if (base_ms > 0) power = power_of(since_recorded(timeline), policy, busy_ms(*this, models) / base_ms);
     if (const auto busy = busy_share_of_loader(*this))
-        for (Model& model : models) model.pace = static_cast<Time>(std::min(*busy * recorded_ms, base_ms) * 1e6);
+        for (Model& model : models)
+            model.pace = static_cast<Time>(std::min(*busy * (recorded_ms + unseen_loading_ms()), base_ms) * 1e6);
 }
 
 void Study::measure_steps() {

@@ -94,8 +94,7 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
                     ? fmt::format("**The GPU worked {:.0f} % of the time{}**", 100 * diagnosis.busy_share,
                                   has_evaluation(diagnosis) ? " in training" : "")
                     : "How busy a GPU was is not measured";
-        text += fmt::format(": {} step{} of {}", base::print_count(diagnosis.steps), diagnosis.steps == 1 ? "" : "s",
-                            step_text(diagnosis));
+        text += ": " + steps_text(diagnosis, step_text(diagnosis));
         const auto busy = unrecorded_busy_text(diagnosis), step = unrecorded_text(diagnosis);
         if (step)
             text += fmt::format(" ({}{} while nothing was recorded)", busy ? fmt::format("{} of the time, ", *busy) : "", *step);

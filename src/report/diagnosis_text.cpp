@@ -84,8 +84,8 @@ private:
                      tone);
         else
             said.add("How busy a GPU was is not measured");
-        said.add(fmt::format(": {} step{} of {}", base::print_count(diagnosis_.steps), diagnosis_.steps == 1 ? "" : "s",
-                             milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_) : diagnosis_.step_ms)));
+        said.add(": " + steps_text(diagnosis_, milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_)
+                                                                                              : diagnosis_.step_ms)));
         const auto busy = unrecorded_busy_text(diagnosis_), step = unrecorded_text(diagnosis_);
         if (step && !busy) said.add(fmt::format(" ({} unrecorded)", *step));
         put(said);

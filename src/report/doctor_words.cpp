@@ -121,8 +121,9 @@ std::vector<SentencePart> sentence_parts(std::string_view text) {
 }
 
 std::string step_text(const diagnose::Diagnosis& diagnosis) {
-    return diagnose::has_uneven_steps(diagnosis) ? milliseconds_text(diagnose::mean_step_ms(diagnosis)) + " on average"
-                                                 : milliseconds_text(diagnosis.step_ms);
+    return diagnose::has_uneven_steps(diagnosis) || diagnosis.unseen_loading_ms > 0
+               ? milliseconds_text(diagnose::mean_step_ms(diagnosis)) + " on average"
+               : milliseconds_text(diagnosis.step_ms);
 }
 
 std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagnosis) {
@@ -132,8 +133,17 @@ std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagn
     return fmt::format("{:.0f} %", 100 * *share);
 }
 
+std::string steps_text(const diagnose::Diagnosis& diagnosis, const std::string& each) {
+    const std::string count = base::print_count(diagnosis.steps);
+    if (diagnosis.unseen_loading_ms > 0)
+        return fmt::format("steps of {} ({} in {} recorded)", milliseconds_text(diagnose::mean_step_ms(diagnosis)),
+                           milliseconds_text(diagnose::mean_step_ms(diagnosis) - diagnosis.unseen_loading_ms), count);
+    return fmt::format("{} step{} of {}", count, diagnosis.steps == 1 ? "" : "s", each);
+}
+
 std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis) {
     if (!diagnosis.undisturbed_step_ms || *diagnosis.undisturbed_step_ms == diagnosis.step_ms) return std::nullopt;
+    if (diagnosis.unseen_loading_ms > 0) return std::nullopt;  // that step is the one that is spoken of
     return milliseconds_text(*diagnosis.undisturbed_step_ms);
 }
 

@@ -187,6 +187,51 @@ TEST(Pauses, ThatRecordingMadeAreNotTold) {
     EXPECT_TRUE(says(1.2));
 }
 
+TEST(Pauses, ThatComeNowAndThenAreNotTakenForRecordings) {
+    const StepBody hiccups = [](SimulatedProgram& p, int step, bool) {
+        p.at(20);
+        for (int i = 0; i < 10; ++i) p.launch("a", 200);
+        p.launch("multi_tensor_apply_kernel", 100);
+        p.item();
+        if (step % 30 == 17) p.work(28'000);
+    };
+    Timeline timeline = simulate(hiccups, false, 300).timeline;
+    timeline.samples.clear();
+    timeline.calls.clear();  // so that no finding explains it
+    const auto idles = [](const Diagnosis& diagnosis) {
+        return !diagnosis.healthy && std::ranges::any_of(diagnosis.remarks, [](const std::string& remark) {
+            return remark.find("and no cause was found") != std::string::npos;
+        });
+    };
+    ASSERT_TRUE(idles(diagnose(timeline)));
+    const double usual = diagnose(timeline).step_ms;
+    add_blocks(timeline, 61, 10, 10 * usual);  // most blocks have none
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_TRUE(idles(diagnosis)) << told(diagnosis);
+    EXPECT_LT(undisturbed_busy_share(diagnosis).value_or(1), 0.75);
+
+    // Twice as fast outside: what is counted there are other steps.
+    timeline.blocks.clear();
+    add_blocks(timeline, 61, 20, 10 * usual);
+    EXPECT_TRUE(idles(diagnose(timeline)));
+}
+
+TEST(Pauses, AndOtherIdleTimeShareWhatRecordingAdded) {
+    Timeline timeline = simulate(
+                            [](SimulatedProgram& p, int, bool) {
+                                p.at(12);
+                                p.graph(524 * 2.0, 524);
+                                p.work(1'650);
+                            },
+                            false, 300)
+                            .timeline;
+    timeline.samples.clear();
+    const double step = sum_of(diagnose(timeline));
+    add_blocks(timeline, 21, 900, 900 * step * 0.88);
+    const Diagnosis diagnosis = diagnose(timeline);
+    EXPECT_FALSE(diagnosis.healthy) << "pauses and idle time are a third of the step, recording a tenth\n" << told(diagnosis);
+}
+
 TEST(Pauses, OfLaunchesThatCameLateAreNotTheDevicesOwn) {
     const Diagnosis diagnosis = diagnose(simulate(
                                              [](SimulatedProgram& p, int, bool) {

@@ -192,6 +192,112 @@ TEST(SlowerOutside, DataOfEvaluationsAreNotThoseOfTraining) {
     EXPECT_TRUE(std::ranges::none_of(diagnosis.findings, [](const Finding& each) { return each.kind == Kind::kLoaderWait; }));
 }
 
+const std::vector<std::pair<int, int>> kEarly{{5, 30}, {35, 55}};
+const Stack kOwnLoader{torch_line("utils/data/dataloader.py", "__next__"), user_line(37)};
+constexpr double kKernel = 400, kSlowerKernel = 485;  ///< us; as of a GPU that got hot
+
+bool blames_loader(const Diagnosis& diagnosis) { return finding_of(diagnosis, Kind::kLoaderWait) != nullptr; }
+
+TEST(SlowerOutside, BlocksWithRareEvaluationsDoNotSpeakForTheOthers) {
+    for (const bool evaluates : {false, true}) {
+        const StepBody body = [=](SimulatedProgram& p, int step, bool) {
+            p.at(kOwnLoader);
+            p.work(60);
+            train(p, {4, step < kFetchedAhead ? kKernel : kSlowerKernel});
+            p.at(44);
+            p.item();
+            if (!evaluates || step < kFetchedAhead || step % 100 != 99) return;
+            p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(60, "evaluate"), user_line(52)});
+            p.work(120'000);
+            p.at({user_line(61, "evaluate"), user_line(52)});
+            for (int i = 0; i < 30; ++i) p.launch("judge", 100);
+            p.item();
+        };
+        const Diagnosis diagnosis = diagnose(recorded(body, 700, kEarly));
+        SCOPED_TRACE(told(diagnosis));
+        EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes"));
+        EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+        EXPECT_FALSE(blames_loader(diagnosis));
+        EXPECT_TRUE(diagnosis.healthy);
+    }
+}
+
+TEST(SlowerOutside, LoadingMustGrowNotItsLineAlone) {
+    const StepBody trainer = [](SimulatedProgram& p, int step, bool) {  // one line of the user's for all of it
+        p.at(kOwnLoader);
+        p.work(11'000);
+        p.at({torch_line("nn/modules/linear.py", "forward"), user_line(37)});
+        for (int i = 0; i < 12; ++i) p.launch("gemm_bf16", step < kFetchedAhead ? 400 : 800);
+        p.launch("multi_tensor_apply_kernel", 100);
+        p.item();
+    };
+    const Diagnosis diagnosis = diagnose(recorded(trainer, 300, kEarly));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "most of it at train.py:37"));
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+    ASSERT_TRUE(blames_loader(diagnosis));
+    EXPECT_LT(finding_of(diagnosis, Kind::kLoaderWait)->lost_ms_per_step, 12);
+}
+
+TEST(SlowerOutside, WaitsForKernelsInsideOfALoaderAreTheKernels) {
+    const StepBody copies = [](SimulatedProgram& p, int step, bool) {
+        p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(37)});
+        p.upload(4e6, false);  // to the GPU, behind all that is queued
+        p.at(38);
+        train(p, {4, 10 * (step < kFetchedAhead ? kKernel : kSlowerKernel)});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(copies, 300, kEarly));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "most of it at train.py:37"));
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+    EXPECT_FALSE(blames_loader(diagnosis));
+    EXPECT_GT(diagnosis.busy_share, 0.9);
+}
+
+/// Workers rest in the windows, since all their batches lie ready.
+void late_from_a_full_queue(SimulatedProgram& p, int step, bool) {
+    p.next_batch(step < kFetchedAhead ? 500 : 20'000, 3, 37, 'R',
+                 {user_line(90, "__getitem__"), torch_line("utils/data/_utils/worker.py", "_worker_loop")});
+    p.at(38);
+    train(p, {4, 1000});
+    p.at(44);
+    p.item();
+}
+
+TEST(SlowerOutside, WorkersAreJudgedByThatTime) {
+    const Diagnosis diagnosis = diagnose(recorded(late_from_a_full_queue, 240, {{5, 30}, {31, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_TRUE(blames_loader(diagnosis));
+    const Finding& first = diagnosis.findings.front();
+    EXPECT_EQ(first.kind, Kind::kLoaderWait);
+    EXPECT_NE(first.evidence.find("too few workers"), std::string::npos) << first.evidence;
+    EXPECT_EQ(first.evidence.find("they wait, too"), std::string::npos) << first.evidence;
+}
+
+TEST(SlowerOutside, BlocksOfAnotherProcessMayCoverWindows) {
+    Timeline timeline = recorded(late_from_a_full_queue, 240, {{5, 30}, {31, 55}});
+    timeline.blocks.insert(timeline.blocks.begin(), {timeline.windows.front().begin, timeline.windows.back().end + 1000, 20});
+    const Diagnosis diagnosis = diagnose(timeline);
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(blames_loader(diagnosis));
+}
+
+TEST(SlowerOutside, WithoutSamplesInWindowsNothingIsKnownToGrow) {
+    const StepBody loads = [](SimulatedProgram& p, int step, bool) {
+        p.at(kOwnLoader);
+        p.work(4'000);
+        train(p, {4, step < kFetchedAhead ? kKernel : 2 * kKernel});
+        p.at(44);
+        p.item();
+    };
+    Timeline timeline = recorded(loads, 400, kEarly);
+    std::erase_if(timeline.samples, [&](const Sample& sample) { return sample.time < timeline.windows.back().end; });
+    const Diagnosis diagnosis = diagnose(timeline);
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes"));
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+}
+
 TEST(SlowerOutside, NoLineIsNamedWhereSeveralShareTheTime) {
     const StepBody spread = [](SimulatedProgram& p, int step, bool) {
         for (const int line : {41, 42, 43}) {
