@@ -30,7 +30,7 @@ class Chooser {
 public:
     Chooser(const Study& study, const std::vector<Cause>& causes) : study_(study), current_(study.base_ms) {
         for (const Cause& cause : causes) {
-            if (left_.size() == kMostCauses) break;
+            if (left_.size() >= kMostCauses && cause.unseen_ms <= 0) continue;
             left_.push_back(&cause);
             unseen_ += cause.unseen_ms;
         }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 
 namespace millrace::diagnose {
 namespace {
@@ -51,31 +52,34 @@ namespace {
 /// Samples in windows with steps, or in the blocks between windows.
 WorkerTally tally_in(const Study& study, bool windows, bool outside) {
     const Timeline& timeline = study.timeline;
+    auto block = study.blocks.begin();  // those of several processes may lie over one another, and over windows
     const auto is_seen = [&](Time time) {
         const auto holds = [&](const auto& stretch) { return time >= stretch.begin && time < stretch.end; };
-        for (std::size_t i = 0; windows && i < study.lanes.size(); ++i)
-            if (!study.steps[i].steps.empty() && holds(study.lanes[i])) return true;
-        if (!outside) return false;
-        const auto block = std::ranges::partition_point(study.blocks, [&](const Block& each) { return each.end <= time; });
-        return block != study.blocks.end() && holds(*block);
+        for (std::size_t i = 0; i < study.lanes.size(); ++i)
+            if (!study.steps[i].steps.empty() && holds(study.lanes[i])) return windows;
+        while (block != study.blocks.end() && block->end <= time) ++block;
+        return outside && block != study.blocks.end() && holds(*block);
     };
+    std::map<std::tuple<std::uint32_t, std::uint32_t, char>, std::pair<Chore, bool>> known;  // whether it is a loader's as well
     std::set<std::uint32_t> children;
     for (const Process& process : timeline.processes)
         if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
     WorkerTally tally;
     std::set<std::uint32_t> loaders;
     for (const bool threads : {false, true}) {
+        block = study.blocks.begin();
         for (const Sample& sample : timeline.samples) {
             const bool worker = threads
                                     ? sample.process == study.launcher.process && sample.thread != study.launcher.main_thread &&
                                           study.places.of_stack(sample.stack) != kNoPlace
                                     : children.contains(sample.process) && sample.thread == sample.process;
             if (!worker || !is_seen(sample.time)) continue;
-            const Chore task = task_of(timeline, sample);
+            const auto [found, fresh] = known.try_emplace({sample.stack, sample.wait, sample.state});
+            if (fresh) found->second = {task_of(timeline, sample), std::ranges::any_of(timeline.stacks[sample.stack], is_loader)};
+            const auto [task, in_loader] = found->second;
             ++tally.chores[task];
             ++tally.total;
-            const Stack& stack = timeline.stacks[sample.stack];
-            if (!threads && std::any_of(stack.begin(), stack.end(), is_loader)) loaders.insert(sample.process);
+            if (!threads && in_loader) loaders.insert(sample.process);
             if (loaders.contains(sample.process)) ++tally.in_loader;
             tally.workers.insert(threads ? sample.thread : sample.process);
             if (task == Chore::kTransform) ++tally.transform_places[study.places.of_stack(sample.stack)];

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 #include <vector>
 
+#include "diagnose/cures.h"
 #include "diagnose/findings.h"
 #include "diagnose/study.h"
 
@@ -17,6 +19,30 @@ constexpr double kSlower = 1.15;           ///< times a step of the windows
 constexpr std::size_t kLeastSamples = 20;  ///< of the main thread outside of windows
 constexpr double kMostOfIt = 0.5;          ///< of the difference, that a line or loading has to explain to be told of
 constexpr double kSure = 2;                ///< standard errors
+constexpr double kMostHidden = 0.5;        ///< of a recorded step, that may go into loading while the GPU works
+
+/// What a sample says; the same for many of them, and not told quickly.
+struct Look {
+    std::uint32_t place = kNoPlace;
+    bool loading = false, waiting = false;
+};
+
+class Looks {
+public:
+    explicit Looks(const Study& study) : study_(study) {}
+
+    const Look& at(const Sample& sample) {
+        auto [found, fresh] = known_.try_emplace({sample.stack, sample.wait, sample.state});
+        if (fresh)
+            found->second = {study_.places.of_stack(sample.stack), doing_of(study_.timeline, sample) == Doing::kLoading,
+                             is_waiting(study_.timeline, sample)};
+        return found->second;
+    }
+
+private:
+    const Study& study_;
+    std::map<std::tuple<std::uint32_t, std::uint32_t, char>, Look> known_;
+};
 
 /// The main thread's samples on one side.
 struct Tally {
@@ -28,12 +54,12 @@ struct Tally {
     std::map<std::uint32_t, Line> lines;
     std::size_t samples = 0, loading = 0;
 
-    void add(const Study& study, const Sample& sample, bool in_call) {
-        Line& line = lines[study.places.of_stack(sample.stack)];
+    void add(const Look& look, bool in_call) {
+        Line& line = lines[look.place];
         ++samples, ++line.seen;
-        if (doing_of(study.timeline, sample) != Doing::kLoading) return;
+        if (!look.loading) return;
         ++loading, ++line.loading;
-        if (is_waiting(study.timeline, sample)) ++line.waiting;
+        if (look.waiting) ++line.waiting;
         if (in_call) ++line.in_call;
     }
     Line at(std::uint32_t place) const {
@@ -74,10 +100,15 @@ double mean_ms(const std::vector<Block>& blocks) {
     return steps > 0 ? ms / steps : 0;
 }
 
+/// Whether the host was on its way through the steps of a window: ahead of the device.
 bool is_inside(const Study& study, Time time) {
-    return std::ranges::any_of(study.steps, [&](const WindowSteps& window) {
-        return !window.steps.empty() && window.steps.front().begin <= time && time < window.steps.back().end;
-    });
+    for (std::size_t i = 0; i < study.lanes.size(); ++i) {
+        const std::vector<Step>& steps = study.steps[i].steps;
+        const std::vector<Job>& jobs = study.lanes[i].jobs;
+        if (!steps.empty() && jobs[steps.front().first_job].launched <= time && time < jobs[steps.back().end_job].launched)
+            return true;
+    }
+    return false;
 }
 
 struct Sides {
@@ -96,14 +127,15 @@ Sides tally(const Study& study) {
     std::ranges::sort(calls);
     auto call = calls.begin();
     auto block = blocks.begin();
+    Looks looks(study);
     for (const Sample& sample : study.timeline.samples) {
         if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
         while (call != calls.end() && call->second <= sample.time) ++call;
         while (block != blocks.end() && block->end <= sample.time) ++block;
         if (is_inside(study, sample.time))
-            sides.inside.add(study, sample, call != calls.end() && call->first <= sample.time);
+            sides.inside.add(looks.at(sample), call != calls.end() && call->first <= sample.time);
         else if (block != blocks.end() && block->begin <= sample.time)
-            sides.outside.add(study, sample, false);
+            sides.outside.add(looks.at(sample), false);
     }
     return sides;
 }
@@ -119,14 +151,21 @@ std::uint32_t most_grown(const Sides& sides, std::size_t Tally::Line::*count) {
     return most;
 }
 
-void find_loading(const Sides& sides, SlowerOutside& result) {
+/// Milliseconds of a recorded step that go into loading and cost nothing, since the GPU works meanwhile.
+double hidden_ms(const Study& study, const Tally& inside) {
+    return inside.ms(inside.loading) - study.gain_of(without_host_work(study, Doing::kLoading));
+}
+
+void find_loading(const Study& study, const Sides& sides, SlowerOutside& result) {
     const Tally &inside = sides.inside, &outside = sides.outside;
     const double grown = outside.ms(outside.loading) - inside.ms(inside.loading);
     const double error = std::sqrt(outside.variance(outside.loading) + inside.variance(inside.loading));
     if (grown < kMostOfIt * result.more_ms || grown < kSure * error) return;
     const std::uint32_t place = most_grown(sides, &Tally::Line::loading);
-    // A loader that copies to the GPU waits there for kernels: these may have become slower.
+    // A loader that copies to the GPU waits there for kernels, and who has nothing else to do waits beside them: these may have
+    // become slower.
     if (place == kNoPlace || 2 * inside.at(place).in_call > inside.at(place).loading) return;
+    if (hidden_ms(study, inside) > kMostHidden * study.recorded_ms) return;
     result.loading_ms = std::min(grown, result.more_ms);
     result.loading_place = place;
     result.samples = outside.at(place).loading;
@@ -149,7 +188,7 @@ std::optional<SlowerOutside> slower_outside(const Study& study) {
             result.loads = 2 * line.loading > line.seen;
         }
     }
-    find_loading(sides, result);
+    find_loading(study, sides, result);
     return result;
 }
 

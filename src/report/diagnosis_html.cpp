@@ -71,9 +71,9 @@ std::string hero(const Diagnosis& diagnosis) {
             "measured.</p>{}</section>\n",
             step_text(diagnosis), first_advice(diagnosis));
     std::string text = "<section class=\"card hero\">" + ring(diagnosis.busy_share);
-    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time{}.</h1><p class=\"lead\">A training {} takes {}. ",
+    text += fmt::format("<div><h1>The GPU worked {:.0f} % of the time{}.</h1><p class=\"lead\">A training {} takes {}{}. ",
                         100 * diagnosis.busy_share, has_evaluation(diagnosis) ? " in training" : "", html_term("step", "step"),
-                        step_text(diagnosis));
+                        step_text(diagnosis), recorded_aside(diagnosis));
     if (waits > 0.01 * sum)
         text += fmt::format("During {} of it the GPU had nothing to do.", milliseconds_text(waits));
     else

@@ -87,10 +87,12 @@ private:
         said.add(": " + steps_text(diagnosis_, milliseconds_text(has_uneven_steps(diagnosis_) ? mean_step_ms(diagnosis_)
                                                                                               : diagnosis_.step_ms)));
         const auto busy = unrecorded_busy_text(diagnosis_), step = unrecorded_text(diagnosis_);
-        if (step && !busy) said.add(fmt::format(" ({} unrecorded)", *step));
+        const bool apart = busy || diagnosis_.unseen_loading_ms > 0;  // as it does not fit here
+        if (step && !apart) said.add(fmt::format(" ({} unrecorded)", *step));
         put(said);
-        if (step && busy)
-            put(line().add(fmt::format("While nothing was recorded it worked {} of the time, a step took {}", *busy, *step)));
+        if (step && apart)
+            put(line().add(fmt::format("While nothing was recorded {}a step took {}",
+                                       busy ? fmt::format("it worked {} of the time, ", *busy) : "", *step)));
         if (has_evaluation(diagnosis_))
             put(line().add(
                 fmt::format("Evaluation adds {} to each{}: {} steps per second", milliseconds_text(diagnosis_.evaluation_ms),

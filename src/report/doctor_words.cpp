@@ -14,6 +14,8 @@ namespace {
 using diagnose::Kind;
 using diagnose::Owner;
 
+constexpr double kUnlike = 0.05;  ///< of a step: what is not worth saying twice
+
 constexpr std::array<OwnerWords, diagnose::kOwners> kOwnerWords{{
     {"computing", "The GPU ran kernels: the work it is there for."},
     {"communicating", "The GPU exchanged data with other GPUs."},
@@ -127,23 +129,30 @@ std::string step_text(const diagnose::Diagnosis& diagnosis) {
 }
 
 std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagnosis) {
-    constexpr double kUnlike = 0.05;
+    // Where some steps are much longer than most, nobody knows what the mean one takes.
+    if (diagnose::has_uneven_steps(diagnosis) && diagnosis.unseen_loading_ms <= 0) return std::nullopt;
     const auto share = diagnose::undisturbed_busy_share(diagnosis);
     if (!share || std::abs(*share - diagnosis.busy_share) < kUnlike) return std::nullopt;
     return fmt::format("{:.0f} %", 100 * *share);
 }
 
+std::string recorded_aside(const diagnose::Diagnosis& diagnosis) {
+    if (diagnosis.unseen_loading_ms <= 0) return "";
+    return fmt::format(" ({} in {} recorded)", milliseconds_text(diagnose::mean_step_ms(diagnosis) - diagnosis.unseen_loading_ms),
+                       base::print_count(diagnosis.steps));
+}
+
 std::string steps_text(const diagnose::Diagnosis& diagnosis, const std::string& each) {
-    const std::string count = base::print_count(diagnosis.steps);
-    if (diagnosis.unseen_loading_ms > 0)
-        return fmt::format("steps of {} ({} in {} recorded)", milliseconds_text(diagnose::mean_step_ms(diagnosis)),
-                           milliseconds_text(diagnose::mean_step_ms(diagnosis) - diagnosis.unseen_loading_ms), count);
-    return fmt::format("{} step{} of {}", count, diagnosis.steps == 1 ? "" : "s", each);
+    if (const std::string aside = recorded_aside(diagnosis); !aside.empty())
+        return fmt::format("steps of {}{}", milliseconds_text(diagnose::mean_step_ms(diagnosis)), aside);
+    return fmt::format("{} step{} of {}", base::print_count(diagnosis.steps), diagnosis.steps == 1 ? "" : "s", each);
 }
 
 std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis) {
     if (!diagnosis.undisturbed_step_ms || *diagnosis.undisturbed_step_ms == diagnosis.step_ms) return std::nullopt;
-    if (diagnosis.unseen_loading_ms > 0) return std::nullopt;  // that step is the one that is spoken of
+    const double spoken_of = diagnose::mean_step_ms(diagnosis);
+    if (diagnosis.unseen_loading_ms > 0 && std::abs(spoken_of - *diagnosis.undisturbed_step_ms) < kUnlike * spoken_of)
+        return std::nullopt;
     return milliseconds_text(*diagnosis.undisturbed_step_ms);
 }
 

@@ -49,6 +49,8 @@ std::string milliseconds_text(double milliseconds);
 double breakdown_sum(const diagnose::Diagnosis& diagnosis);
 /// How long a step is, as the breakdown has it where steps are uneven: "37.9 ms on average".
 std::string step_text(const diagnose::Diagnosis& diagnosis);
+/// " (28.0 ms in 1,500 recorded)" where windows are too fast to speak for the run, else nothing.
+std::string recorded_aside(const diagnose::Diagnosis& diagnosis);
 /// "1,500 steps of 28.0 ms", with `each` for the step, or the run's own where windows are too fast to speak for it.
 std::string steps_text(const diagnose::Diagnosis& diagnosis, const std::string& each);
 /// How busy the GPU is without recording, in percent, where that is worth saying.

@@ -254,6 +254,33 @@ TEST(SlowerOutside, WaitsForKernelsInsideOfALoaderAreTheKernels) {
     EXPECT_GT(diagnosis.busy_share, 0.9);
 }
 
+TEST(SlowerOutside, WhoSleepsInALoaderWhileKernelsRunMayWaitForThem) {
+    const StepBody beside = [](SimulatedProgram& p, int step, bool) {
+        const double kernel = step < kFetchedAhead ? 1000 : 1200, busy = 13.55 * kernel;
+        p.at(kOwnLoader);
+        p.work(busy - 650, 'S', "futex");  // handed over by a thread that goes with the GPU
+        train(p, {4, kernel});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(beside, 400, kEarly));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "outside of the windows a step takes"));
+    EXPECT_EQ(diagnosis.unseen_loading_ms, 0);
+    EXPECT_TRUE(diagnosis.healthy);
+}
+
+TEST(SlowerOutside, AHostThatIsAheadLeavesAWindowBeforeItsDevice) {
+    const StepBody ahead = [](SimulatedProgram& p, int step, bool) {  // the queue is long when loading gets slow
+        p.at(kOwnLoader);
+        p.work(step < kFetchedAhead ? 100 : 3'200);
+        train(p, {4, 200});
+    };
+    const Diagnosis diagnosis = diagnose(recorded(ahead, 400, kEarly));
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_TRUE(diagnosis.undisturbed_step_ms);
+    EXPECT_NEAR(diagnosis.unseen_loading_ms, *diagnosis.undisturbed_step_ms - diagnosis.step_ms, 0.1);
+    EXPECT_TRUE(blames_loader(diagnosis));
+}
+
 /// Workers rest in the windows, since all their batches lie ready.
 void late_from_a_full_queue(SimulatedProgram& p, int step, bool) {
     p.next_batch(step < kFetchedAhead ? 500 : 20'000, 3, 37, 'R',
@@ -272,6 +299,32 @@ TEST(SlowerOutside, WorkersAreJudgedByThatTime) {
     EXPECT_EQ(first.kind, Kind::kLoaderWait);
     EXPECT_NE(first.evidence.find("too few workers"), std::string::npos) << first.evidence;
     EXPECT_EQ(first.evidence.find("they wait, too"), std::string::npos) << first.evidence;
+}
+
+TEST(SlowerOutside, IsWeighedHoweverManyOtherSuspectsThereAre) {
+    const StepBody many = [](SimulatedProgram& p, int step, bool) {
+        late_from_a_full_queue(p, step, false);
+        for (int i = 0; i < 40; ++i) {
+            p.at(200 + i);
+            p.upload(70'000, false);
+        }
+    };
+    const Diagnosis diagnosis = diagnose(recorded(many, 240, {{5, 30}, {31, 55}}));
+    SCOPED_TRACE(told(diagnosis));
+    EXPECT_GT(diagnosis.unseen_loading_ms, 2);
+    EXPECT_TRUE(blames_loader(diagnosis));
+    EXPECT_TRUE(says(diagnosis, "the cost of `loader-wait` has it"));
+}
+
+TEST(SlowerOutside, WorkersAreNotJudgedByWindowsThatBlocksOfAnotherProcessCover) {
+    Timeline timeline = recorded(late_from_a_full_queue, 140, {{5, 30}, {31, 55}});
+    const Time begin = timeline.windows.front().begin, end = timeline.windows.back().end, each = 200'000'000;
+    for (Time at = begin; at + each < end; at += each) timeline.blocks.push_back({at, at + each, 10});
+    std::ranges::stable_sort(timeline.blocks, {}, &Block::begin);
+    const Diagnosis diagnosis = diagnose(timeline);
+    SCOPED_TRACE(told(diagnosis));
+    ASSERT_TRUE(blames_loader(diagnosis));
+    EXPECT_NE(finding_of(diagnosis, Kind::kLoaderWait)->evidence.find("too few workers"), std::string::npos);
 }
 
 TEST(SlowerOutside, BlocksOfAnotherProcessMayCoverWindows) {

@@ -57,6 +57,10 @@ TEST(DiagnosisText, WhatRecordingMadeTheGpuIdleIsSaid) {
     EXPECT_TRUE(holds(diagnosis_text(diagnosis, {}), "(40.0 ms unrecorded)"));
     diagnosis.undisturbed_step_ms.reset();
     EXPECT_FALSE(diagnose::undisturbed_busy_share(diagnosis));
+    diagnosis = sick_diagnosis();
+    diagnosis.step_ms = 20;  // most steps, and some are much longer
+    diagnosis.undisturbed_step_ms = 18;
+    EXPECT_FALSE(holds(diagnosis_text(diagnosis, {}), "While nothing was recorded it worked"));
     diagnosis = {};  // steps of no length
     diagnosis.undisturbed_step_ms = 5;
     EXPECT_FALSE(diagnose::undisturbed_busy_share(diagnosis));
@@ -71,7 +75,10 @@ TEST(DiagnosisText, WhereWindowsAreTooFastTheStepIsThatOfTheRun) {
     expect_fits(text);
     EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: steps of 38.0 ms (28.0 ms in 1,500 recorded)\n")) << text;
     EXPECT_TRUE(holds(diagnosis_markdown(diagnosis), ": steps of 38.0 ms (28.0 ms in 1,500 recorded).\n"));
-    EXPECT_TRUE(holds(diagnosis_html(diagnosis, {}), " takes 38.0 ms on average."));
+    EXPECT_TRUE(holds(diagnosis_html(diagnosis, {}), " takes 38.0 ms on average (28.0 ms in 1,500 recorded)."));
+    diagnosis.undisturbed_step_ms = 45;  // of which loading explains the smaller part
+    EXPECT_TRUE(holds(diagnosis_text(diagnosis, {}), "While nothing was recorded a step took 45.0 ms\n"))
+        << diagnosis_text(diagnosis, {});
 }
 
 TEST(DiagnosisText, SickProgramSaysWhatWhereAndWhatToDo) {
