@@ -146,7 +146,8 @@ Diagnosis diagnose(const Timeline& timeline, const Policy& policy) {
             fmt::format("the GPU pauses {:.0f} % of the step between kernels that were queued in time: fewer, larger ones "
                         "(fused, or with more work each) would use it better",
                         100 * paused / step));
-    if (const double idle = ((1 - diagnosis.busy_share - pauses) * sum - other) / step; diagnosis.healthy && idle > kMuchIdle) {
+    const double unused = 1 - diagnosis.busy_share - pauses, idle = step > 0 ? (unused * sum - other) / step : unused;
+    if (diagnosis.healthy && idle > kMuchIdle) {
         diagnosis.healthy = false;
         diagnosis.remarks.push_back(fmt::format("the GPU idles {:.0f} % of the step and no cause was found", 100 * idle));
     }

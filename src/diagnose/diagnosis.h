@@ -78,10 +78,10 @@ struct Diagnosis {
     double busy_share = 0;    ///< of the step's time in which the GPU computed, communicated or copied; NaN: not measured
     std::uint64_t steps = 0;  ///< that were looked at
     double step_ms = 0;       ///< median
-    double costed_step_ms =
-        0;  ///< mean that costs are measured against: without what recording added, with what windows do not show; 0: as recorded
-    double unseen_loading_ms =
-        0;                     ///< of a mean step, waiting for data that was seen outside of windows only; the breakdown has it
+    /// Mean that costs are measured against: without what recording added, with what windows do not show; 0: as recorded.
+    double costed_step_ms = 0;
+    /// Of a mean step, waiting for data that was seen outside of windows only; the breakdown has it.
+    double unseen_loading_ms = 0;
     double evaluation_ms = 0;  ///< that phases between steps add to each, in the mean; part of neither step nor breakdown
     std::optional<double> undisturbed_step_ms;        ///< outside windows: what a step takes without recording
     std::optional<double> undisturbed_evaluation_ms;  ///< the same of evaluation_ms, where that is known

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <string_view>
-#include <tuple>
+
+#include "diagnose/sample_memo.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -60,7 +61,14 @@ WorkerTally tally_in(const Study& study, bool windows, bool outside) {
         while (block != study.blocks.end() && block->end <= time) ++block;
         return outside && block != study.blocks.end() && holds(*block);
     };
-    std::map<std::tuple<std::uint32_t, std::uint32_t, char>, std::pair<Chore, bool>> known;  // whether it is a loader's as well
+    struct Look {
+        Chore chore = Chore::kIdle;
+        bool in_loader = false;
+    };
+    SampleMemo<Look> memo;
+    const auto look = [&](const Sample& sample) -> Look {
+        return {task_of(timeline, sample), std::ranges::any_of(timeline.stacks[sample.stack], is_loader)};
+    };
     std::set<std::uint32_t> children;
     for (const Process& process : timeline.processes)
         if (process.parent == study.launcher.process && !process.has_gpu) children.insert(process.pid);
@@ -74,9 +82,7 @@ WorkerTally tally_in(const Study& study, bool windows, bool outside) {
                                           study.places.of_stack(sample.stack) != kNoPlace
                                     : children.contains(sample.process) && sample.thread == sample.process;
             if (!worker || !is_seen(sample.time)) continue;
-            const auto [found, fresh] = known.try_emplace({sample.stack, sample.wait, sample.state});
-            if (fresh) found->second = {task_of(timeline, sample), std::ranges::any_of(timeline.stacks[sample.stack], is_loader)};
-            const auto [task, in_loader] = found->second;
+            const auto [task, in_loader] = memo.of(sample, look);
             ++tally.chores[task];
             ++tally.total;
             if (!threads && in_loader) loaders.insert(sample.process);

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "diagnose/cures.h"
 #include "diagnose/findings.h"
+#include "diagnose/sample_memo.h"
 #include "diagnose/study.h"
 
 namespace millrace::diagnose {
@@ -21,27 +21,9 @@ constexpr double kMostOfIt = 0.5;          ///< of the difference, that a line o
 constexpr double kSure = 2;                ///< standard errors
 constexpr double kMostHidden = 0.5;        ///< of a recorded step, that may go into loading while the GPU works
 
-/// What a sample says; the same for many of them, and not told quickly.
 struct Look {
     std::uint32_t place = kNoPlace;
     bool loading = false, waiting = false;
-};
-
-class Looks {
-public:
-    explicit Looks(const Study& study) : study_(study) {}
-
-    const Look& at(const Sample& sample) {
-        auto [found, fresh] = known_.try_emplace({sample.stack, sample.wait, sample.state});
-        if (fresh)
-            found->second = {study_.places.of_stack(sample.stack), doing_of(study_.timeline, sample) == Doing::kLoading,
-                             is_waiting(study_.timeline, sample)};
-        return found->second;
-    }
-
-private:
-    const Study& study_;
-    std::map<std::tuple<std::uint32_t, std::uint32_t, char>, Look> known_;
 };
 
 /// The main thread's samples on one side.
@@ -127,15 +109,19 @@ Sides tally(const Study& study) {
     std::ranges::sort(calls);
     auto call = calls.begin();
     auto block = blocks.begin();
-    Looks looks(study);
+    SampleMemo<Look> memo;
+    const auto look = [&](const Sample& sample) -> Look {
+        return {study.places.of_stack(sample.stack), doing_of(study.timeline, sample) == Doing::kLoading,
+                is_waiting(study.timeline, sample)};
+    };
     for (const Sample& sample : study.timeline.samples) {
         if (sample.process != study.launcher.process || sample.thread != study.launcher.main_thread) continue;
         while (call != calls.end() && call->second <= sample.time) ++call;
         while (block != blocks.end() && block->end <= sample.time) ++block;
         if (is_inside(study, sample.time))
-            sides.inside.add(looks.at(sample), call != calls.end() && call->first <= sample.time);
+            sides.inside.add(memo.of(sample, look), call != calls.end() && call->first <= sample.time);
         else if (block != blocks.end() && block->begin <= sample.time)
-            sides.outside.add(looks.at(sample), false);
+            sides.outside.add(memo.of(sample, look), false);
     }
     return sides;
 }

@@ -179,12 +179,12 @@ TEST(SlowerOutside, DataOfEvaluationsAreNotThoseOfTraining) {
         train(p, {4, 200});
         if (step % 5 != 4) return;
         p.at({torch_line("utils/data/dataloader.py", "__next__"), user_line(60, "evaluate"), user_line(52)});
-        p.work(step < kFetchedAhead ? 100 : 4'000);
+        p.work(step < kFetchedAhead ? 100 : 20'000);
         p.at({user_line(61, "evaluate"), user_line(52)});
         for (int i = 0; i < 30; ++i) p.launch("judge", 100);
         p.item();
     };
-    const Diagnosis diagnosis = diagnose(recorded(evaluated, 240, {{5, 30}, {35, 55}}));
+    const Diagnosis diagnosis = diagnose(recorded(evaluated, 400, {{5, 30}, {35, 55}}));
     SCOPED_TRACE(told(diagnosis));
     ASSERT_GT(diagnosis.evaluation_ms, 0);
     EXPECT_FALSE(says(diagnosis, "outside of the windows")) << "how much slower cannot be told with these in between";
