@@ -12,10 +12,8 @@ struct Context {
     ThreadPool pool;
     const SimdKernels& simd;
     Scratch scratch;
-    bool deterministic;
 
-    explicit Context(const BackendOptions& options)
-        : pool(options.threads), simd(simd_kernels()), scratch(pool.threads()), deterministic(options.deterministic) {}
+    explicit Context(const BackendOptions& options) : pool(options.threads), simd(simd_kernels()), scratch(pool.threads()) {}
 };
 
 /// Splits [0, size) into blocks of a multiple of `unit`.

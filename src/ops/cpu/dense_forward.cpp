@@ -17,20 +17,15 @@ public:
         : context_(context),
           b_(bound),
           p_(bound.params<DenseParams>()),
-          product_(context, bound[x], bound[w], p_.norm != Norm::batch_train),
-          library_(make_library_product(context, bound[x], false, bound[w], true, bound[product_slot()], false)) {}
+          product_(context, bound[x], bound[w], p_.norm != Norm::batch_train) {}
 
     void operator()() noexcept {
-        if (library_) {
-            library_->run();
-        } else {
-            product_.pack();
-        }
+        product_.pack();
         context_.pool.for_each_if(product_.parallel(), product_.blocks(), [this](int index, int worker) {
             const ForwardProduct::Block block = product_.block(index);
             const tensor::Operand& out = b_[product_slot()];
             float* c = out.at<float>(block.member, block.group, block.row) + block.col;
-            if (!library_) product_.run(block, c, out.stride_row, worker);
+            product_.run(block, c, out.stride_row, worker);
             finish(block, c, out.stride_row);
         });
     }
@@ -108,7 +103,6 @@ private:
     Bound b_;
     DenseParams p_;
     ForwardProduct product_;
-    std::unique_ptr<LibraryProduct> library_;
 };
 
 }  // namespace

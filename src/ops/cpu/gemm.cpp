@@ -226,10 +226,4 @@ void GradProduct::tile(int member, int group, int row, int col, int depth, int k
     }
 }
 
-#if !defined(MILLRACE_HAVE_ONEDNN)
-std::unique_ptr<LibraryProduct> make_library_product(Context&, const Operand&, bool, const Operand&, bool, const Operand&, bool) {
-    return nullptr;
-}
-#endif
-
 }  // namespace millrace::ops::cpu

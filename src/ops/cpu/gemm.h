@@ -73,16 +73,4 @@ private:
     std::int64_t a_panel_floats_ = 0, b_floats_ = 0;
 };
 
-/// All of one product by a library, where the build has one and the product is large enough for its start-up cost; null: use the
-/// above.
-class LibraryProduct {
-public:
-    virtual ~LibraryProduct() = default;
-    virtual void run() noexcept = 0;
-};
-/// c (+)= op(a) op(b), transposing either.
-std::unique_ptr<LibraryProduct> make_library_product(Context& context, const tensor::Operand& a, bool transpose_a,
-                                                     const tensor::Operand& b, bool transpose_b, const tensor::Operand& c,
-                                                     bool accumulate);
-
 }  // namespace millrace::ops::cpu

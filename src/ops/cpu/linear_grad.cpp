@@ -17,8 +17,6 @@ tensor::Operand first_columns(tensor::Operand operand, int cols) {
 
 KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                                bool transposed, bool accumulate) {
-    if (auto library = make_library_product(context, a, transposed, b, false, c, accumulate))
-        return make_kernel([product = std::move(library)]() noexcept { product->run(); });
     return make_kernel([product = GradProduct(context, a, b, c, transposed, accumulate)]() noexcept { product.run(); });
 }
 
