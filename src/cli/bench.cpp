@@ -129,7 +129,8 @@ void add_bench(CLI::App& app, Context& context) {
     command->footer(
         "Example:\n  millrace bench collective-debug-b32 --device cpu\n"
         "  millrace bench energy_flow-debug --set model.early_stop=true --set model.arrive=0.4\n\n"
-        "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.");
+        "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.\n"
+        "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
     command->callback([given, &context] { context.exit_status = run_bench(*given); });
 }
 

@@ -190,7 +190,8 @@ void add_eval(CLI::App& app, Context& context) {
     command->add_flag("--json", given->json, "print JSON");
     command->footer(
         "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"
-        "  millrace eval runs/demo --text \"The shepherd broke a window.\"");
+        "  millrace eval runs/demo --text \"The shepherd broke a window.\"\n\n"
+        "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
     command->callback([given, &context] { context.exit_status = run_eval(*given); });
 }
 

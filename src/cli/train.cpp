@@ -121,7 +121,8 @@ void add_train(CLI::App& app, Context& context) {
   millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
 
-Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.)");
+Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.
+MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");
     command->callback([given, &context] {
         if (given->keys)
             context.exit_status = print_keys(*given);

@@ -66,6 +66,7 @@ struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
     bool fuse = true;            ///< false: CUDA runs every record by itself, to see what joining them is worth
+    std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
 };
 
 class Backend {

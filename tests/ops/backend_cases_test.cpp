@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "case_runner.h"
 #include "op_case.h"
+#include "ops/cpu/tables.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -16,10 +19,6 @@ using Made = base::Result<std::unique_ptr<Backend>>;
 Backend& reference() {
     static Made made = make_backend(DeviceKind::ref, {});
     return **made;
-}
-Made& processor() {
-    static Made made = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 2});
-    return made;
 }
 Made& graphics(bool deterministic) {
     static Made fast = make_backend(DeviceKind::cuda, {});
@@ -50,23 +49,37 @@ void expect_members_separate(Backend& backend, Precision precision, const OpCase
     }
 }
 
+template <class Body>
+void for_each_case_of(OpId op, Body&& body) {
+    for (const OpCase& op_case : op_cases()) {
+        if (op_case.op != op) continue;
+        SCOPED_TRACE(op_case.name);
+        body(op_case);
+    }
+}
+
 /// One test per operator, each running all of its cases.
 class OperatorTest : public testing::TestWithParam<OpId> {
 protected:
     template <class Body>
     static void for_each_case(Body&& body) {
-        for (const OpCase& op_case : op_cases()) {
-            if (op_case.op != GetParam()) continue;
-            SCOPED_TRACE(op_case.name);
-            body(op_case);
-        }
+        for_each_case_of(GetParam(), body);
     }
 };
 class RefOperator : public OperatorTest {};
-class CpuOperator : public OperatorTest {
+/// An operator with each table of kernels that the machine can run.
+class CpuOperator : public testing::TestWithParam<std::tuple<OpId, const char*>> {
 protected:
-    void SetUp() override {
-        if (!processor().ok()) GTEST_SKIP() << processor().error().text();
+    template <class Body>
+    static void for_each_case(Body&& body) {
+        for_each_case_of(std::get<0>(GetParam()), body);
+    }
+    /// Kept for the cases of all operators: threads are expensive to start.
+    static Backend& processor(int threads) {
+        static std::map<std::pair<std::string, int>, std::unique_ptr<Backend>> made;
+        std::unique_ptr<Backend>& backend = made[{std::get<1>(GetParam()), threads}];
+        if (!backend) backend = make_backend(DeviceKind::cpu, {.threads = threads, .cpu_table = std::get<1>(GetParam())}).value();
+        return *backend;
     }
 };
 class CudaOperator : public OperatorTest {
@@ -107,24 +120,21 @@ TEST_P(RefOperator, MembersEqualSeparateRunsToTheBit) {
 
 TEST_P(CpuOperator, AgreesWithRefAndWithItself) {
     for_each_case([](const OpCase& op_case) {
-        const Outcome outcome = run(**processor(), Precision::f32, op_case);
+        const Outcome outcome = run(processor(2), Precision::f32, op_case);
         EXPECT_EQ(difference(op_case, Precision::f32, run(reference(), Precision::f64, op_case), outcome), "");
-        EXPECT_EQ(byte_difference(op_case, outcome, run(**processor(), Precision::f32, op_case)), "") << "second run";
+        EXPECT_EQ(byte_difference(op_case, outcome, run(processor(2), Precision::f32, op_case)), "") << "second run";
     });
 }
 
 TEST_P(CpuOperator, MembersEqualSeparateRunsToTheBit) {
-    for_each_case([](const OpCase& op_case) { expect_members_separate(**processor(), Precision::f32, op_case, true); });
+    for_each_case([](const OpCase& op_case) { expect_members_separate(processor(2), Precision::f32, op_case, true); });
 }
 
 TEST_P(CpuOperator, ThreadsLeaveNoTrace) {
-    static const Made alone = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 1});
-    static const Made three = make_backend(DeviceKind::cpu, {.deterministic = false, .threads = 3});
-    ASSERT_TRUE(alone.ok() && three.ok());
     for_each_case([](const OpCase& op_case) {
-        const Outcome expected = run(**alone, Precision::f32, op_case);
-        EXPECT_EQ(byte_difference(op_case, expected, run(**processor(), Precision::f32, op_case)), "") << "two threads";
-        EXPECT_EQ(byte_difference(op_case, expected, run(**three, Precision::f32, op_case)), "") << "three threads";
+        const Outcome expected = run(processor(1), Precision::f32, op_case);
+        EXPECT_EQ(byte_difference(op_case, expected, run(processor(2), Precision::f32, op_case)), "") << "two threads";
+        EXPECT_EQ(byte_difference(op_case, expected, run(processor(3), Precision::f32, op_case)), "") << "three threads";
     });
 }
 
@@ -166,10 +176,19 @@ std::vector<OpId> all_operators() {
     for (int op = 0; op < kOpCount; ++op) ops.push_back(static_cast<OpId>(op));
     return ops;
 }
+std::vector<const char*> all_tables() {
+    std::vector<const char*> ids;
+    for (const cpu::SimdKernels* table : cpu::tables()) ids.push_back(table->id);
+    return ids;
+}
 std::string operator_name(const testing::TestParamInfo<OpId>& info) { return name_of(info.param); }
 
 INSTANTIATE_TEST_SUITE_P(Table, RefOperator, testing::ValuesIn(all_operators()), operator_name);
-INSTANTIATE_TEST_SUITE_P(Table, CpuOperator, testing::ValuesIn(all_operators()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CpuOperator,
+                         testing::Combine(testing::ValuesIn(all_operators()), testing::ValuesIn(all_tables())),
+                         [](const auto& info) {
+                             return std::string(name_of(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
+                         });
 INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(all_operators()), operator_name);
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/tables.h"
 
 namespace millrace::ops::cpu {
 namespace {
@@ -39,9 +41,10 @@ const Shape kShapes[] = {{1, 1, 1, 1, 1},      {1, 1, 5, 3, 2},     {1, 2, 32, 6
 
 enum class Form { forward, dgrad, wgrad };
 
-/// c = product of the form, by a backend context with `threads`.
-void multiply(Form form, int threads, const Operand& a, const Operand& b, const Operand& c, bool accumulate) {
-    Context context(BackendOptions{false, threads});
+/// c = product of the form, by a table's kernels with `threads`.
+void multiply(const SimdKernels* table, Form form, int threads, const Operand& a, const Operand& b, const Operand& c,
+              bool accumulate) {
+    Context context(threads, *table);
     if (form == Form::forward) {
         const ForwardProduct product(context, a, b, true);
         ASSERT_TRUE(context.scratch.allocate().ok());
@@ -67,15 +70,22 @@ struct Operands {
     }
 };
 
-class Products : public testing::TestWithParam<Form> {};
+using Table = const SimdKernels*;
+
+class Products : public testing::TestWithParam<std::tuple<Form, Table>> {
+protected:
+    const Form form = std::get<0>(GetParam());
+    const Table table = std::get<1>(GetParam());
+};
+class ForwardProducts : public testing::TestWithParam<Table> {};
 
 TEST_P(Products, OddShapesMatchSumsInDouble) {
     for (const Shape& s : kShapes) {
         for (const bool accumulate : {false, true}) {
-            if (accumulate && GetParam() == Form::forward) continue;
-            Operands o(GetParam(), s);
+            if (accumulate && form == Form::forward) continue;
+            Operands o(form, s);
             const std::vector<float> before = o.c.values;
-            multiply(GetParam(), 2, o.a.view, o.b.view, o.c.view, accumulate);
+            multiply(table, form, 2, o.a.view, o.b.view, o.c.view, accumulate);
             std::vector<float> expected = before;
             Operand e = o.c.view;
             e.data = expected.data();
@@ -85,8 +95,8 @@ TEST_P(Products, OddShapesMatchSumsInDouble) {
                         for (int n = 0; n < s.n; ++n) {
                             double sum = accumulate ? static_cast<double>(e.at<float>(k, g, m)[n]) : 0;
                             for (int d = 0; d < s.d; ++d) {
-                                const float a = GetParam() == Form::wgrad ? o.a.at(k, g, d, m) : o.a.at(k, g, m, d);
-                                const float b = GetParam() == Form::forward ? o.b.at(k, g, n, d) : o.b.at(k, g, d, n);
+                                const float a = form == Form::wgrad ? o.a.at(k, g, d, m) : o.a.at(k, g, m, d);
+                                const float b = form == Form::forward ? o.b.at(k, g, n, d) : o.b.at(k, g, d, n);
                                 sum += static_cast<double>(a) * static_cast<double>(b);
                             }
                             e.at<float>(k, g, m)[n] = static_cast<float>(sum);
@@ -99,9 +109,9 @@ TEST_P(Products, OddShapesMatchSumsInDouble) {
 
 TEST_P(Products, ThreadsAndMembersLeaveEveryBitAlone) {
     for (const Shape& s : kShapes) {
-        Operands one(GetParam(), s), many(GetParam(), s), single(GetParam(), s);
-        multiply(GetParam(), 1, one.a.view, one.b.view, one.c.view, false);
-        multiply(GetParam(), 4, many.a.view, many.b.view, many.c.view, false);
+        Operands one(form, s), many(form, s), single(form, s);
+        multiply(table, form, 1, one.a.view, one.b.view, one.c.view, false);
+        multiply(table, form, 4, many.a.view, many.b.view, many.c.view, false);
         EXPECT_EQ(one.c.values, many.c.values);
         for (int k = 0; k < s.k; ++k) {
             Operand a = single.a.view, b = single.b.view, c = single.c.view;
@@ -109,35 +119,41 @@ TEST_P(Products, ThreadsAndMembersLeaveEveryBitAlone) {
                 o->data = o->at<float>(k);
                 o->k = 1;
             }
-            multiply(GetParam(), 2, a, b, c, false);
+            multiply(table, form, 2, a, b, c, false);
         }
         EXPECT_EQ(one.c.values, single.c.values);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, Products, testing::Values(Form::forward, Form::dgrad, Form::wgrad), [](const auto& form) {
-    return std::string(form.param == Form::forward ? "Forward" : form.param == Form::dgrad ? "Dgrad" : "Wgrad");
-});
+INSTANTIATE_TEST_SUITE_P(Forms, Products,
+                         testing::Combine(testing::Values(Form::forward, Form::dgrad, Form::wgrad), testing::ValuesIn(tables())),
+                         [](const auto& info) {
+                             const Form form = std::get<0>(info.param);
+                             const char* name = form == Form::forward ? "Forward" : form == Form::dgrad ? "Dgrad" : "Wgrad";
+                             return std::string(name) + "_" + std::get<1>(info.param)->id;
+                         });
+INSTANTIATE_TEST_SUITE_P(Tables, ForwardProducts, testing::ValuesIn(tables()),
+                         [](const auto& info) { return std::string(info.param->id); });
 
-TEST(ForwardProduct, GroupsMayShareOneInput) {
+TEST_P(ForwardProducts, GroupsMayShareOneInput) {
     Matrices x(2, 1, 21, 33, 1), w(2, 3, 18, 33, 2), shared(2, 3, 21, 18, 3), separate(2, 3, 21, 18, 3);
     Operand broadcast = x.view;
     broadcast.g = 3;
     broadcast.stride_g = 0;
-    multiply(Form::forward, 2, broadcast, w.view, shared.view, false);
+    multiply(GetParam(), Form::forward, 2, broadcast, w.view, shared.view, false);
     for (int g = 0; g < 3; ++g) {
         Operand weight = w.view, out = separate.view;
         weight.data = weight.at<float>(0, g), weight.g = 1;
         out.data = out.at<float>(0, g), out.g = 1;
-        multiply(Form::forward, 2, x.view, weight, out, false);
+        multiply(GetParam(), Form::forward, 2, x.view, weight, out, false);
     }
     EXPECT_EQ(shared.values, separate.values);
 }
 
-TEST(ForwardProduct, NanReachesOnlyItsOwnRow) {
+TEST_P(ForwardProducts, NanReachesOnlyItsOwnRow) {
     Matrices x(1, 1, 9, 40, 1), w(1, 1, 20, 40, 2), y(1, 1, 9, 20, 3);
     x.view.at<float>(0, 0, 4)[39] = std::nanf("");
-    multiply(Form::forward, 2, x.view, w.view, y.view, false);
+    multiply(GetParam(), Form::forward, 2, x.view, w.view, y.view, false);
     for (int r = 0; r < 9; ++r)
         for (int c = 0; c < 20; ++c) EXPECT_EQ(std::isnan(y.at(0, 0, r, c)), r == 4) << r << "," << c;
 }

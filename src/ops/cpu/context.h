@@ -13,7 +13,7 @@ struct Context {
     const SimdKernels& simd;
     Scratch scratch;
 
-    explicit Context(const BackendOptions& options) : pool(options.threads), simd(simd_kernels()), scratch(pool.threads()) {}
+    Context(int threads, const SimdKernels& table) : pool(threads), simd(table), scratch(pool.threads()) {}
 };
 
 /// Splits [0, size) into blocks of a multiple of `unit`.

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "ops/cpu/kernel.h"
+#include "ops/cpu/tables.h"
 #include "ops/region.h"
 
 namespace millrace::ops::cpu {
@@ -65,6 +67,8 @@ constexpr std::array<Factory, kOpCount> kFactories = {
     make_token_choose,
 };
 
+constexpr const char* kTableVariable = "MILLRACE_CPU";
+
 class HostMemory final : public Memory {
 public:
     static constexpr std::align_val_t kAlignment{256};
@@ -89,7 +93,7 @@ private:
 
 class CpuBackend final : public Backend {
 public:
-    explicit CpuBackend(const BackendOptions& options) : context_(options) {}
+    CpuBackend(int threads, const SimdKernels& table) : context_(threads, table) {}
 
     [[nodiscard]] DeviceKind kind() const override { return DeviceKind::cpu; }
     [[nodiscard]] std::string description() const override {
@@ -135,7 +139,12 @@ base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& option
     constexpr int kMostThreads = 1024;
     if (options.threads < 0 || options.threads > kMostThreads)
         return base::Error{fmt::format("{} CPU threads; 0 (one per core) to {} would be right", options.threads, kMostThreads)};
-    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options));
+    const char* set = std::getenv(kTableVariable);
+    const bool from_environment = options.cpu_table.empty() && set != nullptr;
+    auto table = find_table(from_environment ? set : options.cpu_table);
+    if (!table.ok() && from_environment) return base::Error{table.error().message, fmt::format("{}={}", kTableVariable, set)};
+    if (!table.ok()) return table.error();
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(options.threads, **table));
 }
 
 }  // namespace millrace::ops::cpu

@@ -8,7 +8,9 @@
 
 namespace millrace::ops::cpu {
 
-/// One caller at a time. Same seed, same bits, for any number of threads and any number of members per program.
+/// The kernels are options.cpu_table, else those that the environment's MILLRACE_CPU names, else the fastest; a table that cannot
+/// run here is an error. One caller at a time. Same seed, same bits, for any number of threads and any number of members per
+/// program.
 base::Result<std::unique_ptr<Backend>> make_backend(const BackendOptions& options);
 
 }  // namespace millrace::ops::cpu

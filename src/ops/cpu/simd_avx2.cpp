@@ -21,7 +21,7 @@ constexpr int kTileRows = 6, kTileVectors = 2;
 #include "ops/cpu/simd_table.inl"
 
 const SimdKernels& simd_avx2() {
-    static const SimdKernels table = simd_table("AVX2");
+    static const SimdKernels table = simd_table("avx2", "AVX2");
     return table;
 }
 

@@ -21,7 +21,7 @@ constexpr int kTileRows = 8, kTileVectors = 2;
 #include "ops/cpu/simd_table.inl"
 
 const SimdKernels& simd_avx512() {
-    static const SimdKernels table = simd_table("AVX-512");
+    static const SimdKernels table = simd_table("avx512", "AVX-512");
     return table;
 }
 

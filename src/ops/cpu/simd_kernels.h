@@ -100,6 +100,7 @@ struct AttentionHead {
 };
 
 struct SimdKernels {
+    const char* id;    ///< as MILLRACE_CPU names it: "neon", "avx2", ...
     const char* name;  ///< "NEON", "AVX2", ...
     int mr, nr;        ///< tile of the products: rows of A, columns of B
 
@@ -152,9 +153,6 @@ inline std::size_t attention_floats(const SimdKernels& simd, int places, int wid
     constexpr std::size_t kRounding = 16 * 16;  // every part begins at a cache line
     return 2 * columns * d + 3 * n * across + 2 * up(places, simd.mr) * columns + rows * (across + n) + kRounding;
 }
-
-/// The best table this processor can run.
-const SimdKernels& simd_kernels();
 
 const SimdKernels& simd_portable();
 #if defined(__x86_64__)

@@ -20,15 +20,15 @@ constexpr int kTileRows = 4, kTileVectors = 4;
 #include "ops/cpu/simd_table.inl"
 
 #if defined(__aarch64__)
-constexpr const char* kName = "NEON";
+constexpr const char *kId = "neon", *kName = "NEON";
 #elif defined(__x86_64__)
-constexpr const char* kName = "SSE2";
+constexpr const char *kId = "sse2", *kName = "SSE2";
 #else
-constexpr const char* kName = "portable";
+constexpr const char *kId = "portable", *kName = "portable";
 #endif
 
 const SimdKernels& simd_portable() {
-    static const SimdKernels table = simd_table(kName);
+    static const SimdKernels table = simd_table(kId, kName);
     return table;
 }
 

@@ -2,8 +2,9 @@
 
 namespace {
 
-SimdKernels simd_table(const char* name) {
-    return SimdKernels{.name = name,
+SimdKernels simd_table(const char* id, const char* name) {
+    return SimdKernels{.id = id,
+                       .name = name,
                        .mr = kTileRows,
                        .nr = kTileColumns,
                        .tile_rows = tile_rows,

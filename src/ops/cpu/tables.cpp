@@ -1,0 +1,30 @@
+#include "ops/cpu/tables.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace millrace::ops::cpu {
+
+std::vector<const SimdKernels*> tables() {
+    std::vector<const SimdKernels*> all;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) all.push_back(&simd_avx512());
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&simd_avx2());
+#endif
+    all.push_back(&simd_portable());
+    return all;
+}
+
+base::Result<const SimdKernels*> find_table(std::string_view id) {
+    const std::vector<const SimdKernels*> all = tables();
+    if (id.empty()) return all.front();
+    std::string ids;
+    for (const SimdKernels* table : all) {
+        if (id == table->id) return table;
+        ids += (ids.empty() ? "" : ", ") + std::string(table->id);
+    }
+    return base::Error{fmt::format("this machine has no CPU kernels '{}'; it can run {}", id, ids)};
+}
+
+}  // namespace millrace::ops::cpu
