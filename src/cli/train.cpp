@@ -9,7 +9,7 @@
 #include "cli/commands.h"
 #include "train/console.h"
 #include "train/recipe_keys.h"
-#include "train/stop_signals.h"
+#include "train/run_signals.h"
 #include "train/trainer.h"
 
 namespace millrace::cli {
@@ -58,7 +58,8 @@ std::string result_json(const train::RunResult& result) {
     return json.dump(1);
 }
 
-base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context) {
+base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context,
+                                          const train::RunSignals& signals) {
     if (!given.log_level.empty()) {
         MILLRACE_LET(level, base::parse_log_level(given.log_level));
         base::set_log_level(level);
@@ -74,8 +75,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
         MILLRACE_LET(folder, train::default_run_directory(given.recipe, given.resume));
         request.out = folder;
     }
-    const train::StopSignals signals;
-    request.stop = &signals.caught();
+    request.stop = &signals.stop();
     train::ConsoleOptions options;
     options.out = given.json ? stderr : stdout;
     options.live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
@@ -86,7 +86,8 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
 }
 
 int run_train(const TrainArguments& given, const Context& context) {
-    const auto result = train_with(given, context);
+    const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
+    const auto result = train_with(given, context, signals);
     if (!result.ok()) return report(result.error());
     if (given.json) say(fmt::format("{}\n", result_json(*result)));
     return result->signal == 0 ? 0 : 128 + result->signal;

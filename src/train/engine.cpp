@@ -257,7 +257,8 @@ void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>
     }
 }
 
-base::Result<std::vector<Score>> Engine::evaluate(Part part) {
+base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop) {
+    const auto stopped = [stop] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; };
     const Pass& pass = passes_[static_cast<std::size_t>(part)];
     if (!pass.whole && !pass.tail) return std::vector<Score>{};
     const std::vector<ops::MemberState> before = store_->read_states();
@@ -270,12 +271,13 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part) {
     std::vector<std::unique_ptr<models::Scoring>> scoring;
     for (int k = 0; k < members(); ++k)
         if (auto made = model_->scoring()) scoring.push_back(std::move(made));
-    for (std::int64_t i = 0; i < pass.batches; ++i) score_batch(*pass.whole, pass.whole_watched, scoring);
-    if (pass.tail) score_batch(*pass.tail, pass.tail_watched, scoring);
+    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(*pass.whole, pass.whole_watched, scoring);
+    if (pass.tail && !stopped()) score_batch(*pass.tail, pass.tail_watched, scoring);
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
     std::vector<Score> scores;
+    if (stopped()) return scores;
     for (std::size_t k = 0; k < states.size(); ++k) {
         const ops::MemberState& state = states[k];
         MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),

@@ -2,6 +2,7 @@
 // Everything a run keeps on its device: parameters, data and the prepared programs for training, validation and test.
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,8 +58,8 @@ public:
     [[nodiscard]] std::optional<double> peak_flops() const;
 
     /// Loss and accuracy of every member on `part`, and what the model's family measures besides. Waits for the device; the
-    /// members' state is as before afterwards. Empty when the part has no samples.
-    base::Result<std::vector<Score>> evaluate(data::Part part);
+    /// members' state is as before afterwards. Empty when the part has no samples, or when `stop` was not 0 before the end.
+    base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr);
 
     /// Sample number `position` of `part`, from 0, on its way through a model of flows. Refuses models without. Plans and
     /// allocates a program for it, waits for the device; the members' state is as before afterwards.

@@ -116,26 +116,26 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     MILLRACE_TRY(train_until(stop));
     metrics_->pause();
     metrics_->close_interval();
-    const bool stopped = state_.step < total_steps();
-    if (stopped && saved_step_ != state_.step) MILLRACE_TRY(save(false));
-    if (!stopped && state_.step % steps_per_epoch_ != 0 && saved_step_ != state_.step) MILLRACE_TRY(end_epoch(false));
+    const bool complete = state_.step >= total_steps();
+    if (!complete && saved_step_ != state_.step) MILLRACE_TRY(save(false));
+    if (complete && state_.step % steps_per_epoch_ != 0 && saved_step_ != state_.step) MILLRACE_TRY(end_epoch(false));
 
     const MetricsThread::Totals totals = metrics_->totals();
-    result.signal = stopped ? stop->load() : 0;
+    result.signal = complete ? 0 : stop->load();
     result.step = state_.step;
     result.epochs = static_cast<std::uint32_t>(state_.step / steps_per_epoch_);
     result.seconds = totals.seconds;
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
     for (const ops::MemberState& member : engine_.store().read_states()) result.dropped += member.skipped;
-    if (!stopped && result.dropped == result.step * static_cast<std::uint64_t>(engine_.members()))
+    if (complete && result.dropped == result.step * static_cast<std::uint64_t>(engine_.members()))
         return base::Error{
             fmt::format(
                 "all {} steps were dropped because a value was not finite, so nothing was learned; try a smaller optim.lr, or "
                 "--set train.debug_nonfinite=true, which names the operator",
                 result.step),
             directory_.path().string(), 1};
-    if (!stopped) MILLRACE_TRY(test(result));
+    if (complete) MILLRACE_TRY(test(result, stop));
     metrics_.reset();
     return result;
 }
@@ -379,24 +379,28 @@ base::Status Run::save(bool is_best) {
         {{"step", static_cast<std::int64_t>(state_.step)}, {"bytes", static_cast<std::int64_t>(saved.bytes)}, {"best", is_best}});
 }
 
-base::Status Run::test(RunResult& result) {
+/// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
+base::Result<std::vector<Score>> Run::test_scores(RunResult& result, const std::atomic<int>* stop) {
+    if (stop != nullptr && stop->load() != 0) return std::vector<Score>{};
+    MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
+    MILLRACE_TRY(load_weights(engine_.store(), best, false, engine_.model().attachments()));
+    result.tested = engine_.source().samples(data::Part::test) > 0;
+    const data::Part part = result.tested ? data::Part::test : data::Part::validation;
+    result.held = engine_.source().samples(part);
+    if (!result.tested && !best_scores_.empty()) return best_scores_;
+    return engine_.evaluate(part, stop);
+}
+
+base::Status Run::test(RunResult& result, const std::atomic<int>* stop) {
     if (!state_.best.any)
         return base::Error{
             "the validation loss was never finite, so there are no best weights to test; the newest are in checkpoints/last. Try "
             "a "
             "smaller optim.lr, or --set train.debug_nonfinite=true, which names the operator",
             directory_.path().string(), 1};
-    MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
-    MILLRACE_TRY(load_weights(engine_.store(), best, false, engine_.model().attachments()));
-    // Without a test part the scores are those on what was set aside to select by.
-    result.tested = engine_.source().samples(data::Part::test) > 0;
-    const data::Part part = result.tested ? data::Part::test : data::Part::validation;
-    result.held = engine_.source().samples(part);
-    std::vector<Score> scores = best_scores_;
-    if (result.tested || scores.empty()) {
-        MILLRACE_LET(now, engine_.evaluate(part));
-        scores = std::move(now);
-    }
+    MILLRACE_LET(scores, test_scores(result, stop));
+    if (scores.empty() && stop != nullptr) result.signal = stop->load();
+    if (result.signal != 0) return base::ok();
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t k = 0; k < static_cast<std::size_t>(engine_.members()); ++k) {
         const bool validated = k < state_.best.accuracies.size();
@@ -413,8 +417,7 @@ base::Status Run::test(RunResult& result) {
         if (k < scores.size()) member.more = scores[k].more;
         result.members.push_back(std::move(member));
     }
-    if (result.tested && !result.was_complete)
-        MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
+    if (result.tested) MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
     return base::ok();
 }
 

@@ -28,7 +28,8 @@ public:
     Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
         RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock);
 
-    /// Trains until everything is done or `stop` is not 0, then tests the best weights (not after a stop).
+    /// Trains until everything is done or `stop` (may be null) is not 0, then tests the best weights, unless stopped before that
+    /// is done.
     base::Result<RunResult> execute(const std::atomic<int>* stop);
 
 private:
@@ -45,7 +46,8 @@ private:
     base::Status settle();
     base::Status end_epoch(bool whole);
     base::Status save(bool is_best);
-    base::Status test(RunResult& result);
+    base::Status test(RunResult& result, const std::atomic<int>* stop);
+    base::Result<std::vector<Score>> test_scores(RunResult& result, const std::atomic<int>* stop);
     bool note_best(const EpochReport& report);
     [[nodiscard]] RowTime row_time();
     [[nodiscard]] RunFigures figures();

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <fstream>
 #include <map>
 
 #include "places.h"
+#include "temporary_folder.h"
 #include "train/peers.h"
 
 namespace millrace::train {
@@ -143,6 +146,29 @@ TEST(Peers, RowsAreReadAndNoiseIsNot) {
     EXPECT_EQ(times.peers[1].error, "needs cuda");
     EXPECT_FALSE(times.peers[2].error.empty());
     EXPECT_EQ(times.versions, "torch 1.13.1, openblas, 2 threads");
+}
+
+TEST(Peers, ChildInheritsNoBlockedOrIgnoredSignals) {
+    const test::TemporaryFolder folder;
+    const std::string script = (folder / "python").string();
+    std::ofstream(script) << "#!/bin/sh\nexec grep -E '^Sig(Blk|Ign)' /proc/self/status | tr -d '\\n\\t'\n";
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    setenv("MILLRACE_PYTHON", script.c_str(), 1);
+    setenv("MILLRACE_PEERS", (testing::source_root() / "bench/peers").c_str(), 1);
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&blocked, number);
+    pthread_sigmask(SIG_BLOCK, &blocked, &before);
+    const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);
+    const PeerTimes times = time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
+    std::signal(SIGPIPE, pipe_before);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    unsetenv("MILLRACE_PYTHON");
+    unsetenv("MILLRACE_PEERS");
+    EXPECT_NE(times.reason.find("SigBlk:0000000000000000"), std::string::npos) << times.reason;
+    const std::size_t at = times.reason.find("SigIgn:");
+    ASSERT_NE(at, std::string::npos) << times.reason;
+    EXPECT_EQ(std::stoull(times.reason.substr(at + 7), nullptr, 16) >> (SIGPIPE - 1) & 1, 0u) << times.reason;
 }
 
 TEST(Peers, AbsentInterpreterIsAReason) {

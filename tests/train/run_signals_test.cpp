@@ -1,0 +1,56 @@
+#include "train/run_signals.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+namespace millrace::train {
+namespace {
+
+/// Until the thread that takes signals has taken one.
+template <class Condition>
+void await(const Condition& condition) {
+    while (!condition()) std::this_thread::yield();
+}
+
+TEST(RunSignals, RemembersTheFirstAndCountsRequests) {
+    RunSignals signals;
+    EXPECT_EQ(signals.stop(), 0);
+    for (std::uint32_t i = 1; i <= 3; ++i) {
+        kill(getpid(), SIGUSR1);
+        await([&] { return signals.saves() == i; });
+    }
+    EXPECT_EQ(signals.stop(), 0);
+    kill(getpid(), SIGTERM);
+    await([&] { return signals.stop() != 0; });
+    EXPECT_EQ(signals.stop(), SIGTERM);
+}
+
+TEST(RunSignals, MaskAndPipeAreAsBeforeAfterwards) {
+    sigset_t before, inside, after;
+    pthread_sigmask(SIG_SETMASK, nullptr, &before);
+    {
+        const RunSignals signals;
+        pthread_sigmask(SIG_SETMASK, nullptr, &inside);
+        for (const int number : {SIGINT, SIGTERM, SIGUSR1}) EXPECT_EQ(sigismember(&inside, number), 1);
+    }
+    pthread_sigmask(SIG_SETMASK, nullptr, &after);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1})
+        EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << number;
+}
+
+TEST(RunSignalsDeathTest, TheSecondEndsTheProcessAtOnce) {
+    EXPECT_EXIT(
+        {
+            RunSignals signals;
+            kill(getpid(), SIGTERM);
+            await([&] { return signals.stop() != 0; });
+            kill(getpid(), SIGINT);
+            while (true) pause();
+        },
+        ::testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+}  // namespace
+}  // namespace millrace::train
