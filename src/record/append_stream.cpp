@@ -11,6 +11,7 @@ namespace millrace::record {
 namespace {
 
 constexpr std::size_t kFlushAt = std::size_t{64} << 10;
+constexpr std::size_t kMostKept = std::size_t{16} << 20;  // four hours of rows of 1 KiB, one per second
 
 }  // namespace
 
@@ -31,6 +32,13 @@ Result<AppendStream> AppendStream::open(const Path& path) {
 
 Status AppendStream::append_line(std::string_view line) {
     MILLRACE_ASSERT(line.find('\n') == std::string_view::npos, "a line of a stream holds a newline");
+    // The newest lines are the ones to lose: offsets that checkpoints stored stay ends of lines.
+    if (buffer_.size() + line.size() >= kMostKept) {
+        if (Status flushed = flush(); !flushed.ok()) {
+            ++lost_;
+            return flushed;
+        }
+    }
     buffer_.append(line);
     buffer_.push_back('\n');
     return buffer_.size() >= kFlushAt ? flush() : base::ok();
@@ -46,7 +54,6 @@ Status AppendStream::flush() {
             const Error error = system_error("cannot append", path_, put < 0 ? errno : ENOSPC);
             // Lines written before this flush stay; the torn rest goes, and if even that fails readers skip it.
             [[maybe_unused]] const int ignored = ::ftruncate(file_.get(), static_cast<off_t>(written_));
-            buffer_.clear();
             return error;
         }
         done += static_cast<std::size_t>(put);

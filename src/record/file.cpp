@@ -39,11 +39,19 @@ Path temporary_name(const Path& path) {
 Error system_error(std::string_view what, const Path& place, int error_number) {
     const std::string reason = std::strerror(error_number);
     switch (error_number) {
-        case ENOSPC: return Error{fmt::format("{}: the disk is full ({})", what, reason), place.string()};
-        case EDQUOT: return Error{fmt::format("{}: the disk quota is used up ({})", what, reason), place.string()};
+        case ENOENT:
+        case ENOTDIR:
+        case EISDIR:
+        case EEXIST:
+        case ENOTEMPTY:
+        case ELOOP:
+        case ENAMETOOLONG:
+        case EINVAL: return Error{fmt::format("{}: {}", what, reason), place.string()};
+        case ENOSPC: return Error{fmt::format("{}: the disk is full ({})", what, reason), place.string(), 1};
+        case EDQUOT: return Error{fmt::format("{}: the disk quota is used up ({})", what, reason), place.string(), 1};
         case EFBIG:
-            return Error{fmt::format("{}: the disk is full up to the file size limit ({})", what, reason), place.string()};
-        default: return Error{fmt::format("{}: {}", what, reason), place.string()};
+            return Error{fmt::format("{}: the disk is full up to the file size limit ({})", what, reason), place.string(), 1};
+        default: return Error{fmt::format("{}: {}", what, reason), place.string(), 1};
     }
 }
 
@@ -181,15 +189,18 @@ Result<WrittenFile> write_atomically(const Path& path, const std::function<Statu
     MILLRACE_TRY(check_replaceable(path));
     const Path temporary = temporary_name(path);
     const bool had_old = std::filesystem::exists(std::filesystem::symlink_status(path));
-    const Error failed{
-        had_old ? "could not be replaced; the old file is untouched" : "could not be written; nothing was left behind",
-        path.string()};
+    const auto failed = [&](const Error& reason) {
+        return Error{
+            had_old ? "could not be replaced; the old file is untouched" : "could not be written; nothing was left behind",
+            path.string(), reason.exit_status}
+            .because(reason);
+    };
     auto written = write_new_file(temporary, fill);
-    if (!written.ok()) return failed.because(written.error());
+    if (!written.ok()) return failed(written.error());
     if (::rename(temporary.c_str(), path.c_str()) != 0) {
         const int reason = errno;
         ::unlink(temporary.c_str());
-        return failed.because(system_error("cannot rename into place", path, reason));
+        return failed(system_error("cannot rename into place", path, reason));
     }
     MILLRACE_TRY(sync_folder(folder_of(path)));
     return *written;

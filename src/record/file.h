@@ -24,7 +24,8 @@ using Bytes = std::span<const std::byte>;
 
 inline Bytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
-/// An error for `place` with what the system said; a full disk, quota or file size limit is named as such.
+/// An error for `place` with what the system said; a full disk, quota or file size limit is named as such. A name that leads
+/// nowhere or to the wrong kind of thing is bad input (exit status 2); anything else is a machine that failed (1).
 Error system_error(std::string_view what, const Path& place, int error_number);
 
 /// Owns a file descriptor; closes it at the end of its life.

@@ -37,11 +37,13 @@ public:
     /// Opens or creates the stream and goes on at its end.
     static Result<MetricsWriter> open(const Path& path);
 
-    /// Appends one row and hands it to the system, so that a reader beside us and a crash find it whole.
+    /// Appends one row and hands it to the system, so that a reader beside us and a crash find it whole. A row that could not be
+    /// written is kept and tried again with the next one (AppendStream).
     Status append(std::span<const Metric> row);
     Status append(std::initializer_list<Metric> row) { return append(std::span(row.begin(), row.size())); }
 
     [[nodiscard]] std::uint64_t offset() const { return stream_.offset(); }
+    [[nodiscard]] std::uint64_t lost() const { return stream_.lost(); }
     Status truncate_to(std::uint64_t offset) { return stream_.truncate_to(offset); }
     Status sync() { return stream_.sync(); }
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -42,6 +44,45 @@ Status write_manifest(const Path& folder, const Manifest& manifest) {
     MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
     MILLRACE_TRY(write_atomically(folder / kManifest, text));
     return base::ok();
+}
+
+/// For a disk without room for a second file: takes the room of the old one, and reserves it before a byte of that changes.
+Status overwrite_manifest(const Path& folder, const Manifest& manifest) {
+    const Path path = folder / kManifest;
+    MILLRACE_LET(text, manifest_text(manifest, path));
+    MILLRACE_LET(file, open_file(path, O_WRONLY));
+    const auto size = static_cast<off_t>(text.size());
+    if (const int failed = ::posix_fallocate(file.get(), 0, size); failed != 0)
+        return system_error("cannot write how the run ended", path, failed);
+    FileWriter writer(file.get(), path);
+    MILLRACE_TRY(writer.write(bytes_of(text)));
+    MILLRACE_TRY(writer.flush());
+    if (::ftruncate(file.get(), size) != 0 || ::fsync(file.get()) != 0) return system_error("cannot write", path, errno);
+    return base::ok();
+}
+
+/// The process that left the half of a manifest of this name (`.manifest.json.tmp-PID-N`); nothing for other names.
+std::optional<pid_t> writer_of(std::string_view name) {
+    const std::string prefix = fmt::format(".{}.tmp-", kManifest);
+    if (!name.starts_with(prefix)) return std::nullopt;
+    name.remove_prefix(prefix.size());
+    const char* end = name.data() + name.size();
+    pid_t pid = 0;
+    unsigned count = 0;
+    const auto [dash, bad_pid] = std::from_chars(name.data(), end, pid);
+    if (bad_pid != std::errc{} || pid <= 0 || dash == end || *dash != '-') return std::nullopt;
+    const auto [rest, bad_count] = std::from_chars(dash + 1, end, count);
+    return bad_count == std::errc{} && rest == end ? std::optional(pid) : std::nullopt;
+}
+
+/// Removes halves of manifests whose writers are gone.
+void remove_halves(const Path& folder) {
+    std::error_code ignored;
+    std::vector<Path> halves;
+    for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored))
+        if (const auto writer = writer_of(at->path().filename().string()))
+            if (::kill(*writer, 0) != 0 && errno == ESRCH) halves.push_back(at->path());
+    for (const Path& half : halves) fs::remove(half, ignored);
 }
 
 /// Whether there is nothing in the folder but our lock and the half of a first manifest whose writer was killed.
@@ -146,8 +187,11 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
         const auto json = nlohmann::ordered_json::parse(text);
         Manifest manifest;
         manifest.format = int_of(json.at("format")).value_or(0);
-        if (manifest.format < 1 || manifest.format > kFormat)
-            return Error{fmt::format("has format {}; this version reads up to {}", manifest.format, kFormat), place.string()};
+        if (manifest.format > kFormat)
+            return Error{
+                fmt::format("written by a newer Millrace (format {}, this one reads up to {})", manifest.format, kFormat),
+                place.string()};
+        if (manifest.format < 1) return Error{"has a 'format' that is no whole number from 1 on", place.string()};
         manifest.millrace = json.value("millrace", "");
         manifest.command = json.value("command", std::vector<std::string>{});
         manifest.device = json.value("device", "");
@@ -200,6 +244,7 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
         MILLRACE_LET(taken, take_lock(folder));
         held = std::move(taken);
     }
+    remove_halves(folder);
     manifest.format = kFormat;
     manifest.millrace = base::version();
     manifest.started = now_text();
@@ -222,14 +267,15 @@ Status RunDirectory::describe(std::string device, std::map<std::string, std::str
     return write_manifest(folder_, manifest_);
 }
 
-Status RunDirectory::finish(RunStatus status, int exit_status) {
-    Status synced = metrics_.sync();
-    // Before the manifest: whoever sees the end there finds it here, too.
-    (void)events_.append(name_of(status), "the run ended", {{"exit_status", std::int64_t{exit_status}}});
-    manifest_.status = status;
-    manifest_.exit_status = exit_status;
+Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view why) {
+    const Status synced = metrics_.sync();
+    const std::string reason = synced.ok() || status == RunStatus::kFailed ? std::string(why) : synced.error().text();
+    manifest_.status = synced.ok() ? status : RunStatus::kFailed;
+    manifest_.exit_status = synced.ok() || exit_status != 0 ? exit_status : synced.error().exit_status;
     manifest_.ended = now_text();
-    MILLRACE_TRY(write_manifest(folder_, manifest_));
+    // Before the manifest: whoever sees the end there finds it here, too.
+    (void)events_.append(name_of(manifest_.status), reason, {{"exit_status", std::int64_t{*manifest_.exit_status}}});
+    if (!write_manifest(folder_, manifest_).ok()) MILLRACE_TRY(overwrite_manifest(folder_, manifest_));
     return synced;
 }
 

@@ -77,9 +77,10 @@ public:
 
     /// Says in the manifest what the run uses, where that was not known at its start.
     Status describe(std::string device, std::map<std::string, std::string> versions);
-    /// Flushes the metrics and records how the run ended, in the manifest and as an event. Without it (a crash) the manifest goes
-    /// on saying `running`; that the lock is free tells the reader otherwise.
-    Status finish(RunStatus status, int exit_status);
+    /// Flushes the metrics and records how the run ended, in the manifest and as an event whose text is `why`. Metrics that
+    /// cannot be written make it a failed run. Without this call (a crash) the manifest goes on saying `running`; that the lock
+    /// is free tells the reader otherwise.
+    Status finish(RunStatus status, int exit_status, std::string_view why = "the run ended");
 
 private:
     RunDirectory(Path folder, FileDescriptor lock, Manifest manifest, MetricsWriter metrics, EventWriter events)

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "record/append_stream.h"
@@ -78,7 +79,7 @@ TEST(WriteAtomically, FullDiskLeavesTheOldFileAndSaysSo) {
     EXPECT_TRUE(with_file_limit(1000, [&] {
         const std::string large(500'000, 'x');
         const auto result = write_atomically(folder / "a", large);
-        return !result.ok() && result.error().exit_status == 2 && result.error().place == (folder / "a").string() &&
+        return !result.ok() && result.error().exit_status == 1 && result.error().place == (folder / "a").string() &&
                result.error().text().find("the old file is untouched") != std::string::npos &&
                result.error().text().find("disk is full") != std::string::npos;
     }));
@@ -178,16 +179,40 @@ TEST(AppendStream, TornLastLineDoesNotSwallowTheNext) {
     EXPECT_EQ(*read_text(folder / "s"), "whole\nto\nnext\n");
 }
 
-TEST(AppendStream, FullDiskKeepsWholeLines) {
+TEST(AppendStream, FullDiskKeepsWholeLinesAndTriesTheOthersAgain) {
     const test::TemporaryFolder folder;
-    EXPECT_TRUE(with_file_limit(100, [&] {
+    EXPECT_TRUE(with_file_limit(200, [&] {
+        const auto set_limit = [](rlim_t limit) {
+            const rlimit bound{limit, 200};
+            ::setrlimit(RLIMIT_FSIZE, &bound);
+        };
+        set_limit(100);
         auto stream = AppendStream::open(folder / "s");
         const std::string line(49, 'x');
         if (!stream.ok() || !stream->append_line(line).ok() || !stream->flush().ok()) return false;
-        if (!stream->append_line(line + line).ok()) return false;
-        return !stream->flush().ok() && stream->offset() == 50 && stream->append_line(line).ok() && stream->flush().ok();
+        if (!stream->append_line(line + line).ok() || stream->flush().ok() || fs::file_size(folder / "s") != 50) return false;
+        if (stream->offset() != 149) return false;
+        set_limit(200);
+        return stream->append_line(line).ok() && stream->flush().ok() && stream->offset() == 199 && stream->lost() == 0;
     }));
-    EXPECT_EQ(read_text(folder / "s")->size(), 100u);
+    EXPECT_EQ(*read_text(folder / "s"), std::string(49, 'x') + "\n" + std::string(98, 'x') + "\n" + std::string(49, 'x') + "\n");
+}
+
+TEST(AppendStream, WhatIsKeptBackIsBoundedAndTheNewestIsLost) {
+    const test::TemporaryFolder folder;
+    EXPECT_TRUE(with_file_limit(10, [&] {
+        auto stream = AppendStream::open(folder / "s");
+        const std::string line((1u << 20) - 1, 'x');
+        for (int i = 0; i < 20; ++i)
+            if (stream->append_line(line).ok()) return false;
+        return stream->offset() < (17u << 20) && stream->offset() % (1u << 20) == 0 && stream->lost() >= 4;
+    }));
+}
+
+TEST(SystemError, BadNamesAreBadInputAndTheRestAFailedMachine) {
+    for (const int number : {ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG}) EXPECT_EQ(system_error("x", "y", number).exit_status, 2);
+    for (const int number : {ENOSPC, EDQUOT, EFBIG, EIO, EACCES, EROFS, EMFILE})
+        EXPECT_EQ(system_error("x", "y", number).exit_status, 1);
 }
 
 }  // namespace

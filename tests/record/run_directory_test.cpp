@@ -1,10 +1,13 @@
 #include "record/run_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <limits>
 
+#include "small_disk.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
@@ -37,6 +40,53 @@ TEST(RunDirectory, ManifestTellsHowTheRunEnded) {
     EXPECT_EQ(about->versions.at("compiler"), "12.2");
     EXPECT_EQ(about->started.size(), std::string("2025-11-04T12:00:00Z").size());
     EXPECT_FALSE(about->ended.empty());
+}
+
+TEST(RunDirectory, FailedRunSaysWhy) {
+    const test::TemporaryFolder folder;
+    auto run = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+    ASSERT_TRUE(run->finish(RunStatus::kFailed, 1, "the disk is full").ok());
+    const auto events = read_metrics(folder / "run/events.jsonl");
+    ASSERT_EQ(events->rows.size(), 2u);
+    EXPECT_EQ(std::get<std::string>(*events->rows.back().find("kind")), "failed");
+    EXPECT_EQ(std::get<std::string>(*events->rows.back().find("text")), "the disk is full");
+}
+
+TEST(RunDirectory, EndIsWrittenOnADiskWithoutRoom) {
+    const test::SmallDisk disk(256u << 10);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    auto run = RunDirectory::open(disk.path() / "run", RunStart::kNew, manifest());
+    ASSERT_TRUE(run.ok()) << run.error().text();
+    disk.fill();
+    ASSERT_FALSE(write_atomically(disk.path() / "other", "text").ok());
+    ASSERT_TRUE(run->finish(RunStatus::kFailed, 1).ok());
+    const auto about = read_manifest(disk.path() / "run");
+    ASSERT_TRUE(about.ok()) << about.error().text();
+    EXPECT_EQ(about->status, RunStatus::kFailed);
+    EXPECT_EQ(about->recipe, R"({"train":{"epochs":5}})");
+}
+
+TEST(RunDirectory, HalvesOfManifestsGoWithTheNextStart) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(RunDirectory::open(folder / "run", RunStart::kNew, manifest()).ok());
+    const pid_t gone = ::fork();
+    if (gone == 0) ::_exit(0);
+    ::waitpid(gone, nullptr, 0);
+    const std::string half = ".manifest.json.tmp-" + std::to_string(gone) + "-0";
+    const std::vector<std::string> others{".manifest.json.tmp-" + std::to_string(::getpid()) + "-7", ".manifest.json.tmp-mine",
+                                          ".manifest.json.tmp-" + std::to_string(gone) + "-0.bak"};
+    ASSERT_TRUE(write_atomically(folder / ("run/" + half), "{").ok());
+    for (const std::string& other : others) ASSERT_TRUE(write_atomically(folder / ("run/" + other), "{").ok());
+    ASSERT_TRUE(RunDirectory::open(folder / "run", RunStart::kResume, manifest()).ok());
+    EXPECT_FALSE(fs::exists(folder / ("run/" + half)));
+    for (const std::string& other : others) EXPECT_TRUE(fs::exists(folder / ("run/" + other))) << other;
+}
+
+TEST(RunDirectory, NewerFormatIsCalledByItsName) {
+    const test::TemporaryFolder folder;
+    ASSERT_TRUE(write_atomically(folder / "manifest.json", R"({"format": 99, "state": "running"})").ok());
+    EXPECT_NE(read_manifest(folder.path()).error().text().find("newer Millrace (format 99, this one reads up to 1)"),
+              std::string::npos);
 }
 
 TEST(RunDirectory, ForeignFolderIsRefusedAndLeftAlone) {
