@@ -3,8 +3,8 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <array>
 #include <string>
+#include <vector>
 
 #include "temporary_folder.h"
 
@@ -29,9 +29,10 @@ public:
     /// Takes all the room that is left, and gives it back.
     void fill() const {
         const int file = ::open(filler().c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-        const std::array<char, 512> bytes{};
-        while (::write(file, bytes.data(), bytes.size()) > 0) {
-        }
+        const std::vector<char> bytes(std::size_t{1} << 20);
+        for (const std::size_t size : {bytes.size(), std::size_t{512}})
+            while (::write(file, bytes.data(), size) > 0) {
+            }
         ::close(file);
     }
     void release() const { std::filesystem::remove(filler()); }

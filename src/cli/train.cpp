@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -16,7 +18,8 @@ namespace millrace::cli {
 namespace {
 
 struct TrainArguments {
-    std::string recipe, device, out, log_level;
+    std::string recipe, device, log_level;
+    std::optional<std::string> out;
     std::vector<std::string> settings;
     bool resume = false, quiet = false, json = false, keys = false;
 };
@@ -58,8 +61,7 @@ std::string result_json(const train::RunResult& result) {
     return json.dump(1);
 }
 
-base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context,
-                                          const train::RunSignals& signals) {
+base::Result<train::RunResult> train_with(const TrainArguments& given, const Context& context, const train::RunSignals& signals) {
     if (!given.log_level.empty()) {
         MILLRACE_LET(level, base::parse_log_level(given.log_level));
         base::set_log_level(level);
@@ -70,12 +72,16 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     train::TrainRequest request;
     request.resume = given.resume;
     request.command.assign(context.argv, context.argv + context.argc);
-    request.out = given.out;
-    if (given.out.empty()) {
-        MILLRACE_LET(folder, train::default_run_directory(given.recipe, given.resume));
-        request.out = folder;
+    if (given.out && given.out->empty())
+        return base::Error{"names no folder; leave it out for runs/ and the recipe's name", "--out \"\""};
+    request.out = given.out.value_or(train::default_run_directory(given.recipe).string());
+    request.number_if_taken = !given.out;
+    if (given.resume && !given.out) {
+        MILLRACE_LET(newest, train::newest_run_directory(request.out));
+        request.out = newest;
     }
     request.stop = &signals.stop();
+    request.saves = &signals.saves();
     train::ConsoleOptions options;
     options.out = given.json ? stderr : stdout;
     options.live = isatty(STDOUT_FILENO) != 0 && base::stderr_is_terminal() && !given.quiet;
@@ -86,6 +92,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
 }
 
 int run_train(const TrainArguments& given, const Context& context) {
+    std::signal(SIGPIPE, SIG_IGN);    // whoever reads our output may leave; the run goes on
     const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
     const auto result = train_with(given, context, signals);
     if (!result.ok()) return report(result.error());
@@ -122,7 +129,7 @@ void add_train(CLI::App& app, Context& context) {
   millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
 
-Ctrl-C finishes the step, saves and exits with status 130; a second one exits at once.
+Ctrl-C (SIGTERM) finishes the step, saves and exits with status 130 (143); a second one exits at once. SIGUSR1 saves and goes on.
 MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");
     command->callback([given, &context] {
         if (given->keys)

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <functional>
 #include <set>
 
 #include "record/checkpoint_files.h"
@@ -20,6 +19,7 @@ constexpr const char* kLast = "last";
 constexpr const char* kBest = "best";
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr std::string_view kStep = "step-";
+constexpr std::string_view kTimed = "timed-";
 
 struct StepFolder {
     Path path;
@@ -27,9 +27,11 @@ struct StepFolder {
     std::uint64_t bytes = 0;
 };
 
+bool is_timed(const Path& folder) { return folder.filename().string().starts_with(kTimed); }
+
 std::optional<std::uint64_t> step_of(std::string_view name) {
-    if (!name.starts_with(kStep)) return std::nullopt;
-    name.remove_prefix(kStep.size());
+    if (!name.starts_with(kStep) && !name.starts_with(kTimed)) return std::nullopt;
+    name.remove_prefix(name.find('-') + 1);
     std::uint64_t step = 0;
     const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), step);
     // A second save of one step has a suffix: step-00000012.1
@@ -62,6 +64,20 @@ std::string target_of(const Path& link) {
     return fs::read_symlink(link, missing).filename().string();
 }
 
+/// Newest first; what `last` names leads even when a resumed run went back to an earlier step.
+Result<std::vector<StepFolder>> folders_in(const Path& root) {
+    MILLRACE_LET(entries, entries_of(root));
+    std::vector<StepFolder> folders;
+    for (const Path& entry : entries)
+        if (const auto step = step_of(entry.filename().string())) folders.push_back({entry, *step, bytes_in(entry)});
+    const std::string last = target_of(root / kLast);
+    std::ranges::sort(folders, [&](const StepFolder& a, const StepFolder& b) {
+        const bool a_last = a.path.filename() == last, b_last = b.path.filename() == last;
+        return a_last != b_last ? a_last : a.step != b.step ? a.step > b.step : a.path > b.path;
+    });
+    return folders;
+}
+
 /// Removes a folder so that it never stands there half empty under its own name.
 Status discard(const Path& folder) {
     const Path doomed = folder.parent_path() / fmt::format("{}gone-{}-{}", kTemporary, folder.filename().string(), ::getpid());
@@ -87,29 +103,34 @@ Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, Checkpoin
     return CheckpointStore(checkpoints, limits);
 }
 
-Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best) {
-    const Error failed{
-        fmt::format("the checkpoint of step {} was not saved; the checkpoints before it are untouched", checkpoint.step),
-        root_.string()};
-    const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
+Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind) {
     std::error_code failure;
-    fs::remove_all(temporary, failure);
+    const bool had_one = fs::exists(root_ / kLast, failure);
+    const auto failed = [&](const Error& reason) {
+        return Error{fmt::format("the checkpoint of step {} was not saved; {}", checkpoint.step,
+                                 had_one ? "the checkpoints before it are untouched" : "there is none before it"),
+                     root_.string(), reason.exit_status}
+            .because(reason);
+    };
+    const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
+    fs::create_directory(root_, failure);
+    if (!failure) fs::remove_all(temporary, failure);
     if (!failure) fs::create_directory(temporary, failure);
-    if (failure) return failed.because(system_error("cannot create", temporary, failure.value()));
+    if (failure) return failed(system_error("cannot create", temporary, failure.value()));
 
     const auto written = write_checkpoint_files(temporary, checkpoint);
     if (!written.ok()) {
         fs::remove_all(temporary, failure);
-        return failed.because(written.error());
+        return failed(written.error());
     }
     SaveReport report;
     report.bytes = *written;
-    const auto folder = free_folder(checkpoint.step);
+    const auto folder = free_folder(kind == CheckpointKind::kTimed ? kTimed : kStep, checkpoint.step);
     if (folder.ok()) fs::rename(temporary, *folder, failure);
     if (!folder.ok() || failure) {
         const Error reason = folder.ok() ? system_error("cannot rename into place", *folder, failure.value()) : folder.error();
         fs::remove_all(temporary, failure);
-        return failed.because(reason);
+        return failed(reason);
     }
     report.folder = *folder;
     MILLRACE_TRY(sync_folder(root_));
@@ -121,11 +142,11 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
     return report;
 }
 
-Result<Path> CheckpointStore::free_folder(std::uint64_t step) const {
+Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t step) const {
     const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
     for (int attempt = 0;; ++attempt) {
         const Path folder =
-            root_ / (attempt == 0 ? fmt::format("step-{:08}", step) : fmt::format("step-{:08}.{}", step, attempt));
+            root_ / (attempt == 0 ? fmt::format("{}{:08}", prefix, step) : fmt::format("{}{:08}.{}", prefix, step, attempt));
         std::error_code ignored;
         if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
         if (used.contains(folder.filename().string())) continue;
@@ -150,40 +171,30 @@ Status CheckpointStore::point(const char* link, const Path& folder) const {
 
 Status CheckpointStore::collect(SaveReport& report) const {
     const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
-    MILLRACE_LET(entries, entries_of(root_));
-    std::vector<StepFolder> steps;
-    for (const Path& entry : entries)
-        if (const auto step = step_of(entry.filename().string())) steps.push_back({entry, *step, bytes_in(entry)});
-    // Newest first; `last` leads even when a resumed run went back to an earlier step.
-    const std::string last = target_of(root_ / kLast);
-    std::ranges::sort(steps, [&](const StepFolder& a, const StepFolder& b) {
-        const bool a_last = a.path.filename() == last, b_last = b.path.filename() == last;
-        return a_last != b_last ? a_last : a.step != b.step ? a.step > b.step : a.path > b.path;
-    });
-    for (const StepFolder& step : steps) report.total_bytes += step.bytes;
-    for (std::size_t i = steps.size(); i-- > 0;) {
-        const StepFolder& step = steps[i];
-        if (used.contains(step.path.filename().string())) continue;
+    MILLRACE_LET(folders, folders_in(root_));
+    for (const StepFolder& folder : folders) report.total_bytes += folder.bytes;
+    auto newer_steps = std::ranges::count_if(folders, [](const StepFolder& folder) { return !is_timed(folder.path); });
+    for (std::size_t i = folders.size(); i-- > 0;) {
+        const StepFolder& folder = folders[i];
+        const bool timed = is_timed(folder.path);
+        if (!timed) --newer_steps;
+        if (used.contains(folder.path.filename().string())) continue;
         const bool over_bytes = limits_.keep_bytes > 0 && report.total_bytes > limits_.keep_bytes;
-        if (i < limits_.keep && !over_bytes) continue;
-        MILLRACE_TRY(discard(step.path));
-        report.total_bytes -= step.bytes;
+        if (!timed && newer_steps < limits_.keep && !over_bytes) continue;
+        MILLRACE_TRY(discard(folder.path));
+        report.total_bytes -= folder.bytes;
         ++report.removed;
     }
     return base::ok();
 }
 
-Result<std::vector<Path>> step_folders(const Path& checkpoints) {
+Result<std::vector<Path>> checkpoint_folders(const Path& checkpoints) {
     std::error_code ignored;
     if (fs::symlink_status(checkpoints, ignored).type() == fs::file_type::not_found) return std::vector<Path>{};
-    MILLRACE_LET(entries, entries_of(checkpoints));
-    std::vector<std::pair<std::uint64_t, Path>> steps;
-    for (const Path& entry : entries)
-        if (const auto step = step_of(entry.filename().string())) steps.emplace_back(*step, entry);
-    std::ranges::sort(steps, std::greater<>{});
+    MILLRACE_LET(found, folders_in(checkpoints));
     std::vector<Path> folders;
-    folders.reserve(steps.size());
-    for (auto& [step, folder] : steps) folders.push_back(std::move(folder));
+    folders.reserve(found.size());
+    for (StepFolder& folder : found) folders.push_back(std::move(folder.path));
     return folders;
 }
 
@@ -197,7 +208,7 @@ Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts) {
         auto loaded = read_checkpoint_files(resolved, parts);
         if (loaded.ok()) return loaded;
         if (attempt == 3 || fs::canonical(folder, failure) == resolved)
-            return Error{"the checkpoint cannot be loaded", folder.string()}.because(loaded.error());
+            return Error{"the checkpoint cannot be loaded", folder.string(), loaded.error().exit_status}.because(loaded.error());
     }
 }
 

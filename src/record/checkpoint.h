@@ -1,7 +1,8 @@
 #pragma once
 // Checkpoints of a run. `checkpoints/step-00001234/` holds model.safetensors, optimizer.safetensors (or .safetensors.zst) and
-// state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/last` and `checkpoints/best` are relative links
-// to such a folder. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any
+// state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/timed-00001234/` is the same, saved because
+// time had passed: it stays until the next checkpoint of any kind. `checkpoints/last` and `checkpoints/best` are relative links
+// to such folders. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any
 // instant, whatever dies, `last` is a complete checkpoint: the old one or the new one.
 
 #include <cstdint>
@@ -27,8 +28,13 @@ struct Checkpoint {
     bool compress_optimizer = false;     ///< zstd, when this build has it
 };
 
+enum class CheckpointKind {
+    kStep,   ///< stays for as long as the limits allow
+    kTimed,  ///< stays until the next one of any kind and counts towards no `keep`
+};
+
 struct CheckpointLimits {
-    std::uint32_t keep = 1;        ///< newest steps to keep, `last` among them; `last` and `best` stay in any case
+    std::uint32_t keep = 1;        ///< newest step folders to keep; `last` and `best` stay in any case
     std::uint64_t keep_bytes = 0;  ///< bound on all checkpoints together, oldest go first; 0: no bound
 };
 
@@ -46,13 +52,13 @@ public:
     static Result<CheckpointStore> open(const Path& checkpoints, CheckpointLimits limits = {});
 
     /// Writes a checkpoint, makes it `last` (and `best` when `is_best`), then lets old ones go. After an error, a full disk for
-    /// one, `last` and `best` are what they were and nothing half-written is left.
-    Result<SaveReport> save(const Checkpoint& checkpoint, bool is_best = false);
+    /// one, `last` and `best` are what they were and nothing half-written is left. A root that was removed is made again.
+    Result<SaveReport> save(const Checkpoint& checkpoint, bool is_best = false, CheckpointKind kind = CheckpointKind::kStep);
 
 private:
     CheckpointStore(Path root, CheckpointLimits limits) : root_(std::move(root)), limits_(limits) {}
 
-    Result<Path> free_folder(std::uint64_t step) const;
+    Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
     Status point(const char* link, const Path& folder) const;
     Status collect(SaveReport& report) const;
 
@@ -72,8 +78,9 @@ struct LoadedCheckpoint {
     Path folder;  ///< the step folder, links resolved
 };
 
-/// The step folders in `checkpoints`, newest first, complete or not, whatever the links say; none when the folder is missing.
-Result<std::vector<Path>> step_folders(const Path& checkpoints);
+/// The folders of checkpoints of both kinds in `checkpoints`: what `last` names first, then by step, newest first. Complete or
+/// not; none when `checkpoints` is missing.
+Result<std::vector<Path>> checkpoint_folders(const Path& checkpoints);
 
 enum class LoadParts { kAll, kModelOnly };
 

@@ -131,7 +131,7 @@ Result<RunStream> read_stream(const Path& path, const ReadLimits& limits) {
 
 std::vector<RunCheckpoint> checkpoints_of(const Path& root) {
     std::vector<RunCheckpoint> out;
-    const auto folders = step_folders(root);
+    const auto folders = checkpoint_folders(root);
     if (!folders.ok()) return out;
     std::error_code ignored;
     const Path last = fs::read_symlink(root / "last", ignored), best = fs::read_symlink(root / "best", ignored);

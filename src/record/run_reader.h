@@ -54,7 +54,7 @@ struct RunContents {
     bool being_written = false;  ///< some process holds the lock now
     RunStream metrics, samples;  ///< empty when the file is missing, as it is in runs of versions before it
     RunEvents events;
-    std::vector<RunCheckpoint> checkpoints;  ///< newest step first
+    std::vector<RunCheckpoint> checkpoints;  ///< what `last` names first, then by step, newest first
 
     /// The manifest says `running` and nobody is: the process was killed.
     [[nodiscard]] bool was_killed() const { return manifest.status == RunStatus::kRunning && !being_written; }

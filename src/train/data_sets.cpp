@@ -13,10 +13,14 @@ namespace millrace::train {
 namespace {
 
 base::Error cannot_load(const base::Recipe& recipe, bool training, const base::Error& cause) {
-    return recipe
-        .bad("data.path", fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
-                                      training ? "" : "; --data names the folder when it has moved or the path is not from here"))
-        .because(cause);
+    base::Error error =
+        recipe
+            .bad("data.path",
+                 fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
+                             training ? "" : "; --data names the folder when it has moved or the path is not from here"))
+            .because(cause);
+    error.exit_status = cause.exit_status;
+    return error;
 }
 
 /// A folder of the other kind is a mistake in the recipe; its files missing is only how that shows.

@@ -1,7 +1,10 @@
 #include "train/metrics_thread.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/log.h"
 #include "train/metrics_rows.h"
 
 namespace millrace::train {
@@ -111,8 +114,7 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
                               : -1;
     report.pace = pace_locked(interval_pace_, recent.samples, telemetry_.take_interval());
     const Row row = interval_row(report, interval_, {speed_.seconds(now), unix_seconds(clock_)});
-    const base::Status written = stream_.append(row);
-    if (!written.ok() && !failure_) failure_ = written.error();
+    note_locked(stream_.append(row));
     telemetry_.post(record::RowKind::kInterval, row);
     interval_.clear();
     interval_pace_ = Pace();
@@ -178,17 +180,25 @@ void MetricsThread::close_interval() {
     if (interval_.steps() > 0) report_locked(clock_.now());
 }
 
-base::Status MetricsThread::append(record::RowKind kind, const Row& row) {
+void MetricsThread::append(record::RowKind kind, const Row& row) {
     telemetry_.post(kind, row);
     const std::lock_guard lock(mutex_);
-    return stream_.append(row);
+    note_locked(stream_.append(row));
 }
 
-base::Result<std::uint64_t> MetricsThread::sync() {
+std::uint64_t MetricsThread::sync() {
     const std::lock_guard lock(mutex_);
-    if (failure_) return *failure_;
-    MILLRACE_TRY(stream_.sync());
+    note_locked(stream_.sync());
     return stream_.offset();
+}
+
+void MetricsThread::note_locked(const base::Status& written) {
+    if (!written.ok() && !behind_)
+        MILLRACE_LOG(warn, "{}; training goes on, the rows are kept and written once that works again", written.error().text());
+    if (written.ok() && behind_)
+        MILLRACE_LOG(info, "metrics.jsonl is being written again{}",
+                     stream_.lost() > 0 ? fmt::format(", {} rows were lost", stream_.lost()) : "");
+    behind_ = !written.ok();
 }
 
 MetricsThread::Totals MetricsThread::totals() {

@@ -60,10 +60,11 @@ public:
     StepSums take_epoch();
     /// Writes the interval that is open, if any steps are in it.
     void close_interval();
-    /// Appends a row of somebody else (an epoch, a test) to the stream and posts it to the sinks.
-    base::Status append(record::RowKind kind, const Row& row);
-    /// Flushes the stream to the disk and gives its size; reports an earlier failure to write, too.
-    base::Result<std::uint64_t> sync();
+    /// Appends a row of somebody else (an epoch, a test) to the stream and posts it to the sinks. Rows that cannot be written are
+    /// kept back and tried again; a warning says so once.
+    void append(record::RowKind kind, const Row& row);
+    /// Flushes the stream to the disk, where that is possible, and gives its size with every row written.
+    std::uint64_t sync();
     struct Totals {
         double seconds = 0, samples = 0, samples_per_second = 0, steps_per_second = 0;
     };
@@ -73,6 +74,7 @@ private:
     void loop();
     void drain_locked();
     void report_locked(std::chrono::nanoseconds now);
+    void note_locked(const base::Status& written);
 
     MetricsReader& reader_;
     record::MetricsWriter& stream_;
@@ -97,7 +99,7 @@ private:
     std::uint64_t excluded_ = 0;               ///< sequence; 0: none
     std::chrono::nanoseconds interval_start_{}, paused_at_{};
     SpeedMeter speed_;
-    std::optional<base::Error> failure_;
+    bool behind_ = false;  ///< rows are kept back
     std::thread thread_;
 };
 

@@ -87,13 +87,20 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
     schema
         .integer("checkpoint.every_epochs", 1, "epochs between two checkpoints; the best and the final one are saved in any case")
         .between(1, 1000000);
-    schema.integer("checkpoint.keep", 3, "newest checkpoints kept, last among them; best stays in any case").between(1, 1000000);
+    schema
+        .duration(
+            "checkpoint.every_time", "5m",
+            "longest time between two checkpoints, in the middle of an epoch, too; one by time stays until the next and counts "
+            "towards no limit; 0s: none")
+        .between(0, 86400);
+    schema.integer("checkpoint.keep", 3, "newest checkpoints kept, those by time not counted; last and best stay in any case")
+        .between(1, 1000000);
     schema.bytes("checkpoint.keep_bytes", "0B", "bytes that all checkpoints may take, oldest go first; 0B: no limit");
     schema.boolean("checkpoint.compress", false, "compress the optimizer's state with zstd");
     schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 14> kFreeKeys{"train.epochs",
+constexpr std::array<std::string_view, 15> kFreeKeys{"train.epochs",
                                                      "train.memory",
                                                      "train.steps",
                                                      "train.capture",
@@ -103,6 +110,7 @@ constexpr std::array<std::string_view, 14> kFreeKeys{"train.epochs",
                                                      "device",
                                                      "threads",
                                                      "checkpoint.every_epochs",
+                                                     "checkpoint.every_time",
                                                      "checkpoint.keep",
                                                      "checkpoint.keep_bytes",
                                                      "checkpoint.compress",

@@ -1,7 +1,6 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,15 +17,6 @@ namespace {
 constexpr std::uint64_t kInFlight = 64;  // enough to hide the host, few enough to stop soon
 constexpr std::chrono::microseconds kHoldBack{50};
 constexpr std::chrono::seconds kEarlyLook{60};  // into an epoch: whoever waits hours for its end should hear of trouble now
-
-double cpu_seconds() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 }  // namespace
 
@@ -64,6 +54,7 @@ Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directo
       clock_(clock),
       steps_per_epoch_(static_cast<std::uint64_t>(engine_.epoch().count())),
       saved_step_(state_.members.empty() ? std::nullopt : std::optional(state_.step)),
+      saved_at_(clock.now()),
       began_(clock.now()),
       cpu_began_(cpu_seconds()),
       reader_(engine_.store().ring_rows(), engine_.store().options().ring_capacity, engine_.members()) {}
@@ -81,7 +72,7 @@ std::int64_t Run::batches_done() const {
            static_cast<std::int64_t>(state_.step % steps_per_epoch_) * per_step;
 }
 
-base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
+base::Result<RunResult> Run::execute(const std::atomic<int>* stop, const std::atomic<std::uint32_t>* saves) {
     StartReport start;
     start.run = directory_.path().string();
     start.model = setup_.settings.model;
@@ -99,11 +90,11 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     start.epochs = setup_.settings.epochs;
     start.resumed = state_.step > 0;
     observer_.on_start(start);
-    MILLRACE_TRY(telemetry_.events().append("memory", start.memory,
-                                            {{"planned_bytes", engine_.memory_needs().total()},
-                                             {"activation_bytes", engine_.memory_needs().activations},
-                                             {"used_bytes", engine_.memory_used()},
-                                             {"micro_batch", std::int64_t{engine_.micro_batch()}}}));
+    (void)telemetry_.events().append("memory", start.memory,
+                                     {{"planned_bytes", engine_.memory_needs().total()},
+                                      {"activation_bytes", engine_.memory_needs().activations},
+                                      {"used_bytes", engine_.memory_used()},
+                                      {"micro_batch", std::int64_t{engine_.micro_batch()}}});
 
     RunResult result;
     result.run = start.run;
@@ -113,12 +104,14 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop) {
     result.was_complete = state_.step >= total_steps();
     metrics_.emplace(reader_, directory_.metrics(), observer_, telemetry_, clock_, metrics_plan(), state_.epoch_sums);
     begin_epoch();
-    MILLRACE_TRY(train_until(stop));
+    MILLRACE_TRY(train_until(stop, saves));
     metrics_->pause();
     metrics_->close_interval();
     const bool complete = state_.step >= total_steps();
-    if (!complete && saved_step_ != state_.step) MILLRACE_TRY(save(false));
-    if (complete && state_.step % steps_per_epoch_ != 0 && saved_step_ != state_.step) MILLRACE_TRY(end_epoch(false));
+    if (!complete && saved_step_ != state_.step) MILLRACE_TRY(save(false, record::CheckpointKind::kStep, IfUnsaved::fails));
+    // A checkpoint of this very step may be of a longer run that was stopped here: then the epoch is still open.
+    const bool closed = saved_step_ == state_.step && state_.complete;
+    if (complete && state_.step % steps_per_epoch_ != 0 && !closed) MILLRACE_TRY(end_epoch(false));
 
     const MetricsThread::Totals totals = metrics_->totals();
     result.signal = complete ? 0 : stop->load();
@@ -153,10 +146,11 @@ MetricsPlan Run::metrics_plan() const {
     return plan;
 }
 
-base::Status Run::train_until(const std::atomic<int>* stop) {
+base::Status Run::train_until(const std::atomic<int>* stop, const std::atomic<std::uint32_t>* saves) {
     while (state_.step < total_steps() && (stop == nullptr || stop->load(std::memory_order_relaxed) == 0)) {
         MILLRACE_TRY(step());
         if (state_.step % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
+        MILLRACE_TRY(save_between_epochs(saves));
     }
     return settle();
 }
@@ -190,9 +184,10 @@ base::Status Run::await_rows() {
     const double milliseconds = std::chrono::duration<double, std::milli>(wait).count();
     const std::string machine = telemetry_.newest_text();
     MILLRACE_LOG(performance, "step {} waited {:.0f} ms for its data; {}", state_.step + 1, milliseconds, machine);
-    return telemetry_.events().append(
+    (void)telemetry_.events().append(
         "loader_spike", fmt::format("step {} waited {:.0f} ms for its data; {}", state_.step + 1, milliseconds, machine),
         {{"step", static_cast<std::int64_t>(state_.step + 1)}, {"wait_ms", milliseconds}});
+    return base::ok();
 }
 
 /// The second step, so that short runs have one, and then every so often; operators one step later.
@@ -220,8 +215,8 @@ base::Status Run::measured_step(std::uint64_t index) {
         MILLRACE_LET(times, engine_.component_step(index));
         MILLRACE_LOG(performance, "{}", components_text(times, state_.step));
         const auto epoch = static_cast<std::uint32_t>((state_.step - 1) / steps_per_epoch_) + 1;
-        MILLRACE_TRY(metrics_->append(record::RowKind::kComponents,
-                                      components_row(times, engine_.model().components(), state_.step, epoch, row_time())));
+        metrics_->append(record::RowKind::kComponents,
+                         components_row(times, engine_.model().components(), state_.step, epoch, row_time()));
     }
     MILLRACE_TRY(settle());
     metrics_->resume();
@@ -273,10 +268,18 @@ base::Status Run::end_epoch(bool whole) {
     report.validation = std::move(validation);
     report.dropped = sums.dropped();
     report.classifies = engine_.model().classifies();
+    const BestSoFar best_before = state_.best;
+    const std::vector<Score> scores_before = best_scores_;
     report.best = note_best(report);
-    MILLRACE_TRY(metrics_->append(record::RowKind::kEpoch, epoch_row(report, row_time())));
-    const bool due = report.epoch % setup_.settings.checkpoint.every_epochs == 0 || state_.step >= total_steps();
-    if (report.best || due || !whole) MILLRACE_TRY(save(report.best));
+    metrics_->append(record::RowKind::kEpoch, epoch_row(report, row_time()));
+    const bool last = state_.step >= total_steps(), due = report.epoch % setup_.settings.checkpoint.every_epochs == 0;
+    if (report.best || due || last)
+        MILLRACE_TRY(save(report.best, record::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
+    if (report.best && saved_step_ != state_.step) {  // the best weights are the best that are on the disk
+        state_.best = best_before;
+        best_scores_ = scores_before;
+        report.best = false;
+    }
     observer_.on_epoch(report);
     if (report.dropped > 0)
         MILLRACE_LOG(warn,
@@ -307,7 +310,6 @@ void Run::warn(const PaceReport& pace, std::uint32_t epoch) {
     evidence.batch = setup_.settings.batch;
     for (const Warning& warning : gate_.admit(judge(evidence))) {
         MILLRACE_LOG(warn, "epoch {}: {}", epoch, warning.text);
-        // The log has it; a disk that is full shows at the next checkpoint.
         (void)telemetry_.events().append("warning", warning.text, {{"cause", warning.cause}, {"epoch", std::int64_t{epoch}}});
     }
 }
@@ -331,52 +333,6 @@ bool Run::note_best(const EpochReport& report) {
 
 RowTime Run::row_time() {
     return {metrics_->totals().seconds, std::chrono::duration<double>(clock_.wall().time_since_epoch()).count()};
-}
-
-RunFigures Run::figures() {
-    const MetricsThread::Totals totals = metrics_->totals();
-    RunFigures figures;
-    figures.model = setup_.settings.model;
-    figures.preset = setup_.settings.preset;
-    figures.device = setup_.device;
-    figures.precision = setup_.precision;
-    figures.parameters = engine_.store().trainable_count();
-    figures.seconds = totals.seconds;
-    figures.samples_per_second = totals.samples_per_second;
-    figures.steps_per_second = totals.steps_per_second;
-    figures.wall_seconds = std::chrono::duration<double>(clock_.now() - began_).count();
-    figures.gpu_utilization_percent = gpu_utilization_;
-    figures.sm_active_percent = sm_active_;
-    figures.cpu_share = figures.wall_seconds > 0 ? (cpu_seconds() - cpu_began_) / (figures.wall_seconds * setup_.threads) : 0;
-    return figures;
-}
-
-base::Status Run::save(bool is_best) {
-    state_.steps_per_epoch = steps_per_epoch_;
-    state_.micro_batch = engine_.micro_batch();
-    state_.members = engine_.store().read_states();
-    state_.epoch_sums = metrics_->epoch_sums();
-    state_.recipe = recipe_.to_toml();
-    state_.recipe_json = recipe_.to_json();
-    state_.data = setup_.data;
-    state_.complete = state_.step >= total_steps();
-    state_.figures = figures();
-    MILLRACE_LET(offset, metrics_->sync());
-    state_.metrics_offset = offset;
-    const std::vector<models::Attachment> attachments = engine_.model().attachments();
-    WeightCopies weights = copy_weights(engine_.store(), batches_done(), attachments);
-    MILLRACE_TRY(engine_.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
-    record::Checkpoint checkpoint;
-    checkpoint.step = state_.step;
-    checkpoint.members = std::move(weights.members);
-    checkpoint.state = encode_state(state_);
-    checkpoint.compress_optimizer = setup_.settings.checkpoint.compress;
-    MILLRACE_LET(saved, checkpoints_.save(checkpoint, is_best));
-    saved_step_ = state_.step;
-    MILLRACE_LOG(performance, "saved {} ({} bytes)", saved.folder.string(), saved.bytes);
-    return telemetry_.events().append(
-        "checkpoint", fmt::format("saved {}", saved.folder.filename().string()),
-        {{"step", static_cast<std::int64_t>(state_.step)}, {"bytes", static_cast<std::int64_t>(saved.bytes)}, {"best", is_best}});
 }
 
 /// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
@@ -417,7 +373,7 @@ base::Status Run::test(RunResult& result, const std::atomic<int>* stop) {
         if (k < scores.size()) member.more = scores[k].more;
         result.members.push_back(std::move(member));
     }
-    if (result.tested) MILLRACE_TRY(metrics_->append(record::RowKind::kTest, test_row(result, row_time())));
+    if (result.tested) metrics_->append(record::RowKind::kTest, test_row(result, row_time()));
     return base::ok();
 }
 

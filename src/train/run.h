@@ -15,6 +15,7 @@
 #include "train/setup.h"
 #include "train/telemetry.h"
 #include "train/warnings.h"
+#include "train/weights.h"
 
 namespace millrace::train {
 
@@ -22,18 +23,21 @@ namespace millrace::train {
 base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state,
                      const record::LoadedCheckpoint& checkpoint);
 
+/// CPU time of this process so far.
+double cpu_seconds();
+
 class Run {
 public:
     /// Everything is borrowed. `state` is where the run stands (a fresh one: step 0).
     Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
         RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock);
 
-    /// Trains until everything is done or `stop` (may be null) is not 0, then tests the best weights, unless stopped before that
-    /// is done.
-    base::Result<RunResult> execute(const std::atomic<int>* stop);
+    /// Trains until everything is done or `stop` is not 0, then tests the best weights, unless stopped before that is done. Saves
+    /// and goes on whenever `saves` grows. Both may be null.
+    base::Result<RunResult> execute(const std::atomic<int>* stop, const std::atomic<std::uint32_t>* saves = nullptr);
 
 private:
-    base::Status train_until(const std::atomic<int>* stop);
+    base::Status train_until(const std::atomic<int>* stop, const std::atomic<std::uint32_t>* saves);
     base::Status step();
     base::Status await_rows();
     base::Status measured_step(std::uint64_t index);
@@ -45,7 +49,11 @@ private:
     base::Status hold_back();
     base::Status settle();
     base::Status end_epoch(bool whole);
-    base::Status save(bool is_best);
+    /// When a checkpoint that cannot be written ends the run: only if there will be no later one.
+    enum class IfUnsaved { goes_on, fails };
+    base::Status save(bool is_best, record::CheckpointKind kind, IfUnsaved then);
+    base::Status save_between_epochs(const std::atomic<std::uint32_t>* saves);
+    [[nodiscard]] record::Checkpoint checkpoint_now(WeightCopies& weights);
     base::Status test(RunResult& result, const std::atomic<int>* stop);
     base::Result<std::vector<Score>> test_scores(RunResult& result, const std::atomic<int>* stop);
     bool note_best(const EpochReport& report);
@@ -66,6 +74,8 @@ private:
     const std::uint64_t steps_per_epoch_;
     std::uint64_t launched_ = 0;               ///< steps since this start, equal to pushes into the ring
     std::optional<std::uint64_t> saved_step_;  ///< of the newest checkpoint; none before the first
+    std::chrono::nanoseconds saved_at_;        ///< when this start began, or last tried to save
+    std::uint32_t saves_seen_ = 0;             ///< requests for a checkpoint that were answered
     std::chrono::nanoseconds began_;
     double cpu_began_ = 0, epoch_seconds_ = 0, epoch_samples_ = 0;
     std::optional<double> gpu_utilization_, sm_active_;  ///< of the newest epoch with enough looks at the machine

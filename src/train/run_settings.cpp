@@ -117,6 +117,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.optimizer = optimizer;
     MILLRACE_TRY(optim::validate(settings.optimizer, settings.members));
     settings.checkpoint.every_epochs = static_cast<std::uint32_t>(recipe.integer("checkpoint.every_epochs"));
+    settings.checkpoint.every_time = recipe.duration("checkpoint.every_time");
     settings.checkpoint.keep = static_cast<std::uint32_t>(recipe.integer("checkpoint.keep"));
     settings.checkpoint.keep_bytes = recipe.bytes("checkpoint.keep_bytes");
     settings.checkpoint.compress = recipe.boolean("checkpoint.compress");

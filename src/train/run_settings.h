@@ -16,6 +16,7 @@ namespace millrace::train {
 
 struct CheckpointSettings {
     std::uint32_t every_epochs = 1;
+    std::chrono::nanoseconds every_time{};  ///< between two checkpoints, whatever the epoch; 0: none by time
     std::uint32_t keep = 3;
     std::uint64_t keep_bytes = 0;  ///< 0: no limit
     bool compress = false;

@@ -1,5 +1,6 @@
 #include "train/run_signals.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 namespace millrace::train {
@@ -9,18 +10,12 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 }  // namespace
 
-RunSignals::RunSignals() : queue_(kSignals) {
-    struct sigaction ignore {};
-    ignore.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &ignore, &pipe_before_);
-    thread_ = std::thread([this] { take(); });
-}
+RunSignals::RunSignals() : queue_(kSignals), thread_([this] { take(); }) {}
 
 RunSignals::~RunSignals() {
     ending_ = true;
     queue_.wake();
     thread_.join();
-    sigaction(SIGPIPE, &pipe_before_, nullptr);
 }
 
 void RunSignals::take() {

@@ -1,8 +1,6 @@
 #pragma once
 // Signals to a training process as requests that the loop looks at. No signal is ever delivered to a thread that computes.
 
-#include <signal.h>
-
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -34,7 +32,6 @@ private:
     std::atomic<int> stop_{0};
     std::atomic<std::uint32_t> saves_{0};
     std::atomic<bool> ending_{false};
-    struct sigaction pipe_before_ {};
     std::thread thread_;
 };
 

@@ -17,23 +17,28 @@
 namespace millrace::train {
 
 struct TrainRequest {
-    record::Path out;                        ///< the run directory
-    bool resume = false;                     ///< continue the run in `out`
-    std::vector<std::string> command;        ///< argv, for the manifest
-    const std::atomic<int>* stop = nullptr;  ///< not 0: finish the step, save and return; borrowed
+    record::Path out;                                   ///< the run directory
+    bool number_if_taken = false;                       ///< a new run: `out`-2, `out`-3 and so on where `out` exists already
+    bool resume = false;                                ///< continue the run in `out`
+    std::vector<std::string> command;                   ///< argv, for the manifest
+    const std::atomic<int>* stop = nullptr;             ///< not 0: finish the step, save and return; borrowed
+    const std::atomic<std::uint32_t>* saves = nullptr;  ///< when it grows: finish the step, save and go on; borrowed
     /// Stands between the data set and the engine, when set: a source of the caller's own around ours.
     std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)> adapt_source;
     /// What is watched while training; the machine itself unless set.
     std::function<std::unique_ptr<sense::Source>()> machine;
 };
 
-/// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop between two
-/// steps saves `last` and leaves the run `interrupted`. Resuming gives the weights, to the bit, of a run that was never
-/// interrupted; it refuses a run of another model, other data or another recipe and names the key.
+/// Epoch by epoch: training, validation, checkpoint; at the end the best weights meet the test set, once. A stop at any moment
+/// leaves the run `interrupted` with a checkpoint of where it stands, before the first step, too. Resuming gives the
+/// weights, to the bit, of a run that was never interrupted; it refuses a run of another model, other data or another recipe and
+/// names the key.
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
                               const base::Clock& clock = base::SteadyClock::shared());
 
-/// `runs/<stem of the recipe>`, or with a number behind it the first that does not exist; `resume`: the newest of those that do.
-base::Result<record::Path> default_run_directory(const std::string& recipe_path, bool resume);
+/// `runs/<stem of the recipe>`: where a run goes that was given no folder.
+record::Path default_run_directory(const std::string& recipe_path);
+/// The newest of `base`, `base`-2, `base`-3 and so on that exist.
+base::Result<record::Path> newest_run_directory(const record::Path& base);
 
 }  // namespace millrace::train

@@ -100,7 +100,7 @@ TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
     ASSERT_EQ(train("run").status, 0);
     const auto link = std::filesystem::read_symlink(folder_ / "run/checkpoints/last");
     const Said said = train("run", {"--resume", "--set", "train.epochs=2"}, {1 << 20, {}, {}, false});
-    expect_refusal(said, {"checkpoints"});
+    expect_refusal(said, {"checkpoints", "untouched"}, 1);
     EXPECT_EQ(std::filesystem::read_symlink(folder_ / "run/checkpoints/last"), link);
     const auto manifest = record::read_manifest(folder_ / "run");
     ASSERT_TRUE(manifest.ok());
@@ -109,7 +109,12 @@ TEST_F(BadInput, FullDiskWhileSavingKeepsTheOldCheckpoint) {
     EXPECT_EQ(train("run", {"--resume", "--set", "train.epochs=2"}).status, 0);
     expect_refusal(
         call({"data", "make", "garments", "--out", path("large"), "--train", "5000", "--test", "10"}, {1 << 20, {}, {}, false}),
-        {"large"});
+        {"large"}, 1);
+}
+
+TEST_F(BadInput, EmptyRunDirectoryIsRefused) {
+    expect_refusal(call({"train", path("recipe.toml"), "--out", ""}), {"--out", "names no folder"});
+    expect_refusal(call({"train", path("recipe.toml"), "--out", "", "--resume"}), {"--out", "names no folder"});
 }
 
 TEST_F(BadInput, LostOutputIsNoSuccess) {

@@ -42,9 +42,9 @@ protected:
     Said train(const std::string& name, const std::vector<std::string>& more = {}, const ChildOptions& options = {}) const {
         return call(train_words(name, more), options);
     }
-    /// Expects exit status 2 and a message on stderr that begins as all do and holds `words`.
-    static void expect_refusal(const Said& said, const std::vector<std::string>& words) {
-        EXPECT_EQ(said.status, 2) << said.err;
+    /// Expects this exit status and a message on stderr that begins as all do and holds `words`.
+    static void expect_refusal(const Said& said, const std::vector<std::string>& words, int status = 2) {
+        EXPECT_EQ(said.status, status) << said.err;
         EXPECT_EQ(said.err.rfind("millrace: ", 0), 0u) << said.err;
         for (const std::string& word : words)
             EXPECT_NE(said.err.find(word), std::string::npos) << "'" << word << "' is not in: " << said.err;

@@ -1,6 +1,7 @@
 #include "train/run_signals.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <thread>
@@ -27,7 +28,7 @@ TEST(RunSignals, RemembersTheFirstAndCountsRequests) {
     EXPECT_EQ(signals.stop(), SIGTERM);
 }
 
-TEST(RunSignals, MaskAndPipeAreAsBeforeAfterwards) {
+TEST(RunSignals, MaskIsAsBeforeAfterwards) {
     sigset_t before, inside, after;
     pthread_sigmask(SIG_SETMASK, nullptr, &before);
     {

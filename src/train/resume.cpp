@@ -1,0 +1,114 @@
+#include "train/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "train/recipe_keys.h"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+using record::Path;
+
+base::Result<Standing> read_standing(const Path& folder) {
+    MILLRACE_LET(checkpoint, record::load_checkpoint(folder));
+    MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
+    return Standing{std::move(checkpoint), std::move(state)};
+}
+
+base::Result<Standing> newest_whole(const Path& checkpoints) {
+    MILLRACE_LET(folders, record::checkpoint_folders(checkpoints));
+    std::vector<base::Error> damages;
+    for (const Path& folder : folders) {
+        auto found = read_standing(folder);
+        if (!found.ok()) {
+            // What cannot be read now (permissions, a disk that fails) may be healthy: going back would lose steps.
+            if (found.error().exit_status != base::Error().exit_status)
+                return base::Error{
+                    "cannot be read; when that is mended resume again, or move it away to go on from the one before",
+                    folder.string(), found.error().exit_status}
+                    .because(found.error());
+            damages.push_back(found.error());
+            continue;
+        }
+        std::error_code ignored;
+        for (const base::Error& damage : damages)
+            MILLRACE_LOG(warn, "{}\nthis checkpoint is damaged; going on from step {} in {}", damage.text(), found->state.step,
+                         folder.string());
+        if (damages.empty() && !fs::exists(checkpoints / "last", ignored))
+            MILLRACE_LOG(warn, "{} leads nowhere; going on from step {} in {}", (checkpoints / "last").string(),
+                         found->state.step, folder.string());
+        return found;
+    }
+    if (damages.empty()) return Standing{};
+    return base::Error{"no checkpoint is whole; train anew with another --out", checkpoints.string()}.because(damages.front());
+}
+
+/// Whether the run has saved a checkpoint at any time, by its manifest or its events.
+bool has_saved(const Path& run, const record::Manifest& manifest) {
+    if (manifest.status == record::RunStatus::kFinished || manifest.status == record::RunStatus::kInterrupted) return true;
+    const auto events = record::read_metrics(run / "events.jsonl");
+    return events.ok() && std::ranges::any_of(events->rows, [](const record::MetricsRow& event) {
+               const record::MetricValue* kind = event.find("kind");
+               return kind != nullptr && *kind == record::MetricValue(std::string("checkpoint"));
+           });
+}
+
+base::Status check_same_run(const Standing& standing, const base::Recipe& recipe) {
+    const RunState& state = standing.state;
+    const std::string place = (standing.checkpoint->folder / "state.json").string();
+    if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
+        return base::Error{
+            fmt::format("is a checkpoint of {} {}; the recipe's model.name and model.preset are {} {}", state.figures.model,
+                        state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
+            place};
+    MILLRACE_LET(before, parse_recipe(state.recipe, place, {}));
+    MILLRACE_TRY(check_resumable(before, recipe));
+    if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
+        MILLRACE_LOG(warn, "train.epochs grew from {} to {}: the cosine schedule now ends later, so the learning rate jumps",
+                     before.integer("train.epochs"), recipe.integer("train.epochs"));
+    return base::ok();
+}
+
+bool is_whole(const Path& best, const Path& loaded) {
+    std::error_code failed;
+    return fs::canonical(best, failed) == loaded || record::load_checkpoint(best, record::LoadParts::kModelOnly).ok();
+}
+
+}  // namespace
+
+base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
+    MILLRACE_LET(manifest, record::read_manifest(run));
+    const Path checkpoints = run / "checkpoints";
+    MILLRACE_LET(standing, newest_whole(checkpoints));
+    if (!standing.checkpoint) {
+        if (has_saved(run, manifest))
+            return base::Error{
+                "holds no checkpoint any more, though the run saved some; put the folder back, or train anew with "
+                "another --out",
+                checkpoints.string()};
+        MILLRACE_LOG(info, "{} ended before its first checkpoint: training begins anew", run.string());
+        return standing;
+    }
+    MILLRACE_TRY(check_same_run(standing, recipe));
+    if (standing.state.best.any && !is_whole(checkpoints / "best", standing.checkpoint->folder)) {
+        MILLRACE_LOG(warn, "{} is missing or damaged: the best weights are chosen anew", (checkpoints / "best").string());
+        standing.state.best = {};
+    }
+    return standing;
+}
+
+base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset, const Path& run) {
+    if (metrics.offset() >= offset) return metrics.truncate_to(offset);
+    MILLRACE_LOG(warn, "{} has {} bytes where the checkpoint expects {}: rows were lost, training goes on without them",
+                 (run / "metrics.jsonl").string(), metrics.offset(), offset);
+    return base::ok();
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,295 @@
+// Nothing is lost: checkpoints by time and on request, damaged and lost files, full disks, stops at any moment.
+#include <sys/fsuid.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "base/log.h"
+#include "record/checkpoint.h"
+#include "record/run_directory.h"
+#include "small_disk.h"
+#include "train/evaluate.h"
+#include "train/tiny_run.h"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Calls back before each step.
+class HookedSource final : public data::BatchSource {
+public:
+    using Hook = std::function<void(std::uint64_t step)>;
+    HookedSource(std::unique_ptr<data::BatchSource> inner, Hook hook) : inner_(std::move(inner)), hook_(std::move(hook)) {}
+    [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
+    [[nodiscard]] std::int32_t features() const override { return inner_->features(); }
+    [[nodiscard]] std::int32_t classes() const override { return inner_->classes(); }
+    base::Status declare(tape::Store& store) override { return inner_->declare(store); }
+    base::Status upload(tape::Store& store) override { return inner_->upload(store); }
+    base::Status await_rows(std::uint64_t step) override {
+        hook_(step);
+        return base::ok();
+    }
+    tensor::View gather(tape::Builder& builder, data::Part part, const tensor::View& x) override {
+        return inner_->gather(builder, part, x);
+    }
+
+private:
+    std::unique_ptr<data::BatchSource> inner_;
+    Hook hook_;
+};
+
+/// Seven steps per epoch.
+class Keeping : public TinyRun {
+protected:
+    base::Result<RunResult> run_hooked(const std::string& name, std::vector<std::string> settings, HookedSource::Hook hook) {
+        settings.emplace_back("telemetry.interval=0s");
+        TrainRequest request;
+        request.out = folder_ / name;
+        request.stop = &stop_;
+        request.saves = &saves_;
+        request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
+            return std::make_unique<HookedSource>(std::move(inner), hook);
+        };
+        return train(recipe(std::move(settings)), request, observer_, clock_);
+    }
+    /// What a process that is killed now would leave.
+    void copy_run(const std::string& from, const std::string& to) const {
+        fs::copy(folder_ / from, folder_ / to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    }
+    bool has(const std::string& below) const { return fs::exists(folder_ / below); }
+    bool logged(const std::string& words) const { return log_.find(words) != std::string::npos; }
+    void expect_equal(const std::string& a, const std::string& b) const {
+        EXPECT_EQ(last(a), last(b));
+        EXPECT_EQ(last(a, "optimizer.safetensors"), last(b, "optimizer.safetensors"));
+    }
+    std::vector<record::MetricsRow> rows(const std::string& name, const std::string& kind) const {
+        const auto log = record::read_metrics(folder_ / name / "metrics.jsonl");
+        std::vector<record::MetricsRow> found;
+        for (const record::MetricsRow& row : log->rows)
+            if (std::get<std::string>(*row.find("kind")) == kind) found.push_back(row);
+        return found;
+    }
+
+    std::atomic<int> stop_{0};
+    std::atomic<std::uint32_t> saves_{0};
+    base::FakeClock clock_;
+    std::string log_;
+    base::LogAttachment attached_ = base::attach_log_sink([this](base::LogLevel, std::string_view text) { log_ += text; });
+};
+
+TEST_F(Keeping, CheckpointsByTimeReplaceEachOtherAndResumeToTheBit) {
+    std::map<std::uint64_t, std::string> names;
+    const auto hook = [&](std::uint64_t step) {
+        clock_.advance(std::chrono::seconds{1});
+        if (step == 5) copy_run("a", "killed");
+        for (const auto& entry : fs::directory_iterator(folder_ / "a/checkpoints"))
+            if (!entry.is_symlink()) names[step] += entry.path().filename().string() + " ";
+    };
+    const auto result = run_hooked("a", {"checkpoint.every_time=3s"}, hook);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_EQ(names[2], "");
+    EXPECT_EQ(names[3], "timed-00000003 ");
+    EXPECT_EQ(names[6], "timed-00000006 ");
+    EXPECT_EQ(names[7], "step-00000007 ");
+
+    ASSERT_TRUE(run("killed", {}, true).ok());
+    EXPECT_EQ(observer_.starts.back().first_step, 3u);
+    ASSERT_TRUE(run("whole", {}).ok());
+    expect_equal("a", "whole");
+    expect_equal("killed", "whole");
+    ASSERT_EQ(rows("killed", "epoch").size(), 2u);
+    EXPECT_EQ(rows("killed", "epoch")[0].number("train_loss"), rows("whole", "epoch")[0].number("train_loss"));
+    double steps = 0;
+    for (const record::MetricsRow& row : rows("killed", "interval")) steps += *row.number("steps");
+    EXPECT_EQ(steps, 14);
+}
+
+TEST_F(Keeping, NoCheckpointsByTimeWhenOff) {
+    bool any = false;
+    ASSERT_TRUE(run_hooked("a", {"checkpoint.every_time=0s"}, [&](std::uint64_t step) {
+                    clock_.advance(std::chrono::hours{1});
+                    any |= step < 7 && has("a/checkpoints/last");
+                }).ok());
+    EXPECT_FALSE(any);
+}
+
+TEST_F(Keeping, RequestSavesAndTheRunGoesOn) {
+    bool saved = false;
+    const auto result = run_hooked("a", {}, [&](std::uint64_t step) {
+        if (step == 2) saves_ += 1;
+        if (step == 3) saved = has("a/checkpoints/step-00000003/state.json") && has("a/checkpoints/last");
+    });
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_TRUE(saved);
+    EXPECT_EQ(result->step, 14u);
+    ASSERT_TRUE(run("whole", {}).ok());
+    expect_equal("a", "whole");
+}
+
+TEST_F(Keeping, DamagedNewestCheckpointFallsBackToTheOneBefore) {
+    ASSERT_TRUE(run("whole", {"train.epochs=4"}).ok());
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+        const std::string name = std::string("a") + file;
+        ASSERT_TRUE(run(name, {"train.epochs=3"}).ok());
+        const auto path = folder_ / name / "checkpoints/last" / file;
+        fs::resize_file(path, fs::file_size(path) / 2);
+        log_.clear();
+        const auto resumed = run(name, {"train.epochs=4"}, true);
+        ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+        EXPECT_EQ(observer_.starts.back().first_step, 14u);
+        EXPECT_TRUE(logged("step-00000021") && logged(file) && logged("damaged; going on from step 14")) << log_;
+        expect_equal(name, "whole");
+        EXPECT_EQ(bytes(name + "/checkpoints/best/model.safetensors"), bytes("whole/checkpoints/best/model.safetensors"));
+    }
+}
+
+TEST_F(Keeping, UnreadableCheckpointIsNoDamagedOne) {
+    ASSERT_TRUE(run("a", {"train.epochs=2"}).ok());
+    fs::permissions(folder_ / "a/checkpoints/last/model.safetensors", fs::perms::none);
+    // Root reads everything, so the files are read as somebody else.
+    fs::permissions(folder_, fs::perms(0755));
+    fs::permissions(folder_ / "a/.lock", fs::perms(0666));
+    if (geteuid() == 0) setfsuid(65534);
+    const auto refused = run("a", {"train.epochs=3"}, true);
+    if (geteuid() == 0) setfsuid(0);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().exit_status, 1);
+    EXPECT_NE(refused.error().text().find("move it away"), std::string::npos) << refused.error().text();
+}
+
+TEST_F(Keeping, LostMetricsHoldBackNoHealthyWeights) {
+    ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
+    fs::remove(folder_ / "a/metrics.jsonl");
+    const auto resumed = run("a", {"train.epochs=2"}, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    EXPECT_TRUE(logged("rows were lost")) << log_;
+    EXPECT_EQ(rows("a", "epoch").size(), 1u);
+    ASSERT_TRUE(run("whole", {"train.epochs=2"}).ok());
+    expect_equal("a", "whole");
+}
+
+TEST_F(Keeping, LostCheckpointsAreNoReasonToBeginAnew) {
+    ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
+    ASSERT_TRUE(run_hooked("b", {"train.epochs=2"}, [&](std::uint64_t step) {
+                    if (step == 8) copy_run("b", "killed");
+                }).ok());
+    for (const char* name : {"a", "killed"}) {
+        fs::remove_all(folder_ / name / "checkpoints");
+        const std::string before = bytes(std::string(name) + "/metrics.jsonl");
+        const auto refused = run(name, {"train.epochs=2"}, true);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.error().exit_status, 2);
+        EXPECT_NE(refused.error().text().find("another --out"), std::string::npos) << refused.error().text();
+        EXPECT_EQ(bytes(std::string(name) + "/metrics.jsonl"), before);
+    }
+}
+
+TEST_F(Keeping, RunKilledBeforeItsFirstCheckpointBeginsAnewAndSaysSo) {
+    ASSERT_TRUE(run_hooked("a", {}, [&](std::uint64_t step) {
+                    if (step == 3) copy_run("a", "killed");
+                }).ok());
+    ASSERT_TRUE(run("killed", {}, true).ok());
+    EXPECT_EQ(observer_.starts.back().first_step, 0u);
+    EXPECT_TRUE(logged("before its first checkpoint: training begins anew")) << log_;
+    expect_equal("killed", "a");
+}
+
+TEST_F(Keeping, DiskFullForAMomentEndsNothingAndLosesNoRow) {
+    const test::SmallDisk disk(256u << 20);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    const std::string name = (disk.path() / "run").string();
+    // Six members have rows of kilobytes: those of three epochs do not fit the last page of the file.
+    const std::vector<std::string> settings{"train.epochs=5", "checkpoint.keep=1", "members=6"};
+    const auto result = run_hooked(name, settings, [&](std::uint64_t step) {
+        if (step == 8) disk.fill();
+        if (step == 29) disk.release();
+    });
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_TRUE(logged("the rows are kept") && logged("being written again")) << log_;
+    EXPECT_TRUE(logged("step 14 was not saved") && logged("training goes on")) << log_;
+    EXPECT_EQ(rows(name, "epoch").size(), 5u);
+    double steps = 0;
+    for (const record::MetricsRow& row : rows(name, "interval")) steps += *row.number("steps");
+    EXPECT_EQ(steps, 35);
+    ASSERT_TRUE(run("whole", settings).ok());
+    for (const char* file : {"member-003/model.safetensors", "member-003/optimizer.safetensors"})
+        EXPECT_EQ(last(name, file), last("whole", file));
+    EXPECT_TRUE(evaluate_run(name, data::Part::test).ok());
+}
+
+TEST_F(Keeping, DiskFullAtTheEndFailsTheRunAndResumeFinishesIt) {
+    const test::SmallDisk disk(48u << 20);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    const std::string name = (disk.path() / "run").string();
+    const auto result = run_hooked(name, {}, [&](std::uint64_t step) {
+        if (step == 9) disk.fill();
+    });
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().exit_status, 1);
+    const auto manifest = record::read_manifest(name);
+    ASSERT_TRUE(manifest.ok()) << manifest.error().text();
+    EXPECT_EQ(manifest->status, record::RunStatus::kFailed);
+    EXPECT_EQ(manifest->exit_status, 1);
+    disk.release();
+    ASSERT_TRUE(run(name, {}, true).ok());
+    ASSERT_TRUE(run("whole", {}).ok());
+    expect_equal(name, "whole");
+}
+
+TEST_F(Keeping, StopDuringTheLastEvaluationIsAStopAndResumeTests) {
+    struct StopAtTheEnd final : Observer {
+        std::atomic<int> stop{0};
+        void on_epoch(const EpochReport& report) override {
+            if (report.epoch == report.epochs) stop = SIGTERM;
+        }
+    } observer;
+    TrainRequest request;
+    request.out = folder_ / "a";
+    request.stop = &observer.stop;
+    const auto stopped = train(recipe({}), request, observer);
+    ASSERT_TRUE(stopped.ok()) << stopped.error().text();
+    EXPECT_EQ(stopped->signal, SIGTERM);
+    EXPECT_EQ(record::read_manifest(folder_ / "a")->status, record::RunStatus::kInterrupted);
+    EXPECT_TRUE(rows("a", "test").empty());
+    const auto resumed = run("a", {}, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    EXPECT_EQ(resumed->members.size(), 1u);
+    EXPECT_EQ(rows("a", "test").size(), 1u);
+}
+
+TEST_F(Keeping, StoppedRunMayEndWhereItWasStopped) {
+    ASSERT_TRUE(run_hooked("a", {}, [&](std::uint64_t step) {
+                    if (step == 2) stop_ = SIGINT;
+                }).ok());
+    const auto resumed = run("a", {"train.steps=3"}, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    EXPECT_EQ(resumed->step, 3u);
+    EXPECT_EQ(rows("a", "epoch").size(), 1u);
+}
+
+TEST_F(Keeping, RunsThatBeginTogetherGetFoldersOfTheirOwn) {
+    std::vector<std::thread> threads;
+    std::vector<std::string> runs(3);
+    for (std::string& taken : runs)
+        threads.emplace_back([&, settings = std::vector<std::string>{"train.steps=1"}] {
+            TrainRequest request;
+            request.out = folder_ / "runs/tiny";
+            request.number_if_taken = true;
+            Observer nobody;
+            const auto result = train(recipe(settings), request, nobody);
+            taken = result.ok() ? result->run : result.error().text();
+        });
+    for (std::thread& thread : threads) thread.join();
+    std::ranges::sort(runs);
+    const std::string base = (folder_ / "runs/tiny").string();
+    EXPECT_EQ(runs, (std::vector<std::string>{base, base + "-2", base + "-3"}));
+    EXPECT_EQ(newest_run_directory(base)->string(), base + "-3");
+}
+
+}  // namespace
+}  // namespace millrace::train
