@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr int kFinding = 1;
 
+bool reader_left = false;  // of our standard output, a pipe: it has seen what it wanted
+
 constexpr const char* kExamples = R"(Examples:
   millrace data make garments --out data/garments
   millrace train recipes/collective-debug.toml
@@ -31,8 +34,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace diagnose runs/mine --html mine.html
   millrace compare runs/mine runs/cured
 
-Exit status: 0 fine, 1 finding, 2 usage or bad input, 3 no memory for record's probe, 4 no data, 128 + n after signal n; watch and
-record hand the status of the command they run through.)";
+Exit status: 0 fine, 1 finding or failed run (a full disk), 2 usage or bad input, 3 no memory for record's probe, 4 no data,
+128 + n after signal n; watch and record hand the status of the command they run through.)";
 
 /// What was wrong with the arguments and where help is.
 std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {
@@ -96,7 +99,9 @@ int parse_and_run(Context& context) {
 
 }  // namespace
 
-void say(const std::string& text) { std::fputs(text.c_str(), stdout); }
+void say(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 && errno == EPIPE) reader_left = true;
+}
 
 int report(const base::Error& error) {
     // Through the log's form: an error quotes files, which must not drive the terminal.
@@ -109,8 +114,9 @@ int run(int argc, char** argv) {
     keep_standard_descriptors();
     Context context{argc, argv, 0};
     const int status = parse_and_run(context);
+    errno = 0;
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
-    if (!lost) return status;
+    if (!lost || reader_left || errno == EPIPE) return status;
     const int written = report(base::Error{"standard output is closed or full: not all of it was written"});
     // A finding that nobody could read is a failure; the status of a command that was run stays its own.
     return status == 0 || (status == kFinding && !context.command) ? written : status;

@@ -13,8 +13,9 @@ class App;
 
 namespace millrace::cli {
 
-/// Parses the arguments, runs the command, gives the exit status: 0 fine, 2 usage or bad input, 128 + n after a signal; 2 also
-/// when standard output took less than was written, except where the status is that of a command that was run.
+/// Parses the arguments, runs the command, gives the exit status: 0 fine, 1 finding or failed run, 2 usage or bad input, 128 + n
+/// after a signal; 2 also when standard output took less than was written, except where the status is that of a command that was
+/// run or where the reader of a pipe left (train, eval; others end by SIGPIPE).
 int run(int argc, char** argv);
 
 /// What the commands share: how the program was called, and what it will return.

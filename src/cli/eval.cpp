@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -144,6 +145,7 @@ int run_texts(const EvalArguments& given) {
 }
 
 int run_eval(const EvalArguments& given) {
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is no failure
     if (const base::Status fine = check_plots(given); !fine.ok()) return report(fine.error());
     if (!given.texts.empty()) return run_texts(given);
     std::optional<data::Part> part;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <map>
 
@@ -259,9 +260,12 @@ void Console::draw(const std::string& line) {
 
 void Console::print(const std::string& lines) {
     if (options_.live) draw({});
-    // A reader that left is no reason to end the run, and fmt::print would throw; the stream remembers the failure.
+    if (reader_left_) return;
+    // fmt::print would throw; the stream remembers any other failure than a reader that left, which is none of ours.
     std::fputs((lines + "\n").c_str(), options_.out);
-    std::fflush(options_.out);
+    if (std::fflush(options_.out) == 0 || errno != EPIPE) return;
+    reader_left_ = true;
+    std::clearerr(options_.out);
 }
 
 void Console::on_start(const StartReport& report) {

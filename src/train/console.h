@@ -58,8 +58,9 @@ private:
 
     ConsoleOptions options_;
     const base::Clock& clock_;
-    std::mutex mutex_;  ///< guards what follows
-    std::string line_;  ///< what the live line shows now
+    std::atomic<bool> reader_left_{false};  ///< of a pipe: nothing more is printed, and that is no failure
+    std::mutex mutex_;                      ///< guards what follows
+    std::string line_;                      ///< what the live line shows now
     std::chrono::nanoseconds last_line_{};
 };
 

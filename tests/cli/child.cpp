@@ -45,6 +45,10 @@ Child::Child(const std::string& folder, const std::vector<std::string>& argument
     for (const std::string& variable : options.environment) putenv(const_cast<char*>(variable.c_str()));
     for (const int signal : {SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);  // whatever runs the tests
     if (options.close_out) close(STDOUT_FILENO);
+    if (int ends[2]; options.reader_left && pipe(ends) == 0) {
+        close(ends[0]);
+        dup2(ends[1], STDOUT_FILENO);
+    }
     if (options.file_size > 0) {
         const rlimit limit{options.file_size, options.file_size};
         setrlimit(RLIMIT_FSIZE, &limit);

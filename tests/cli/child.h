@@ -19,6 +19,7 @@ struct ChildOptions {
     std::vector<std::string> environment;  ///< "NAME=value"
     std::string out;                       ///< where standard output goes unless empty
     bool close_out = false;                ///< start without a standard output
+    bool reader_left = false;              ///< standard output is a pipe that nobody reads
 };
 
 /// A started `millrace`; output goes to files in `folder`.
@@ -30,6 +31,7 @@ public:
     Child& operator=(const Child&) = delete;
 
     void send(int signal) const;
+    [[nodiscard]] pid_t pid() const { return pid_; }
     [[nodiscard]] bool running();
     Said wait();
 

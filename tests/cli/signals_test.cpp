@@ -1,5 +1,6 @@
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "cli/folder.h"
@@ -49,6 +50,55 @@ TEST_F(Signals, InterruptAndTerminateSaveAndTheRunGoesOn) {
         EXPECT_EQ(train(name + "whole", {"--quiet", "--set", "train.epochs=100000", "--set", steps}).status, 0);
         EXPECT_EQ(weights(name), weights(name + "whole"));
     }
+}
+
+TEST_F(Signals, NoThreadOfATrainingProcessCanReceiveThem) {
+    Child child(folder_.string(), train_words("run", {"--set", "train.epochs=100000", "--set", "threads=3"}));
+    ASSERT_TRUE(eventually([&] { return saved("run"); }));
+    int threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(child.pid()) + "/task")) {
+        std::ifstream status(task.path() / "status");
+        std::string name, line;
+        std::getline(status, name);
+        while (std::getline(status, line) && !line.starts_with("SigBlk:")) {
+        }
+        ASSERT_TRUE(line.starts_with("SigBlk:")) << name;
+        const std::uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+        for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) EXPECT_TRUE(blocked >> (number - 1) & 1) << number << name;
+        ++threads;
+    }
+    EXPECT_GE(threads, 5);  // training, two that help it, metrics, signals
+    child.send(SIGTERM);
+    EXPECT_EQ(child.wait().status, 143);
+}
+
+TEST_F(Signals, UserSignalSavesAndTheRunGoesOn) {
+    Child child(folder_.string(),
+                train_words("run", {"--set", "train.epochs=100000", "--set", "checkpoint.every_epochs=100000"}));
+    ASSERT_TRUE(eventually([&] { return saved("run"); }));  // the best one
+    child.send(SIGUSR1);
+    ASSERT_TRUE(eventually([&] {
+        std::ifstream events(folder_ / "run/events.jsonl");
+        const std::string text{std::istreambuf_iterator<char>(events), {}};
+        return text.find("\"best\": false") != std::string::npos;
+    }));
+    EXPECT_TRUE(child.running());
+    child.send(SIGINT);
+    const Said said = child.wait();
+    EXPECT_EQ(said.status, 130) << said.err;
+    EXPECT_NE(said.err.find("as a signal asked for"), std::string::npos) << said.err;
+}
+
+TEST_F(Signals, ReaderOfThePipeMayLeave) {
+    ChildOptions options;
+    options.reader_left = true;
+    const Said trained = train("run", {}, options);
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_EQ(record::read_manifest(folder_ / "run")->status, record::RunStatus::kFinished);
+    EXPECT_EQ(train("json", {"--json"}, options).status, 0);
+    const Said evaluated = call({"eval", path("run")}, options);
+    EXPECT_EQ(evaluated.status, 0) << evaluated.err;
+    EXPECT_EQ(evaluated.err, "");
 }
 
 TEST_F(Signals, KilledWhileSavingLeavesAReadableRun) {
