@@ -34,7 +34,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace diagnose runs/mine --html mine.html
   millrace compare runs/mine runs/cured
 
-Exit status: 0 fine, 1 finding or failed run (a full disk), 2 usage or bad input, 3 no memory for record's probe, 4 no data,
+Exit status: 0 fine, 1 finding or failed run (a full disk), 2 usage or bad input, 3 no probe for record or no
+memory for it, 4 no data,
 128 + n after signal n; watch and record hand the status of the command they run through.)";
 
 /// What was wrong with the arguments and where help is.

@@ -1,27 +1,19 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <string_view>
 
 #include "cli/commands.h"
+#include "record/probe_library.h"
 #include "record/record_session.h"
 
 namespace millrace::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct RecordArguments {
     record::RecordSettings settings;
     std::string probe;
     bool no_samples = false, quiet = false;
 };
-
-constexpr const char* kProbeName = "libmillrace-probe.so";
 
 constexpr const char* kFooter = R"(The command follows --: millrace record [OPTIONS] -- COMMAND ARGUMENTS...
 
@@ -38,17 +30,8 @@ Where CUPTI cannot be had, because another profiler holds it or no library fits,
 Every option has a twin in the environment: MILLRACE_RECORD_OUT=runs/a, MILLRACE_RECORD_EVERY=500; options win.
 
 Exit status: that of the command, whatever was recorded; 128 + n when signal n ended it, 127 when it was not found, 126 when it cannot be
-executed. Before it begins: 2 for bad arguments and a run directory that cannot be written, 3 when the probe has no place for its memory.)";
-
-/// The probe beside this program or in ../lib; empty when there is none.
-std::string find_probe() {
-    std::error_code failed;
-    const fs::path folder = fs::read_symlink("/proc/self/exe", failed).parent_path();
-    for (const fs::path& place :
-         {folder / kProbeName, folder.parent_path() / "lib" / kProbeName, folder.parent_path() / kProbeName})
-        if (!failed && fs::is_regular_file(place, failed)) return place.string();
-    return {};
-}
+executed. Before it begins: 2 for bad arguments and a run directory that cannot be written, 3 when there is no probe or no place for
+its memory.)";
 
 base::Result<int> run_record(RecordArguments given, const Context& context) {
     record::RecordSettings& settings = given.settings;
@@ -56,15 +39,8 @@ base::Result<int> run_record(RecordArguments given, const Context& context) {
         return base::Error{"no command to record: it follows --, as in millrace record -- python train.py"};
     settings.command = *context.command;
     settings.samples = !given.no_samples;
-    if (given.probe.empty()) {
-        settings.probe = find_probe();
-    } else {
-        std::error_code failed;
-        const fs::path place = fs::absolute(given.probe, failed);
-        if (access(place.c_str(), R_OK) != 0 || !fs::is_regular_file(place, failed))
-            return base::Error{"there is no such library that can be read", "--probe " + given.probe};
-        settings.probe = place.string();
-    }
+    MILLRACE_LET(probe, given.probe.empty() ? record::find_probe_library() : record::check_probe_library(given.probe));
+    settings.probe = probe;
     MILLRACE_LET(outcome, record::record_command(settings));
     if (!given.quiet) {
         std::fputs(record::summary_text(outcome).c_str(), stderr);

@@ -53,6 +53,8 @@ Result<ElfSymbols> find_elf_symbols(const Path& path, const std::vector<std::str
         head.e_phnum > kMostHeaders || head.e_shnum > kMostHeaders)
         return Error{"is no 64-bit ELF file with a section table", path.string()};
     ElfSymbols found;
+    found.type = head.e_type;
+    found.machine = head.e_machine;
     MILLRACE_LET(segments, read_table<Elf64_Phdr>(file, head.e_phoff, head.e_phnum, path));
     const auto load = std::ranges::find(segments, std::uint32_t{PT_LOAD}, &Elf64_Phdr::p_type);
     if (load != segments.end()) found.first_load = load->p_vaddr - load->p_offset;

@@ -10,6 +10,8 @@ namespace millrace::record {
 
 struct ElfSymbols {
     std::map<std::string, std::uint64_t> values;  ///< as the file has them
+    std::uint16_t type = 0;                       ///< ET_DYN: a shared library, or a program that can lie anywhere
+    std::uint16_t machine = 0;                    ///< EM_X86_64, EM_AARCH64 and so on
     std::uint64_t first_load = 0;  ///< where the file's first byte would lie; addresses move by a multiple of pages
 };
 

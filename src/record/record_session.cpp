@@ -47,12 +47,6 @@ std::string default_name() {
 /// Sets what the command's processes need to load the probe; says what stands in the way.
 void set_environment(const RecordSettings& settings, const ProbeFolder& folder, RecordOutcome& outcome) {
     const char* other = ::getenv(kInjection);
-    if (settings.probe.empty()) {
-        outcome.notes.emplace_back(
-            "the probe's library (libmillrace-probe.so) is neither beside the program nor in ../lib: kernels and calls are not "
-            "recorded");
-        return;
-    }
     if (other != nullptr && *other != '\0' && settings.probe != other) {
         outcome.notes.push_back(fmt::format(
             "{} is set to '{}' and was left so: kernels and calls are not recorded; unset it to record them", kInjection, other));

@@ -15,7 +15,7 @@ namespace millrace::record {
 struct RecordSettings {
     std::string out;                   ///< run directory; empty: runs/record-<time>
     std::vector<std::string> command;  ///< not empty
-    std::string probe;                 ///< the probe's library; empty: none is there, and the summary says so
+    std::string probe;                 ///< the probe's library (probe_library.h)
     bool samples = true;               ///< of threads, from outside
     ScheduleSettings schedule;
 };

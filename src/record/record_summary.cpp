@@ -6,6 +6,11 @@
 namespace millrace::record {
 namespace {
 
+constexpr const char* kWithoutCuda = R"(  no process of the command used CUDA: the run has the machine and the threads alone
+  if it should have: check that it finds its GPU (nvidia-smi, device settings), and that CUDA_INJECTION64_PATH reaches it
+  if not: millrace watch -- COMMAND shows how busy the machine is
+)";
+
 std::string steps_line(const RecordOutcome& outcome) {
     if (!outcome.window_step_ms && outcome.steps <= 0) {
         if (outcome.records == 0) return "nothing of a GPU was recorded";
@@ -40,11 +45,11 @@ std::string summary_text(const RecordOutcome& outcome) {
                         outcome.windows == 1 ? "" : "s", outcome.records, outcome.samples, base::print_bytes(outcome.bytes),
                         outcome.dropped > 0 ? fmt::format("; {} records found no room", outcome.dropped) : "");
     if (outcome.records > 0) text += fmt::format("  {}\n", cost_line(outcome));
-    if (outcome.probed == 0 && outcome.notes.empty())
-        text += "  no process of the command used CUDA: the run has the machine and the threads alone\n";
+    if (outcome.probed == 0 && outcome.notes.empty()) text += kWithoutCuda;
     for (const std::string& note : outcome.notes) text += fmt::format("  note: {}\n", note);
     if (outcome.status != 0) text += fmt::format("  the command ended with status {}, which is handed through\n", outcome.status);
-    return text + fmt::format("  next: millrace diagnose {}\n", outcome.run);
+    // Without records of a GPU `diagnose` has no data.
+    return outcome.records == 0 ? text : text + fmt::format("  next: millrace diagnose {}\n", outcome.run);
 }
 
 }  // namespace millrace::record

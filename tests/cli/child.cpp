@@ -33,7 +33,7 @@ Child::Child(const std::string& folder, const std::vector<std::string>& argument
     const std::string name = folder + "/said-" + std::to_string(++number);
     out_ = name + ".out";
     err_ = name + ".err";
-    std::vector<std::string> words{(testing::program_folder() / "millrace").string()};
+    std::vector<std::string> words{options.program.empty() ? (testing::program_folder() / "millrace").string() : options.program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

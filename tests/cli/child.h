@@ -20,6 +20,7 @@ struct ChildOptions {
     std::string out;                       ///< where standard output goes unless empty
     bool close_out = false;                ///< start without a standard output
     bool reader_left = false;              ///< standard output is a pipe that nobody reads
+    std::string program = {};              ///< started instead of the built millrace unless empty
 };
 
 /// A started `millrace`; output goes to files in `folder`.

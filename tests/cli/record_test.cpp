@@ -56,7 +56,7 @@ protected:
         Words environment{"MILLRACE_NVML=", "CUDA_INJECTION64_PATH=",
                           "MILLRACE_CUPTI=" + (testing::program_folder() / "libmock_cupti.so").string()};
         environment.insert(environment.end(), more.begin(), more.end());
-        return {0, environment, {}, false};
+        return {0, environment, {}, false, {}};
     }
     Said record(const Words& command, const Words& options = {}, const ChildOptions& child = plain()) const {
         return run(folder_.string(), words(command, options), child);
@@ -142,7 +142,9 @@ TEST_F(Record, SummaryFollowsOnStandardErrorAlone) {
     EXPECT_EQ(said.out, "words\n");
     EXPECT_EQ(said.err.rfind("more\nmillrace: recorded ", 0), 0u) << said.err;
     EXPECT_NE(said.err.find("no process of the command used CUDA"), std::string::npos) << said.err;
-    EXPECT_NE(said.err.find("millrace diagnose " + path("run")), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("millrace watch -- "), std::string::npos) << said.err;
+    EXPECT_EQ(said.err.find("millrace diagnose"), std::string::npos) << said.err;
+    EXPECT_EQ(run(folder_.string(), {"diagnose", path("run")}, plain()).status, 4);
     EXPECT_EQ(run_contents().manifest.status, record::RunStatus::kFinished);
 }
 
@@ -181,6 +183,9 @@ TEST_F(Record, BadArgumentsAreRefusedBeforeAnythingRuns) {
     EXPECT_EQ(record(touch, {"--every", "0"}).status, 2);
     EXPECT_EQ(record(touch, {"--probe", path("missing.so")}).status, 2);
     std::filesystem::create_directory(folder_ / "run");
+    const Said said = record(touch, {"--quiet", "--probe", "/etc/passwd"});
+    EXPECT_EQ(said.status, 2);
+    EXPECT_NE(said.err.find("/etc/passwd: is not a shared library"), std::string::npos) << said.err;
     std::ofstream(path("run/precious")) << "mine";
     EXPECT_EQ(record(touch).status, 2);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "ran"));
@@ -188,6 +193,19 @@ TEST_F(Record, BadArgumentsAreRefusedBeforeAnythingRuns) {
 }
 
 TEST_F(Record, AnotherInjectionIsLeftAlone) {
+TEST_F(Record, WithoutItsProbeTheCommandIsNotBegun) {
+    std::filesystem::create_directory(folder_ / "alone");
+    std::filesystem::copy_file(testing::program_folder() / "millrace", folder_ / "alone/millrace");
+    ChildOptions alone = plain();
+    alone.program = path("alone/millrace");
+    const Said said = record({"touch", path("begun")}, {"--quiet"}, alone);
+    EXPECT_EQ(said.status, 3);
+    EXPECT_NE(said.err.find("libmillrace-probe.so"), std::string::npos) << said.err;
+    EXPECT_NE(said.err.find("--probe FILE"), std::string::npos) << said.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "begun"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
     const Said said = record({"sh", "-c", "echo $CUDA_INJECTION64_PATH-$MILLRACE_PROBE_DIR"}, {},
                              plain({"CUDA_INJECTION64_PATH=/opt/other.so", "MILLRACE_PROBE_DIR="}));
     EXPECT_EQ(said.status, 0);
@@ -239,6 +257,7 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_NE(said.err.find("steps, "), std::string::npos) << said.err;
     EXPECT_NE(said.err.find("recording cost"), std::string::npos) << said.err;
     std::string shared;
+    EXPECT_NE(said.err.find("millrace diagnose " + path("run")), std::string::npos) << said.err;
     ASSERT_TRUE(std::getline(std::ifstream(path("where")), shared));
     EXPECT_FALSE(std::filesystem::exists(shared)) << "nothing is left in memory";
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);

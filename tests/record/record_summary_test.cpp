@@ -14,10 +14,13 @@ TEST(RecordSummary, SaysWhyThereAreNoSteps) {
     outcome.run = "runs/a";
     EXPECT_TRUE(says(outcome, "nothing of a GPU was recorded"));
     EXPECT_TRUE(says(outcome, "no process of the command used CUDA"));
+    EXPECT_TRUE(says(outcome, "if it should have: "));
+    EXPECT_FALSE(says(outcome, "millrace diagnose")) << "which would have no data";
     outcome.probed = 1;
     outcome.windows = 1;
     outcome.records = 263;
     EXPECT_TRUE(says(outcome, "it ended within the first window"));
+    EXPECT_TRUE(says(outcome, "next: millrace diagnose runs/a"));
     EXPECT_FALSE(says(outcome, "no step repeated"));
     EXPECT_FALSE(says(outcome, "used CUDA"));
     outcome.windows = 3;
