@@ -66,19 +66,23 @@ void add_record(CLI::App& app, Context& context) {
         ->type_name("N");
     CLI::Option* const every = option("--every", given->settings.schedule.every,
                                       "steps from one such window to the next; more where they would cost over 1 % of the time "
-                                      "or take over 10 KB a second. "
-                                      "When given, there are such windows also where CUPTI would else leave after the third",
+                                      "or take over 10 KB a second",
                                       "EVERY")
                                    ->capture_default_str()
                                    ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
                                    ->type_name("N");
+    command
+        ->add_flag("--finalize-cupti", given->settings.schedule.may_leave,
+                   "after the third window end CUPTI for good in programs that its presence slows down by over 1 %: no further "
+                   "windows, steps are still counted")
+        ->envname("MILLRACE_RECORD_FINALIZE_CUPTI")
+        ->excludes(every);
     command->add_flag("--no-samples", given->no_samples, "do not look at the threads of the command")
         ->envname("MILLRACE_RECORD_NO_SAMPLES");
     option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE")->type_name("FILE");
     command->add_flag("--quiet", given->quiet, "no summary")->envname("MILLRACE_RECORD_QUIET");
     command->footer(kFooter);
-    command->callback([given, every, &context] {
-        given->settings.schedule.may_leave = every->count() == 0;
+    command->callback([given, &context] {
         const auto status = run_record(*given, context);
         context.exit_status = status.ok() ? *status : report(status.error());
     });

@@ -198,7 +198,7 @@ std::string remark_of(const SlowerOutside& outside, const Study& study, std::spa
                               : found ? "the windows show too little of it"
                                       : "the windows do not show it";
     const char* const advice = study.timeline.presence_share < 1
-                                   ? "record with --every 500 for later ones, as CUPTI left after these"
+                                   ? "record without --finalize-cupti for later ones, as CUPTI left after these"
                                    : "a longer recording has later ones";
     return fmt::format("outside of the windows a step takes {:.1f} ms more than inside{}: {}; {}", outside.more_ms, where, shown,
                        advice);

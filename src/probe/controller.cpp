@@ -321,7 +321,6 @@ void watch_keeper(std::uint64_t time) {
 
 void look_after_departure() {
     const bool ready = controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.settled;
-    if (controller.detach && controller.trial.stays) return controller.departure.refuse();
     controller.departure.look(controller.detach, ready, controller.trial.returned ? controller.subscriber : nullptr);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// CUPTI leaves the process for good once it is not needed any more: even silent it slows each launch down. The probe's thread
-// wishes it (Departure); a thread of the program does it between two of its led calls (led_calls.h), in a moment in which nobody
-// else can be inside of CUDA. docs/probe.md says what all this guards against.
+// Where `record --finalize-cupti` asks for it, CUPTI leaves the process for good once it is not needed any more: even silent it
+// slows each launch down. The probe's thread requests it (Departure); a thread of the program does it between two of its led
+// calls (led_calls.h), in a moment in which nobody else can be inside of CUDA. docs/probe.md says what all this guards against.
 
 #include <cstdint>
 

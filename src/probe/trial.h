@@ -16,7 +16,6 @@ struct Trial {
     bool sites = true;        ///< "no-sites"
     bool arguments = true;    ///< "no-arguments"
     bool graphs_too = false;  ///< "graphs-too": CUPTI goes though the program uses graphs
-    bool stays = false;       ///< "stays": CUPTI does not go where that is ordered
     bool returned = false;    ///< "returned": the subscription is given back right before
 };
 
@@ -34,7 +33,6 @@ inline Trial read_trial() {
     trial.sites = !has("no-sites");
     trial.arguments = !has("no-arguments");
     trial.graphs_too = has("graphs-too");
-    trial.stays = has("stays");
     trial.returned = has("returned");
     return trial;
 }

@@ -67,7 +67,7 @@ ProbedProcess::ProbedProcess(ProbeReader reader, const TraceOrigin& origin, cons
     reader_.give(schedule_.order());
 }
 
-void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events, bool workers) {
+void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events) {
     reader_.keep_alive(now);
     const bool in_window = schedule_.in_window();
     drain(in_window || !bytes.tight, trace, events);
@@ -83,7 +83,6 @@ void ProbedProcess::tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& 
     view.bytes = bytes.taken;
     view.pulse_step_ns = blocks_.step_ns();
     view.stays = report_.presence == CuptiPresence::kStays;
-    view.workers = workers;
     if (in_window) {
         view.launches = steps_.launches();
         view.facts = steps_.facts();

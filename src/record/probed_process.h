@@ -31,8 +31,7 @@ public:
     ProbedProcess(ProbeReader reader, const TraceOrigin& origin, const ScheduleSettings& settings, std::uint64_t now);
 
     /// Takes what has come since the last time and decides what comes next. `trace` and `events` are borrowed for the call.
-    /// `workers`: other processes work for it.
-    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events, bool workers = false);
+    void tick(std::uint64_t now, const RunBytes& bytes, TraceWriter& trace, EventWriter& events);
     /// The process is gone or `record` ends: what is left is taken.
     void finish(TraceWriter& trace, EventWriter& events);
 

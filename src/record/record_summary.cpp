@@ -30,8 +30,9 @@ std::string cost_line(const RecordOutcome& outcome) {
                        base::print_percent(*outcome.window_cost)) +
            (outcome.waiting_share < kWorthSaying
                 ? ""
-                : fmt::format("; up to {} more where the host sets the pace, as CUPTI slows each launch",
-                              base::print_percent(outcome.waiting_share)));
+                : fmt::format(
+                      "; up to {} more where the host sets the pace, as CUPTI slows each launch (--finalize-cupti ends that)",
+                      base::print_percent(outcome.waiting_share)));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void TraceKeeper::tick(std::uint64_t now) {
     find_new(now);
     for (Entry& entry : entries_) {
         const std::uint32_t before = entry.process.main_thread();
-        entry.process.tick(now, bytes, trace_, events_, has_workers(entry.process.origin().pid));
+        entry.process.tick(now, bytes, trace_, events_);
         if (entry.process.main_thread() != before) update_process(entry.process.origin().pid, entry.process.main_thread());
     }
     let_go(now);
@@ -91,11 +91,6 @@ void TraceKeeper::tick(std::uint64_t now) {
             (void)events_.append("trace_failed", write_error_);
         }
     }
-}
-
-bool TraceKeeper::has_workers(std::uint32_t pid) const {
-    return std::ranges::any_of(processes_,
-                               [&](const auto& entry) { return entry.second.parent == pid && entry.second.ended == 0; });
 }
 
 void TraceKeeper::find_new(std::uint64_t now) {
@@ -146,11 +141,6 @@ void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
         sum_.notes.push_back(fmt::format("process {}: what its probe left made no sense in {} places and was passed over",
                                          process.origin().pid, process.damaged()));
     const WindowSchedule& schedule = process.schedule();
-    if (process.report().presence == CuptiPresence::kGone && schedule.has_missed_windows())
-        sum_.notes.push_back(fmt::format(
-            "process {}: recorded in its first {} windows alone, as CUPTI would slow it down by about {:.0f} % between "
-            "windows, too; --every records more",
-            process.origin().pid, schedule.windows(), 100 * schedule.waiting_share()));
     sum_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
     sum_.records += process.records();
     sum_.dropped += process.dropped();

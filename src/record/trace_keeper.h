@@ -48,8 +48,6 @@ private:
     void loop();
     void tick(std::uint64_t now);
     void find_new(std::uint64_t now);
-    /// Whether a process has children that are alive.
-    [[nodiscard]] bool has_workers(std::uint32_t pid) const;
     void let_go(std::uint64_t now);
     void close(Entry& entry, std::uint64_t now);
     void take_samples(bool tight);

@@ -150,8 +150,7 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     over_at_ = {};
     learn(view);
     order_.mode = calls_per_step_ > 0 ? ProbeMode::kPulse : ProbeMode::kOff;
-    const bool looks_on = view.workers && looks_again_ < kMostLooksAgain;
-    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_ && !looks_on;
+    order_.detach = order_.pulse_led && windows_ >= kEarlyWindows && !stays_;
     order_.full_calls = order_.sites_calls = 0;
 }
 
@@ -171,12 +170,7 @@ double WindowSchedule::affordable_bytes(const ScheduleView& view) const {
 
 bool WindowSchedule::has_slowed_down(nanoseconds paused) const {
     return looks_again_ < kMostLooksAgain && slowest_window_ns_ > 0 && pulse_step_ns_ > kSlowedDown * slowest_window_ns_ &&
-           knows_pace(paused);
-}
-
-bool WindowSchedule::knows_pace(nanoseconds paused) const {
-    return pulse_step_ns_ > 0 && paused_steps_ >= kSlowSteps &&
-           paused >= kSlowFor * (1 << std::min(looks_again_, kMostLooksAgain));
+           paused_steps_ >= kSlowSteps && paused >= kSlowFor * (1 << looks_again_);
 }
 
 std::uint32_t WindowSchedule::few_steps(double step_ns) const {
@@ -217,11 +211,6 @@ void WindowSchedule::during_pause(const ScheduleView& view) {
     if (has_slowed_down(paused) && bytes_per_step_ * few_steps(step_ns) <= affordable_bytes(view)) {
         ++looks_again_;
         return begin_window(view, few_steps(step_ns));
-    }
-    // It would have left after the third window, had there been no workers.
-    if (order_.pulse_led && !stays_ && (!view.workers || knows_pace(paused))) {
-        order_.detach = true;
-        return;
     }
     if (passed < settings_.every) return;
     const std::uint32_t steps = affordable_steps(view);

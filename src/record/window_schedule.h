@@ -7,8 +7,8 @@
 // next, with so many launches that five do. Later ones come every so many steps, and only as far as two budgets allow: the share
 // of the run's time that recording costs, and the bytes that the run takes. They get shorter, down to kLeastSteps, when they are
 // costly. Where the program is much slower outside of windows than in any after the first (batches that were fetched ahead have
-// run out), up to three come sooner: the others do not show what takes so long. After the third CUPTI leaves for good where it
-// slows a program down between windows, too; from then on steps are only counted.
+// run out), up to three come sooner: the others do not show what takes so long. Where that was asked for, CUPTI leaves for good
+// after the third if it slows a program down between windows, too; from then on steps are only counted.
 
 #include <chrono>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct ScheduleSettings {
     std::uint32_t steps_per_window = 50;
     std::uint32_t every = 2000;  ///< steps from window to window
     double cost_share = 0.01;    ///< of the run's time, in windows after the third
-    bool may_leave = true;       ///< CUPTI leaves after the third window, the last then, where its mere presence costs a lot
+    bool may_leave = false;      ///< CUPTI leaves after the third window, the last then, where its mere presence costs a lot
     std::uint64_t bytes_allowance = 30'000'000;
     double bytes_per_second = 10'000;  ///< beyond the allowance, in the mean
 };
@@ -51,7 +51,6 @@ struct ScheduleView {
     std::uint64_t bytes = 0;         ///< the run takes so far
     double pulse_step_ns = 0;        ///< a step without recording; 0 not known well enough
     bool stays = false;              ///< CUPTI was asked to leave and cannot
-    bool workers = false;            ///< other processes work for this one: what they prepared ahead may hide how slow they are
     std::uint64_t launches = 0;      ///< seen in this window
     std::optional<StepFacts> facts;  ///< of this window
 };
@@ -79,8 +78,6 @@ public:
     [[nodiscard]] double window_step_ns() const { return window_step_ns_; }               ///< 0 unknown
     /// Share of a step that CUPTI costs between windows by our estimate, where the host sets the pace.
     [[nodiscard]] double waiting_share() const;
-    /// Whether there would have been further windows, had CUPTI not left.
-    [[nodiscard]] bool has_missed_windows() const { return order_.detach && paused_steps_ >= settings_.every; }
     /// Share of a window's time that recording costs; absent until steps were timed inside and outside.
     [[nodiscard]] std::optional<double> window_cost() const;
     /// Share of the time until `now`, with what counting steps outside of windows takes, without waiting_share().
@@ -107,8 +104,6 @@ private:
     [[nodiscard]] double affordable_bytes(const ScheduleView& view) const;
     /// Whether windows are too fast to show why the program is as slow as it is after `paused`.
     [[nodiscard]] bool has_slowed_down(std::chrono::nanoseconds paused) const;
-    /// Whether that can be told by now.
-    [[nodiscard]] bool knows_pace(std::chrono::nanoseconds paused) const;
     /// Steps of a short window.
     [[nodiscard]] std::uint32_t few_steps(double step_ns) const;
     [[nodiscard]] double assumed_cost() const { return window_cost().value_or(kUnknownCost); }

@@ -181,18 +181,18 @@ TEST_F(Record, BadArgumentsAreRefusedBeforeAnythingRuns) {
     EXPECT_EQ(run(folder_.string(), {"record", "--"}, plain()).status, 2);
     EXPECT_EQ(record(touch, {"--steps-per-window", "3"}).status, 2);
     EXPECT_EQ(record(touch, {"--every", "0"}).status, 2);
+    EXPECT_EQ(record(touch, {"--every", "500", "--finalize-cupti"}).status, 2);
     EXPECT_EQ(record(touch, {"--probe", path("missing.so")}).status, 2);
-    std::filesystem::create_directory(folder_ / "run");
     const Said said = record(touch, {"--quiet", "--probe", "/etc/passwd"});
     EXPECT_EQ(said.status, 2);
     EXPECT_NE(said.err.find("/etc/passwd: is not a shared library"), std::string::npos) << said.err;
+    std::filesystem::create_directory(folder_ / "run");
     std::ofstream(path("run/precious")) << "mine";
     EXPECT_EQ(record(touch).status, 2);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "ran"));
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "run"), {}), 1);
 }
 
-TEST_F(Record, AnotherInjectionIsLeftAlone) {
 TEST_F(Record, WithoutItsProbeTheCommandIsNotBegun) {
     std::filesystem::create_directory(folder_ / "alone");
     std::filesystem::copy_file(testing::program_folder() / "millrace", folder_ / "alone/millrace");
@@ -206,6 +206,7 @@ TEST_F(Record, WithoutItsProbeTheCommandIsNotBegun) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
 
+TEST_F(Record, AnotherInjectionIsLeftAlone) {
     const Said said = record({"sh", "-c", "echo $CUDA_INJECTION64_PATH-$MILLRACE_PROBE_DIR"}, {},
                              plain({"CUDA_INJECTION64_PATH=/opt/other.so", "MILLRACE_PROBE_DIR="}));
     EXPECT_EQ(said.status, 0);
@@ -256,28 +257,30 @@ TEST_F(Record, TrainingScriptIsRecordedInWindows) {
     EXPECT_GE(reader_->clocks().size(), 2u);
     EXPECT_NE(said.err.find("steps, "), std::string::npos) << said.err;
     EXPECT_NE(said.err.find("recording cost"), std::string::npos) << said.err;
-    std::string shared;
     EXPECT_NE(said.err.find("millrace diagnose " + path("run")), std::string::npos) << said.err;
+    std::string shared;
     ASSERT_TRUE(std::getline(std::ifstream(path("where")), shared));
     EXPECT_FALSE(std::filesystem::exists(shared)) << "nothing is left in memory";
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
 }
 
-TEST_F(Record, CuptiStaysWhereMoreWindowsAreAskedFor) {
+TEST_F(Record, CuptiStaysUnlessItsEndIsAskedFor) {
     const Words command = script(500, "print(cupti().mock_cupti_finalised())", "framework_step(400)");
-    const Said said = record(command, {"--every", "2000"},
-                             plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
+    const Said said =
+        record(command, {}, plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
     ASSERT_EQ(said.status, 0) << said.err;
     EXPECT_EQ(said.out, "trained\n0\n");
+    EXPECT_EQ(count(run_contents(), "cupti_left"), 0u);
+    EXPECT_NE(said.err.find("(--finalize-cupti ends that)"), std::string::npos) << said.err;
 }
 
-TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
+TEST_F(Record, CuptiIsFinalisedWhereThatIsAskedFor) {
     const std::string counts = "print(cupti().mock_cupti_finalised(), (cupti().mock_cupti_callbacks() - heard) // 1000)";
     const Words command =
         script(500, "heard = cupti().mock_cupti_callbacks()\nfor number in range(60): framework_step(400)\n" + counts,
                "framework_step(400)");
-    const Said said =
-        record(command, {}, plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
+    const Said said = record(command, {"--finalize-cupti"},
+                             plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
     ASSERT_EQ(said.status, 0) << said.err;
     EXPECT_EQ(said.out, "trained\n1 0\n") << "it went once, and the last 24,060 launches were not told";
     const Seen seen = contents();
@@ -296,23 +299,6 @@ TEST_F(Record, CuptiIsOutOfTheWayOfProgramsThatLaunchALot) {
     EXPECT_GT(time / steps, 3e6) << "pulses are steps, of 4 ms and more but for the last 60";
     EXPECT_GT(steps, 200);
     EXPECT_LE(run(folder_.string(), {"diagnose", path("run"), "--json"}, plain()).status, 1);
-}
-
-TEST_F(Record, CuptiWaitsForWhatWorkersHavePreparedAhead) {
-    // One child from the start; without it CUPTI leaves as soon as the third window has ended.
-    const std::string begins = "globals().update(child=__import__('subprocess').Popen(['sleep', '60']))";
-    const Words command = script(600, "child.kill()", "framework_step(400) if number else " + begins);
-    const Said said =
-        record(command, {}, plain({"MOCK_FRAMEWORK=" + (testing::program_folder() / "libmock_framework.so").string()}));
-    ASSERT_EQ(said.status, 0) << said.err;
-    std::vector<double> ended;
-    for (const record::RunEvent& event : run_contents().events.events) {
-        if (event.kind == "window_ended") ended.push_back(event.time);
-        if (event.kind != "cupti_left") continue;
-        ASSERT_GE(ended.size(), 3u);
-        EXPECT_GE(event.time - ended.back(), 1.9);
-    }
-    EXPECT_GE(ended.size(), 3u);
 }
 
 TEST_F(Record, SamplesTellWhenGarbageIsCollected) {
