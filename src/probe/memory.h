@@ -13,11 +13,11 @@ namespace millrace::probe {
 
 /// Asks the kernel, which answers instead of faulting. About a microsecond per read.
 struct CarefulReader {
-    int denied = 0;  ///< the kernel does not allow it here
+    bool denied = false;  ///< the kernel does not allow it here
     bool read(std::uint64_t address, void* to, std::size_t size) {
         const iovec local{to, size}, remote{reinterpret_cast<void*>(address), size};
         if (::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(size)) return true;
-        if (errno == EPERM || errno == ENOSYS) denied = 1;
+        if (errno == EPERM || errno == ENOSYS) denied = true;
         return false;
     }
 };

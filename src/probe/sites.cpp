@@ -213,8 +213,12 @@ std::uint32_t site_number(ThreadState& thread) {
         CarefulReader reader;
         if (!has_room(thread, 1024)) return 0;  // with room for all texts a failure can only be due to what was read
         number = python_site(reader, thread, state, has_frames);
-        if (number != 0 || reader.denied != 0) trust.store(kTrusted, std::memory_order_relaxed);
-        if (number == 0 && has_frames && reader.denied == 0) trust.store(kRefused, std::memory_order_relaxed);
+        if (number != 0) trust.store(kTrusted, std::memory_order_relaxed);
+        if (number == 0 && (has_frames || reader.denied)) {
+            trust.store(kRefused, std::memory_order_relaxed);
+            log_line("no places: reading stacks %s", reader.denied ? "is not allowed here" : "made no sense");
+            return 0;
+        }
     } else {
         return 0;
     }

@@ -5,6 +5,7 @@ synchronisation; the lines that tests look for are marked.
 """
 import ctypes
 import os
+import struct
 import sys
 import threading
 import time
@@ -194,8 +195,21 @@ def churn_framework(rounds):
         time.sleep(0.0001)
 
 
+def deny_reads():
+    """process_vm_readv answers EPERM from now on, as in some containers: a filter of four instructions."""
+    number = {"aarch64": 270, "x86_64": 310}[os.uname().machine]
+    code = struct.pack("<HBBIHBBIHBBIHBBI", 0x20, 0, 0, 0, 0x15, 0, 1, number, 6, 0, 0, 0x00050001, 6, 0, 0, 0x7fff0000)
+    instructions = ctypes.create_string_buffer(code)
+    program = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 4, ctypes.addressof(instructions)))
+    prctl = ctypes.CDLL(None).prctl
+    if prctl(38, size_t(1), size_t(0), size_t(0), size_t(0)) or prctl(22, size_t(2), program):
+        sys.exit("drive.py: no filter of system calls here")
+
+
 def main():
     global profiler
+    if "DENY_READS" in os.environ:
+        deny_reads()
     cuda.cuInit(0)
     cuda.cudaMalloc(ctypes.byref(weights), size_t(4096))
     print("ready", flush=True)

@@ -110,6 +110,19 @@ INSTANTIATE_TEST_SUITE_P(Versions, ProbeVersions, ::testing::Values("libmock_cup
                              return std::string(given.param).find("old") == std::string::npos ? "Cupti13" : "Cupti12";
                          });
 
+TEST_F(ProbeCalls, WhereReadingMemoryIsDeniedThereAreNoPlaces) {
+    ProbedProgram program(drive(), {{"DENY_READS", "1"}});
+    if (program.hear() != "ready") GTEST_SKIP() << "system calls cannot be filtered here";
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull, CallKind::kEventRecord, 0, 1000));
+    ASSERT_EQ(program.ask("step 3"), "done");
+    ASSERT_TRUE(program.command(ProbeMode::kOff));
+    program.wait_for_work(3 * 6);
+    ASSERT_EQ(program.of_kind(RecordKind::kCall).size(), 3u * 9);
+    for (const Entry& call : program.of_kind(RecordKind::kCall))
+        EXPECT_EQ(call.record.site, 0u) << "nobody has seen that frames can be read";
+}
+
 TEST_F(ProbeCalls, CopiesAndSetsSayWhatTheyMoved) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");
