@@ -39,7 +39,8 @@ Examples:
   millrace compare m1 b1 --before m2 --after b2 --before m3 --after b3     three recordings of each side, made in turn
 
 Exit status: 0 compared, 1 slower by more than --fail-if-slower allows, 2 usage or bad input, 4 nothing to compare: a run without
-any block of speed, or runs that are too short to judge by when --fail-if-slower asks for a judgement.)";
+any block of speed, or, with --fail-if-slower, runs that are too short to judge by or slower by more than it allows but not certainly
+so.)";
 
 constexpr int kRegression = 1, kNoData = 4;
 
@@ -96,7 +97,7 @@ base::Result<int> run_compare(const CompareArguments& given) {
     say(given.json ? report::compare_json(report) : report::compare_text(report, text_options()));
     if (report.comparison.before.blocks == 0 || report.comparison.after.blocks == 0) return kNoData;
     if (!report.gate) return 0;
-    if (diagnose::is_open(report.comparison, report.gate->allowed)) return kNoData;
+    if (diagnose::is_open(report.comparison, report.gate->allowed, report.settings)) return kNoData;
     return report.gate->failed ? kRegression : 0;
 }
 

@@ -285,8 +285,9 @@ bool is_clear(const Comparison& comparison, double least, const CompareSettings&
     return has_run_spread(comparison) || is_beyond_spread(comparison, settings);
 }
 
-bool is_open(const Comparison& comparison, double share) {
-    return comparison.verdict == Verdict::kTooFewBlocks || (comparison.more_seconds && *comparison.change < -share);
+bool is_open(const Comparison& comparison, double share, const CompareSettings& settings) {
+    if (comparison.verdict == Verdict::kTooFewBlocks || !comparison.change) return true;
+    return *comparison.change < -std::max(share, settings.min_effect) && !is_clear(comparison, 0, settings);
 }
 
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings) {

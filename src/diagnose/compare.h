@@ -83,8 +83,9 @@ Comparison compare(const CompareSide& before, const CompareSide& after, const Co
 /// Each side by its recordings, one at least.
 Comparison compare(std::span<const CompareSide> before, std::span<const CompareSide> after, const CompareSettings& settings = {});
 
-/// Whether the runs leave open if the later one is slower by more than `share` of the speed: they are too short.
-bool is_open(const Comparison& comparison, double share);
+/// Whether the runs leave open if the later one is slower by more than `share` of the speed: too few blocks, or a loss of more
+/// than that (and than min_effect) was measured but is not certain.
+bool is_open(const Comparison& comparison, double share, const CompareSettings& settings = {});
 
 /// Whether `comparison` shows that the later run is slower by more than `share` of the speed.
 bool is_slower_by(const Comparison& comparison, double share, const CompareSettings& settings = {});

@@ -56,7 +56,7 @@ std::string compare_json(const ComparisonReport& report) {
     json["remarks"] = comparison.remarks;
     json["gate"] = Json(nullptr);
     if (report.gate) {
-        const bool told = !diagnose::is_open(comparison, report.gate->allowed);
+        const bool told = !diagnose::is_open(comparison, report.gate->allowed, report.settings);
         json["gate"] = {{"allowed", report.gate->allowed}, {"failed", told ? Json(report.gate->failed) : Json(nullptr)}};
     }
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

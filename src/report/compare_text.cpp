@@ -57,7 +57,9 @@ private:
                 return;
             case Verdict::kNoDifference: return paragraph(no_difference(), Tone::kStrong);
             case Verdict::kTooFewBlocks:
-                paragraph("no difference shown: too few blocks of undisturbed speed", Tone::kCaution);
+                paragraph("no difference shown: too few blocks of speed" +
+                              (comparison_.change ? fmt::format(", {:+.1f} % may be noise", 100 * change) : ""),
+                          Tone::kCaution);
                 if (comparison_.more_seconds)
                     paragraph(fmt::format("Record each run at least {} longer.", seconds_text(*comparison_.more_seconds)),
                               Tone::kPlain);
@@ -69,22 +71,26 @@ private:
         const diagnose::CompareSettings& settings = report_.settings;
         if (comparison_.more_seconds)
             return fmt::format(
-                "no difference shown: {:+.1f} % is more than two runs of one program differ by, but these are too short to be "
-                "certain; "
-                "some {} more of each may show it",
+                "no difference shown: {:+.1f} % may be noise; it is more than two runs of one program differ by, but these are "
+                "too short to be certain; some {} more of each may show it",
                 100 * *comparison_.change, seconds_text(*comparison_.more_seconds));
-        if (!comparison_.p || *comparison_.p >= settings.alpha || !comparison_.change) return "no difference";
+        if (!comparison_.p || !comparison_.change) return "no difference";
+        if (*comparison_.p >= settings.alpha)
+            return fmt::format("no difference: {:+.1f} % is within the noise", 100 * *comparison_.change);
         if (std::abs(*comparison_.change) < settings.min_effect)
             return fmt::format("no difference: {:+.1f} % is less than the least effect of {:g} % (--min-effect)",
                                100 * *comparison_.change, 100 * settings.min_effect);
         if (comparison_.run_spread >= comparison_.assumed_spread)
             return fmt::format(
-                "no difference: {:+.1f} % is less than {:g} times what runs of such a program differ by, {:.2g} % (assumed, by "
-                "what "
-                "the host does of a step: --run-spread); several recordings of each side tell more (--before, --after)",
+                "no difference: {:+.1f} % is within the noise, less than {:g} times what runs of such a program differ by, "
+                "{:.2g} "
+                "% (assumed, by what the host does of a step: --run-spread); several recordings of each side tell more "
+                "(--before, "
+                "--after)",
                 100 * *comparison_.change, settings.min_spread, 100 * comparison_.run_spread);
         return fmt::format(
-            "no difference: {:+.1f} % is less than {:g} times (--min-spread) the {:.2g} % that two runs of one program differ by "
+            "no difference: {:+.1f} % is within the noise, less than {:g} times (--min-spread) the {:.2g} % that two runs of one "
+            "program differ by "
             "where blocks within them differ by {:.2g} %",
             100 * *comparison_.change, settings.min_spread, 100 * comparison_.assumed_spread, 100 * comparison_.spread);
     }
@@ -175,8 +181,11 @@ private:
         if (!report_.gate) return;
         if (comparison_.verdict == Verdict::kTooFewBlocks)
             paragraph("gate: cannot tell, too few blocks", Tone::kCaution);
-        else if (diagnose::is_open(comparison_, report_.gate->allowed))
-            paragraph("gate: cannot tell, the runs are too short", Tone::kCaution);
+        else if (diagnose::is_open(comparison_, report_.gate->allowed, report_.settings))
+            paragraph(fmt::format("gate: cannot tell, slower by more than {:g} % but not certainly so; longer runs or several "
+                                  "recordings of each side tell more",
+                                  100 * report_.gate->allowed),
+                      Tone::kCaution);
         else if (report_.gate->failed)
             paragraph(fmt::format("gate: failed, slower by more than {:g} %", 100 * report_.gate->allowed), Tone::kBad);
         else

@@ -217,6 +217,8 @@ TEST(Compare, WhatRunsOfOneProgramDifferByIsNoDifference) {
     EXPECT_NEAR(comparison.spread, 0.036, 0.01);
     EXPECT_EQ(comparison.verdict, Verdict::kNoDifference);
     EXPECT_FALSE(is_slower_by(comparison, 0.02));
+    EXPECT_TRUE(is_open(comparison, 0.02)) << "a loss that may be one";
+    EXPECT_FALSE(is_open(comparison, 0.2));
     CompareSettings alone;
     alone.min_spread = 0;
     EXPECT_EQ(compare(before, after, alone).verdict, Verdict::kWorse);
