@@ -130,7 +130,8 @@ Status Recipe::check_members(size_t members) const {
         if (key.form != KeyForm::per_member) continue;
         const size_t count = key.kind == KeyKind::integer ? integers(name).size() : reals(name).size();
         if (count != 1 && count != members)
-            return bad(name, fmt::format("{} has {} values for {} members; give one value or {}", name, count, members, members));
+            return bad(name, fmt::format("{} has {} values but members = {}; give one{}", name, count, members,
+                                         members == 1 ? "" : fmt::format(" or {}", members)));
     }
     return ok();
 }
@@ -186,6 +187,11 @@ std::vector<RecipeDifference> Recipe::differences(const Recipe& other) const {
     out.reserve(found.size());
     for (auto& [name, difference] : found) out.push_back(std::move(difference));
     return out;
+}
+
+Result<bool> is_empty_recipe(std::string_view text, const std::string& place) {
+    MILLRACE_LET(entries, read_toml(text, place));
+    return entries.empty();
 }
 
 Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const std::string& place, std::string_view name,

@@ -92,6 +92,9 @@ private:
 Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const std::string& place, std::string_view name,
                                                     const RecipeOverrides& overrides = {});
 
+/// Whether a recipe's text sets no key at all.
+Result<bool> is_empty_recipe(std::string_view text, const std::string& place);
+
 /// The text of a recipe file, at most 1 MiB.
 Result<std::string> read_recipe_file(const std::string& path);
 

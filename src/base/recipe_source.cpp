@@ -125,8 +125,6 @@ Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, 
         const RecipeKey* key = schema.find(name);
         if (key == nullptr && unknown == Unknown::ignored) continue;
         if (key == nullptr) return unknown_key(name, place, schema);
-        for (const RawEntry& earlier : out)
-            if (earlier.name == name) return Error{fmt::format("{} is already given by {}", name, earlier.place), place};
         MILLRACE_LET(entry, entry_from_words(*key, trimmed(std::string_view{flag}.substr(equals + 1)), place));
         out.push_back(std::move(entry));
     }

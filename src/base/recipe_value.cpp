@@ -26,7 +26,9 @@ std::string shown(const RawScalar& raw) {
 }
 
 Error wrong_type(const RecipeKey& key, const std::string& found) {
-    return Error{fmt::format("{} takes {}, not {}", key.name, key.type_text(), found)};
+    const std::string type = key.type_text();
+    const bool is_plain = type.starts_with("true") || type.starts_with("text") || type.starts_with("one of");
+    return Error{fmt::format("{} must be {}{}, not {}", key.name, is_plain ? "" : "a ", type, found)};
 }
 
 Status check_range(const RecipeKey& key, double number, const std::string& as_written) {

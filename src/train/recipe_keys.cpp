@@ -164,6 +164,12 @@ base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string
 
 base::Result<base::Recipe> load_recipe(const std::string& path, const base::RecipeOverrides& overrides) {
     MILLRACE_LET(text, base::read_recipe_file(path));
+    MILLRACE_LET(is_empty, base::is_empty_recipe(text, path));
+    if (is_empty)
+        return base::Error{
+            "the recipe is empty: it must at least say which model to train (model.name and model.preset, which "
+            "millrace models lists), as recipes/collective-debug.toml does",
+            path};
     return parse_recipe(text, path, overrides);
 }
 

@@ -45,6 +45,10 @@ TEST_F(BadInput, Recipes) {
     write("bad.toml", "[train\n");
     expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:1"});
 }
+    write("bad.toml", "# nothing but this\n");
+    expect_refusal(call({"train", path("bad.toml"), "--out", path("run")}),
+                   {"bad.toml", "empty", "model.name", "millrace models"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 
 TEST_F(BadInput, IdxFiles) {
     const auto images = folder_ / "data/train-images-idx3-ubyte";
