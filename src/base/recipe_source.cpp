@@ -24,6 +24,12 @@ std::string trimmed(std::string_view text) {
     return std::string{text.substr(first, text.find_last_not_of(" \t") - first + 1)};
 }
 
+/// For messages: names and flags can be as long as memory allows.
+std::string shortened(std::string_view text) {
+    constexpr size_t kShown = 200;
+    return text.size() <= kShown ? std::string{text} : std::string{text.substr(0, kShown)} + "...";
+}
+
 /// Text as one string value; refuses what TOML could not store, such as broken UTF-8.
 Result<RawScalar> plain_text(std::string_view text) {
     const auto read = read_toml_literal(quoted_text(text));
@@ -112,13 +118,13 @@ Error unknown_key(std::string_view name, const std::string& place, const Schema&
         return Error{fmt::format("{} is a table, not a value; its keys are {}", name, fmt::join(inside, ", ")), place};
     const std::string close = nearest_name(name, names);
     const std::string hint = close.empty() ? "; millrace train --keys lists the keys" : fmt::format("; did you mean {}?", close);
-    return Error{fmt::format("unknown key '{}'{}", name, hint), place};
+    return Error{fmt::format("unknown key '{}'{}", shortened(name), hint), place};
 }
 
 Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, const Schema& schema, Unknown unknown) {
     std::vector<RawEntry> out;
     for (const std::string& flag : flags) {
-        const std::string place = "--set " + flag;
+        const std::string place = "--set " + shortened(flag);
         const size_t equals = flag.find('=');
         if (equals == std::string::npos) return Error{"a value is missing; write --set key=value", place};
         const std::string name = trimmed(std::string_view{flag}.substr(0, equals));
@@ -138,7 +144,7 @@ Result<std::vector<RawEntry>> read_environment(const std::vector<std::string>& v
         if (!variable.starts_with(kPrefix) || equals == std::string::npos) continue;
         const std::string_view short_name = std::string_view{variable}.substr(kPrefix.size(), equals - kPrefix.size());
         const std::string name = variable_key(short_name);
-        const std::string place = variable.substr(0, equals);
+        const std::string place = shortened(variable.substr(0, equals));
         const RecipeKey* key = schema.find(name);
         if (key == nullptr) {
             const bool is_ours = short_name.find("__") != std::string_view::npos;

@@ -54,9 +54,58 @@ void flatten(const toml::table& table, const std::string& prefix, const std::str
     }
 }
 
+constexpr size_t kDeepest = 16;  ///< parts of a key, brackets inside of brackets; recipes have two of either
+
+/// Where the string that begins at `at` ends: behind its closing quotes, or, where it is broken, at the end of its line or text.
+size_t end_of_string(std::string_view text, size_t at) {
+    const char quote = text[at];
+    const bool is_long = text.substr(at, 3) == std::string(3, quote);
+    const std::string end(is_long ? 3 : 1, quote);
+    for (at += end.size(); at < text.size(); ++at) {
+        if (text[at] == '\\' && quote == '"') {
+            ++at;
+        } else if (text[at] == '\n' && !is_long) {
+            return at;
+        } else if (text.substr(at, end.size()) == end) {
+            at += end.size();
+            for (int more = 0; is_long && more < 2 && text.substr(at, 1) == end.substr(0, 1); ++more) ++at;  // of its content
+            return at;
+        }
+    }
+    return text.size();
+}
+
+/// Tables of tables are parsed, walked and freed by recursion, so text that would nest them deeply is refused before. Gives the
+/// line where that begins, or 0.
+size_t too_deep_line(std::string_view text) {
+    size_t parts = 0, brackets = 0;
+    for (size_t at = 0; at < text.size();) {
+        const char c = text[at];
+        if (c == '"' || c == '\'') {
+            at = end_of_string(text, at);
+            continue;
+        }
+        if (c == '#') {
+            at = std::min(text.find('\n', at), text.size());
+            continue;
+        }
+        if (c == '.') ++parts;
+        if (c == '[' || c == '{') ++brackets;
+        if ((c == ']' || c == '}') && brackets > 0) --brackets;
+        if (c == '=' || c == ',' || c == '[' || c == '{' || c == '\n') parts = 0;
+        if (parts >= kDeepest || brackets > kDeepest)
+            return 1 + static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+        ++at;
+    }
+    return 0;
+}
+
 }  // namespace
 
 Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string& place) {
+    if (const size_t line = too_deep_line(text); line > 0)
+        return Error{fmt::format("tables or lists are nested more than {} deep; a key looks like train.epochs", kDeepest),
+                     fmt::format("{}:{}", place, line)};
     const toml::parse_result parsed = toml::parse(text, place);
     if (!parsed) {
         const toml::parse_error& error = parsed.error();
@@ -71,6 +120,7 @@ Result<std::vector<RawEntry>> read_toml(std::string_view text, const std::string
 Result<RawValue> read_toml_literal(std::string_view text) {
     const Error refused{"not a value"};
     if (text.find_first_of("\r\n") != std::string_view::npos) return refused;  // could smuggle in a second key
+    if (too_deep_line(text) > 0) return refused;
     const toml::parse_result parsed = toml::parse(fmt::format("value = {}", text));
     if (!parsed) return refused;
     return raw_value(*parsed.table().get("value"));

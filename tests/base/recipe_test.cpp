@@ -199,6 +199,36 @@ TEST(Recipe, MembersHaveTheirOwnValues) {
     EXPECT_NE(wrong.error().message.find("seed has 3 values but members = 4; give one or 4"), std::string::npos);
 }
 
+TEST(Recipe, DeepNestingIsRefusedBeforeItIsParsed) {
+    // Parsing, walking and freeing such tables recurses: any of these would overflow the stack.
+    std::string dots = "a", lists, tables;
+    for (int i = 0; i < 30'000; ++i) dots += ".a";
+    for (int i = 0; i < 30'000; ++i) lists += "[";
+    for (int i = 0; i < 200; ++i) tables += "{a.a.a.a.a.a.a.a.a.a.a.a.a.a.a = ";
+    expect_error(parse("seed = 1\n" + dots + " = 1\n"), "r.toml:2", "nested more than 16 deep");
+    expect_error(parse("[" + dots + "]\nb = 1\n"), "r.toml:1", "nested more than 16 deep");
+    expect_error(parse("seed = " + lists), "r.toml:1", "nested more than 16 deep");
+    expect_error(parse("seed = " + tables), "r.toml:1", "nested more than 16 deep");
+    expect_error(parse("a = [\"\"\"x\"\"\"\", {" + dots + " = 1}]"), "r.toml:1", "nested more than 16 deep");
+    for (const std::string& bad : {lists, "[{" + dots + " = 1}]"})
+        expect_error(parse("", {"seed=" + bad}), "--set seed=" + bad.substr(0, 195) + "...", "seed must be a whole number");
+    const auto flag = parse("", {dots + "=1"});
+    expect_error(flag, "--set " + dots.substr(0, 200) + "...", "unknown key");
+    EXPECT_LT(flag.error().text().size(), 1000u);
+    std::string variable = "MILLRACE_A";
+    for (int i = 0; i < 30'000; ++i) variable += "__A";
+    EXPECT_LT(parse("", {}, {variable + "=1"}).error().text().size(), 1000u);
+}
+
+TEST(Recipe, DotsAndBracketsInTextsAreNoNesting) {
+    const std::string dots(100, '.'), brackets(100, '[');
+    const auto result = parse("# " + dots + brackets + "\ntags = [\"" + dots + "\\\"" + brackets + "\", '" + brackets +
+                              "']\n[data]\npath = \"\"\"" + dots + "\n\"" + brackets + "\"\"\"\n[augment]\nscale = [0.5, 1.5]\n");
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_EQ(result->texts("tags")[0], dots + "\"" + brackets);
+    EXPECT_EQ(result->text("data.path"), dots + "\n\"" + brackets);
+}
+
 TEST(Recipe, CanonicalTomlReadsBackEqual) {
     const auto first = parse(
         "tags = [\"a \\\"quoted\\\" \\\\ word\", \"tab\\there\"]\nseed = 9007199254740993\n[optim]\nlr = [0.1, 1e-30]\n"
