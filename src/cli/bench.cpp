@@ -76,12 +76,13 @@ private:
 int run_bench(BenchArguments given) {
     const auto device = train::choose_device(given.device);
     if (!device.ok()) return report(device.error());
-    const auto workloads = train::select_workloads(train::bench_workloads(*device), given.names);
-    if (!workloads.ok()) return report(workloads.error());
     if (given.list) {
-        for (const train::BenchWorkload& workload : *workloads) say(fmt::format("{}\n", workload.name));
+        for (const train::BenchWorkload& workload : train::bench_workloads(*device))
+            say(workload.name + (workload.on_request ? "  only when named\n" : "\n"));
         return 0;
     }
+    const auto workloads = train::select_workloads(train::bench_workloads(*device), given.names);
+    if (!workloads.ok()) return report(workloads.error());
     given.options.device = *device;
     given.options.fuse = !given.no_fusion;
     Bench bench(given.options, !given.no_peers && given.options.settings.empty(), !given.no_ceiling);
@@ -104,7 +105,7 @@ int run_bench(BenchArguments given) {
 void add_bench(CLI::App& app, Context& context) {
     auto given = std::make_shared<BenchArguments>();
     CLI::App* command = app.add_subcommand("bench", "time the training step against PyTorch in the same run");
-    command->add_option("NAME", given->names, "workloads; all unless given");
+    command->add_option("NAME", given->names, "workloads; unless given, all but those that --list marks");
     command->add_flag("--json", given->json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
     command->add_option("--device", given->device, "auto, cpu or cuda")
         ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
@@ -125,7 +126,7 @@ void add_bench(CLI::App& app, Context& context) {
     command->add_flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
     command->add_flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
     command->add_flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
-    command->add_flag("--list", given->list, "name the workloads and stop");
+    command->add_flag("--list", given->list, "name every workload and stop");
     command->footer(
         "Example:\n  millrace bench collective-debug-b32 --device cpu\n"
         "  millrace bench energy_flow-debug --set model.early_stop=true --set model.arrive=0.4\n\n"

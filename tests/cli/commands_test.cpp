@@ -135,5 +135,12 @@ TEST_F(Commands, BenchPrintsTheFixedKeys) {
     expect_refusal(call({"bench", "collective-debug-b33"}), {"collective-debug-b32"});
 }
 
+TEST_F(Commands, BenchListsEveryRow) {
+    const Said said = call({"bench", "--list", "--device", "cpu"});
+    ASSERT_EQ(said.status, 0) << said.err;
+    EXPECT_EQ(said.out.rfind("collective-debug-b32\n", 0), 0u) << said.out;
+    EXPECT_NE(said.out.find("\nenergy_flow-tiny  only when named\n"), std::string::npos) << said.out;
+}
+
 }  // namespace
 }  // namespace millrace::cli
