@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -76,8 +77,10 @@ Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path
         return Error{"holds no images", images_path.string()};
     for (std::size_t i = 0; i < labels.values.size(); ++i)
         if (labels.values[i] >= classes)
-            return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}", labels.values[i], i,
-                                     classes, classes - 1),
+            return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}; if there are more, "
+                                     "{} beside it must say so: {{\"classes\": {}}}",
+                                     labels.values[i], i, classes, classes - 1, kDescription,
+                                     *std::max_element(labels.values.begin(), labels.values.end()) + 1),
                          labels_path.string()};
     return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
 }

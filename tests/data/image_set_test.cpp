@@ -79,6 +79,7 @@ TEST_F(ImageSetFolder, LabelOutOfRangeNamesIndexAndValue) {
     const std::string text = refusal();
     EXPECT_NE(text.find("label 10 at index 57"), std::string::npos) << text;
     EXPECT_NE(text.find(kTrainLabels), std::string::npos) << text;
+    EXPECT_NE(text.find(R"(dataset.json beside it must say so: {"classes": 11})"), std::string::npos) << text;
 }
 
 TEST_F(ImageSetFolder, CountsThatDifferAreRefused) {
