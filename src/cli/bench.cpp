@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
 
@@ -102,37 +101,33 @@ int run_bench(BenchArguments given) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Context& context) {
+void add_bench(const Command& program) {
     auto given = std::make_shared<BenchArguments>();
-    CLI::App* command = app.add_subcommand("bench", "time the training step against PyTorch in the same run");
-    command->add_option("NAME", given->names, "workloads; unless given, all but those that --list marks");
-    command->add_flag("--json", given->json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
-    command->add_option("--device", given->device, "auto, cpu or cuda")
-        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-        ->capture_default_str();
-    command->add_flag("--no-peers", given->no_peers, "time Millrace alone");
-    command->add_option("--peers", given->options.peer_modes, "modes of the peers, such as eager,graph; default: by workload");
-    command->add_option("--seconds", given->options.seconds, "least time measured per row and side")
-        ->check(CLI::Range(0.01, 3600.0))
-        ->default_val(2.0);
-    command->add_option("--threads", given->options.threads, "CPU threads of both sides; 0: one per core")
-        ->check(CLI::Range(0, 1024))
-        ->capture_default_str();
-    command->add_option("--set", given->options.settings, "change a key of the workloads' recipe; no peers then")
-        ->allow_extra_args(false);
-    command->add_option("--precision", given->options.precision, "auto, f32 or bf16")
-        ->check(CLI::IsMember({"auto", "f32", "bf16"}))
-        ->capture_default_str();
-    command->add_flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
-    command->add_flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
-    command->add_flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
-    command->add_flag("--list", given->list, "name every workload and stop");
-    command->footer(
+    given->options.seconds = 2;
+    const Command command = program.command("bench", "time the training step against PyTorch in the same run");
+    command.option("NAME", given->names, "workloads; unless given, all but those that --list marks");
+    command.flag("--json", given->json, "print a list of {\"name\", \"device\", \"ours_ms\", \"peers\", \"spread\"}");
+    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"}).show_default();
+    command.flag("--no-peers", given->no_peers, "time Millrace alone");
+    command.option("--peers", given->options.peer_modes, "modes of the peers, such as eager,graph; default: by workload");
+    command.option("--seconds", given->options.seconds, "least time measured per row and side")
+        .between(0.01, 3600.0)
+        .show_default();
+    command.option("--threads", given->options.threads, "CPU threads of both sides; 0: one per core")
+        .between(0, 1024)
+        .show_default();
+    command.option("--set", given->options.settings, "change a key of the workloads' recipe; no peers then").one_value_each();
+    command.option("--precision", given->options.precision, "auto, f32 or bf16").one_of({"auto", "f32", "bf16"}).show_default();
+    command.flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
+    command.flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
+    command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
+    command.flag("--list", given->list, "name every workload and stop");
+    command.footer(
         "Example:\n  millrace bench collective-debug-b32 --device cpu\n"
         "  millrace bench energy_flow-debug --set model.early_stop=true --set model.arrive=0.4\n\n"
         "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
-    command->callback([given, &context] { context.exit_status = run_bench(*given); });
+    command.action([given] { return run_bench(*given); });
 }
 
 }  // namespace millrace::cli

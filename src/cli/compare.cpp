@@ -1,6 +1,5 @@
 #include "diagnose/compare.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 
@@ -103,37 +102,33 @@ base::Result<int> run_compare(const CompareArguments& given) {
 
 }  // namespace
 
-void add_compare(CLI::App& app, Context& context) {
+void add_compare(const Command& program) {
     auto given = std::make_shared<CompareArguments>();
-    CLI::App* command = app.add_subcommand("compare", "tell by measurement whether one run is faster than another");
-    command->add_option("before", given->before, "the run to measure against")->required()->type_name("BEFORE");
-    command->add_option("after", given->after, "the run that may be faster or slower")->required()->type_name("AFTER");
-    command->add_flag("--json", given->json, "print the comparison as JSON");
-    command->add_option("--min-effect", given->min_effect, "least change of speed that counts as one")
-        ->capture_default_str()
-        ->type_name("PERCENT");
-    command->add_option("--before", given->more_before, "one more recording of BEFORE's program; may be given several times")
-        ->type_name("RUN")
-        ->allow_extra_args(false);
-    command->add_option("--after", given->more_after, "one more recording of AFTER's program; may be given several times")
-        ->type_name("RUN")
-        ->allow_extra_args(false);
-    command->add_option("--run-spread", given->run_spread, "assumed standard deviation from run to run of what the host does")
-        ->capture_default_str()
-        ->type_name("PERCENT");
+    const Command command = program.command("compare", "tell by measurement whether one run is faster than another");
+    command.option("before", given->before, "the run to measure against").required().placeholder("BEFORE");
+    command.option("after", given->after, "the run that may be faster or slower").required().placeholder("AFTER");
+    command.flag("--json", given->json, "print the comparison as JSON");
+    command.option("--min-effect", given->min_effect, "least change of speed that counts as one")
+        .show_default()
+        .placeholder("PERCENT");
+    command.option("--before", given->more_before, "one more recording of BEFORE's program; may be given several times")
+        .placeholder("RUN")
+        .one_value_each();
+    command.option("--after", given->more_after, "one more recording of AFTER's program; may be given several times")
+        .placeholder("RUN")
+        .one_value_each();
+    command.option("--run-spread", given->run_spread, "assumed standard deviation from run to run of what the host does")
+        .show_default()
+        .placeholder("PERCENT");
     command
-        ->add_option("--min-spread", given->min_spread,
-                     "least change of speed in standard deviations of runs, assumed or by the unrest within them")
-        ->capture_default_str()
-        ->type_name("NUMBER");
-    command
-        ->add_option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
-        ->type_name("PERCENT");
-    command->footer(kFooter);
-    command->callback([given, &context] {
-        const auto status = run_compare(*given);
-        context.exit_status = status.ok() ? *status : cli::report(status.error());
-    });
+        .option("--min-spread", given->min_spread,
+                "least change of speed in standard deviations of runs, assumed or by the unrest within them")
+        .show_default()
+        .placeholder("NUMBER");
+    command.option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
+        .placeholder("PERCENT");
+    command.footer(kFooter);
+    command.action([given] { return run_compare(*given); });
 }
 
 }  // namespace millrace::cli

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/log.h"
@@ -17,7 +16,7 @@ struct MakeArguments {
     std::uint64_t seed = data::kGarmentSeed;
     data::GarmentsOptions garments;
     data::PairsOptions pairs;
-    std::vector<std::pair<CLI::Option*, const char*>> options;  ///< those that belong to one kind alone
+    std::vector<std::pair<Option, const char*>> options;  ///< those that belong to one kind alone
 };
 
 const char* outcome(data::MakeOutcome made) { return made == data::MakeOutcome::kWritten ? "written" : "holds this set already"; }
@@ -51,34 +50,34 @@ int make_pairs(const MakeArguments& given) {
 
 int run_make(const MakeArguments& given) {
     for (const auto& [option, kind] : given.options)
-        if (option->count() > 0 && given.kind != kind)
-            return report(base::Error{fmt::format("{} belongs to {}, not to {}", option->get_name(), kind, given.kind)});
+        if (option.is_given() && given.kind != kind)
+            return report(base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kind, given.kind)});
     return given.kind == "pairs" ? make_pairs(given) : make_garments(given);
 }
 
 }  // namespace
 
-void add_data(CLI::App& app, Context& context) {
+void add_data(const Command& program) {
     auto given = std::make_shared<MakeArguments>();
-    CLI::App* command = app.add_subcommand("data", "data sets")->require_subcommand(1);
-    CLI::App* make = command->add_subcommand("make", "write a built-in data set in the format real data comes in");
-    make->add_option("KIND", given->kind,
-                     "garments: ten kinds of clothing, 28 x 28 pixels, as four IDX files; pairs: sentences and their "
-                     "consequences, with vectors, as pairs.safetensors and pairs.jsonl")
-        ->required()
-        ->check(CLI::IsMember({"garments", "pairs"}));
-    make->add_option("--out", given->out, "folder to write")->required()->type_name("PATH");
-    make->add_option("--seed", given->seed, "another seed draws another set")->capture_default_str();
+    const Command command = program.command("data", "data sets");
+    command.require_command();
+    const Command make = command.command("make", "write a built-in data set in the format real data comes in");
+    make.option("KIND", given->kind,
+                "garments: ten kinds of clothing, 28 x 28 pixels, as four IDX files; pairs: sentences and their "
+                "consequences, with vectors, as pairs.safetensors and pairs.jsonl")
+        .required()
+        .one_of({"garments", "pairs"});
+    make.option("--out", given->out, "folder to write").required().placeholder("PATH");
+    make.option("--seed", given->seed, "another seed draws another set").show_default();
     auto add = [&](const char* kind, const char* name, std::uint32_t& value, const char* meaning) {
-        CLI::Option* option = make->add_option(name, value, fmt::format("{}: {}", kind, meaning))->capture_default_str();
-        given->options.emplace_back(option, kind);
+        given->options.emplace_back(make.option(name, value, fmt::format("{}: {}", kind, meaning)).show_default(), kind);
     };
     add("garments", "--train", given->garments.train, "training images");
     add("garments", "--test", given->garments.test, "test images");
     add("pairs", "--count", given->pairs.count, "pairs of sentences");
     add("pairs", "--dimensions", given->pairs.dimensions, "width of a sentence vector, 1 to 16384");
-    make->footer("Examples:\n  millrace data make garments --out data/garments\n  millrace data make pairs --out data/pairs");
-    make->callback([given, &context] { context.exit_status = run_make(*given); });
+    make.footer("Examples:\n  millrace data make garments --out data/garments\n  millrace data make pairs --out data/pairs");
+    make.action([given] { return run_make(*given); });
 }
 
 }  // namespace millrace::cli

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -100,21 +99,18 @@ base::Result<int> run_diagnose(const DiagnoseArguments& given) {
 
 }  // namespace
 
-void add_diagnose(CLI::App& app, Context& context) {
+void add_diagnose(const Command& program) {
     auto given = std::make_shared<DiagnoseArguments>();
-    CLI::App* command = app.add_subcommand("diagnose", "say where the time of a recorded program went and what to do about it");
-    command->add_option("run", given->run, "folder of a run, or a trace of PyTorch's profiler")->required()->type_name("RUN");
-    command->add_flag("--json", given->json, "print the diagnosis as JSON");
-    command->add_flag("--all", given->all, "print every finding with its evidence and call stack, not one screen");
-    command->add_option("--md", given->markdown, "write it as Markdown, too")->type_name("FILE");
-    command->add_option("--html", given->html, "write a page with timelines that loads nothing, too")->type_name("FILE");
-    command->add_option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
-        ->type_name("FILE");
-    command->footer(kFooter);
-    command->callback([given, &context] {
-        const auto status = run_diagnose(*given);
-        context.exit_status = status.ok() ? *status : report(status.error());
-    });
+    const Command command = program.command("diagnose", "say where the time of a recorded program went and what to do about it");
+    command.option("run", given->run, "folder of a run, or a trace of PyTorch's profiler").required().placeholder("RUN");
+    command.flag("--json", given->json, "print the diagnosis as JSON");
+    command.flag("--all", given->all, "print every finding with its evidence and call stack, not one screen");
+    command.option("--md", given->markdown, "write it as Markdown, too").placeholder("FILE");
+    command.option("--html", given->html, "write a page with timelines that loads nothing, too").placeholder("FILE");
+    command.option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
+        .placeholder("FILE");
+    command.footer(kFooter);
+    command.action([given] { return run_diagnose(*given); });
 }
 
 }  // namespace millrace::cli

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -171,30 +170,28 @@ int run_eval(const EvalArguments& given) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, Context& context) {
+void add_eval(const Command& program) {
     auto given = std::make_shared<EvalArguments>();
-    CLI::App* command = app.add_subcommand("eval", "evaluate the best checkpoint of a run");
-    command->add_option("RUN", given->run, "run directory")->required();
-    command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command->add_option("--split", given->split, "test or validation; test where the data has such a part unless given")
-        ->check(CLI::IsMember({"test", "validation"}));
-    command->add_option("--data", given->data, "folder of the data set when it has moved")->type_name("DIR");
-    command->add_option("--plot", given->plot, "draw a sample's surface and the paths of its flows as SVG (energy_flow)")
-        ->type_name("DIR");
-    command->add_option("--plot-sample", given->plot_sample, "which sample of the split, from 0; 0 unless given")->type_name("N");
-    command
-        ->add_option("--plot-flows", given->plot_flows, "how many flows to draw; 48, or all where there are fewer, unless given")
-        ->type_name("N");
-    command
-        ->add_option("--text", given->texts, "answer this sentence instead, as often as given; - reads lines from standard input")
-        ->type_name("TEXT")
-        ->allow_extra_args(false);
-    command->add_flag("--json", given->json, "print JSON");
-    command->footer(
+    const Command command = program.command("eval", "evaluate the best checkpoint of a run");
+    command.option("RUN", given->run, "run directory").required();
+    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--split", given->split, "test or validation; test where the data has such a part unless given")
+        .one_of({"test", "validation"});
+    command.option("--data", given->data, "folder of the data set when it has moved").placeholder("DIR");
+    command.option("--plot", given->plot, "draw a sample's surface and the paths of its flows as SVG (energy_flow)")
+        .placeholder("DIR");
+    command.option("--plot-sample", given->plot_sample, "which sample of the split, from 0; 0 unless given").placeholder("N");
+    command.option("--plot-flows", given->plot_flows, "how many flows to draw; 48, or all where there are fewer, unless given")
+        .placeholder("N");
+    command.option("--text", given->texts, "answer this sentence instead, as often as given; - reads lines from standard input")
+        .placeholder("TEXT")
+        .one_value_each();
+    command.flag("--json", given->json, "print JSON");
+    command.footer(
         "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"
         "  millrace eval runs/demo --text \"The shepherd broke a window.\"\n\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
-    command->callback([given, &context] { context.exit_status = run_eval(*given); });
+    command.action([given] { return run_eval(*given); });
 }
 
 }  // namespace millrace::cli

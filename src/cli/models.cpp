@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -31,12 +30,12 @@ int run_models(bool as_json) {
 
 }  // namespace
 
-void add_models(CLI::App& app, Context& context) {
+void add_models(const Command& program) {
     auto as_json = std::make_shared<bool>(false);
-    CLI::App* command = app.add_subcommand("models", "list models, presets and parameter counts");
-    command->add_flag("--json", *as_json, "print a list of {\"model\", \"preset\", \"parameters\"}");
-    command->footer("Counts are for images of 28 x 28 pixels and 10 classes, and for sentence vectors of 768 entries.");
-    command->callback([as_json, &context] { context.exit_status = run_models(*as_json); });
+    const Command command = program.command("models", "list models, presets and parameter counts");
+    command.flag("--json", *as_json, "print a list of {\"model\", \"preset\", \"parameters\"}");
+    command.footer("Counts are for images of 28 x 28 pixels and 10 classes, and for sentence vectors of 768 entries.");
+    command.action([as_json] { return run_models(*as_json); });
 }
 
 }  // namespace millrace::cli

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 
@@ -51,41 +50,39 @@ base::Result<int> run_record(RecordArguments given, const Context& context) {
 
 }  // namespace
 
-void add_record(CLI::App& app, Context& context) {
+void add_record(const Command& program, Context& context) {
     auto given = std::make_shared<RecordArguments>();
-    CLI::App* command = app.add_subcommand("record", "run a CUDA program and record what it and its GPU do");
+    const Command command = program.command("record", "run a CUDA program and record what it and its GPU do");
     const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
-        return command->add_option(name, value, meaning)->envname(std::string("MILLRACE_RECORD_") + variable);
+        return command.option(name, value, meaning).environment(std::string("MILLRACE_RECORD_") + variable);
     };
     constexpr std::uint32_t kMostSteps = 100'000, kMostEvery = 1'000'000'000;
-    option("-o,--out", given->settings.out, "run directory to write; by default runs/record-<time>", "OUT")->type_name("RUN");
+    option("-o,--out", given->settings.out, "run directory to write; by default runs/record-<time>", "OUT").placeholder("RUN");
     option("--steps-per-window", given->settings.schedule.steps_per_window, "steps that are recorded in one go",
            "STEPS_PER_WINDOW")
-        ->capture_default_str()
-        ->check(CLI::Range(record::kLeastSteps, kMostSteps))
-        ->type_name("N");
-    CLI::Option* const every = option("--every", given->settings.schedule.every,
-                                      "steps from one such window to the next; more where they would cost over 1 % of the time "
-                                      "or take over 10 KB a second",
-                                      "EVERY")
-                                   ->capture_default_str()
-                                   ->check(CLI::Range(std::uint32_t{1}, kMostEvery))
-                                   ->type_name("N");
+        .show_default()
+        .between(record::kLeastSteps, kMostSteps)
+        .placeholder("N");
+    const Option every = option("--every", given->settings.schedule.every,
+                                "steps from one such window to the next; more where they would cost over 1 % of the time "
+                                "or take over 10 KB a second",
+                                "EVERY")
+                             .show_default()
+                             .between(std::uint32_t{1}, kMostEvery)
+                             .placeholder("N");
     command
-        ->add_flag("--finalize-cupti", given->settings.schedule.may_leave,
-                   "after the third window end CUPTI for good in programs that its presence slows down by over 1 %: no further "
-                   "windows, steps are still counted")
-        ->envname("MILLRACE_RECORD_FINALIZE_CUPTI")
-        ->excludes(every);
-    command->add_flag("--no-samples", given->no_samples, "do not look at the threads of the command")
-        ->envname("MILLRACE_RECORD_NO_SAMPLES");
-    option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE")->type_name("FILE");
-    command->add_flag("--quiet", given->quiet, "no summary")->envname("MILLRACE_RECORD_QUIET");
-    command->footer(kFooter);
-    command->callback([given, &context] {
-        const auto status = run_record(*given, context);
-        context.exit_status = status.ok() ? *status : report(status.error());
-    });
+        .flag("--finalize-cupti", given->settings.schedule.may_leave,
+              "after the third window end CUPTI for good in programs that its presence slows down by over 1 %: no further "
+              "windows, steps are still counted")
+        .environment("MILLRACE_RECORD_FINALIZE_CUPTI")
+        .excludes(every);
+    command.flag("--no-samples", given->no_samples, "do not look at the threads of the command")
+        .environment("MILLRACE_RECORD_NO_SAMPLES");
+    option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE").placeholder("FILE");
+    command.flag("--quiet", given->quiet, "no summary").environment("MILLRACE_RECORD_QUIET");
+    command.footer(kFooter);
+    command.takes_command(context.command);
+    command.action([given, &context] { return run_record(*given, context); });
 }
 
 }  // namespace millrace::cli

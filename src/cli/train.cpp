@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -109,21 +108,21 @@ int print_keys(const TrainArguments& given) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Context& context) {
+void add_train(const Command& program, Context& context) {
     auto given = std::make_shared<TrainArguments>();
-    CLI::App* command = app.add_subcommand("train", "train a recipe");
-    command->add_option("RECIPE", given->recipe, "recipe in TOML, such as recipes/collective-debug.toml");
-    command->add_option("--set", given->settings, "key=value: beats the recipe; may be repeated")
-        ->allow_extra_args(false)
-        ->type_name("KEY=VALUE");
-    command->add_option("--device", given->device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-    command->add_option("--out", given->out, "run directory (runs/<recipe> unless given)")->type_name("DIR");
-    command->add_flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
-    command->add_flag("--quiet", given->quiet, "print the closing summary alone");
-    command->add_option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
-    command->add_flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
-    command->add_flag("--keys", given->keys, "list every key RECIPE (or one for the collective model) may hold, and stop");
-    command->footer(R"(Examples:
+    const Command command = program.command("train", "train a recipe");
+    command.option("RECIPE", given->recipe, "recipe in TOML, such as recipes/collective-debug.toml");
+    command.option("--set", given->settings, "key=value: beats the recipe; may be repeated")
+        .one_value_each()
+        .placeholder("KEY=VALUE");
+    command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
+    command.option("--out", given->out, "run directory (runs/<recipe> unless given)").placeholder("DIR");
+    command.flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
+    command.flag("--quiet", given->quiet, "print the closing summary alone");
+    command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
+    command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
+    command.flag("--keys", given->keys, "list every key RECIPE (or one for the collective model) may hold, and stop");
+    command.footer(R"(Examples:
   millrace train recipes/collective-debug.toml
   millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
@@ -131,13 +130,10 @@ void add_train(CLI::App& app, Context& context) {
 
 Ctrl-C (SIGTERM) finishes the step, saves and exits with status 130 (143); a second one exits at once. SIGUSR1 saves and goes on.
 MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");
-    command->callback([given, &context] {
-        if (given->keys)
-            context.exit_status = print_keys(*given);
-        else if (given->recipe.empty())
-            throw CLI::RequiredError("RECIPE");
-        else
-            context.exit_status = run_train(*given, context);
+    command.action([given, &context]() -> base::Result<int> {
+        if (given->keys) return print_keys(*given);
+        if (given->recipe.empty()) return base::Error{"RECIPE is required\nTry: millrace train --help"};
+        return run_train(*given, context);
     });
 }
 

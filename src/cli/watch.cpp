@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/units.h"
@@ -63,38 +62,33 @@ base::Result<int> run_watch(WatchArguments given, const Context& context) {
 
 }  // namespace
 
-void add_watch(CLI::App& app, Context& context) {
+void add_watch(const Command& program, Context& context) {
     auto given = std::make_shared<WatchArguments>();
     report::WatchSettings& settings = given->settings;
-    CLI::App* command = app.add_subcommand("watch", "watch GPU, CPU, memory and power of the machine or of one command");
+    const Command command = program.command("watch", "watch GPU, CPU, memory and power of the machine or of one command");
     const auto option = [&](const char* name, auto& value, const char* meaning, const char* variable) {
-        return command->add_option(name, value, meaning)->envname(std::string("MILLRACE_WATCH_") + variable);
+        return command.option(name, value, meaning).environment(std::string("MILLRACE_WATCH_") + variable);
     };
-    option("--interval", given->interval, "time between samples, at least 10ms", "INTERVAL")
-        ->capture_default_str()
-        ->type_name("TIME");
-    option("--duration", given->duration, "stop watching after this time", "DURATION")->type_name("TIME");
-    option("--csv", settings.csv, "write a column per quantity, empty where nothing was read", "CSV")->type_name("FILE");
+    option("--interval", given->interval, "time between samples, at least 10ms", "INTERVAL").show_default().placeholder("TIME");
+    option("--duration", given->duration, "stop watching after this time", "DURATION").placeholder("TIME");
+    option("--csv", settings.csv, "write a column per quantity, empty where nothing was read", "CSV").placeholder("FILE");
     option("--monitor-csv", settings.monitor_csv, "write the eleven columns of the original monitor", "MONITOR_CSV")
-        ->type_name("FILE");
-    command->add_flag("--json", settings.json, "print samples and summary as JSON lines on stdout")
-        ->envname("MILLRACE_WATCH_JSON");
-    option("--plot", settings.plot, "draw what was watched as SVG", "PLOT")->type_name("FILE");
-    option("--tensorboard", settings.tensorboard, "write an event file for TensorBoard", "TENSORBOARD")->type_name("DIR");
+        .placeholder("FILE");
+    command.flag("--json", settings.json, "print samples and summary as JSON lines on stdout").environment("MILLRACE_WATCH_JSON");
+    option("--plot", settings.plot, "draw what was watched as SVG", "PLOT").placeholder("FILE");
+    option("--tensorboard", settings.tensorboard, "write an event file for TensorBoard", "TENSORBOARD").placeholder("DIR");
     option("--prometheus-port", given->port, "serve the newest values at /metrics; 0 takes a free port", "PROMETHEUS_PORT")
-        ->check(CLI::Range(0, kLargestPort))
-        ->type_name("PORT");
+        .between(0, kLargestPort)
+        .placeholder("PORT");
     option("--prometheus-address", settings.prometheus_address, "address to serve them on", "PROMETHEUS_ADDRESS")
-        ->capture_default_str()
-        ->type_name("ADDRESS");
+        .show_default()
+        .placeholder("ADDRESS");
     option("--prometheus-file", settings.prometheus_file, "keep them in a file for the textfile collector", "PROMETHEUS_FILE")
-        ->type_name("FILE");
-    command->add_flag("--quiet", settings.quiet, "show nothing but the summary")->envname("MILLRACE_WATCH_QUIET");
-    command->footer(kFooter);
-    command->callback([given, &context] {
-        const auto status = run_watch(*given, context);
-        context.exit_status = status.ok() ? *status : report(status.error());
-    });
+        .placeholder("FILE");
+    command.flag("--quiet", settings.quiet, "show nothing but the summary").environment("MILLRACE_WATCH_QUIET");
+    command.footer(kFooter);
+    command.takes_command(context.command);
+    command.action([given, &context] { return run_watch(*given, context); });
 }
 
 }  // namespace millrace::cli

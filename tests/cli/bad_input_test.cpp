@@ -11,12 +11,15 @@ using BadInput = InFolder;
 TEST_F(BadInput, Usage) {
     expect_refusal(call({}), {"--help"});
     expect_refusal(call({"trian"}), {"did you mean train"});
-    expect_refusal(call({"train"}), {"RECIPE"});
     expect_refusal(call({"train", path("recipe.toml"), "--sett", "a=b"}), {"--sett"});
     expect_refusal(train("run", {"--log-level", "loud"}), {"loud", "training"});
     expect_refusal(call({"eval", path("nothing")}), {"nothing"});
     expect_refusal(call({"eval", path("data"), "--split", "train"}), {"--split"});
     expect_refusal(call({"data", "make", "garments"}), {"--out", "Try: millrace data make --help"});
+    expect_refusal(call({"train"}), {"RECIPE is required\nTry: millrace train --help"});
+    for (const char* command : {"record", "watch"})
+        expect_refusal(call({command, "sleep", "1"}),
+                       {"sleep", std::string("A command to run follows --: millrace ") + command + " -- COMMAND\nTry: "});
 }
 
 TEST_F(BadInput, MissingFiles) {
@@ -42,13 +45,13 @@ TEST_F(BadInput, Recipes) {
     expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:3", "train.batch"});
     write("bad.toml", "[optim]\nlr = nan\n");
     expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:2", "optim.lr"});
-    write("bad.toml", "[train\n");
-    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:1"});
-}
     write("bad.toml", "# nothing but this\n");
     expect_refusal(call({"train", path("bad.toml"), "--out", path("run")}),
                    {"bad.toml", "empty", "model.name", "millrace models"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+    write("bad.toml", "[train\n");
+    expect_refusal(call({"train", path("bad.toml")}), {"bad.toml:1"});
+}
 
 TEST_F(BadInput, IdxFiles) {
     const auto images = folder_ / "data/train-images-idx3-ubyte";

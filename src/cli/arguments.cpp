@@ -1,0 +1,126 @@
+#include "cli/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "base/nearest.h"
+
+namespace millrace::cli {
+
+struct ProgramState {
+    CLI::App app;
+    std::map<std::string, CommandWords*> takers;  ///< commands that run what follows "--"
+    Action chosen;
+};
+
+Option Option::required() const { return Option(option_->required()); }
+Option Option::placeholder(const std::string& word) const { return Option(option_->type_name(word)); }
+Option Option::environment(const std::string& variable) const { return Option(option_->envname(variable)); }
+Option Option::show_default() const { return Option(option_->capture_default_str()); }
+Option Option::one_of(const std::vector<std::string>& values) const { return Option(option_->check(CLI::IsMember(values))); }
+Option Option::one_value_each() const { return Option(option_->allow_extra_args(false)); }
+Option Option::excludes(const Option& other) const { return Option(option_->excludes(other.option_)); }
+bool Option::is_given() const { return option_->count() > 0; }
+std::string Option::name() const { return option_->get_name(); }
+
+template <class T>
+Option Option::between(T least, T most) const {
+    return Option(option_->check(CLI::Range(least, most)));
+}
+template Option Option::between(int, int) const;
+template Option Option::between(std::uint32_t, std::uint32_t) const;
+template Option Option::between(double, double) const;
+
+Command Command::command(const std::string& name, const std::string& meaning) const {
+    return {app_->add_subcommand(name, meaning), state_};
+}
+
+template <class T>
+Option Command::option(const std::string& names, T& value, const std::string& meaning) const {
+    return Option(app_->add_option(names, value, meaning));
+}
+template Option Command::option(const std::string&, std::string&, const std::string&) const;
+template Option Command::option(const std::string&, std::optional<std::string>&, const std::string&) const;
+template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&) const;
+template Option Command::option(const std::string&, int&, const std::string&) const;
+template Option Command::option(const std::string&, std::optional<std::int64_t>&, const std::string&) const;
+template Option Command::option(const std::string&, std::uint32_t&, const std::string&) const;
+template Option Command::option(const std::string&, std::uint64_t&, const std::string&) const;
+template Option Command::option(const std::string&, double&, const std::string&) const;
+
+Option Command::flag(const std::string& names, bool& value, const std::string& meaning) const {
+    return Option(app_->add_flag(names, value, meaning));
+}
+
+void Command::footer(const std::string& text) const { app_->footer(text); }
+void Command::require_command() const { app_->require_subcommand(1); }
+void Command::takes_command(CommandWords& words) const { state_->takers[app_->get_name()] = &words; }
+void Command::action(Action action) const {
+    app_->callback([state = state_, action = std::move(action)] { state->chosen = action; });
+}
+
+namespace {
+
+std::string first_word(int argc, char** argv) { return argc > 1 ? argv[1] : ""; }
+
+/// Cuts the command that follows "--" off the arguments of those commands that run one.
+void cut_command(const ProgramState& state, int& argc, char** argv) {
+    const auto taker = state.takers.find(first_word(argc, argv));
+    if (taker == state.takers.end()) return;
+    char** const mark = std::find(argv, argv + argc, std::string_view("--"));
+    if (mark == argv + argc) return;
+    taker->second->emplace(mark + 1, argv + argc);
+    argc = static_cast<int>(mark - argv);
+}
+
+/// What was wrong with the arguments and where help is.
+std::string usage_text(const CLI::App& app, const std::string& command, const std::string& problem) {
+    std::vector<std::string> names;
+    for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
+    if (std::find(names.begin(), names.end(), command) != names.end()) {
+        std::string words = command;
+        for (const CLI::App* at = app.get_subcommand(command); !at->get_subcommands().empty(); words += " " + at->get_name())
+            at = at->get_subcommands().front();
+        return fmt::format("{}\nTry: millrace {} --help", problem, words);
+    }
+    if (command.empty() || command.front() == '-') return problem + "\nTry: millrace --help";
+    const std::string nearest = base::nearest_name(command, names);
+    return fmt::format("unknown command '{}'; {}", command,
+                       nearest.empty() ? "millrace --help lists them" : fmt::format("did you mean {}?", nearest));
+}
+
+}  // namespace
+
+Program::Program(const std::string& name, const std::string& meaning, const std::string& version)
+    : Command(nullptr, nullptr), owned_(new ProgramState{CLI::App{meaning, name}, {}, {}}) {
+    app_ = &owned_->app;
+    state_ = owned_.get();
+    app_->set_version_flag("--version", version);
+    app_->require_subcommand(1);
+}
+
+Program::~Program() = default;
+
+base::Result<int> Program::run(int argc, char** argv) {
+    cut_command(*state_, argc, argv);
+    try {
+        app_->parse(argc, argv);
+    } catch (const CLI::Success& done) {
+        return app_->exit(done);  // --help, --version
+    } catch (const CLI::ExtrasError& problem) {
+        const std::string command = first_word(argc, argv);
+        std::string what = problem.what();
+        if (state_->takers.contains(command))
+            what += fmt::format("\nA command to run follows --: millrace {} -- COMMAND", command);
+        return base::Error{usage_text(*app_, command, what)};
+    } catch (const CLI::ParseError& problem) {
+        return base::Error{usage_text(*app_, first_word(argc, argv), problem.what())};
+    }
+    return state_->chosen();
+}
+
+}  // namespace millrace::cli
