@@ -18,12 +18,6 @@ namespace {
 constexpr std::string_view kPrefix = "MILLRACE_";
 constexpr size_t kLargestRecipe = 1 << 20;
 
-std::string trimmed(std::string_view text) {
-    const size_t first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return {};
-    return std::string{text.substr(first, text.find_last_not_of(" \t") - first + 1)};
-}
-
 /// For messages: names and flags can be as long as memory allows.
 std::string shortened(std::string_view text) {
     constexpr size_t kShown = 200;
@@ -127,11 +121,11 @@ Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, 
         const std::string place = "--set " + shortened(flag);
         const size_t equals = flag.find('=');
         if (equals == std::string::npos) return Error{"a value is missing; write --set key=value", place};
-        const std::string name = trimmed(std::string_view{flag}.substr(0, equals));
+        const std::string name{trimmed(std::string_view{flag}.substr(0, equals))};
         const RecipeKey* key = schema.find(name);
         if (key == nullptr && unknown == Unknown::ignored) continue;
         if (key == nullptr) return unknown_key(name, place, schema);
-        MILLRACE_LET(entry, entry_from_words(*key, trimmed(std::string_view{flag}.substr(equals + 1)), place));
+        MILLRACE_LET(entry, entry_from_words(*key, std::string{trimmed(std::string_view{flag}.substr(equals + 1))}, place));
         out.push_back(std::move(entry));
     }
     return out;
@@ -151,7 +145,7 @@ Result<std::vector<RawEntry>> read_environment(const std::vector<std::string>& v
             if (!is_ours || unknown == Unknown::ignored) continue;
             return unknown_key(name, place, schema);
         }
-        MILLRACE_LET(entry, entry_from_words(*key, trimmed(std::string_view{variable}.substr(equals + 1)), place));
+        MILLRACE_LET(entry, entry_from_words(*key, std::string{trimmed(std::string_view{variable}.substr(equals + 1))}, place));
         out.push_back(std::move(entry));
     }
     return out;

@@ -31,12 +31,6 @@ void skip_spaces(std::string_view& text) {
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
 }
 
-std::string_view trimmed(std::string_view text) {
-    skip_spaces(text);
-    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-    return text;
-}
-
 /// Takes a plain decimal number off the front: digits with at most one point, no sign, no exponent. False when there is none.
 bool take_number(std::string_view& text, double& number) {
     if (text.empty() || !is_digit(text.front())) return false;
@@ -86,6 +80,12 @@ std::string parted(std::string number) {
 }
 
 }  // namespace
+
+std::string_view trimmed(std::string_view text) {
+    const size_t first = text.find_first_not_of(" \t");
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
 
 Result<nanoseconds> parse_duration(std::string_view text) {
     std::string_view rest = trimmed(text);

@@ -10,6 +10,9 @@
 
 namespace millrace::base {
 
+/// Without the blanks and tabs at both ends.
+std::string_view trimmed(std::string_view text);
+
 /// "5s", "250ms", "2m", "1.5h", "1h 30m"; units ns, us, ms, s, m (or min), h, d. A unit is required; the sum is not negative.
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
@@ -18,6 +21,8 @@ Result<uint64_t> parse_bytes(std::string_view text);
 
 /// "5%" is 0.05. The sign is required, so that 5 and 0.05 cannot be confused.
 Result<double> parse_percent(std::string_view text);
+
+constexpr double kMiB = 1024.0 * 1024, kGiB = 1024 * kMiB;  ///< bytes
 
 /// For people: "850ns", "12.3us", "250.0ms", "45.0s", "2m 5s", "1h 1m 1s", "3d 4h 5m".
 std::string print_duration(std::chrono::nanoseconds duration);

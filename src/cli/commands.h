@@ -13,6 +13,8 @@ namespace millrace::cli {
 /// run or where the reader of a pipe left (train, eval; others end by SIGPIPE).
 int run(int argc, char** argv);
 
+constexpr int kNoData = 4;  ///< exit status of commands that found nothing to judge
+
 /// What the commands share: how the program was called.
 struct Context {
     int argc = 0;

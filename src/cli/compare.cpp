@@ -20,7 +20,7 @@ struct CompareArguments {
     bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kCompareFooter =
     R"(BEFORE and AFTER are what `millrace diagnose` reads: runs of `millrace record` or `millrace train`, traces of PyTorch's profiler.
 
 Compared is the speed outside of recording windows, in blocks of at least half a second, by a permutation test: "better" and "worse"
@@ -41,7 +41,7 @@ Exit status: 0 compared, 1 slower by more than --fail-if-slower allows, 2 usage 
 any block of speed, or, with --fail-if-slower, runs that are too short to judge by or slower by more than it allows but not certainly
 so.)";
 
-constexpr int kRegression = 1, kNoData = 4;
+constexpr int kRegression = 1;
 
 base::Result<double> share_of(const char* option, const std::string& text, double most) {
     const auto share = base::parse_percent(text);
@@ -127,7 +127,7 @@ void add_compare(const Command& program) {
         .placeholder("NUMBER");
     command.option("--fail-if-slower", given->fail_if_slower, "exit with 1 when AFTER is shown to be slower by more than this")
         .placeholder("PERCENT");
-    command.footer(kFooter);
+    command.footer(kCompareFooter);
     command.action([given] { return run_compare(*given); });
 }
 

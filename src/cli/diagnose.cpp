@@ -27,7 +27,7 @@ struct DiagnoseArguments {
     bool json = false, all = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kDiagnoseFooter =
     R"(RUN is a folder that `millrace record` or `millrace train` wrote, also one that is still being written, or a trace of PyTorch's
 profiler (trace.json, trace.json.gz).
 
@@ -41,7 +41,7 @@ Examples:
 
 Exit status: 0 nothing worth changing, 1 findings, 2 usage or bad input, 4 no step of a GPU program in RUN.)";
 
-constexpr int kFindings = 1, kNoData = 4;
+constexpr int kFindings = 1;
 
 /// To write over what is read would lose the recording.
 base::Status check_not_of_run(const std::string& run, const std::string& path) {
@@ -109,7 +109,7 @@ void add_diagnose(const Command& program) {
     command.option("--html", given->html, "write a page with timelines that loads nothing, too").placeholder("FILE");
     command.option("--trace", given->trace, "write it as a trace for Perfetto, too; packed when the name ends in .gz")
         .placeholder("FILE");
-    command.footer(kFooter);
+    command.footer(kDiagnoseFooter);
     command.action([given] { return run_diagnose(*given); });
 }
 

@@ -14,7 +14,7 @@ struct RecordArguments {
     bool no_samples = false, quiet = false;
 };
 
-constexpr const char* kFooter = R"(The command follows --: millrace record [OPTIONS] -- COMMAND ARGUMENTS...
+constexpr const char* kRecordFooter = R"(The command follows --: millrace record [OPTIONS] -- COMMAND ARGUMENTS...
 
 Examples:
   millrace record -- python train.py
@@ -80,7 +80,7 @@ void add_record(const Command& program, Context& context) {
         .environment("MILLRACE_RECORD_NO_SAMPLES");
     option("--probe", given->probe, "the probe's library, when it is not beside this program", "PROBE").placeholder("FILE");
     command.flag("--quiet", given->quiet, "no summary").environment("MILLRACE_RECORD_QUIET");
-    command.footer(kFooter);
+    command.footer(kRecordFooter);
     command.takes_command(context.command);
     command.action([given, &context] { return run_record(*given, context); });
 }

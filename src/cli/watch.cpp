@@ -15,7 +15,7 @@ struct WatchArguments {
 
 constexpr int kLargestPort = 65535;
 
-constexpr const char* kFooter = R"(A command to watch follows --: millrace watch [OPTIONS] -- COMMAND ARGUMENTS...
+constexpr const char* kWatchFooter = R"(A command to watch follows --: millrace watch [OPTIONS] -- COMMAND ARGUMENTS...
 
 Examples:
   millrace watch                                      the machine, until Ctrl-C
@@ -86,7 +86,7 @@ void add_watch(const Command& program, Context& context) {
     option("--prometheus-file", settings.prometheus_file, "keep them in a file for the textfile collector", "PROMETHEUS_FILE")
         .placeholder("FILE");
     command.flag("--quiet", settings.quiet, "show nothing but the summary").environment("MILLRACE_WATCH_QUIET");
-    command.footer(kFooter);
+    command.footer(kWatchFooter);
     command.takes_command(context.command);
     command.action([given, &context] { return run_watch(*given, context); });
 }

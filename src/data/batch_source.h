@@ -12,6 +12,7 @@ namespace millrace::data {
 
 enum class Part : std::uint8_t { train, validation, test };
 constexpr int kPartCount = 3;
+constexpr std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
 constexpr const char* name_of(Part part) {
     return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
 }

@@ -12,14 +12,14 @@ namespace millrace::data {
 namespace {
 
 /// dataset.json, every part optional.
-struct Description {
+struct ImageSetDescription {
     std::optional<std::string> name;
     std::optional<PixelStatistics> pixels;
     std::optional<std::uint32_t> classes;
 };
 
-Result<Description> read_description(const Path& path) {
-    Description description;
+Result<ImageSetDescription> read_image_description(const Path& path) {
+    ImageSetDescription description;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, record::read_text(path, std::size_t{1} << 20));
@@ -118,7 +118,7 @@ Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint
             fmt::format("no such folder; it should hold {}, {}, {} and {} (`millrace data make garments --out {}` writes a set)",
                         kTrainImages, kTrainLabels, kTestImages, kTestLabels, folder.string()),
             folder.string()};
-    MILLRACE_LET(description, read_description(folder / kDescription));
+    MILLRACE_LET(description, read_image_description(folder / kDescription));
     ImageSet set;
     set.name = description.name.value_or(folder_name(folder));
     set.classes = description.classes.value_or(10);

@@ -22,13 +22,13 @@ constexpr std::size_t kTextsCap = std::size_t{4} << 30;
 constexpr std::size_t kDescriptionCap = std::size_t{1} << 20;
 constexpr double kLengthTolerance = 1e-3;  // what a teacher in half precision leaves of a length of 1
 
-struct Description {
+struct PairsDescription {
     std::string name, teacher;
     std::optional<std::uint32_t> dimensions;
 };
 
-Result<Description> read_description(const Path& path) {
-    Description description;
+Result<PairsDescription> read_pairs_description(const Path& path) {
+    PairsDescription description;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
     MILLRACE_LET(text, record::read_text(path, kDescriptionCap));
@@ -159,7 +159,7 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
         return Error{fmt::format("no such folder; it should hold {} and {} (`millrace data make pairs --out {}` writes a set)",
                                  kPairVectors, kPairTexts, folder.string()),
                      folder.string()};
-    MILLRACE_LET(description, read_description(folder / kDescription));
+    MILLRACE_LET(description, read_pairs_description(folder / kDescription));
     MILLRACE_LET(file, record::SafetensorsFile::open(folder / kPairVectors));
     MILLRACE_LET(inputs, shape_of(file, kInputVectors));
     MILLRACE_LET(targets, shape_of(file, kTargetVectors));

@@ -10,8 +10,6 @@ namespace {
 
 constexpr Part kParts[] = {Part::train, Part::validation, Part::test};
 
-std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
-
 base::Status check(const char* which, const LabeledImages& images) {
     if (images.count == 0) return base::Error{fmt::format("the {} set has no images", which)};
     if (images.count > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))

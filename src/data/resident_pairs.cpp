@@ -5,8 +5,6 @@
 namespace millrace::data {
 namespace {
 
-std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
-
 void write_vectors(tape::Store& store, const tensor::View& table, const std::vector<float>& values) {
     if (table.dtype == tensor::DType::f64) {
         const std::vector<double> wide(values.begin(), values.end());

@@ -14,20 +14,22 @@ namespace {
 constexpr unsigned kLanes = 16;
 constexpr unsigned kNoPcie = 0;  ///< linked in another way, or not at all
 
-struct Model {
+struct LinkModel {
     std::string_view word;
     unsigned generation;
 };
 
 /// Words of names that settle it. "L4" and "A2" are words of their own, so whole words count.
 constexpr std::array kModels{
-    Model{"GH200", kNoPcie},  Model{"GB200", kNoPcie}, Model{"GB300", kNoPcie}, Model{"GB10", kNoPcie}, Model{"ORIN", kNoPcie},
-    Model{"XAVIER", kNoPcie}, Model{"THOR", kNoPcie},  Model{"BLACKWELL", 5},   Model{"B100", 5},       Model{"B200", 5},
-    Model{"B300", 5},         Model{"H20", 5},         Model{"H100", 5},        Model{"H200", 5},       Model{"H800", 5},
-    Model{"ADA", 4},          Model{"A2", 4},          Model{"A10", 4},         Model{"A10G", 4},       Model{"A16", 4},
-    Model{"A30", 4},          Model{"A40", 4},         Model{"A100", 4},        Model{"A800", 4},       Model{"L4", 4},
-    Model{"L20", 4},          Model{"L40", 4},         Model{"L40S", 4},        Model{"P4", 3},         Model{"P40", 3},
-    Model{"P100", 3},         Model{"T4", 3},          Model{"T4G", 3},         Model{"V100", 3},       Model{"V100S", 3},
+    LinkModel{"GH200", kNoPcie}, LinkModel{"GB200", kNoPcie},  LinkModel{"GB300", kNoPcie}, LinkModel{"GB10", kNoPcie},
+    LinkModel{"ORIN", kNoPcie},  LinkModel{"XAVIER", kNoPcie}, LinkModel{"THOR", kNoPcie},  LinkModel{"BLACKWELL", 5},
+    LinkModel{"B100", 5},        LinkModel{"B200", 5},         LinkModel{"B300", 5},        LinkModel{"H20", 5},
+    LinkModel{"H100", 5},        LinkModel{"H200", 5},         LinkModel{"H800", 5},        LinkModel{"ADA", 4},
+    LinkModel{"A2", 4},          LinkModel{"A10", 4},          LinkModel{"A10G", 4},        LinkModel{"A16", 4},
+    LinkModel{"A30", 4},         LinkModel{"A40", 4},          LinkModel{"A100", 4},        LinkModel{"A800", 4},
+    LinkModel{"L4", 4},          LinkModel{"L20", 4},          LinkModel{"L40", 4},         LinkModel{"L40S", 4},
+    LinkModel{"P4", 3},          LinkModel{"P40", 3},          LinkModel{"P100", 3},        LinkModel{"T4", 3},
+    LinkModel{"T4G", 3},         LinkModel{"V100", 3},         LinkModel{"V100S", 3},
 };
 
 std::vector<std::string> words_of(std::string_view name) {
@@ -60,7 +62,7 @@ std::optional<unsigned> generation_of_card(std::string_view family, std::string_
 
 std::optional<unsigned> generation_of(std::string_view name) {
     const std::vector<std::string> words = words_of(name);
-    for (const Model& model : kModels)
+    for (const LinkModel& model : kModels)
         if (std::ranges::find(words, model.word) != words.end()) return model.generation;
     for (std::size_t i = 0; i + 1 < words.size(); ++i)
         if (const auto generation = generation_of_card(words[i], words[i + 1])) return generation;

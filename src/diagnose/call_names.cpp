@@ -15,56 +15,57 @@ struct Pattern {
     CallKind kind, asynchronous;
 };
 
-using enum CallKind;
-
 /// The first whose part is in the name (without the library's prefix) decides; so the narrow ones stand before the wide ones.
-constexpr std::array kPatterns = {
-    Pattern{"GraphLaunch", kGraphLaunch, kGraphLaunch},
-    Pattern{"LaunchHostFunc", kHostFunction, kHostFunction},
-    Pattern{"StreamAddCallback", kHostFunction, kHostFunction},
-    Pattern{"Launch", kLaunch, kLaunch},  // LaunchKernel, LaunchKernelExC, LaunchCooperativeKernel, ModuleLaunchKernel
-    Pattern{"Capture", kCapture, kCapture},
-    Pattern{"GraphInstantiate", kCapture, kCapture},
-    Pattern{"GraphExecUpdate", kCapture, kCapture},
-    Pattern{"MemcpyPeer", kCopy, kCopyAsync},
-    Pattern{"Memcpy", kCopy, kCopyAsync},
-    Pattern{"Memset", kSet, kSetAsync},
-    Pattern{"DeviceSynchronize", kDeviceSync, kDeviceSync},
-    Pattern{"CtxSynchronize", kDeviceSync, kDeviceSync},
-    Pattern{"ThreadSynchronize", kDeviceSync, kDeviceSync},
-    Pattern{"StreamSynchronize", kStreamSync, kStreamSync},
-    Pattern{"EventSynchronize", kEventSync, kEventSync},
-    Pattern{"EventRecord", kEventRecord, kEventRecord},
-    Pattern{"EventQuery", kEventQuery, kEventQuery},
-    Pattern{"StreamWaitEvent", kStreamWait, kStreamWait},
-    Pattern{"StreamQuery", kStreamQuery, kStreamQuery},
-    Pattern{"HostRegister", kHostRegister, kHostRegister},
-    Pattern{"HostUnregister", kHostRegister, kHostRegister},
-    Pattern{"MallocHost", kHostAlloc, kHostAlloc},
-    Pattern{"HostAlloc", kHostAlloc, kHostAlloc},
-    Pattern{"HostMalloc", kHostAlloc, kHostAlloc},
-    Pattern{"MemAllocHost", kHostAlloc, kHostAlloc},
-    Pattern{"FreeHost", kHostFree, kHostFree},
-    Pattern{"HostFree", kHostFree, kHostFree},
-    Pattern{"MallocFromPool", kAllocAsync, kAllocAsync},
-    Pattern{"MemAllocFromPool", kAllocAsync, kAllocAsync},
-    Pattern{"Malloc", kAlloc, kAllocAsync},
-    Pattern{"MemAlloc", kAlloc, kAllocAsync},
-    Pattern{"MemCreate", kAlloc, kAlloc},  // expandable segments: physical memory comes and goes through these
-    Pattern{"MemRelease", kFree, kFree},
-    Pattern{"MemFree", kFree, kFreeAsync},
-    Pattern{"MemGetInfo", kAttribute, kAttribute},
-    Pattern{"ModuleLoad", kModuleLoad, kModuleLoad},
-    Pattern{"LibraryLoad", kModuleLoad, kModuleLoad},
-    Pattern{"ModuleGetFunction", kModuleLoad, kModuleLoad},
-    Pattern{"GetAttribute", kAttribute, kAttribute},
-    Pattern{"SetAttribute", kAttribute, kAttribute},
-    Pattern{"DeviceGet", kAttribute, kAttribute},
-    Pattern{"GetDevice", kAttribute, kAttribute},
-    Pattern{"Occupancy", kAttribute, kAttribute},
-    Pattern{"PeekAtLastError", kAttribute, kAttribute},
-    Pattern{"GetLastError", kAttribute, kAttribute},
-};
+constexpr std::array kPatterns = [] {
+    using enum CallKind;
+    return std::array{
+        Pattern{"GraphLaunch", kGraphLaunch, kGraphLaunch},
+        Pattern{"LaunchHostFunc", kHostFunction, kHostFunction},
+        Pattern{"StreamAddCallback", kHostFunction, kHostFunction},
+        Pattern{"Launch", kLaunch, kLaunch},  // LaunchKernel, LaunchKernelExC, LaunchCooperativeKernel, ModuleLaunchKernel
+        Pattern{"Capture", kCapture, kCapture},
+        Pattern{"GraphInstantiate", kCapture, kCapture},
+        Pattern{"GraphExecUpdate", kCapture, kCapture},
+        Pattern{"MemcpyPeer", kCopy, kCopyAsync},
+        Pattern{"Memcpy", kCopy, kCopyAsync},
+        Pattern{"Memset", kSet, kSetAsync},
+        Pattern{"DeviceSynchronize", kDeviceSync, kDeviceSync},
+        Pattern{"CtxSynchronize", kDeviceSync, kDeviceSync},
+        Pattern{"ThreadSynchronize", kDeviceSync, kDeviceSync},
+        Pattern{"StreamSynchronize", kStreamSync, kStreamSync},
+        Pattern{"EventSynchronize", kEventSync, kEventSync},
+        Pattern{"EventRecord", kEventRecord, kEventRecord},
+        Pattern{"EventQuery", kEventQuery, kEventQuery},
+        Pattern{"StreamWaitEvent", kStreamWait, kStreamWait},
+        Pattern{"StreamQuery", kStreamQuery, kStreamQuery},
+        Pattern{"HostRegister", kHostRegister, kHostRegister},
+        Pattern{"HostUnregister", kHostRegister, kHostRegister},
+        Pattern{"MallocHost", kHostAlloc, kHostAlloc},
+        Pattern{"HostAlloc", kHostAlloc, kHostAlloc},
+        Pattern{"HostMalloc", kHostAlloc, kHostAlloc},
+        Pattern{"MemAllocHost", kHostAlloc, kHostAlloc},
+        Pattern{"FreeHost", kHostFree, kHostFree},
+        Pattern{"HostFree", kHostFree, kHostFree},
+        Pattern{"MallocFromPool", kAllocAsync, kAllocAsync},
+        Pattern{"MemAllocFromPool", kAllocAsync, kAllocAsync},
+        Pattern{"Malloc", kAlloc, kAllocAsync},
+        Pattern{"MemAlloc", kAlloc, kAllocAsync},
+        Pattern{"MemCreate", kAlloc, kAlloc},  // expandable segments: physical memory comes and goes through these
+        Pattern{"MemRelease", kFree, kFree},
+        Pattern{"MemFree", kFree, kFreeAsync},
+        Pattern{"MemGetInfo", kAttribute, kAttribute},
+        Pattern{"ModuleLoad", kModuleLoad, kModuleLoad},
+        Pattern{"LibraryLoad", kModuleLoad, kModuleLoad},
+        Pattern{"ModuleGetFunction", kModuleLoad, kModuleLoad},
+        Pattern{"GetAttribute", kAttribute, kAttribute},
+        Pattern{"SetAttribute", kAttribute, kAttribute},
+        Pattern{"DeviceGet", kAttribute, kAttribute},
+        Pattern{"GetDevice", kAttribute, kAttribute},
+        Pattern{"Occupancy", kAttribute, kAttribute},
+        Pattern{"PeekAtLastError", kAttribute, kAttribute},
+        Pattern{"GetLastError", kAttribute, kAttribute},
+    };
+}();
 
 constexpr std::array<std::string_view, 6> kMemoryKinds = {"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed"};
 
@@ -76,6 +77,7 @@ MemoryKind memory_kind_of(std::string_view word) {
 }  // namespace
 
 CallKind call_kind_of(std::string_view name) {
+    using enum CallKind;
     for (const std::string_view prefix : {"cuda", "hip", "cu"})
         if (name.starts_with(prefix)) {
             name.remove_prefix(prefix.size());

@@ -220,7 +220,7 @@ private:
         for (double& share : shares) share = std::min(share, lowest_);
         for (double share : shares) lowest_ = std::min(lowest_, share);
         for (std::size_t i = 0; i < parts.size(); ++i) {
-            Verdict verdict{shares[i], current_, after, {}};
+            Judgement verdict{shares[i], current_, after, {}};
             for (const Cause* cause : parts[i])
                 if (cause->site) verdict.sites.push_back(cause->site);
             Finding finding = parts[i].front()->finding(verdict);

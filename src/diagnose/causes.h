@@ -21,7 +21,7 @@ enum class Breadth : std::uint8_t {
 };
 
 /// What a cause costs, given the cures of those before it.
-struct Verdict {
+struct Judgement {
     double lost_ms = 0;
     double before_ms = 0,
            after_ms = 0;             ///< the step without and with its cure; of several that hide each other, with all of theirs
@@ -34,8 +34,8 @@ struct Cause {
     double threshold_ms = 0;  ///< what returns less is nothing to tell of
     double unseen_ms = 0;     ///< that its cure returns besides: of a step outside of windows
     Cure cure;
-    const Site* site = nullptr;                      ///< of waits: those that hide each other are one finding
-    std::function<Finding(const Verdict&)> finding;  ///< in words
+    const Site* site = nullptr;                        ///< of waits: those that hide each other are one finding
+    std::function<Finding(const Judgement&)> finding;  ///< in words
 };
 
 struct Choice {

@@ -8,7 +8,7 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr std::size_t kFewLaunches = 8;
-constexpr std::size_t kFewSamples = 2;  ///< one may be of what comes before the first launch of an evaluation
+constexpr std::size_t kFewEvaluationSamples = 2;  ///< one may be of what comes before the first launch of an evaluation
 
 using Counts = std::map<std::uint32_t, std::size_t>;  ///< by number of a stack
 
@@ -29,12 +29,12 @@ void count_samples(const Study& study, Time begin, Time end, Counts& counts) {
             ++counts[sample->stack];
 }
 
-struct Seen {
+struct SeenLaunches {
     Counts launches, samples;
 };
 
-Seen in_training(const Study& study) {
-    Seen seen;
+SeenLaunches in_training(const Study& study) {
+    SeenLaunches seen;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         const std::vector<Job>& jobs = study.lanes[lane].jobs;
         for (const Step& step : study.steps[lane].steps) {
@@ -47,8 +47,8 @@ Seen in_training(const Study& study) {
     return seen;
 }
 
-Seen in_evaluations(const Study& study) {
-    Seen seen;
+SeenLaunches in_evaluations(const Study& study) {
+    SeenLaunches seen;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
         const std::vector<Job>& jobs = study.lanes[lane].jobs;
         for (const Phase& phase : study.steps[lane].evaluations) {
@@ -60,7 +60,7 @@ Seen in_evaluations(const Study& study) {
     return seen;
 }
 
-std::set<Line> lines_of(const Study& study, const Seen& seen) {
+std::set<Line> lines_of(const Study& study, const SeenLaunches& seen) {
     std::set<Line> lines;
     for (const auto& [stack, count] : seen.launches)
         for (const Frame& frame : study.timeline.stacks[stack])
@@ -68,7 +68,7 @@ std::set<Line> lines_of(const Study& study, const Seen& seen) {
     std::map<Line, std::size_t> sampled;
     for (const auto& [stack, count] : seen.samples)
         for (const Frame& frame : study.timeline.stacks[stack])
-            if (is_users(frame) && (sampled[line_of(frame)] += count) >= kFewSamples) lines.insert(line_of(frame));
+            if (is_users(frame) && (sampled[line_of(frame)] += count) >= kFewEvaluationSamples) lines.insert(line_of(frame));
     return lines;
 }
 
@@ -76,7 +76,7 @@ std::set<Line> lines_of(const Study& study, const Seen& seen) {
 
 std::optional<Spot> place_of_evaluation(const Study& study) {
     const std::set<Line> training = lines_of(study, in_training(study));
-    const Seen seen = in_evaluations(study);
+    const SeenLaunches seen = in_evaluations(study);
     std::size_t launches = 0;
     for (const auto& [stack, count] : seen.launches) launches += count;
     const Counts& counts = launches < kFewLaunches && !seen.samples.empty() ? seen.samples : seen.launches;

@@ -50,7 +50,7 @@ Finding Chart::finding(Kind kind, std::uint32_t place, double lost_ms, const Ban
     return finding;
 }
 
-void Chart::suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
+void Chart::suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Judgement&)> tell,
                     const Site* site, double unseen_ms) {
     causes.push_back({kind, breadth, band.warn * study.costed_ms(), unseen_ms, std::move(cure), site, std::move(tell)});
 }

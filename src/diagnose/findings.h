@@ -22,7 +22,7 @@ struct Chart {
     Finding finding(Kind kind, std::uint32_t place, double lost_ms, const Band& band) const;
     double share(double ms) const { return study.costed_ms() > 0 ? ms / study.costed_ms() : 0; }
     /// Names what may be to blame; `tell` is asked once it is known what that costs.
-    void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Verdict&)> tell,
+    void suspect(Kind kind, Breadth breadth, const Band& band, Cure cure, std::function<Finding(const Judgement&)> tell,
                  const Site* site = nullptr, double unseen_ms = 0);
     /// What a cure returns alone, and no more than it still returns after all that was found.
     double cost_of(const Cure& cure) const;

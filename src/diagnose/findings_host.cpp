@@ -71,13 +71,13 @@ void lower_for_few_samples(Finding& finding, std::size_t samples) {
     if (samples < 5) finding.confidence *= 0.7;
 }
 
-std::string replayed(const Verdict& verdict) {
+std::string replayed(const Judgement& verdict) {
     return fmt::format("replayed without it a step takes {:.2f} ms instead of {:.2f} ms.", verdict.after_ms, verdict.before_ms);
 }
 
 void suspect_collections(Chart& chart) {
     if (chart.study.timeline.collections.empty()) return;
-    const auto tell = [&chart](const Verdict& verdict) {
+    const auto tell = [&chart](const Judgement& verdict) {
         Finding finding = chart.finding(Kind::kPythonWork, kNoPlace, verdict.lost_ms, chart.study.policy.python_work);
         finding.what = kCollects;
         finding.evidence = "Collections were seen between launches; " + replayed(verdict);
@@ -118,7 +118,7 @@ const AwaitedThing& awaited_in(const std::string& call) {
 }
 
 /// Code of the user's that is asleep: nothing to compute elsewhere.
-Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Judgement& verdict) {
     const Timeline& timeline = chart.study.timeline;
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     const std::string call = amount.wait < timeline.names.size() ? timeline.names[amount.wait] : std::string();
@@ -136,7 +136,7 @@ Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Verdict&
 }
 
 /// Whether somebody asked for it in that line or it came by itself, the cure is the same.
-Finding tell_of_collecting(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+Finding tell_of_collecting(const Chart& chart, const Amount& amount, const Judgement& verdict) {
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     finding.what = kCollects;
     finding.evidence = fmt::format("{:.2f} ms per step in this code, {:.0f} % of it in the collector ({} samples); ", amount.ms,
@@ -150,7 +150,7 @@ Finding tell_of_collecting(const Chart& chart, const Amount& amount, const Verdi
     return finding;
 }
 
-Finding tell_of_python(const Chart& chart, const Amount& amount, const Verdict& verdict) {
+Finding tell_of_python(const Chart& chart, const Amount& amount, const Judgement& verdict) {
     if (amount.collecting_ms > 0.5 * amount.ms) return tell_of_collecting(chart, amount, verdict);
     if (amount.waiting_ms > 0.5 * amount.ms) return tell_of_waiting(chart, amount, verdict);
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
@@ -251,7 +251,7 @@ std::optional<Spot> common_frame(const Study& study) {
     return std::nullopt;
 }
 
-Finding tell_of_launches(const Chart& chart, const Verdict& verdict) {
+Finding tell_of_launches(const Chart& chart, const Judgement& verdict) {
     const Study& study = chart.study;
     Finding finding = chart.finding(Kind::kLaunchBound, kNoPlace, verdict.lost_ms, study.policy.launch_bound);
     if (const auto spot = common_frame(study)) {
@@ -296,7 +296,7 @@ void find_loader_wait(Chart& chart) {
         chart.remarks.push_back(
             fmt::format("the loader's workers need {:.2f} ms for a batch: no step can be shorter, whatever else is cured", pace));
     if (amount.ms <= 0 && unseen <= 0 && !sets_pace) return;
-    const auto tell = [&chart, amount, unseen](const Verdict& verdict) {
+    const auto tell = [&chart, amount, unseen](const Judgement& verdict) {
         Finding finding = chart.finding(Kind::kLoaderWait, amount.place, verdict.lost_ms, chart.study.policy.loader_wait);
         const LoaderReason reason = loader_reason(chart.study, amount.waiting);
         finding.what = amount.waiting ? "The GPU idles because the next batch is not ready."
@@ -319,7 +319,7 @@ void find_file_output(Chart& chart) {
     const Study& study = chart.study;
     const Amount amount = sum_of(amounts_of(study, Doing::kWriting));
     if (amount.ms <= 0) return;
-    const auto tell = [&chart, amount](const Verdict& verdict) {
+    const auto tell = [&chart, amount](const Judgement& verdict) {
         Finding finding = chart.finding(Kind::kFileOutput, amount.place, verdict.lost_ms, chart.study.policy.file_output);
         finding.what = "The training thread writes files or logs while the GPU has nothing to do.";
         finding.evidence =
@@ -343,7 +343,7 @@ void find_python_work(Chart& chart) {
     std::sort(order.rbegin(), order.rend());
     const auto suspect = [&](Breadth breadth, std::uint32_t function, const Amount& amount) {
         chart.suspect(Kind::kPythonWork, breadth, study.policy.python_work, without_host_work(study, Doing::kComputing, function),
-                      [&chart, amount](const Verdict& verdict) { return tell_of_python(chart, amount, verdict); });
+                      [&chart, amount](const Judgement& verdict) { return tell_of_python(chart, amount, verdict); });
     };
     for (std::size_t i = 0; i < std::min(kMostFunctions, order.size()); ++i)
         suspect(Breadth::kWork, order[i].second, amounts.at(order[i].second));
@@ -353,7 +353,7 @@ void find_python_work(Chart& chart) {
 void find_launch_bound(Chart& chart) {
     chart.suspect(Kind::kLaunchBound, Breadth::kLaunches, chart.study.policy.launch_bound,
                   without_launches(chart.study, chart.roles),
-                  [&chart](const Verdict& verdict) { return tell_of_launches(chart, verdict); });
+                  [&chart](const Judgement& verdict) { return tell_of_launches(chart, verdict); });
 }
 
 }  // namespace millrace::diagnose

@@ -270,7 +270,7 @@ void find_repeated_kernels(Chart& chart) {
     double ms = 0, count = 0;
     const std::uint32_t place = heaviest_place(study, repeated.jobs, ms, count);
     if (ms == 0) return;
-    const auto tell = [&chart, place, ms, count, compared = repeated.compared](const Verdict& verdict) {
+    const auto tell = [&chart, place, ms, count, compared = repeated.compared](const Judgement& verdict) {
         Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
         finding.what = "The same table is computed again in every step: no data, parameter or random number goes into it.";
         finding.evidence = fmt::format(
@@ -295,7 +295,7 @@ void find_repeated_uploads(Chart& chart) {
                 if (site.place == place && place != kNoPlace) cures.push_back(without_waits(study, chart.roles, site));
         const Cure cure = all_of(std::move(cures));
         if (chart.share(study.gain_of(cure)) < study.policy.repeated_work.warn) continue;
-        const auto tell = [&chart, place = place, bytes = uploads.bytes](const Verdict& verdict) {
+        const auto tell = [&chart, place = place, bytes = uploads.bytes](const Judgement& verdict) {
             Finding finding = chart.finding(Kind::kRepeatedWork, place, verdict.lost_ms, chart.study.policy.repeated_work);
             finding.what = "The same bytes are uploaded again in every step.";
             finding.evidence =

@@ -49,7 +49,7 @@ std::string together_fix(Framework framework) {
 }
 
 /// Waits of one line, or of several of which each waits for what the others would have waited for.
-Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
+Finding tell_of_waits(const Chart& chart, const Judgement& verdict) {
     std::vector<const Site*> sites = verdict.sites;
     std::stable_sort(sites.begin(), sites.end(), [](const Site* a, const Site* b) { return a->ms > b->ms; });
     const Site& first = *sites.front();
@@ -80,7 +80,7 @@ Finding tell_of_waits(const Chart& chart, const Verdict& verdict) {
     return finding;
 }
 
-Finding tell_of_copies(const Chart& chart, const Site& site, const Verdict& verdict) {
+Finding tell_of_copies(const Chart& chart, const Site& site, const Judgement& verdict) {
     const Study& study = chart.study;
     Finding finding = chart.finding(Kind::kPageableCopy, site.place, verdict.lost_ms, study.policy.pageable_copy);
     finding.what = "Bulk data is copied from or to ordinary (pageable) host memory: the copy is slow and the host waits for it.";
@@ -110,7 +110,7 @@ Finding tell_of_copies(const Chart& chart, const Site& site, const Verdict& verd
     return finding;
 }
 
-Finding tell_of_allocator(const Chart& chart, const Verdict& verdict) {
+Finding tell_of_allocator(const Chart& chart, const Judgement& verdict) {
     const Study& study = chart.study;
     const Roles& roles = chart.roles;
     // Memory is taken again because it was given back: that line is to blame.
@@ -155,7 +155,7 @@ void find_host_syncs(Chart& chart) {
         const Site& site = chart.roles.syncs[i];
         chart.suspect(
             Kind::kHostSync, Breadth::kCall, chart.study.policy.host_sync, without_reads(chart.study, chart.roles, site),
-            [&chart](const Verdict& verdict) { return tell_of_waits(chart, verdict); }, &site);
+            [&chart](const Judgement& verdict) { return tell_of_waits(chart, verdict); }, &site);
     }
 }
 
@@ -166,7 +166,7 @@ void find_pageable_copies(Chart& chart) {
             continue;
         chart.suspect(Kind::kPageableCopy, Breadth::kCall, study.policy.pageable_copy,
                       with_pinned_copies(study, chart.roles, site),
-                      [&chart, &site](const Verdict& verdict) { return tell_of_copies(chart, site, verdict); });
+                      [&chart, &site](const Judgement& verdict) { return tell_of_copies(chart, site, verdict); });
     }
 }
 
@@ -174,7 +174,7 @@ void find_allocator_churn(Chart& chart) {
     if (chart.roles.allocator.calls <= 0) return;
     chart.suspect(Kind::kAllocatorChurn, Breadth::kCall, chart.study.policy.allocator_churn,
                   without_allocations(chart.study, chart.roles),
-                  [&chart](const Verdict& verdict) { return tell_of_allocator(chart, verdict); });
+                  [&chart](const Judgement& verdict) { return tell_of_allocator(chart, verdict); });
 }
 
 }  // namespace millrace::diagnose

@@ -102,20 +102,20 @@ struct Tally {
 
 using StretchKey = std::array<std::uint32_t, 5>;
 
-struct Stretch {
+struct WorkStretch {
     std::uint32_t tally = 0;
     std::span<const Sample> samples;
 };
 
 /// Stacks in which the thread is inside of a call that writes often enough for the rest to be such calls as well: while one
 /// copies into the system's memory the thread runs, and nothing tells that from the program's own work.
-std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<Stretch>& stretches,
+std::unordered_set<std::uint32_t> writing_stacks(const Timeline& timeline, const std::vector<WorkStretch>& stretches,
                                                  const Policy& policy) {
     struct Count {
         std::size_t inside = 0, all = 0;
     };
     std::map<std::uint32_t, Count> counts;
-    for (const Stretch& stretch : stretches)
+    for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             if (sample.stack == kNoStack || is_waiting(timeline, sample)) continue;
             Count& count = counts[sample.stack];
@@ -206,7 +206,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
     find_places(timeline, launcher, places, lanes, samples);
     std::map<StretchKey, std::uint32_t> keys;
     std::vector<Tally> tallies(1);
-    std::vector<Stretch> stretches;
+    std::vector<WorkStretch> stretches;
     for (const Lane& lane : lanes) {
         find_collections(timeline, launcher, lane);
         auto& class_of = class_of_.emplace_back(lane.calls.size(), 0);
@@ -232,7 +232,7 @@ HostWork::HostWork(const Timeline& timeline, const Launcher& launcher, const Pla
         }
     }
     const auto writing = writing_stacks(timeline, stretches, policy);
-    for (const Stretch& stretch : stretches)
+    for (const WorkStretch& stretch : stretches)
         for (const Sample& sample : stretch.samples) {
             const std::uint32_t place = places.of_stack(sample.stack);
             Doing doing = doing_of(timeline, sample);

@@ -120,8 +120,9 @@ void KinetoCollector::take_call(const KinetoEvent& event) {
     call.end = call.begin + std::max<Time>(event.duration.value_or(0), 0);
     call.process = event.pid.value_or(0);
     call.thread = event.tid.value_or(0);
-    constexpr auto kKinds = static_cast<std::uint32_t>(CallKind::kAttribute) + 1;
-    call.kind = event.call_kind && *event.call_kind < kKinds ? static_cast<CallKind>(*event.call_kind) : call_kind_of(event.name);
+    constexpr auto kKinetoCallKinds = static_cast<std::uint32_t>(CallKind::kAttribute) + 1;
+    call.kind = event.call_kind && *event.call_kind < kKinetoCallKinds ? static_cast<CallKind>(*event.call_kind)
+                                                                       : call_kind_of(event.name);
     call.name = names_.number(event.name);
     call.correlation = event.correlation;
     call.bytes = event.bytes;
@@ -154,15 +155,15 @@ void KinetoCollector::take_operator(const KinetoEvent& event) {
         (begins("ProfilerStep#") || begins("enumerate(DataLoader)") || begins("Optimizer.")))
         return add_range(timeline_.ranges, event);
     const bool python = event.category == EventCategory::kPythonFunction;
-    using Kind = StackBuilder::SpanKind;
+    using SpanKind = StackBuilder::SpanKind;
     const Time end = *event.begin + std::max<Time>(event.duration.value_or(0), 0);
     const std::uint32_t process = event.pid.value_or(0), thread = event.tid.value_or(0);
     if (!python && !event.call_stack.empty()) {
-        functions_.add(*event.begin, end, process, thread, event.call_stack, Kind::kWholeStack);
+        functions_.add(*event.begin, end, process, thread, event.call_stack, SpanKind::kWholeStack);
         ++records_;
         python_ = true;
     }
-    functions_.add(*event.begin, end, process, thread, event.name, python ? Kind::kPython : Kind::kNative);
+    functions_.add(*event.begin, end, process, thread, event.name, python ? SpanKind::kPython : SpanKind::kNative);
     python_ |= python;
     ++records_;
 }

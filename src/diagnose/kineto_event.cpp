@@ -9,8 +9,6 @@ namespace millrace::diagnose {
 
 namespace {
 
-using enum EventCategory;
-
 struct CategoryName {
     std::string_view name;
     EventCategory category;
@@ -18,32 +16,32 @@ struct CategoryName {
 
 /// The names of today and those of Kineto before 2022.
 constexpr std::array kCategories = {
-    CategoryName{"cpu_op", kOperator},
-    CategoryName{"python_function", kPythonFunction},
-    CategoryName{"kernel", kKernel},
-    CategoryName{"cuda_runtime", kCall},
-    CategoryName{"cuda_driver", kCall},
-    CategoryName{"gpu_memcpy", kCopy},
-    CategoryName{"gpu_memset", kSet},
-    CategoryName{"cuda_sync", kSync},
-    CategoryName{"user_annotation", kAnnotation},
-    CategoryName{"cpu_instant_event", kInstant},
-    CategoryName{"overhead", kOverhead},
-    CategoryName{"sample", kSample},
-    CategoryName{"garbage_collection", kCollection},
-    CategoryName{"Kernel", kKernel},
-    CategoryName{"Memcpy", kCopy},
-    CategoryName{"Memset", kSet},
-    CategoryName{"Runtime", kCall},
-    CategoryName{"Operator", kOperator},
-    CategoryName{"Python", kPythonFunction},
-    CategoryName{"python function", kPythonFunction},
+    CategoryName{"cpu_op", EventCategory::kOperator},
+    CategoryName{"python_function", EventCategory::kPythonFunction},
+    CategoryName{"kernel", EventCategory::kKernel},
+    CategoryName{"cuda_runtime", EventCategory::kCall},
+    CategoryName{"cuda_driver", EventCategory::kCall},
+    CategoryName{"gpu_memcpy", EventCategory::kCopy},
+    CategoryName{"gpu_memset", EventCategory::kSet},
+    CategoryName{"cuda_sync", EventCategory::kSync},
+    CategoryName{"user_annotation", EventCategory::kAnnotation},
+    CategoryName{"cpu_instant_event", EventCategory::kInstant},
+    CategoryName{"overhead", EventCategory::kOverhead},
+    CategoryName{"sample", EventCategory::kSample},
+    CategoryName{"garbage_collection", EventCategory::kCollection},
+    CategoryName{"Kernel", EventCategory::kKernel},
+    CategoryName{"Memcpy", EventCategory::kCopy},
+    CategoryName{"Memset", EventCategory::kSet},
+    CategoryName{"Runtime", EventCategory::kCall},
+    CategoryName{"Operator", EventCategory::kOperator},
+    CategoryName{"Python", EventCategory::kPythonFunction},
+    CategoryName{"python function", EventCategory::kPythonFunction},
 };
 
 EventCategory category_of(std::string_view name) {
     for (const CategoryName& category : kCategories)
         if (category.name == name) return category.category;
-    return kOther;
+    return EventCategory::kOther;
 }
 
 std::uint32_t hash_in(std::uint32_t hash, std::uint64_t value) {
@@ -160,7 +158,7 @@ void scan_argument(JsonScanner& scanner, std::string_view key, KinetoEvent& even
 }
 
 void scan_arguments(JsonScanner& scanner, KinetoEvent& event) {
-    constexpr std::size_t kCounters = 16;
+    constexpr std::size_t kMostCounters = 16;
     if (!scanner.enter_object()) return;
     std::string_view key;
     while (scanner.next_key(key)) {
@@ -170,7 +168,7 @@ void scan_arguments(JsonScanner& scanner, KinetoEvent& event) {
         }
         std::string counter(key);
         const auto value = double_of(scanner.number());
-        if (value && event.counters.size() < kCounters) event.counters.emplace_back(std::move(counter), *value);
+        if (value && event.counters.size() < kMostCounters) event.counters.emplace_back(std::move(counter), *value);
     }
 }
 

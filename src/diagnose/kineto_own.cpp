@@ -15,7 +15,7 @@ constexpr std::size_t kMostEntries = 1u << 20;
 
 Time time_of(std::string_view number) { return std::clamp(integer_of(number).value_or(0), -kLatest, kLatest); }
 
-std::uint32_t small_of(std::string_view number) {
+std::uint32_t small_or_zero(std::string_view number) {
     const auto value = unsigned_of(number);
     return value && *value <= 0xffffffffu ? static_cast<std::uint32_t>(*value) : 0;
 }
@@ -79,11 +79,11 @@ void scan_processes(JsonScanner& scanner, Timeline& timeline) {
         std::string_view key;
         while (scanner.next_key(key)) {
             if (key == "pid")
-                process.pid = small_of(scanner.number());
+                process.pid = small_or_zero(scanner.number());
             else if (key == "parent")
-                process.parent = small_of(scanner.number());
+                process.parent = small_or_zero(scanner.number());
             else if (key == "main_thread")
-                process.main_thread = small_of(scanner.number());
+                process.main_thread = small_or_zero(scanner.number());
             else if (key == "command")
                 process.command = clean_text(scanner.text());
             else if (key == "gpu") {
@@ -135,7 +135,7 @@ void scan_own_section(JsonScanner& scanner, OwnSection& section) {
         } else if (key == "presence_share") {
             timeline.presence_share = std::clamp(double_of(scanner.number()).value_or(1), 0.0, 1.0);
         } else if (key == "processors")
-            timeline.processors = small_of(scanner.number());
+            timeline.processors = small_or_zero(scanner.number());
         else if (key == "dropped")
             timeline.dropped = unsigned_of(scanner.number()).value_or(0);
         else if (key == "processes")

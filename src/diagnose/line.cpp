@@ -81,7 +81,7 @@ std::vector<std::uint32_t> threads_in_turn(const Timeline& timeline, std::uint32
     return threads;
 }
 
-std::uint64_t key_of(std::uint32_t process, std::uint32_t correlation) { return (std::uint64_t{process} << 32) | correlation; }
+std::uint64_t call_key(std::uint32_t process, std::uint32_t correlation) { return (std::uint64_t{process} << 32) | correlation; }
 
 /// Joins each correlation of the window with the call that began it, also where that lies inside another one.
 std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& timeline, const Launcher& launcher, Lane& lane) {
@@ -96,7 +96,7 @@ std::unordered_map<std::uint64_t, std::uint32_t> take_calls(const Timeline& time
             open[call->thread] = static_cast<std::uint32_t>(lane.calls.size());
             lane.calls.push_back(static_cast<std::uint32_t>(call - timeline.calls.begin()));
         }
-        if (call->correlation != 0) by_correlation.try_emplace(key_of(call->process, call->correlation), open[call->thread]);
+        if (call->correlation != 0) by_correlation.try_emplace(call_key(call->process, call->correlation), open[call->thread]);
     }
     return by_correlation;
 }
@@ -112,14 +112,14 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
     std::unordered_map<std::uint64_t, Time> foreign;
     for (auto call = first_from(timeline.calls, lane.begin); call != timeline.calls.end() && call->begin < lane.end; ++call)
         if (call->process == launcher.process && call->correlation != 0)
-            foreign.try_emplace(key_of(call->process, call->correlation), call->begin);
+            foreign.try_emplace(call_key(call->process, call->correlation), call->begin);
     std::vector<Found> found;
     for (auto i = static_cast<std::uint32_t>(first_from(timeline.work, lane.begin) - timeline.work.begin());
          i < timeline.work.size(); ++i) {
         const Work& work = timeline.work[i];
         if (work.begin > lane.end + kLongestQueue) break;
         if (work.process != launcher.process || work.device != launcher.device) continue;
-        const auto key = key_of(work.process, work.correlation);
+        const auto key = call_key(work.process, work.correlation);
         if (auto own = by_correlation.find(key); work.correlation != 0 && own != by_correlation.end()) {
             found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
         } else if (work.begin >= lane.begin && work.begin < lane.end) {

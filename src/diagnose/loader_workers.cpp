@@ -8,7 +8,7 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr std::size_t kFewSamples = 50;  ///< fewer say too little about a share
+constexpr std::size_t kFewWorkerSamples = 50;  ///< fewer say too little about a share
 
 std::string_view wait_name(const Timeline& timeline, const Sample& sample) {
     return sample.wait < timeline.names.size() ? std::string_view(timeline.names[sample.wait]) : std::string_view();
@@ -102,13 +102,13 @@ WorkerTally tally_workers(const Study& study) {
     // While batches that were fetched ahead last, workers have nothing to do.
     const bool hasty = study.unseen_loading_ms() > 0;
     WorkerTally tally = tally_in(study, !hasty, hasty);
-    return tally.total < kFewSamples ? tally_in(study, true, true) : tally;
+    return tally.total < kFewWorkerSamples ? tally_in(study, true, true) : tally;
 }
 
 std::optional<double> busy_share_of_loader(const Study& study) {
     const WorkerTally tally = tally_workers(study);
     // Children that are something else would make this another share.
-    if (tally.in_loader < kFewSamples || 10 * tally.in_loader < 9 * tally.total) return std::nullopt;
+    if (tally.in_loader < kFewWorkerSamples || 10 * tally.in_loader < 9 * tally.total) return std::nullopt;
     return 1 - tally.share(Chore::kIdle);
 }
 

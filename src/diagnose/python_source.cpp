@@ -6,7 +6,7 @@ namespace millrace::diagnose {
 
 namespace {
 
-constexpr int kSeveral = -1;
+constexpr int kSeveralLines = -1;
 constexpr PythonSource::Scope kModule = 0, kAmbiguous = 0xffff'ffff;
 constexpr std::string_view kLambda = "<lambda>";
 
@@ -135,7 +135,7 @@ PythonSource::Scope PythonSource::add_scope(std::string_view name, int line) {
 
 void PythonSource::add_call(Scope scope, std::string_view name, int line) {
     const auto [entry, fresh] = calls_.emplace(Key{scope, name}, line);
-    if (!fresh && entry->second != line) entry->second = kSeveral;
+    if (!fresh && entry->second != line) entry->second = kSeveralLines;
 }
 
 std::optional<PythonSource::Scope> PythonSource::scope(std::string_view name, int line) const {
@@ -149,7 +149,7 @@ std::optional<PythonSource::Scope> PythonSource::scope(std::string_view name, in
 PythonSource::Found PythonSource::calls(Scope scope, std::string_view name) const {
     const auto entry = calls_.find(Key{scope, name});
     if (!sound_ || entry == calls_.end()) return {};
-    if (entry->second == kSeveral) return {Calls::kSeveralLines, 0};
+    if (entry->second == kSeveralLines) return {Calls::kSeveralLines, 0};
     return {Calls::kOneLine, entry->second};
 }
 

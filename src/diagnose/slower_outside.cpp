@@ -27,7 +27,7 @@ struct Look {
 };
 
 /// The main thread's samples on one side.
-struct Tally {
+struct OutsideTally {
     struct Line {
         std::size_t seen = 0, loading = 0;
         std::size_t waiting = 0, in_call = 0;  ///< of those loading
@@ -94,7 +94,7 @@ bool is_inside(const Study& study, Time time) {
 }
 
 struct Sides {
-    Tally inside, outside;
+    OutsideTally inside, outside;
 };
 
 Sides tally(const Study& study) {
@@ -127,7 +127,7 @@ Sides tally(const Study& study) {
 }
 
 /// The line for which more of a step goes outside than inside, by `count` of its samples.
-std::uint32_t most_grown(const Sides& sides, std::size_t Tally::Line::*count) {
+std::uint32_t most_grown(const Sides& sides, std::size_t OutsideTally::Line::*count) {
     std::uint32_t most = kNoPlace;
     double grown = 0;
     for (const auto& [place, line] : sides.outside.lines) {
@@ -138,16 +138,16 @@ std::uint32_t most_grown(const Sides& sides, std::size_t Tally::Line::*count) {
 }
 
 /// Milliseconds of a recorded step that go into loading and cost nothing, since the GPU works meanwhile.
-double hidden_ms(const Study& study, const Tally& inside) {
+double hidden_ms(const Study& study, const OutsideTally& inside) {
     return inside.ms(inside.loading) - study.gain_of(without_host_work(study, Doing::kLoading));
 }
 
 void find_loading(const Study& study, const Sides& sides, SlowerOutside& result) {
-    const Tally &inside = sides.inside, &outside = sides.outside;
+    const OutsideTally &inside = sides.inside, &outside = sides.outside;
     const double grown = outside.ms(outside.loading) - inside.ms(inside.loading);
     const double error = std::sqrt(outside.variance(outside.loading) + inside.variance(inside.loading));
     if (grown < kMostOfIt * result.more_ms || grown < kSure * error) return;
-    const std::uint32_t place = most_grown(sides, &Tally::Line::loading);
+    const std::uint32_t place = most_grown(sides, &OutsideTally::Line::loading);
     // A loader that copies to the GPU waits there for kernels, and who has nothing else to do waits beside them: these may have
     // become slower.
     if (place == kNoPlace || 2 * inside.at(place).in_call > inside.at(place).loading) return;
@@ -167,8 +167,8 @@ std::optional<SlowerOutside> slower_outside(const Study& study) {
     result.more_ms = (*pace - 1) * study.recorded_ms;
     const Sides sides = tally(study);
     if (sides.outside.samples < kLeastSamples) return result;
-    if (const std::uint32_t most = most_grown(sides, &Tally::Line::seen); most != kNoPlace) {
-        const Tally::Line line = sides.outside.at(most);
+    if (const std::uint32_t most = most_grown(sides, &OutsideTally::Line::seen); most != kNoPlace) {
+        const OutsideTally::Line line = sides.outside.at(most);
         if (sides.outside.ms(line.seen) - sides.inside.ms(sides.inside.at(most).seen) >= kMostOfIt * result.more_ms) {
             result.place = most;
             result.loads = 2 * line.loading > line.seen;

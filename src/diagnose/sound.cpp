@@ -7,7 +7,7 @@ namespace {
 
 constexpr Time kLongest = 3'600'000'000'000;  ///< of a call, a job, a sleep
 constexpr Time kFarthest = Time{1} << 57;     ///< from the first window: four years
-constexpr Time kMost = Time{1} << 61;
+constexpr Time kLatestMoment = Time{1} << 61;
 
 /// Bounds of indices and times.
 struct Bounds {
@@ -16,10 +16,10 @@ struct Bounds {
             origin = timeline.windows.front().begin;
         else if (!timeline.work.empty())
             origin = timeline.work.front().begin;
-        if (origin > kMost || origin < -kMost) origin = 0;
+        if (origin > kLatestMoment || origin < -kLatestMoment) origin = 0;
     }
     bool time(Time value) const {
-        return value <= kMost && value >= -kMost && value - origin <= kFarthest && value - origin >= -kFarthest;
+        return value <= kLatestMoment && value >= -kLatestMoment && value - origin <= kFarthest && value - origin >= -kFarthest;
     }
     bool span(Time begin, Time end, Time longest = kLongest) const {
         return time(begin) && time(end) && begin <= end && end - begin <= longest;

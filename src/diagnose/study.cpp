@@ -14,7 +14,7 @@ namespace millrace::diagnose {
 namespace {
 
 constexpr Time kHighestCallCost = 100'000;  ///< recording adds 1 to 10 us to a call, more where it walks the stack
-constexpr std::size_t kFewSamples = 3;
+constexpr std::size_t kFewGpuSamples = 3;
 constexpr double kSlowestPace = 1.1;  ///< outside of windows against inside, as kFastestPace
 constexpr Time kStarved = 1'000'000;  ///< a queue that has a batch gives it sooner
 
@@ -70,7 +70,7 @@ void wait_for_batches(const Study& study, std::size_t lane, Model& model) {
         for (const Portion& portion : study.host.portions(lane, act))
             if (portion.doing == Doing::kLoading && portion.waiting) share += portion.share, samples += portion.samples;
         const Time gap = study.host_gap(lane, act);
-        if (share < 0.5 || gap < kStarved || (samples < kFewSamples && gap < 5 * kStarved)) continue;
+        if (share < 0.5 || gap < kStarved || (samples < kFewGpuSamples && gap < 5 * kStarved)) continue;
         model.acts[act].gap -= std::min(model.acts[act].gap, static_cast<Time>(share * static_cast<double>(gap)));
         model.acts[act].ready = study.call(lane, act).begin;
     }
@@ -152,7 +152,7 @@ std::optional<PowerLimit> power_of(std::span<const MachineSample> samples, const
         most = std::max(most, *sample.power_watts);
         inside.push_back(*sample.power_watts);
     }
-    if (inside.size() >= kFewSamples) {
+    if (inside.size() >= kFewGpuSamples) {
         const auto upper = inside.begin() + static_cast<std::ptrdiff_t>(inside.size() * 3 / 4);
         std::nth_element(inside.begin(), upper, inside.end());
         most = *upper;

@@ -7,17 +7,17 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr std::size_t kKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
-constexpr double kSeveral = 1.5, kWhole = 0.15;  ///< counted steps are whole training steps, as far as windows can tell
+constexpr std::size_t kCallKinds = static_cast<std::size_t>(CallKind::kAttribute) + 1;
+constexpr double kSeveralSteps = 1.5, kWhole = 0.15;  ///< counted steps are whole training steps, as far as windows can tell
 
 /// Calls by kind and training steps of one stretch.
-struct Stretch {
+struct PaceStretch {
     Time begin = 0, end = 0;  ///< of the host
     std::size_t steps = 0;
 };
 
 /// All of a lane's steps; with evaluations between them from the first evaluation to the last, so that these count in proportion.
-Stretch stretch_of(const Study& study, std::size_t lane) {
+PaceStretch stretch_of(const Study& study, std::size_t lane) {
     const WindowSteps& window = study.steps[lane];
     const std::vector<Job>& jobs = study.lanes[lane].jobs;
     if (window.steps.empty() || window.evaluations.size() == 1) return {};
@@ -30,11 +30,11 @@ Stretch stretch_of(const Study& study, std::size_t lane) {
 }
 
 /// Calls of each kind per training step; 0 none.
-std::array<double, kKinds> calls_per_step(const Study& study) {
-    std::array<double, kKinds> calls{};
+std::array<double, kCallKinds> calls_per_step(const Study& study) {
+    std::array<double, kCallKinds> calls{};
     double steps = 0;
     for (std::size_t lane = 0; lane < study.lanes.size(); ++lane) {
-        const Stretch stretch = stretch_of(study, lane);
+        const PaceStretch stretch = stretch_of(study, lane);
         if (stretch.steps == 0) continue;
         steps += static_cast<double>(stretch.steps);
         const std::vector<Call>& all = study.timeline.calls;
@@ -52,15 +52,15 @@ std::vector<Block> in_training_steps(const Study& study) {
     std::vector<Block> blocks = study.timeline.blocks;
     const bool counted = std::any_of(blocks.begin(), blocks.end(), [](const Block& block) { return block.calls_per_step > 0; });
     if (!counted) return blocks;
-    const std::array<double, kKinds> calls = calls_per_step(study);
+    const std::array<double, kCallKinds> calls = calls_per_step(study);
     std::vector<Block> converted;
     for (Block& block : blocks) {
-        const double each = calls[std::min(static_cast<std::size_t>(block.call), kKinds - 1)];
+        const double each = calls[std::min(static_cast<std::size_t>(block.call), kCallKinds - 1)];
         const double times = block.calls_per_step > 0 && each > 0 ? block.calls_per_step / each : 1, whole = std::round(times);
-        if (times >= kSeveral && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
+        if (times >= kSeveralSteps && std::abs(times / whole - 1) < kWhole) block.steps *= whole;
         // Windows may be short because the program ended: what takes as long as a step is none of its parts.
         const double counted_ms = static_cast<double>(block.end - block.begin) * 1e-6 / block.steps;
-        const bool in_parts = study.parts > 0 && times * kSeveral <= 1 && counted_ms * kSeveral <= study.recorded_ms;
+        const bool in_parts = study.parts > 0 && times * kSeveralSteps <= 1 && counted_ms * kSeveralSteps <= study.recorded_ms;
         if (in_parts) block.steps *= times;
         // Turns of a loop inside of a step show how fast that loop is.
         if (!in_parts || block.steps >= 1) converted.push_back(block);

@@ -6,8 +6,8 @@
 namespace millrace::diagnose {
 namespace {
 
-constexpr std::size_t kLeastSteps = 3;  ///< a period is found when it came so often (record/periodicity.h)
-constexpr double kKnownShare = 0.95;    ///< of a part's jobs that the step has, too; the rest is logging, or another thread's
+constexpr std::size_t kLeastPartSteps = 3;  ///< a period is found when it came so often (record/periodicity.h)
+constexpr double kKnownShare = 0.95;        ///< of a part's jobs that the step has, too; the rest is logging, or another thread's
 
 using Kinds = std::unordered_set<std::uint64_t>;
 
@@ -53,7 +53,7 @@ std::size_t leave_out_parts(const Timeline& timeline, std::span<const Lane> lane
     std::size_t parts = 0;
     for (std::size_t i = 0; i < windows.size(); ++i) {
         const std::vector<Job>& all = lanes[i].jobs;
-        if (windows[i].steps.empty() || all.size() >= kLeastSteps * jobs) continue;
+        if (windows[i].steps.empty() || all.size() >= kLeastPartSteps * jobs) continue;
         if (windows[i].source == StepSource::kRanges) continue;  // the program says what its steps are
         const auto known = std::count_if(all.begin(), all.end(),
                                          [&](const Job& job) { return whole.contains(kind_of(timeline, job.first_work)); });

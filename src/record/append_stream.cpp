@@ -11,7 +11,7 @@ namespace millrace::record {
 namespace {
 
 constexpr std::size_t kFlushAt = std::size_t{64} << 10;
-constexpr std::size_t kMostKept = std::size_t{16} << 20;  // four hours of rows of 1 KiB, one per second
+constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // four hours of rows of 1 KiB, one per second
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Result<AppendStream> AppendStream::open(const Path& path) {
 Status AppendStream::append_line(std::string_view line) {
     MILLRACE_ASSERT(line.find('\n') == std::string_view::npos, "a line of a stream holds a newline");
     // The newest lines are the ones to lose: offsets that checkpoints stored stay ends of lines.
-    if (buffer_.size() + line.size() >= kMostKept) {
+    if (buffer_.size() + line.size() >= kMostKeptBytes) {
         if (Status flushed = flush(); !flushed.ok()) {
             ++lost_;
             return flushed;

@@ -13,12 +13,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kCheckpointFormat = 1;
 constexpr const char* kState = "state.json";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kPackedOptimizer = "optimizer.safetensors.zst";
-constexpr std::size_t kFileCap = std::size_t{16} << 30;
+constexpr std::size_t kLargestWeights = std::size_t{16} << 30;
 constexpr std::uint64_t kMaxMembers = 4096;
 
 std::string member_folder(std::size_t member, std::size_t count) {
@@ -66,7 +66,7 @@ Json json_of(const CheckpointFile& entry) {
 
 Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& entry) {
     const Path path = folder / entry.path;
-    MILLRACE_LET(bytes, read_file(path, kFileCap));
+    MILLRACE_LET(bytes, read_file(path, kLargestWeights));
     if (bytes.size() != entry.bytes)
         return Error{fmt::format("has {} bytes, state.json of this checkpoint says {}: truncated or from another save",
                                  bytes.size(), entry.bytes),
@@ -75,7 +75,7 @@ Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& e
         return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};
     if (entry.unpacked == 0) return SafetensorsFile::parse(std::move(bytes), path);
     // A zstd block makes at most 128 KiB out of at least 4 bytes: whoever claims more lies, and must not cost us the memory.
-    if (entry.unpacked > kFileCap || entry.unpacked / 32768 > entry.bytes)
+    if (entry.unpacked > kLargestWeights || entry.unpacked / 32768 > entry.bytes)
         return Error{fmt::format("cannot unpack to {} bytes as state.json claims", entry.unpacked), path.string()};
     MILLRACE_LET(unpacked, decompress_zstd(bytes, entry.unpacked, path));
     return SafetensorsFile::parse(std::move(unpacked), path);
@@ -95,8 +95,9 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
         const Json json = Json::parse(text);
         const Json& about = json.at("checkpoint");
         // The library converts any number to any type, whatever becomes of it: only what fits is asked for.
-        if (const Json& format = about.at("format"); format != Json(kFormat))
-            return Error{fmt::format("has checkpoint format {}; this version reads {}", format.dump(), kFormat), place.string()};
+        if (const Json& format = about.at("format"); format != Json(kCheckpointFormat))
+            return Error{fmt::format("has checkpoint format {}; this version reads {}", format.dump(), kCheckpointFormat),
+                         place.string()};
         CheckpointState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())
@@ -151,7 +152,7 @@ Result<std::uint64_t> write_checkpoint_files(const Path& folder, const Checkpoin
         if (!prefix.empty()) MILLRACE_TRY(sync_folder(folder / prefix));
     }
     state["step"] = checkpoint.step;
-    state["checkpoint"] = {{"format", kFormat}, {"step", checkpoint.step}, {"members", count}, {"files", files}};
+    state["checkpoint"] = {{"format", kCheckpointFormat}, {"step", checkpoint.step}, {"members", count}, {"files", files}};
     const std::string text = state.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     MILLRACE_LET(written, write_new_file(folder / kState, [&](FileWriter& writer) { return writer.write(bytes_of(text)); }));
     MILLRACE_TRY(sync_folder(folder));

@@ -15,11 +15,11 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kWalk = std::chrono::milliseconds{400};
 constexpr int kEagerAttempts = 8, kMostAttempts = 256;  ///< walks: programs may load an interpreter late
-constexpr std::size_t kMostKept = 128;                  ///< threads whose files stay open
+constexpr std::size_t kMostOpenThreads = 128;           ///< threads whose files stay open
 constexpr std::size_t kMostSamples = std::size_t{1} << 16, kMostSeen = 4096, kMostMembers = 512;
 constexpr std::size_t kCommandCap = 4096;
 
-std::uint64_t monotonic() {
+std::uint64_t sampled_at() {
     timespec time{};
     clock_gettime(CLOCK_MONOTONIC, &time);
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
@@ -112,7 +112,7 @@ void ThreadLook::refresh_threads(Member& member) {
         if (fresh) {
             const std::string folder =
                 proc_ + "/" + std::to_string(pid) + "/task/" + std::to_string(ours.empty() ? number : ours[number]);
-            const bool keep = ++threads_ <= kMostKept;
+            const bool keep = ++threads_ <= kMostOpenThreads;
             at->second.stat = sense::ProcFile(folder + "/stat", keep);
             at->second.call = sense::ProcFile(folder + "/syscall", keep);
         }
@@ -184,14 +184,14 @@ void CpuSampler::loop() {
     std::uint64_t walked = 0;
     auto due = std::chrono::steady_clock::now();
     while (true) {
-        const std::uint64_t now = monotonic();
+        const std::uint64_t now = sampled_at();
         if (walked == 0 || now - walked >= static_cast<std::uint64_t>(kWalk.count())) {
             look_.walk(now, seen);
             walked = now;
         }
-        const std::uint64_t begin = monotonic();
+        const std::uint64_t begin = sampled_at();
         look_.look(begin, busy, pace.is_for_all(), samples);
-        pace.looked(nanoseconds{static_cast<std::int64_t>(monotonic() - begin)});
+        pace.looked(nanoseconds{static_cast<std::int64_t>(sampled_at() - begin)});
         due = std::max(due + pace.round(), std::chrono::steady_clock::now());
 
         std::unique_lock lock(mutex_);

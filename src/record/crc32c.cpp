@@ -5,7 +5,7 @@
 namespace millrace::record {
 namespace {
 
-constexpr auto kTable = [] {
+constexpr auto kCrcTable = [] {
     std::array<std::uint32_t, 256> table{};
     for (std::uint32_t byte = 0; byte < 256; ++byte) {
         std::uint32_t rest = byte;
@@ -19,7 +19,7 @@ constexpr auto kTable = [] {
 
 std::uint32_t crc32c(std::string_view bytes) {
     std::uint32_t sum = ~0u;
-    for (const char byte : bytes) sum = (sum >> 8) ^ kTable[(sum ^ static_cast<unsigned char>(byte)) & 0xff];
+    for (const char byte : bytes) sum = (sum >> 8) ^ kCrcTable[(sum ^ static_cast<unsigned char>(byte)) & 0xff];
     return ~sum;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostHeaders = 4096;
 constexpr std::uint64_t kMostTable = std::uint64_t{32} << 20;
-constexpr std::size_t kPiece = 4096;  ///< symbols read at once
+constexpr std::size_t kSymbolsAtOnce = 4096;  ///< symbols read at once
 
 template <class T>
 Result<std::vector<T>> read_table(const FileDescriptor& file, std::uint64_t offset, std::uint64_t count, const Path& path) {
@@ -27,8 +27,8 @@ Status search(const FileDescriptor& file, const Elf64_Shdr& symbols, const Elf64
     if (symbols.sh_size > kMostTable || strings.sh_size > kMostTable) return base::ok();  // no interpreter has so many
     MILLRACE_LET(text, read_table<char>(file, strings.sh_offset, strings.sh_size, path));
     const std::uint64_t count = symbols.sh_size / sizeof(Elf64_Sym);
-    for (std::uint64_t at = 0; at < count && found.values.size() < names.size(); at += kPiece) {
-        const std::uint64_t some = std::min<std::uint64_t>(kPiece, count - at);
+    for (std::uint64_t at = 0; at < count && found.values.size() < names.size(); at += kSymbolsAtOnce) {
+        const std::uint64_t some = std::min<std::uint64_t>(kSymbolsAtOnce, count - at);
         MILLRACE_LET(piece, read_table<Elf64_Sym>(file, symbols.sh_offset + at * sizeof(Elf64_Sym), some, path));
         for (const Elf64_Sym& symbol : piece) {
             if (symbol.st_shndx == SHN_UNDEF || symbol.st_name >= text.size()) continue;

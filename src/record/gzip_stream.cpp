@@ -13,12 +13,12 @@ namespace millrace::record {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 10;
+constexpr std::size_t kGzipPiece = std::size_t{256} << 10;
 constexpr int kGzipWindow = 15 + 16;  ///< the greatest, in gzip's wrapping
 
 class GzipSource : public ByteSource {
 public:
-    explicit GzipSource(std::unique_ptr<ByteSource> packed) : packed_(std::move(packed)), buffer_(kPiece) {
+    explicit GzipSource(std::unique_ptr<ByteSource> packed) : packed_(std::move(packed)), buffer_(kGzipPiece) {
         MILLRACE_ASSERT(::inflateInit2(&stream_, kGzipWindow) == Z_OK, "no memory to unpack");
     }
     ~GzipSource() override { ::inflateEnd(&stream_); }
@@ -83,7 +83,7 @@ Result<std::unique_ptr<ByteSource>> unpack_gzip(std::unique_ptr<ByteSource> pack
 struct GzipSink::State {
     ByteSink* out = nullptr;
     z_stream stream{};
-    std::vector<std::byte> buffer = std::vector<std::byte>(kPiece);
+    std::vector<std::byte> buffer = std::vector<std::byte>(kGzipPiece);
 
     Status push(Bytes bytes, int flush) {
         while (!bytes.empty() || flush == Z_FINISH) {

@@ -10,7 +10,7 @@
 namespace millrace::record {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 10;
+constexpr std::size_t kLinePiece = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -47,7 +47,7 @@ Result<LineCounts> read_lines(const Path& path, const LineSplitter::Receiver& re
     if (::fstat(file.get(), &about) != 0) return system_error("cannot look at", path, errno);
     if (!S_ISREG(about.st_mode)) return Error{"is not a regular file", path.string()};
     LineSplitter splitter(cap, receiver);
-    std::vector<char> piece(kPiece);
+    std::vector<char> piece(kLinePiece);
     // Up to where the file ended when it was opened: a writer that is quicker than us must not keep us here for ever.
     for (auto left = static_cast<std::uint64_t>(about.st_size); left > 0;) {
         const ssize_t got = ::read(file.get(), piece.data(), std::min<std::uint64_t>(left, piece.size()));

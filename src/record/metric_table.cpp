@@ -205,7 +205,7 @@ constexpr Entry kEntries[] = {
     train("best_epoch", "", "Epoch whose weights were tested."),
 };
 
-constexpr auto kTable = [] {
+constexpr auto kMetricTable = [] {
     std::array<MetricInfo, std::size(kEntries)> infos{};
     for (std::size_t i = 0; i < infos.size(); ++i) infos[i] = kEntries[i].info;
     return infos;
@@ -238,14 +238,14 @@ std::optional<std::pair<std::string_view, int>> numbered(std::string_view word) 
 
 }  // namespace
 
-std::span<const MetricInfo> metric_table() { return kTable; }
+std::span<const MetricInfo> metric_table() { return kMetricTable; }
 
 std::span<const std::string_view> row_fields() { return kRowFields; }
 
 const MetricInfo* find_metric(std::string_view name) {
     static const auto* by_name = [] {
         auto* map = new std::unordered_map<std::string_view, const MetricInfo*>;
-        for (const MetricInfo& metric : kTable) map->emplace(metric.name, &metric);
+        for (const MetricInfo& metric : kMetricTable) map->emplace(metric.name, &metric);
         return map;
     }();
     const auto found = by_name->find(name);
@@ -287,7 +287,7 @@ std::vector<Point> points_of(const Sample& sample) {
     std::vector<Point> points;
     points.reserve(std::size(kEntries));
     const auto add = [&](std::size_t at, int index, const Value& value) {
-        if (value) points.push_back({&kTable[at], index, *value});
+        if (value) points.push_back({&kMetricTable[at], index, *value});
     };
     for (std::size_t at = 0; at < std::size(kEntries); ++at) {
         const Entry& entry = kEntries[at];

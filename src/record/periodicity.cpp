@@ -7,16 +7,16 @@
 namespace millrace::record {
 namespace {
 
-constexpr std::size_t kLeastCount = 3;   ///< rarer kinds say nothing about a period
-constexpr std::size_t kSummedGaps = 4;   ///< a kind that comes that often per period still votes for it
-constexpr std::size_t kCandidates = 48;  ///< lengths looked at closely
-constexpr std::size_t kMostShift = 16;   ///< elements that may have come or gone within a period
-constexpr std::size_t kShiftPart = 16;   ///< ... and at most this part of it
-constexpr double kNearBest = 0.9;        ///< shorter lengths win within this share of the best: multiples match as well
-constexpr double kLeastMatch = 0.25;     ///< of all kinds: a start-up with many kinds leaves no more
-constexpr double kSteady = 0.7;          ///< of the elements of a stretch
-constexpr double kFullPart = 0.9;        ///< of all places; those above have more kinds than a full period
-constexpr std::size_t kLeastPeriods = 3;
+constexpr std::size_t kLeastCount = 3;    ///< rarer kinds say nothing about a period
+constexpr std::size_t kSummedGaps = 4;    ///< a kind that comes that often per period still votes for it
+constexpr std::size_t kCandidates = 48;   ///< lengths looked at closely
+constexpr std::size_t kMostShift = 16;    ///< elements that may have come or gone within a period
+constexpr std::size_t kShiftPart = 16;    ///< ... and at most this part of it
+constexpr double kNearBest = 0.9;         ///< shorter lengths win within this share of the best: multiples match as well
+constexpr double kLeastKindMatch = 0.25;  ///< of all kinds: a start-up with many kinds leaves no more
+constexpr double kSteady = 0.7;           ///< of the elements of a stretch
+constexpr double kFullPart = 0.9;         ///< of all places; those above have more kinds than a full period
+constexpr std::size_t kLeastRepeats = 3;
 constexpr std::size_t kMostRehearsed = 20;  ///< steps; with more of them a window has seen enough
 constexpr std::size_t kLeastGraphed = 20;   ///< steps behind them, twice as many at least, where those have fewer elements
 constexpr std::size_t kOncePart = 4;        ///< of a step's kinds one in so many at least comes once in it
@@ -99,7 +99,7 @@ std::vector<std::size_t> candidates_of(const std::vector<Kind>& kinds, std::size
         for (std::size_t gaps = 1; gaps <= kSummedGaps; ++gaps)
             for (std::size_t index = gaps; index < kind.places.size(); ++index) {
                 const std::size_t distance = kind.places[index] - kind.places[index - gaps];
-                if (distance * kLeastPeriods <= total) votes[distance] += weight;
+                if (distance * kLeastRepeats <= total) votes[distance] += weight;
             }
     }
     std::vector<std::pair<double, std::size_t>> order;
@@ -147,7 +147,7 @@ std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
         scored.push_back({length, score_of(kinds, sequence.size(), length)});
         best = std::max(best, scored.back().match);
     }
-    if (best < kLeastMatch) return std::nullopt;
+    if (best < kLeastKindMatch) return std::nullopt;
     for (const Period& period : scored) {
         if (period.match < kNearBest * best) continue;
         const Period exact = sharpened(sequence, period.length);
@@ -158,7 +158,7 @@ std::optional<Period> find_period(std::span<const std::uint64_t> sequence) {
 
 std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, std::size_t length) {
     std::vector<Stretch> stretches;
-    if (length == 0 || sequence.size() < kLeastPeriods * length) return stretches;
+    if (length == 0 || sequence.size() < kLeastRepeats * length) return stretches;
     // Sums from the start: elements that come again, and the same weighted so that each kind counts as much as any other.
     std::vector<std::uint32_t> hits(sequence.size() + 1);
     std::vector<double> weights(sequence.size() + 1);
@@ -193,7 +193,7 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
         const std::size_t begin = at;
         while (at < stop && steady(at)) ++at;
         const std::size_t end = at - 1 + 2 * length;
-        if (end - begin >= kLeastPeriods * length) stretches.push_back({begin, end});
+        if (end - begin >= kLeastRepeats * length) stretches.push_back({begin, end});
     }
     // What belongs to two stretches (they stand a few odd elements apart) makes them one.
     std::vector<Stretch> merged;

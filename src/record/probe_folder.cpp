@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kRoom = 2 * kMappingBytes;  ///< of a program with many threads; pages come when touched
 constexpr std::size_t kMostFiles = 4096;
 constexpr std::string_view kEnding = ".probe", kBeginning = "millrace-probe-";
-constexpr const char* kLock = ".lock";     ///< held while the folder is in use
-constexpr std::time_t kSettledAfter = 60;  ///< seconds; in a younger folder the lock may be about to be taken
+constexpr const char* kProbeLock = ".lock";  ///< held while the folder is in use
+constexpr std::time_t kSettledAfter = 60;    ///< seconds; in a younger folder the lock may be about to be taken
 
 bool is_usable(const Path& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; }
 
@@ -38,7 +38,7 @@ bool is_abandoned(const Path& folder) {
     struct stat about {};
     if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid()) return false;
     if (::time(nullptr) - about.st_mtime < kSettledAfter) return false;
-    const auto lock = open_file(folder / kLock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    const auto lock = open_file(folder / kProbeLock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     return !lock.ok() || ::flock(lock->get(), LOCK_SH | LOCK_NB) == 0;
 }
 
@@ -83,7 +83,7 @@ Result<ProbeFolder> ProbeFolder::create(const Path& fallback) {
     if (::mkdtemp(pattern.data()) == nullptr)
         return no_place(system_error("cannot create a folder for the probe", parent, errno));
     ProbeFolder folder(pattern);
-    MILLRACE_LET(lock, open_file(folder.path_ / kLock, O_RDWR | O_CREAT));
+    MILLRACE_LET(lock, open_file(folder.path_ / kProbeLock, O_RDWR | O_CREAT));
     (void)::flock(lock.get(), LOCK_EX);
     folder.lock_ = std::move(lock);
     if (!has_room(parent, kMappingBytes))

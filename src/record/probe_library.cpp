@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kName = "libmillrace-probe.so";
+constexpr const char* kProbeName = "libmillrace-probe.so";
 constexpr const char* kEntry = "InitializeInjection";  ///< what CUDA calls
 #if defined(__aarch64__)
 constexpr std::uint16_t kMachine = EM_AARCH64;
@@ -35,13 +35,14 @@ Result<std::string> check_probe_library(const Path& path) {
     std::error_code failed;
     const Path place = fs::absolute(path, failed);
     if (const std::string flaw = flaw_of(place); !flaw.empty())
-        return Error{fmt::format("{}; the probe is the {} that was built with this program", flaw, kName), path.string()};
+        return Error{fmt::format("{}; the probe is the {} that was built with this program", flaw, kProbeName), path.string()};
     return place.string();
 }
 
 Result<std::string> find_probe_library(const Path& folder) {
     std::error_code failed;
-    for (const Path& place : {folder / kName, folder.parent_path() / "lib" / kName, folder.parent_path() / kName}) {
+    for (const Path& place :
+         {folder / kProbeName, folder.parent_path() / "lib" / kProbeName, folder.parent_path() / kProbeName}) {
         if (!fs::is_regular_file(place, failed)) continue;
         auto checked = check_probe_library(place);
         if (checked.ok()) return checked;
@@ -52,7 +53,7 @@ Result<std::string> find_probe_library(const Path& folder) {
     return Error{
         fmt::format("the probe's library, {}, is neither beside this program nor in ../lib; put it there, or name it with "
                     "--probe FILE",
-                    kName),
+                    kProbeName),
         folder.string(), 3};
 }
 

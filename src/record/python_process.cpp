@@ -14,9 +14,9 @@
 namespace millrace::record {
 namespace {
 
-constexpr std::uint32_t kMostThreads = 256, kMostFrames = 96;
+constexpr std::uint32_t kMostPythonThreads = 256, kMostFrames = 96;
 constexpr std::uint64_t kForgetAfter = 4096;  ///< stacks asked for
-constexpr std::size_t kMostKnown = 4096, kMostMappings = 1u << 17;
+constexpr std::size_t kMostKnown = 4096, kMostPythonMappings = 1u << 17;
 
 /// Memory of another process.
 struct RemoteMemory {
@@ -43,7 +43,7 @@ std::vector<Image> images_of(const std::string& folder) {
     std::vector<Image> images;
     std::ifstream maps(folder + "/maps");  // of programs with a GPU it is long
     std::string text;
-    for (std::size_t number = 0; number < kMostMappings && std::getline(maps, text); ++number) {
+    for (std::size_t number = 0; number < kMostPythonMappings && std::getline(maps, text); ++number) {
         std::string_view line = text;
         const std::string_view range = sense::next_word(line);
         sense::next_word(line);
@@ -106,8 +106,8 @@ std::optional<PythonProcess> PythonProcess::attach(pid_t pid, const std::string&
 
 std::vector<PythonProcess::Thread> PythonProcess::threads() {
     RemoteMemory memory{pid_};
-    std::vector<PythonThread> found(kMostThreads);
-    found.resize(python_threads(memory, layout_, runtime_, own_number_, found.data(), kMostThreads));
+    std::vector<PythonThread> found(kMostPythonThreads);
+    found.resize(python_threads(memory, layout_, runtime_, own_number_, found.data(), kMostPythonThreads));
     std::vector<Thread> threads;
     for (const PythonThread& thread : found)
         if (thread.number != 0) threads.push_back({thread.number, thread.state});

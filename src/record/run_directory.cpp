@@ -32,8 +32,8 @@ constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kTrace = "trace.bin";
 constexpr std::array kViews{"tensorboard", "samples.csv", "gpu_stats.csv"};  // of samples and metrics, when asked for
 constexpr const char* kCheckpoints = "checkpoints";
-constexpr const char* kLock = ".lock";
-constexpr int kFormat = 1;
+constexpr const char* kRunLock = ".lock";
+constexpr int kManifestFormat = 1;
 constexpr int kLockAttempts = 4;
 constexpr std::chrono::milliseconds kLockPause{10};
 constexpr std::array kStatusNames{"running", "finished", "interrupted", "failed"};
@@ -91,7 +91,7 @@ Result<bool> holds_nothing(const Path& folder) {
     std::error_code failure;
     for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
         const std::string name = at->path().filename().string();
-        if (name != kLock && !name.starts_with(half)) return false;
+        if (name != kRunLock && !name.starts_with(half)) return false;
     }
     if (failure) return system_error("cannot list", folder, failure.value());
     return true;
@@ -111,7 +111,7 @@ Status remove_run(const Path& folder) {
 }
 
 Result<FileDescriptor> take_lock(const Path& folder) {
-    MILLRACE_LET(lock, open_file(folder / kLock, O_RDWR | O_CREAT));
+    MILLRACE_LET(lock, open_file(folder / kRunLock, O_RDWR | O_CREAT));
     bool taken = false;
     for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
         taken = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
@@ -122,7 +122,7 @@ Result<FileDescriptor> take_lock(const Path& folder) {
     if (!taken) {
         if (errno == EWOULDBLOCK)
             return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
-        return system_error("cannot lock", folder / kLock, errno);
+        return system_error("cannot lock", folder / kRunLock, errno);
     }
     return lock;
 }
@@ -187,9 +187,9 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
         const auto json = nlohmann::ordered_json::parse(text);
         Manifest manifest;
         manifest.format = int_of(json.at("format")).value_or(0);
-        if (manifest.format > kFormat)
+        if (manifest.format > kManifestFormat)
             return Error{
-                fmt::format("written by a newer Millrace (format {}, this one reads up to {})", manifest.format, kFormat),
+                fmt::format("written by a newer Millrace (format {}, this one reads up to {})", manifest.format, kManifestFormat),
                 place.string()};
         if (manifest.format < 1) return Error{"has a 'format' that is no whole number from 1 on", place.string()};
         manifest.millrace = json.value("millrace", "");
@@ -245,7 +245,7 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
         held = std::move(taken);
     }
     remove_halves(folder);
-    manifest.format = kFormat;
+    manifest.format = kManifestFormat;
     manifest.millrace = base::version();
     manifest.started = now_text();
     manifest.status = RunStatus::kRunning;
@@ -281,7 +281,7 @@ Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view 
 
 bool is_being_written(const Path& folder) {
     // Read-only and shared: runs of others can be looked at, and two readers do not mistake each other for a writer.
-    auto lock = open_file(folder / kLock, O_RDONLY | O_NONBLOCK);
+    auto lock = open_file(folder / kRunLock, O_RDONLY | O_NONBLOCK);
     return lock.ok() && ::flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 

@@ -19,7 +19,7 @@ namespace millrace::record {
 namespace {
 
 constexpr std::uint64_t kHeaderCap = 100'000'000;
-constexpr std::size_t kFileCap = std::size_t{16} << 30;
+constexpr std::size_t kLargestFile = std::size_t{16} << 30;
 constexpr std::size_t kAlignment = 64;
 
 /// Elements times size; nothing when that overflows.
@@ -124,7 +124,7 @@ Result<WrittenFile> save_safetensors(const Path& path, std::span<const TensorVie
 
 Result<SafetensorsFile> SafetensorsFile::open(const Path& path) {
     // Read, not mapped: a file that shrinks under a mapping would kill the process.
-    MILLRACE_LET(bytes, read_file(path, kFileCap));
+    MILLRACE_LET(bytes, read_file(path, kLargestFile));
     return parse(std::move(bytes), path);
 }
 

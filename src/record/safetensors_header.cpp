@@ -9,11 +9,9 @@
 namespace millrace::record {
 namespace {
 
-using Json = nlohmann::json;
-
 /// Event handler instead of a document: a document would silently keep the last of two equal names and build whatever nesting a
 /// hostile header asks for.
-class HeaderReader : public nlohmann::json_sax<Json> {
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 public:
     [[nodiscard]] Header take() { return std::move(header_); }
     [[nodiscard]] const std::string& problem() const { return problem_; }
@@ -171,7 +169,7 @@ Result<Header> parse_header(std::string_view json, const Path& place) {
     if (json.empty() || json.front() != '{')
         return Error{"the header does not begin with '{': not a safetensors file", place.string()};
     HeaderReader reader;
-    if (!Json::sax_parse(json.begin(), json.end(), &reader))
+    if (!nlohmann::json::sax_parse(json.begin(), json.end(), &reader))
         return Error{fmt::format("the header holds {}", reader.problem()), place.string()};
     return reader.take();
 }

@@ -14,7 +14,7 @@ constexpr std::size_t kFewPairs = 4;    ///< steps that follow each other, of al
 constexpr std::size_t kFewOthers = 8;  ///< what is shorter than a step or begins and ends otherwise: one to so many pairs at most
 constexpr std::size_t kNearPart = 16;  ///< of a period, by which the step may be longer
 constexpr double kSureMatch = 0.9;     ///< of steps that follow each other
-constexpr double kLeastMatch = 0.5;    ///< of all elements, between what is no step
+constexpr double kLeastElementMatch = 0.5;  ///< of all elements, between what is no step
 
 double match_at(std::span<const std::uint64_t> sequence, std::size_t distance) {
     std::size_t equal = 0;
@@ -93,7 +93,7 @@ std::optional<Period> period_of(std::span<const std::uint64_t> sequence, std::sp
         // What is nearly as long as the step passes for it where an evaluation returns at that distance.
         if (found && 2 * *middle > found->length && steps < kSureMatch) break;
         const double match = std::max(match_at(sequence, *middle), steps);
-        if (match >= kLeastMatch) return Period{*middle, match};
+        if (match >= kLeastElementMatch) return Period{*middle, match};
     }
     return std::nullopt;
 }

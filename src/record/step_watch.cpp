@@ -12,7 +12,7 @@ namespace millrace::record {
 namespace {
 
 constexpr std::size_t kCallsPerLaunch = 4;
-constexpr std::size_t kMostThreads = 4096;
+constexpr std::size_t kMostWatchedThreads = 4096;
 constexpr double kConstantShare = 0.9;  ///< of the steps that have a kind of call equally often
 constexpr std::size_t kJudgedSteps = 64;
 constexpr std::size_t kUnknownPart = 4;
@@ -77,7 +77,7 @@ void StepWatch::add(const Record& record) {
         if (kind == CallKind::kLaunch) launches_kernels_ = true;
         // Graphs by their calls: where their nodes are shown there is no record of the whole.
         if (kind == CallKind::kGraphLaunch) add_launch(record.correlation, ~std::uint64_t{record.grid}, true);
-        if (threads_.size() < kMostThreads || threads_.contains(record.thread)) ++threads_[record.thread];
+        if (threads_.size() < kMostWatchedThreads || threads_.contains(record.thread)) ++threads_[record.thread];
         return;
     }
     const bool is_kernel = record.kind == RecordKind::kWork && static_cast<WorkKind>(record.what) == WorkKind::kKernel;

@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kTick{50}, kEarlyTick{20};  ///< the first w
 constexpr std::uint64_t kSecond = 1'000'000'000, kClockEvery = 10 * kSecond;
 constexpr std::uint64_t kLinger = kSecond / 2;  ///< a mapping is read on for so long after its process went
 constexpr std::size_t kMostProcesses = 4096;
-constexpr std::size_t kMostStacks = std::size_t{1} << 16;
+constexpr std::size_t kMostKeptStacks = std::size_t{1} << 16;
 
 std::uint64_t monotonic() {
     timespec time{};
@@ -162,7 +162,7 @@ void TraceKeeper::take_samples(bool tight) {
         return entry.process.schedule().in_window() && entry.process.report().mode == ProbeMode::kFull;
     });
     if (tight && !in_window) return;
-    if (stacks_.size() > kMostStacks) stacks_.clear();
+    if (stacks_.size() > kMostKeptStacks) stacks_.clear();
     for (const CpuSample& sample : samples_) {
         std::uint32_t stack = 0;
         if (sample.stack) {

@@ -15,7 +15,7 @@ CallKind call_of(const BlockRow& row) {
     return row.call <= static_cast<std::uint8_t>(CallKind::kAttribute) ? static_cast<CallKind>(row.call) : CallKind::kOther;
 }
 
-constexpr std::size_t kMostProcesses = 1u << 13, kMostClocks = 1u << 20, kMostNotes = 1u << 12;
+constexpr std::size_t kMostTraceProcesses = 1u << 13, kMostClocks = 1u << 20, kMostNotes = 1u << 12;
 
 /// Calls `use` with each record and the slots behind it. False when the slots make no sense from some record on.
 template <class Use>
@@ -103,7 +103,7 @@ private:
         if (!head || !command) return false;
         auto known = std::ranges::find(reader_.processes_, head->pid, &TraceProcess::pid);
         if (known == reader_.processes_.end()) {
-            if (reader_.processes_.size() >= kMostProcesses || !room_for(command->size())) return true;
+            if (reader_.processes_.size() >= kMostTraceProcesses || !room_for(command->size())) return true;
             known = reader_.processes_.emplace(known);
         }
         *known = {head->pid,      head->parent, head->main_thread,  head->has_gpu != 0,

@@ -1,14 +1,10 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "report/compare_text.h"
+#include "report/json_number.h"
 
 namespace millrace::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
 Json side_json(const diagnose::CompareSide& side, const diagnose::SpeedSummary& speed, std::size_t recordings) {
     const bool some = speed.blocks > 0;

@@ -17,17 +17,17 @@ using diagnose::SpeedSummary;
 using diagnose::Verdict;
 
 constexpr std::size_t kBeforeColumn = 24, kAfterColumn = 40, kChangeColumn = 56;
-constexpr double kSmallShare = 0.005;  ///< of a step: owners below on both sides are left out
+constexpr double kSmallOnBothSides = 0.005;  ///< of a step: owners below on both sides are left out
 
-std::string seconds_text(double seconds) {
+std::string rounded_seconds(double seconds) {
     return seconds < 10 ? fmt::format("{:.1f} s", seconds) : fmt::format("{:.0f} s", std::ceil(seconds));
 }
 
 std::string speed_text(double speed) { return base::print_figures(speed, 4); }
 
-class Writer {
+class CompareWriter {
 public:
-    Writer(const ComparisonReport& report, const TextOptions& options)
+    CompareWriter(const ComparisonReport& report, const TextOptions& options)
         : report_(report), comparison_(report.comparison), options_(options) {}
 
     std::string text() {
@@ -61,7 +61,7 @@ private:
                               (comparison_.change ? fmt::format(", {:+.1f} % may be noise", 100 * change) : ""),
                           Tone::kCaution);
                 if (comparison_.more_seconds)
-                    paragraph(fmt::format("Record each run at least {} longer.", seconds_text(*comparison_.more_seconds)),
+                    paragraph(fmt::format("Record each run at least {} longer.", rounded_seconds(*comparison_.more_seconds)),
                               Tone::kPlain);
                 return;
         }
@@ -73,7 +73,7 @@ private:
             return fmt::format(
                 "no difference shown: {:+.1f} % may be noise; it is more than two runs of one program differ by, but these are "
                 "too short to be certain; some {} more of each may show it",
-                100 * *comparison_.change, seconds_text(*comparison_.more_seconds));
+                100 * *comparison_.change, rounded_seconds(*comparison_.more_seconds));
         if (!comparison_.p || !comparison_.change) return "no difference";
         if (*comparison_.p >= settings.alpha)
             return fmt::format("no difference: {:+.1f} % is within the noise", 100 * *comparison_.change);
@@ -142,7 +142,7 @@ private:
             for (const double ms : *all) total += ms;
             return total;
         };
-        const double least = kSmallShare * std::max(one ? sum(one) : 0, other ? sum(other) : 0);
+        const double least = kSmallOnBothSides * std::max(one ? sum(one) : 0, other ? sum(other) : 0);
         put(line().add("ms of a step", Tone::kFaint));
         const auto text = [](const auto& all, std::size_t at) {
             return all ? fmt::format("{:.3f}", (*all)[at]) : std::string("not measured");
@@ -164,8 +164,8 @@ private:
     void basis() {
         std::string text =
             fmt::format("{} and {} blocks of at least {} ({} and {} of undisturbed running)", comparison_.before.blocks,
-                        comparison_.after.blocks, seconds_text(comparison_.block_seconds),
-                        seconds_text(comparison_.before.seconds), seconds_text(comparison_.after.seconds));
+                        comparison_.after.blocks, rounded_seconds(comparison_.block_seconds),
+                        rounded_seconds(comparison_.before.seconds), rounded_seconds(comparison_.after.seconds));
         if (diagnose::has_run_spread(comparison_)) {
             text += fmt::format(" in {} and {} recordings", comparison_.recordings_before, comparison_.recordings_after);
             if (comparison_.p)
@@ -201,6 +201,8 @@ private:
 
 }  // namespace
 
-std::string compare_text(const ComparisonReport& report, const TextOptions& options) { return Writer(report, options).text(); }
+std::string compare_text(const ComparisonReport& report, const TextOptions& options) {
+    return CompareWriter(report, options).text();
+}
 
 }  // namespace millrace::report

@@ -1,16 +1,12 @@
 #include "report/diagnosis_json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "report/doctor_words.h"
+#include "report/json_number.h"
 
 namespace millrace::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
 /// From the steps' own ends and what is known to be missing in them, so that a reader can hold the breakdown's sum against it.
 std::optional<double> mean_of_steps(const diagnose::Diagnosis& diagnosis) {

@@ -13,13 +13,13 @@ namespace millrace::report {
 namespace {
 
 /// Text with code where it has backticks.
-std::string sentence(std::string_view text) {
+std::string markdown_sentence(std::string_view text) {
     std::string out;
     for (const SentencePart& part : sentence_parts(text)) out += part.code ? markdown_code(part.text) : markdown_text(part.text);
     return out;
 }
 
-std::string breakdown(const diagnose::Diagnosis& diagnosis) {
+std::string markdown_breakdown(const diagnose::Diagnosis& diagnosis) {
     const double sum = breakdown_sum(diagnosis);
     std::string text = "\n## Where a step goes\n\n| | ms per step | share |\n|---|---:|---:|\n";
     for (std::size_t owner = 0; owner < diagnose::kOwners; ++owner) {
@@ -42,13 +42,13 @@ std::string finding(std::size_t rank, const diagnose::Finding& finding, double s
         text += "\n\n";
     }
     if (finding.gain_upper_bound)
-        text +=
-            fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
-                        100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ", sentence(finding.assumption));
+        text += fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
+                            100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ",
+                            markdown_sentence(finding.assumption));
     text += fmt::format("; confidence {:.0f} %.\n", 100 * finding.confidence);
-    if (!finding.what.empty()) text += "\n" + sentence(finding.what) + "\n";
-    if (!finding.fix.empty()) text += "\n**Do:** " + sentence(finding.fix) + "\n";
-    if (!finding.evidence.empty()) text += "\nEvidence: " + sentence(finding.evidence) + "\n";
+    if (!finding.what.empty()) text += "\n" + markdown_sentence(finding.what) + "\n";
+    if (!finding.fix.empty()) text += "\n**Do:** " + markdown_sentence(finding.fix) + "\n";
+    if (!finding.evidence.empty()) text += "\nEvidence: " + markdown_sentence(finding.evidence) + "\n";
     for (std::size_t at = 0; at < finding.stack.size(); ++at)
         text += (at == 0 ? "\n- " : "- ") + markdown_code(place_text(finding.stack[at])) + "\n";
     return text;
@@ -105,7 +105,7 @@ std::string diagnosis_markdown(const diagnose::Diagnosis& diagnosis) {
                     ? fmt::format(" ({} while nothing was recorded)", milliseconds_text(*diagnosis.undisturbed_evaluation_ms))
                     : "",
                 base::print_figures(1000 / whole_step_ms(diagnosis), 3));
-        text += ".\n" + (breakdown_sum(diagnosis) > 0 ? breakdown(diagnosis) : "");
+        text += ".\n" + (breakdown_sum(diagnosis) > 0 ? markdown_breakdown(diagnosis) : "");
     }
     if (!diagnosis.findings.empty()) text += "\n## What to change\n";
     for (std::size_t at = 0; at < diagnosis.findings.size(); ++at)

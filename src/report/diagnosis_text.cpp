@@ -19,8 +19,6 @@ constexpr std::size_t kLabelColumn = 2, kBarColumn = 22, kFigureRoom = 18;
 constexpr double kSmallShare = 0.005;                           ///< of a step: what is less is added up
 constexpr std::size_t kMostOwners = 6, kMostSentenceLines = 3;  ///< on one screen
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 std::size_t columns_of(std::string_view text) {
     return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); }));
 }
@@ -36,7 +34,7 @@ std::string ending(const std::string& text, std::size_t width) {
 }
 
 /// `share` of `width` columns, in eighths of one where the terminal can.
-std::string bar(double share, std::size_t width, bool utf8) {
+std::string share_bar(double share, std::size_t width, bool utf8) {
     const double columns = std::clamp(share, 0.0, 1.0) * static_cast<double>(width);
     if (!utf8) return std::string(static_cast<std::size_t>(std::lround(columns)), '#');
     static constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
@@ -46,9 +44,9 @@ std::string bar(double share, std::size_t width, bool utf8) {
     return text + kParts[eighths % 8];
 }
 
-class Writer {
+class DiagnosisWriter {
 public:
-    Writer(const Diagnosis& diagnosis, const TextOptions& options) : diagnosis_(diagnosis), options_(options) {}
+    DiagnosisWriter(const Diagnosis& diagnosis, const TextOptions& options) : diagnosis_(diagnosis), options_(options) {}
 
     std::string text() {
         head();
@@ -110,7 +108,7 @@ private:
                 .add("  ")
                 .add(label)
                 .pad(kBarColumn)
-                .add(bar(share, width, options_.utf8), tone)
+                .add(share_bar(share, width, options_.utf8), tone)
                 .pad(kBarColumn + width)
                 .add(fmt::format("{:>9}{:>7.1f} %", figure, 100 * share)));
     }
@@ -278,7 +276,7 @@ std::string diagnosis_text(const Diagnosis& diagnosis, const TextOptions& option
     TextOptions kept = options;
     kept.width = std::max<std::size_t>(options.width, 60);
     kept.height = std::max<std::size_t>(options.height, 16);
-    return Writer(diagnosis, kept).text();
+    return DiagnosisWriter(diagnosis, kept).text();
 }
 
 }  // namespace millrace::report

@@ -128,4 +128,9 @@ std::string short_number(double value) {
     return text == "-0" ? "0" : text;
 }
 
+std::string text_at(double x, double y, const char* css_class, const char* anchor, const std::string& text) {
+    return fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\" text-anchor=\"{}\">{}</text>", short_number(x), short_number(y),
+                       css_class, anchor, xml_text(text));
+}
+
 }  // namespace millrace::report

@@ -40,11 +40,6 @@ Spot in_cube(double x, double y, double z) {
 
 std::string at(const Spot& spot) { return short_number(spot.x) + "," + short_number(spot.y); }
 
-std::string text_at(double x, double y, const char* css_class, const char* anchor, const std::string& text) {
-    return fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\" text-anchor=\"{}\">{}</text>", short_number(x), short_number(y),
-                       css_class, anchor, xml_text(text));
-}
-
 bool is_finite(const FlowPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y) && std::isfinite(point.z); }
 
 /// Cells spread by a sequence that fills a square evenly, whatever its beginning; then what the chosen flows spawned.

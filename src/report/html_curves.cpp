@@ -1,4 +1,5 @@
 #include "report/html_curves.h"
+#include "base/units.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +18,7 @@ using diagnose::Timeline;
 using Read = std::function<std::optional<double>(const MachineSample&)>;
 
 constexpr std::size_t kColumns = 400;
-constexpr double kWidth = 1000, kHeight = 100, kGiB = 1024.0 * 1024 * 1024;
+constexpr double kCurveWidth = 1000, kCurveHeight = 100;
 
 struct Column {
     double sum = 0, low = 0, high = 0;
@@ -60,9 +61,9 @@ Curve curve_of(const std::string& label, Samples samples, const Span& span, std:
 
 std::string paths(const Curve& curve, std::size_t colour, double high) {
     const auto x = [&](std::size_t at) {
-        return kWidth * static_cast<double>(at) / static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
+        return kCurveWidth * static_cast<double>(at) / static_cast<double>(std::max<std::size_t>(curve.columns.size(), 2) - 1);
     };
-    const auto y = [&](double value) { return kHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
+    const auto y = [&](double value) { return kCurveHeight * (1 - std::clamp(value / high, 0.0, 1.0)); };
     std::string line, area;
     std::vector<std::size_t> run;
     const auto finish = [&] {
@@ -114,8 +115,8 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
     high = std::max(step * std::ceil(high / step - 1e-9), 1e-9);
     std::string keys = "<ul class=\"keys\">", grid, values, drawn, said = title + ":";
     for (int at = 0; at * step <= high * 1.0001; ++at) {
-        const double y = kHeight * (1 - at * step / high);
-        grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}h{}\"/>", y, kWidth);
+        const double y = kCurveHeight * (1 - at * step / high);
+        grid += fmt::format("<path class=\"grid\" d=\"M0 {:.2f}h{}\"/>", y, kCurveWidth);
         values += fmt::format("<span style=\"top:{:.2f}%\">{:g}{}</span>", y, at * step, unit == "%" ? " %" : " " + unit);
     }
     for (std::size_t at = 0; at < curves.size(); ++at) {
@@ -129,7 +130,7 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
         "<figure class=\"card chart\"><figcaption><h3>{}</h3>{}</ul></figcaption><div class=\"plot\"><div class=\"values\" "
         "aria-hidden=\"true\">{}</div><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
         "aria-label=\"{}\">{}{}</svg>{}</div></figure>\n",
-        xml_text(title), keys, values, kWidth, kHeight, xml_text(said), grid, drawn, time_ticks(seconds));
+        xml_text(title), keys, values, kCurveWidth, kCurveHeight, xml_text(said), grid, drawn, time_ticks(seconds));
 }
 
 }  // namespace
@@ -152,7 +153,9 @@ std::string html_curves(const Timeline& timeline) {
                      percent("tensor cores at work", &MachineSample::tensor_active),
                      percent("processor (CPU)", &MachineSample::cpu_utilization)},
                     100, span.seconds());
-    const auto gibibytes = [](const std::optional<double>& bytes) { return bytes ? std::optional(*bytes / kGiB) : std::nullopt; };
+    const auto gibibytes = [](const std::optional<double>& bytes) {
+        return bytes ? std::optional(*bytes / base::kGiB) : std::nullopt;
+    };
     double total = 0;
     for (const MachineSample& sample : samples) total = std::max(total, gibibytes(sample.memory_total_bytes).value_or(0));
     charts +=

@@ -18,7 +18,7 @@ using diagnose::Timeline;
 using record::CallKind;
 
 constexpr std::size_t kMostItems = 1200, kMostName = 160;
-constexpr double kWidth = 10'000, kHeight = 10;
+constexpr double kStepWidth = 10'000, kStepHeight = 10;
 
 double ms_between(Time begin, Time end) { return static_cast<double>(end - begin) * 1e-6; }
 int number_of(Owner owner) { return static_cast<int>(owner); }
@@ -112,7 +112,7 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
                  LaneKind kind) {
     const bool reasons = kind == LaneKind::kReasons;
     const double length = std::max(1.0, static_cast<double>(step.end - step.begin));
-    const auto x = [&](Time time) { return kWidth * std::clamp(static_cast<double>(time - step.begin) / length, 0.0, 1.0); };
+    const auto x = [&](Time time) { return kStepWidth * std::clamp(static_cast<double>(time - step.begin) / length, 0.0, 1.0); };
     std::string text = fmt::format(
         "<div class=\"name\">{}</div><div class=\"lane{}\"><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
         "role=\"img\" aria-label=\"{}\">\n",
@@ -120,7 +120,7 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
         reasons                    ? " tall"
         : kind == LaneKind::kCalls ? " calls"
                                    : "",
-        kWidth, kHeight, xml_text(label));
+        kStepWidth, kStepHeight, xml_text(label));
     for (const LaneItem& item : items) {
         const double from = x(item.begin), to = x(item.end);
         if (!(to > from)) continue;
@@ -128,7 +128,7 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
         text += fmt::format(
             "<rect class=\"o{}{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}{}, {}, {:.3f} ms after "
             "the step began</title></rect>\n",
-            item.colour, busy ? " busy" : "", from, to - from, kHeight,
+            item.colour, busy ? " busy" : "", from, to - from, kStepHeight,
             item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", xml_text(item.what),
             milliseconds_text(ms_between(item.begin, item.end)), std::max(0.0, ms_between(step.begin, item.begin)));
     }

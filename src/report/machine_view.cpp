@@ -13,7 +13,6 @@ namespace millrace::report {
 namespace {
 
 constexpr std::size_t kKept = 1024;  ///< wider than any terminal
-constexpr double kGiB = 1024.0 * 1024 * 1024, kMiB = 1024.0 * 1024;
 constexpr std::array<const char*, 8> kBlocks = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::array<const char*, 8> kLetters = {"_", ".", "-", "=", "+", "*", "#", "@"};
 
@@ -22,7 +21,7 @@ using Lines = std::vector<std::string>;
 
 bool known(const Value& value) { return value && std::isfinite(*value); }
 
-std::string number(const Value& value, const char* format) {
+std::string figure(const Value& value, const char* format) {
     return known(value) ? fmt::format(fmt::runtime(format), *value) : "-";
 }
 std::string percent(const Value& value) { return known(value) ? fmt::format("{:5.1f} %", *value) : "    - %"; }
@@ -38,7 +37,7 @@ Value ratio(const Value& part, const Value& whole) {
 /// "12.3/24.0 GiB (51.2 %)"
 std::string memory_text(const Value& used, const Value& total) {
     const Value share = ratio(used, total);
-    return fmt::format("{}/{} GiB ({} %)", scaled(used, kGiB, "{:.1f}"), scaled(total, kGiB, "{:.1f}"),
+    return fmt::format("{}/{} GiB ({} %)", scaled(used, base::kGiB, "{:.1f}"), scaled(total, base::kGiB, "{:.1f}"),
                        scaled(share, 0.01, "{:.1f}"));
 }
 
@@ -77,8 +76,8 @@ public:
         Lines lines;
         ViewLine title = start();
         title.add("CPU", Tone::kStrong).add(fmt::format("  {}", cores_text()));
-        title.add(fmt::format("  load {} {} {}", number(cpu.load_1m, "{:.2f}"), number(cpu.load_5m, "{:.2f}"),
-                              number(cpu.load_15m, "{:.2f}")));
+        title.add(fmt::format("  load {} {} {}", figure(cpu.load_1m, "{:.2f}"), figure(cpu.load_5m, "{:.2f}"),
+                              figure(cpu.load_15m, "{:.2f}")));
         if (known(cpu.throttled_percent) && *cpu.throttled_percent > 0)
             title.add(fmt::format("  held back by its quota {:.0f} %", *cpu.throttled_percent), Tone::kCaution);
         lines.push_back(title.text());
@@ -96,7 +95,7 @@ public:
         ViewLine line = start();
         line.add("CPU", Tone::kStrong).add(percent(state_.newest.cpu.utilization)).add("  RAM ");
         line.add(memory_text(state_.newest.memory.used_bytes, state_.newest.memory.total_bytes));
-        line.add(fmt::format("  load {}", number(state_.newest.cpu.load_1m, "{:.2f}")));
+        line.add(fmt::format("  load {}", figure(state_.newest.cpu.load_1m, "{:.2f}")));
         return {line.text()};
     }
 
@@ -118,8 +117,8 @@ public:
         lines.push_back(meter("VRAM", gpu.memory_used_bytes, gpu.memory_total_bytes, ""));
         ViewLine line = start();
         line.add("  power   ").add(power_text(gpu));
-        line.add(fmt::format("  {} C  SM {} MHz  memory {} MHz", number(gpu.temperature_celsius, "{:.0f}"),
-                             number(gpu.sm_clock_mhz, "{:.0f}"), number(gpu.memory_clock_mhz, "{:.0f}")));
+        line.add(fmt::format("  {} C  SM {} MHz  memory {} MHz", figure(gpu.temperature_celsius, "{:.0f}"),
+                             figure(gpu.sm_clock_mhz, "{:.0f}"), figure(gpu.memory_clock_mhz, "{:.0f}")));
         lines.push_back(line.text());
         return lines;
     }
@@ -132,7 +131,7 @@ public:
         line.add(percent(gpu.utilization));
         if (state_.facts.gpus[at].has_activity) line.add("  SM").add(percent(gpu.sm_active));
         line.add("  VRAM ").add(memory_text(gpu.memory_used_bytes, gpu.memory_total_bytes));
-        line.add(fmt::format("  {} W  {} C", number(gpu.power_watts, "{:.0f}"), number(gpu.temperature_celsius, "{:.0f}")));
+        line.add(fmt::format("  {} W  {} C", figure(gpu.power_watts, "{:.0f}"), figure(gpu.temperature_celsius, "{:.0f}")));
         if (gpu.throttle && *gpu.throttle != 0) line.add("  " + sense::throttle_text(*gpu.throttle), Tone::kCaution);
         return {line.text()};
     }
@@ -189,8 +188,8 @@ private:
     [[nodiscard]] std::string ram() const {
         const sense::MemoryReading& memory = state_.newest.memory;
         return meter("RAM", memory.used_bytes, memory.total_bytes,
-                     fmt::format("  swap {}/{} GiB", scaled(memory.swap_used_bytes, kGiB, "{:.1f}"),
-                                 scaled(memory.swap_total_bytes, kGiB, "{:.1f}")));
+                     fmt::format("  swap {}/{} GiB", scaled(memory.swap_used_bytes, base::kGiB, "{:.1f}"),
+                                 scaled(memory.swap_total_bytes, base::kGiB, "{:.1f}")));
     }
 
     /// Empty when no process tree is watched.
@@ -198,15 +197,15 @@ private:
         const sense::Sample& now = state_.newest;
         if (!now.process.count && !now.cpu.process_utilization && !now.memory.process_bytes) return {};
         return fmt::format("  tree    {} % of a core, {} GiB, {} processes, {} threads, disk {} read {} written MiB/s",
-                           number(now.cpu.process_utilization, "{:.0f}"), scaled(now.memory.process_bytes, kGiB, "{:.1f}"),
-                           number(now.process.count, "{:.0f}"), number(now.process.threads, "{:.0f}"),
-                           scaled(now.disk.read_bytes_per_second, kMiB, "{:.1f}"),
-                           scaled(now.disk.write_bytes_per_second, kMiB, "{:.1f}"));
+                           figure(now.cpu.process_utilization, "{:.0f}"), scaled(now.memory.process_bytes, base::kGiB, "{:.1f}"),
+                           figure(now.process.count, "{:.0f}"), figure(now.process.threads, "{:.0f}"),
+                           scaled(now.disk.read_bytes_per_second, base::kMiB, "{:.1f}"),
+                           scaled(now.disk.write_bytes_per_second, base::kMiB, "{:.1f}"));
     }
 
     [[nodiscard]] static std::string power_text(const sense::GpuReading& gpu) {
         const Value share = ratio(gpu.power_watts, gpu.power_limit_watts);
-        return fmt::format("{}/{} W ({} %){}", number(gpu.power_watts, "{:.0f}"), number(gpu.power_limit_watts, "{:.0f}"),
+        return fmt::format("{}/{} W ({} %){}", figure(gpu.power_watts, "{:.0f}"), figure(gpu.power_limit_watts, "{:.0f}"),
                            scaled(share, 0.01, "{:.0f}"), gpu.power_implausible ? " implausible reading" : "");
     }
 

@@ -15,7 +15,7 @@ constexpr std::size_t kLongestSubject = 80;
 constexpr std::chrono::nanoseconds kActivityPeriod = std::chrono::milliseconds{100};  ///< the driver refreshes them that often
 constexpr double kHeaderHeight = 72, kFooterHeight = 28;
 
-constexpr const char* kStyle = R"(<style>
+constexpr const char* kPlotStyle = R"(<style>
 .paper{fill:#ffffff}
 text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;font-size:11px;fill:#374151}
 .head{font-size:15px;font-weight:600;fill:#111827}.title{font-size:12px;font-weight:600;fill:#111827}.axis{font-size:10px;fill:#6b7280}
@@ -127,7 +127,7 @@ std::string plot_svg(const WatchRecord& record, const std::string& subject) {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" "
         "height=\"{1:g}\" role=\"img\">\n<title>{2}</title>\n{3}\n<rect class=\"paper\" width=\"100%\" "
         "height=\"100%\"/>\n",
-        width, height, xml_text("millrace watch: " + shortened(subject)), kStyle);
+        width, height, xml_text("millrace watch: " + shortened(subject)), kPlotStyle);
     svg += header(record, subject);
     const TimeAxis time{traces.ticks, record.interval()};
     for (std::size_t at = 0; at < panels.size(); ++at)

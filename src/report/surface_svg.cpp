@@ -12,9 +12,9 @@ namespace millrace::report {
 namespace {
 
 constexpr std::size_t kLongestText = 130;
-constexpr double kWidth = 912, kLeft = 44, kSide = 256, kGap = 34, kTitles = 44, kFooter = 100;
+constexpr double kSurfaceWidth = 912, kLeft = 44, kSide = 256, kGap = 34, kSurfaceTitles = 44, kFooter = 100;
 
-constexpr const char* kStyle = R"(.paper{fill:#ffffff}
+constexpr const char* kSurfaceStyle = R"(.paper{fill:#ffffff}
 text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;font-size:11px;fill:#374151}
 .head{font-size:15px;font-weight:600;fill:#111827}.title{font-size:12px;font-weight:600;fill:#111827}.axis{font-size:10px;fill:#6b7280}
 .frame{fill:none;stroke:#9ca3af}.faint{fill:none;stroke:#d1d5db}.ink{fill:#374151}.wall{fill:#ffffff;stroke:#374151}
@@ -30,13 +30,8 @@ struct Sheet {
     const std::vector<double>* cells;
 };
 
-std::string text_at(double x, double y, const char* css_class, const char* anchor, const std::string& text) {
-    return fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\" text-anchor=\"{}\">{}</text>", short_number(x), short_number(y),
-                       css_class, anchor, xml_text(text));
-}
-
 std::string draw(const Sheet& sheet, const record::FlowTrace& trace, const EnergyScale& scale, double left, double cell) {
-    const double width = cell * trace.width, height = cell * trace.height, top = kSampleHeader + kTitles;
+    const double width = cell * trace.width, height = cell * trace.height, top = kSampleHeader + kSurfaceTitles;
     std::string text = text_at(left, top - 26, "title", "start", sheet.title);
     text += text_at(left, top - 10, "axis", "start", sheet.below_title) + "\n";
     // y points up, as in the cube.
@@ -66,7 +61,7 @@ std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& 
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">\n"
         "<title>{2}</title>\n<style>\n{3}{4}\n@media (prefers-color-scheme:dark){{\n{5}\n{6}\n}}\n</style>\n"
         "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
-        short_number(width), short_number(height), xml_text(headline), kStyle, energy_rules(false), kDarkStyle,
+        short_number(width), short_number(height), xml_text(headline), kSurfaceStyle, energy_rules(false), kDarkStyle,
         energy_rules(true));
     svg += text_at(16, 24, "head", "start", headline);
     svg += text_at(16, 42, "", "start",
@@ -84,8 +79,8 @@ std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& 
 std::string surface_svg(const record::FlowTrace& trace) {
     const EnergyScale scale({&trace.input, &trace.output, &trace.target});
     const double cell = std::min(kSide / std::max(trace.width, 1), kSide / std::max(trace.height, 1));
-    const double bottom = kSampleHeader + kTitles + cell * trace.height;
-    std::string svg = sample_svg_begin(trace, "Energy on the surface of the cube", kWidth, bottom + kFooter);
+    const double bottom = kSampleHeader + kSurfaceTitles + cell * trace.height;
+    std::string svg = sample_svg_begin(trace, "Energy on the surface of the cube", kSurfaceWidth, bottom + kFooter);
     const std::array<Sheet, 3> sheets = {
         Sheet{"Input", fmt::format("as the mapper laid it; cosine {:.3f}", trace.input_cosine), &trace.input},
         Sheet{"Output", fmt::format("as the flows carried it; cosine {:.3f}", trace.output_cosine), &trace.output},

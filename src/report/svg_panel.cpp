@@ -90,7 +90,7 @@ double mean_of(const Trace& trace) {
     return sum / static_cast<double>(count);
 }
 
-std::string text_at(double x, double y, const char* css_class, const char* anchor, std::string_view text) {
+std::string panel_text(double x, double y, const char* css_class, const char* anchor, std::string_view text) {
     return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>", x, y, css_class, anchor,
                        xml_text(text));
 }
@@ -101,9 +101,9 @@ std::string value_axis(double high, const std::string& unit, double x, const cha
     for (int at = 0; at * step <= high * 1.0001; ++at) {
         const double value = at * step, y = frame.y(value);
         if (grid) text += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}h{}\"/>", kPlotLeft, y, kPlotWidth);
-        text += text_at(x, y + 3.5, "axis", anchor, fmt::format("{:g}", value));
+        text += panel_text(x, y + 3.5, "axis", anchor, fmt::format("{:g}", value));
     }
-    return text + text_at(x, frame.top - 8, "axis", anchor, unit);
+    return text + panel_text(x, frame.top - 8, "axis", anchor, unit);
 }
 
 /// Steps people count time in.
@@ -123,12 +123,12 @@ std::string time_text(double seconds, double step) {
 std::string time_axis(const TimeAxis& time, const Frame& frame, bool labels) {
     std::string text;
     const double seconds = time.seconds();
-    if (!(seconds > 0)) return labels ? text_at(kPlotLeft, frame.top + kPanelPlotHeight + 16, "axis", "middle", "0 s") : text;
+    if (!(seconds > 0)) return labels ? panel_text(kPlotLeft, frame.top + kPanelPlotHeight + 16, "axis", "middle", "0 s") : text;
     const double step = time_step(seconds);
     for (int at = 0; at * step <= seconds * 1.0001; ++at) {
         const double x = kPlotLeft + kPlotWidth * std::min(at * step / seconds, 1.0);
         text += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}v{}\"/>", x, frame.top, kPanelPlotHeight);
-        if (labels) text += text_at(x, frame.top + kPanelPlotHeight + 16, "axis", "middle", time_text(at * step, step));
+        if (labels) text += panel_text(x, frame.top + kPanelPlotHeight + 16, "axis", "middle", time_text(at * step, step));
     }
     return text;
 }
@@ -154,7 +154,7 @@ std::string legend(const Panel& panel, double y) {
     for (std::size_t at = 0; at < labels.size(); ++at) {
         text += fmt::format("<g class=\"{}\"><path class=\"key\" d=\"M{:.1f} {:.1f}h14\"/></g>", panel.series[at].css_class, x,
                             y - 4);
-        text += text_at(x + 18, y, "legend", "start", labels[at]);
+        text += panel_text(x + 18, y, "legend", "start", labels[at]);
         x += kLetterWidth * static_cast<double>(labels[at].size()) + kKeyRoom;
     }
     return text;
@@ -207,7 +207,7 @@ double TimeAxis::seconds() const {
 
 std::string svg_panel(const Panel& panel, const TimeAxis& time, double top, bool last) {
     Frame frame{top + kTitleRoom, std::max(1.0, static_cast<double>(time.ticks) - 1), panel.left_high};
-    std::string text = text_at(kPlotLeft - 40, top + 14, "title", "start", panel.title) + legend(panel, top + 14);
+    std::string text = panel_text(kPlotLeft - 40, top + 14, "title", "start", panel.title) + legend(panel, top + 14);
     text += time_axis(time, frame, last);
     text += value_axis(panel.left_high, panel.left_unit, kPlotLeft - 6, "end", frame, true);
     Frame right = frame;

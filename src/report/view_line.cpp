@@ -7,7 +7,6 @@ namespace {
 
 constexpr const char* kCodes[] = {"", "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31;1m"};
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 /// Of ASCII, and those terminals know besides: U+0080 to U+009F, and their bytes where no character begins.
 bool is_control(std::string_view character) {
     const auto first = static_cast<unsigned char>(character[0]);

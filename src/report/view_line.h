@@ -7,6 +7,9 @@
 
 namespace millrace::report {
 
+/// Whether a byte of UTF-8 belongs to the character before it.
+constexpr bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
 enum class Tone : std::uint8_t { kPlain, kStrong, kFaint, kGood, kCaution, kBad };
 
 class ViewLine {

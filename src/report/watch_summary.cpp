@@ -15,8 +15,6 @@ using record::MetricInfo;
 using record::MetricScope;
 using record::SampleSummary;
 
-constexpr double kGiB = 1024.0 * 1024 * 1024, kMiB = 1024.0 * 1024;
-
 struct Scale {
     double divisor = 1;
     const char* unit = "";
@@ -26,8 +24,8 @@ struct Scale {
 /// How people read a unit of the table.
 Scale scale_of(std::string_view unit, double highest) {
     if (unit == "percent") return {1, "%", 1};
-    if (unit == "bytes") return highest < kGiB ? Scale{kMiB, "MiB", 1} : Scale{kGiB, "GiB", 2};
-    if (unit == "bytes/second") return {kMiB, "MiB/s", 1};
+    if (unit == "bytes") return highest < base::kGiB ? Scale{base::kMiB, "MiB", 1} : Scale{base::kGiB, "GiB", 2};
+    if (unit == "bytes/second") return {base::kMiB, "MiB/s", 1};
     if (unit == "seconds") return {1e-3, "ms", 2};
     if (unit == "watts") return {1, "W", 1};
     if (unit == "celsius") return {1, "C", 0};

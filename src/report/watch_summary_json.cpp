@@ -1,15 +1,11 @@
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/version.h"
+#include "report/json_number.h"
 #include "report/watch_summary.h"
 
 namespace millrace::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
 
 /// What the division of two measured figures gives, nothing when there was no time to divide by.
 Json share(double part, double whole) { return whole > 0 ? number(100 * part / whole) : Json(nullptr); }
@@ -58,7 +54,7 @@ Json metrics(const record::SampleSummary& summary) {
     return json;
 }
 
-Json energy(const WatchRecord& record) {
+Json energy_json(const WatchRecord& record) {
     Json json = Json::array();
     for (std::size_t at = 0; at < record.facts().gpus.size(); ++at) {
         const auto joules = record.summary().joules(static_cast<int>(at));
@@ -70,7 +66,7 @@ Json energy(const WatchRecord& record) {
     return json;
 }
 
-Json findings(const std::vector<Finding>& all) {
+Json findings_json(const std::vector<Finding>& all) {
     Json json = Json::array();
     for (const Finding& finding : all)
         json.push_back({{"kind", finding.kind},
@@ -94,9 +90,9 @@ std::string summary_json(const WatchRecord& record, const WatchOutcome& outcome)
                     {"sampler_percent_of_one_core", share(outcome.sampler_cpu_seconds, outcome.seconds)},
                     {"program_cpu_seconds", outcome.program_cpu_seconds},
                     {"program_percent_of_one_core", share(outcome.program_cpu_seconds, outcome.seconds)}};
-    json["energy"] = energy(record);
+    json["energy"] = energy_json(record);
     json["metrics"] = metrics(record.summary());
-    json["findings"] = findings(verdict(record.evidence(), record.policy()));
+    json["findings"] = findings_json(verdict(record.evidence(), record.policy()));
     json["dropped_rows"] = outcome.dropped_rows;
     json["lost_outputs"] = outcome.lost_outputs;
     // Names come from drivers and users: bytes that are no UTF-8 must not end the watch with an exception.

@@ -45,6 +45,9 @@ struct Buffer {
     [[nodiscard]] std::int64_t bytes() const { return elements * static_cast<std::int64_t>(tensor::size_of(dtype)); }
 };
 
+/// `n` rounded up to a multiple of `to`.
+constexpr std::int64_t align(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
 /// Ids of buffers that belong to one program start here; smaller ids belong to the store.
 constexpr tensor::BufferId kLocalBase = 1 << 20;
 

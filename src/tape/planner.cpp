@@ -9,8 +9,6 @@
 namespace millrace::tape {
 namespace {
 
-std::int64_t align(std::int64_t bytes, std::int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
-
 /// Lowest offset at which `size` bytes fit beside the placed buffers that are alive at the same time.
 std::int64_t first_fit(std::span<const Buffer> buffers, const std::vector<std::size_t>& placed, const Buffer& buffer,
                        std::int64_t size, int slack, std::int64_t alignment) {

@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::int64_t kTensorAlign = 64;  // elements: 128 bytes in bf16, so that rows of weights can be read 16 bytes at a time
 
-std::int64_t align(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
-
 /// FNV-1a: the random stream of a tensor follows from its name alone.
 std::uint32_t stream_of(const std::string& name) {
     std::uint32_t hash = 2166136261u;

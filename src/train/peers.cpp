@@ -19,7 +19,6 @@ namespace millrace::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 struct ChildOutput {
     std::string text;  ///< stdout and stderr
@@ -77,7 +76,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-std::string versions_text(const Json& versions) {
+std::string versions_text(const nlohmann::json& versions) {
     std::string text = "torch " + versions.value("torch", std::string("?"));
     for (const char* key : {"blas", "cuda", "gpu"})
         if (versions.contains(key) && versions[key].is_string()) text += ", " + versions[key].get<std::string>();
@@ -108,7 +107,7 @@ std::string peer_python(ops::DeviceKind device) {
 }
 
 bool read_peer_row(const std::string& line, PeerTimes& into) {
-    const Json row = Json::parse(line, nullptr, false);
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
     if (!row.is_object() || !row.contains("peer") || !row["peer"].is_string()) return false;
     PeerTime peer;
     peer.name = row["peer"].get<std::string>();

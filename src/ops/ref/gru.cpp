@@ -1,12 +1,11 @@
 #include <cmath>
 
+#include "ops/ref/activation.h"
 #include "ops/ref/flow.h"
 #include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {
 namespace {
-
-double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 
 /// bias[row] + sum over the columns of w.
 double affine(const tensor::Operand& w, const tensor::Operand& bias, int member, int row, const double* x) {
