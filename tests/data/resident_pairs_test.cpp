@@ -27,9 +27,9 @@ std::shared_ptr<const PairSet> numbered_set(std::uint32_t count) {
 }
 
 /// One program that gathers inputs and targets.
-struct Gathered {
-    Gathered(ops::DeviceKind kind, std::shared_ptr<const PairSet> set, Part part, std::int32_t rows, bool training,
-             int members = 1)
+struct GatheredPairs {
+    GatheredPairs(ops::DeviceKind kind, std::shared_ptr<const PairSet> set, Part part, std::int32_t rows, bool training,
+                  int members = 1)
         : source(std::move(set)), backend(ops::make_backend(kind, {}).value()) {
         tape::StoreOptions options;
         options.precision = kind == ops::DeviceKind::ref ? tape::Precision::f64 : tape::Precision::f32;
@@ -80,8 +80,8 @@ struct Gathered {
 TEST(ResidentPairs, EvaluationReadsEachPartInItsOrder) {
     const auto set = numbered_set(31);
     for (const ops::DeviceKind kind : {ops::DeviceKind::ref, ops::DeviceKind::cpu}) {
-        EXPECT_EQ(Gathered(kind, set, Part::train, 25, false).pairs(), set->split.training);
-        Gathered validation(kind, set, Part::validation, 6, false);
+        EXPECT_EQ(GatheredPairs(kind, set, Part::train, 25, false).pairs(), set->split.training);
+        GatheredPairs validation(kind, set, Part::validation, 6, false);
         EXPECT_EQ(validation.pairs(), set->split.validation);
         EXPECT_EQ(validation.source.samples(Part::train), 25);
         EXPECT_EQ(validation.source.samples(Part::validation), 6);
@@ -93,7 +93,7 @@ TEST(ResidentPairs, EvaluationReadsEachPartInItsOrder) {
 
 TEST(ResidentPairs, AnEpochVisitsEveryPairOnceInEachMembersOwnOrder) {
     const auto set = numbered_set(31);
-    const auto found = Gathered(ops::DeviceKind::ref, set, Part::train, 25, true, 2).pairs();
+    const auto found = GatheredPairs(ops::DeviceKind::ref, set, Part::train, 25, true, 2).pairs();
     ASSERT_EQ(found.size(), 50u);
     const std::vector<std::uint32_t> first(found.begin(), found.begin() + 25), second(found.begin() + 25, found.end());
     const std::set<std::uint32_t> wanted(set->split.training.begin(), set->split.training.end());
@@ -101,7 +101,7 @@ TEST(ResidentPairs, AnEpochVisitsEveryPairOnceInEachMembersOwnOrder) {
     EXPECT_EQ(std::set(second.begin(), second.end()), wanted);
     EXPECT_NE(first, second);
     EXPECT_NE(first, set->split.training);
-    EXPECT_EQ(Gathered(ops::DeviceKind::cpu, set, Part::train, 25, true, 2).pairs(), found);
+    EXPECT_EQ(GatheredPairs(ops::DeviceKind::cpu, set, Part::train, 25, true, 2).pairs(), found);
 }
 
 TEST(ResidentPairs, SetsThatCannotTrainAreRefused) {

@@ -9,7 +9,7 @@
 namespace millrace::diagnose {
 namespace {
 
-struct Simulated {
+struct SimulatedBlocks {
     double seconds = 15, step_ms = 20;
     double noise = 0.02;          ///< of single steps
     double memory_seconds = 0.3;  ///< how long steps stay alike
@@ -18,7 +18,7 @@ struct Simulated {
 };
 
 /// Pulses of a program whose steps are autocorrelated, as blocks of 0.1 s or more.
-std::vector<Block> simulate(const Simulated& how, std::uint64_t seed) {
+std::vector<Block> simulate_blocks(const SimulatedBlocks& how, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     std::vector<Block> blocks;
@@ -43,9 +43,9 @@ std::vector<Block> simulate(const Simulated& how, std::uint64_t seed) {
     return blocks;
 }
 
-CompareSide side(const Simulated& how, std::uint64_t seed) { return {"", simulate(how, seed), {}, {}}; }
+CompareSide side(const SimulatedBlocks& how, std::uint64_t seed) { return {"", simulate_blocks(how, seed), {}, {}}; }
 
-Simulated slower_by(Simulated how, double share) {
+SimulatedBlocks slower_by(SimulatedBlocks how, double share) {
     how.step_ms *= 1 + share;
     return how;
 }
@@ -68,7 +68,7 @@ TEST(Compare, TheSameProgramTwiceShowsNoDifference) {
 }
 
 TEST(Compare, StepsAlikeForSecondsDoNotMakeADifference) {
-    Simulated how;
+    SimulatedBlocks how;
     how.seconds = 60;
     how.noise = 0.05;
     how.memory_seconds = 2;
@@ -209,7 +209,7 @@ TEST(Compare, ThreePercentAreSeenInShortRunsThatAreFairlySteady) {
 
 TEST(Compare, WhatRunsOfOneProgramDifferByIsNoDifference) {
     // Each process has a speed of its own: two and a half times the spread of its blocks away, however many blocks say so.
-    const Simulated restless{60, 20, 0.05, 0.3};
+    const SimulatedBlocks restless{60, 20, 0.05, 0.3};
     const CompareSide before = side(restless, 1), after = side(slower_by(restless, 0.07), 2);
     const Comparison comparison = compare(before, after);
     EXPECT_LT(*comparison.p, 0.001);
@@ -246,7 +246,7 @@ TEST(Compare, PausesInEveryFewBlocksDoNotHideWhatIsSlower) {
 }
 
 TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
-    Simulated quiet;
+    SimulatedBlocks quiet;
     quiet.noise = 0.002;
     const CompareSide before = side(slower_by(quiet, 0.01), 1), after = side(quiet, 2);
     const Comparison comparison = compare(before, after);
@@ -258,7 +258,7 @@ TEST(Compare, DifferencesBelowTheLeastEffectCountAsNone) {
 }
 
 TEST(Compare, DriftInBothRunsIsNoDifference) {
-    Simulated drifting;
+    SimulatedBlocks drifting;
     drifting.drift = 0.05;
     drifting.noise = 0.01;
     drifting.seconds = 30;
@@ -272,7 +272,7 @@ TEST(Compare, DriftInBothRunsIsNoDifference) {
 }
 
 TEST(Compare, APausedRunIsNotASlowerOneAndHidesNoEffect) {
-    Simulated paused;
+    SimulatedBlocks paused;
     paused.pause_at = 7;
     paused.seconds = 20;
     for (std::uint64_t pair = 0; pair < 10; ++pair) {

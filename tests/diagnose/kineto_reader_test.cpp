@@ -22,12 +22,12 @@ std::string trace_of(std::string_view events) { return fmt::format(R"({{"schemaV
 
 constexpr std::string_view kLaunch =
     R"({"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":11,"ts":100.001,"dur":5.5,"args":{"correlation":7}})";
-constexpr std::string_view kKernel =
+constexpr std::string_view kKernelEvent =
     R"({"ph":"X","cat":"kernel","name":"k<int>","pid":0,"tid":3,"ts":106,"dur":2.25,"args":{"device":1,"stream":3,"correlation":7,"grid":[4,1,1],"block":[32,1,1]}})";
 
-std::string both() { return fmt::format("{},{}", kLaunch, kKernel); }
+std::string both() { return fmt::format("{},{}", kLaunch, kKernelEvent); }
 
-Timeline golden(const char* name) {
+Timeline golden_trace(const char* name) {
     auto timeline = read_kineto(testing::source_root() / "tests/goldens/kineto" / name);
     EXPECT_TRUE(timeline.ok()) << timeline.error().text();
     return timeline.ok() ? std::move(*timeline) : Timeline{};
@@ -170,7 +170,7 @@ TEST(KinetoReader, CollectivesAreCommunication) {
 }
 
 TEST(KinetoReader, StacksComeFromTheFunctionsACallLiesIn) {
-    const Timeline timeline = golden("with_stack.json");
+    const Timeline timeline = golden_trace("with_stack.json");
     EXPECT_TRUE(timeline.has_call_stacks);
     EXPECT_EQ(timeline.device_name, "NVIDIA H200");
     ASSERT_EQ(timeline.processes.size(), 1u);
@@ -201,7 +201,7 @@ TEST(KinetoReader, StacksComeFromTheFunctionsACallLiesIn) {
 }
 
 TEST(KinetoReader, StepsLoaderMemoryAndOverheadAreKept) {
-    const Timeline timeline = golden("plain.json");
+    const Timeline timeline = golden_trace("plain.json");
     const auto count = [&](std::string_view prefix) {
         return std::ranges::count_if(timeline.ranges,
                                      [&](const Range& range) { return timeline.names[range.name].starts_with(prefix); });
@@ -234,7 +234,7 @@ TEST(KinetoReader, CallStacksInArgumentsOfOperatorsCount) {
 }
 
 TEST(KinetoReader, ACutTraceIsReadAsFarAsItGoes) {
-    const std::string whole = trace_of(both() + "," + std::string(kKernel));
+    const std::string whole = trace_of(both() + "," + std::string(kKernelEvent));
     const auto full = read_text(whole);
     ASSERT_TRUE(full.ok());
     EXPECT_FALSE(has_remark(*full, "stops at byte"));
@@ -249,7 +249,7 @@ TEST(KinetoReader, ACutTraceIsReadAsFarAsItGoes) {
         ++read;
         ASSERT_TRUE(has_remark(*timeline, "stops at byte")) << length;
     }
-    EXPECT_GT(read, kKernel.size());
+    EXPECT_GT(read, kKernelEvent.size());
 }
 
 TEST(KinetoReader, WhatIsNoTraceIsAnErrorWithTheReason) {
@@ -264,7 +264,8 @@ TEST(KinetoReader, WhatIsNoTraceIsAnErrorWithTheReason) {
     EXPECT_NE(text_of(R"({"traceEvents":[]})").find("has no event of a GPU"), std::string::npos);
     EXPECT_EQ(read_text(R"({"traceEvents":[]})").error().exit_status, 4);
     EXPECT_EQ(read_text(trace_of("1,\"x\",null,[],{}")).error().exit_status, 4);
-    EXPECT_NE(text_of(trace_of(std::string(kLaunch) + " " + std::string(kKernel))).find("is broken at byte"), std::string::npos);
+    EXPECT_NE(text_of(trace_of(std::string(kLaunch) + " " + std::string(kKernelEvent))).find("is broken at byte"),
+              std::string::npos);
     EXPECT_NE(text_of(trace_of(std::string(300, '['))).find("256 brackets"), std::string::npos);
 }
 
@@ -299,7 +300,7 @@ TEST(KinetoReader, NumbersBeyondTheirFieldsAreUnknown) {
 
 TEST(KinetoReader, RecordsBeyondTheLimitAreCounted) {
     std::string events;
-    for (int i = 0; i < 50; ++i) events += (i > 0 ? "," : "") + std::string(kKernel);
+    for (int i = 0; i < 50; ++i) events += (i > 0 ? "," : "") + std::string(kKernelEvent);
     const auto timeline = read_text(trace_of(events), {.records = 20});
     ASSERT_TRUE(timeline.ok());
     EXPECT_EQ(timeline->work.size(), 20u);
@@ -355,7 +356,7 @@ TEST_F(PackedTrace, IsReadLikeAPlainOne) {
     const auto plain = record::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
     const auto timeline = read_packed(pack(*plain));
     ASSERT_TRUE(timeline.ok()) << timeline.error().text();
-    EXPECT_EQ(timeline->calls.size(), golden("with_stack.json").calls.size());
+    EXPECT_EQ(timeline->calls.size(), golden_trace("with_stack.json").calls.size());
     EXPECT_EQ(progress_, 1);
 }
 

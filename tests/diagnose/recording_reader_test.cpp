@@ -9,7 +9,7 @@
 namespace millrace::diagnose {
 namespace {
 
-bool has_remark(const Timeline& timeline, std::string_view part) {
+bool has_reader_remark(const Timeline& timeline, std::string_view part) {
     return std::ranges::any_of(timeline.remarks, [&](const std::string& text) { return text.find(part) != std::string::npos; });
 }
 
@@ -76,7 +76,7 @@ TEST_F(Recording, EverythingBesideCallsIsThere) {
     EXPECT_EQ(timeline.processes[0].main_thread, 4000u);
     EXPECT_EQ(timeline.processes[1].parent, 4000u);
     EXPECT_FALSE(timeline.processes[1].has_gpu);
-    EXPECT_TRUE(has_remark(timeline, "graphs were seen as a whole"));
+    EXPECT_TRUE(has_reader_remark(timeline, "graphs were seen as a whole"));
 }
 
 TEST_F(Recording, SamplesOfTheMachineLieOnTheTracesClock) {
@@ -155,7 +155,7 @@ TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
         ASSERT_TRUE(timeline.ok() || timeline.error().exit_status == 4) << length << ": " << timeline.error().text();
     }
     write_lines(path, whole.substr(0, whole.size() - 1));
-    EXPECT_TRUE(has_remark(read(), "torn"));
+    EXPECT_TRUE(has_reader_remark(read(), "torn"));
 }
 
 TEST_F(Recording, AnOpenWindowEndsWithTheLastRecord) {
@@ -170,7 +170,7 @@ TEST_F(Recording, AnOpenWindowEndsWithTheLastRecord) {
     const Timeline timeline = read();
     ASSERT_EQ(timeline.windows.size(), 1u);
     EXPECT_EQ(timeline.windows[0].end, 300);
-    EXPECT_TRUE(has_remark(timeline, "going on"));
+    EXPECT_TRUE(has_reader_remark(timeline, "going on"));
 }
 
 TEST_F(Recording, ValuesOutsideTheirKindsAndTimesWithoutSenseAreTamed) {
@@ -204,7 +204,7 @@ TEST_F(Recording, RecordsBeyondTheLimitAreCountedAsDropped) {
     ASSERT_TRUE(timeline.ok());
     EXPECT_LE(timeline->calls.size() + timeline->work.size(), 10u);
     EXPECT_GT(timeline->dropped, 10u);
-    EXPECT_TRUE(has_remark(*timeline, "left out"));
+    EXPECT_TRUE(has_reader_remark(*timeline, "left out"));
 }
 
 TEST_F(Recording, WithoutAnyDataIsStatusFour) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int kReads = 67;  ///< of a step
 
 /// A value per parameter is read one by one at line 30, for most of the step.
-void norms(SimulatedProgram& p, int, bool cured) {
+void norms_in_parts(SimulatedProgram& p, int, bool cured) {
     train(p, {8, 100});
     p.launch("dropout_kernel", 20);
     p.launch("sum_kernel", 20);
@@ -55,7 +55,7 @@ Timeline with_short_windows(const Simulation& program, int steps, std::vector<st
 }
 
 TEST(WindowParts, TurnsOfALoopInShortWindowsAreNoSteps) {
-    const Simulation sick = simulate(norms, false), cured = simulate(norms, true);
+    const Simulation sick = simulate(norms_in_parts, false), cured = simulate(norms_in_parts, true);
     // Inside of one step's reads, and from one step's reads to the next one's.
     const Diagnosis diagnosis = diagnose(with_short_windows(sick, 50,
                                                             {{25 * kReads + 3, 25 * kReads + 53},
@@ -77,7 +77,7 @@ TEST(WindowParts, TurnsOfALoopInShortWindowsAreNoSteps) {
 }
 
 TEST(WindowParts, WithoutThemNothingThatWasCountedIsAPart) {
-    const Diagnosis diagnosis = diagnose(with_short_windows(simulate(norms, false), 50, {}));
+    const Diagnosis diagnosis = diagnose(with_short_windows(simulate(norms_in_parts, false), 50, {}));
     ASSERT_EQ(diagnosis.blocks.size(), 8u);
     EXPECT_EQ(diagnosis.blocks.front().steps, 50 * kReads);
 }
@@ -111,7 +111,7 @@ TEST(WindowParts, ShortWindowsOfOtherWorkStay) {
     const std::vector<std::string> others{"encode", "decode", "multi_tensor_apply_kernel"};
     const auto changes = [](const std::vector<std::string>& kinds) {
         return [&kinds](SimulatedProgram& p, int step, bool) {
-            if (step < 30) return norms(p, step, false);
+            if (step < 30) return norms_in_parts(p, step, false);
             p.at(40);
             for (const std::string& name : kinds) p.launch(name, 100);
             p.stream_sync();

@@ -13,7 +13,7 @@ namespace {
 using testing::FlowRig;
 using testing::some_vectors;
 
-struct Outcome {
+struct RowsOutcome {
     double loss = 0;
     std::vector<std::string> names;
     std::vector<std::vector<float>> gradients;
@@ -32,7 +32,7 @@ EnergyFlowConfig many_flows(Recompute recompute) {
     return c;
 }
 
-void run_step(const EnergyFlowConfig& config, ops::DeviceKind device, tape::Precision precision, Outcome& outcome) {
+void run_step(const EnergyFlowConfig& config, ops::DeviceKind device, tape::Precision precision, RowsOutcome& outcome) {
     FlowRig flows(config, 1);
     testing::Rig& rig = flows.rig;
     const auto started = flows.start(device, precision);
@@ -74,14 +74,14 @@ class ManyFlows : public ::testing::TestWithParam<Recompute> {};
 
 TEST_P(ManyFlows, CudaFollowsTheCpu) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
-    Outcome cpu;
+    RowsOutcome cpu;
     run_step(many_flows(GetParam()), ops::DeviceKind::cpu, tape::Precision::f32, cpu);
     double largest = 0;
     for (const auto& gradient : cpu.gradients) largest = std::max(largest, norm(gradient));
     ASSERT_GT(largest, 0);
     for (const auto& [precision, tolerance] : {std::pair{tape::Precision::f32, 5e-3}, std::pair{tape::Precision::bf16, 0.2}}) {
         SCOPED_TRACE(precision == tape::Precision::bf16 ? "bf16" : "f32");
-        Outcome cuda;
+        RowsOutcome cuda;
         run_step(many_flows(GetParam()), ops::DeviceKind::cuda, precision, cuda);
         EXPECT_NEAR(cuda.loss, cpu.loss, tolerance * cpu.loss);
         ASSERT_EQ(cuda.names, cpu.names);

@@ -18,7 +18,7 @@ using testing::slice;
 using testing::small_flow;
 using testing::some_vectors;
 
-struct Where {
+struct FlowWhere {
     const char* name;
     ops::DeviceKind device;
     tape::Precision precision;
@@ -76,12 +76,12 @@ double worst(const std::vector<double>& found, const std::vector<float>& wanted)
     return most;
 }
 
-class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<Where, std::string, Keeping>> {
+class EnergyFlowParity : public ::testing::TestWithParam<std::tuple<FlowWhere, std::string, Keeping>> {
 protected:
     void SetUp() override {
         if (const std::string why = testing::missing(where().device); !why.empty()) GTEST_SKIP() << why;
     }
-    [[nodiscard]] const Where& where() const { return std::get<0>(GetParam()); }
+    [[nodiscard]] const FlowWhere& where() const { return std::get<0>(GetParam()); }
     Golden golden_{std::get<1>(GetParam())};
 };
 
@@ -162,17 +162,17 @@ TEST_P(EnergyFlowParity, TenStepsGiveTheReferencesNumbers) {
     }
 }
 
-const Where kRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, 1e-5, 1e-5, 1e-4, 1e-3};
-const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, 1e-5, 1e-5, 1e-4, 1e-3};
-const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, 1e-4, 1e-4, 1e-3, 1e-3};
-const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, 0.1, 0.05, 0.2, 0.05};
+const FlowWhere kFlowRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, 1e-5, 1e-5, 1e-4, 1e-3};
+const FlowWhere kFlowCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, 1e-5, 1e-5, 1e-4, 1e-3};
+const FlowWhere kFlowCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, 1e-4, 1e-4, 1e-3, 1e-3};
+const FlowWhere kFlowCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, 0.1, 0.05, 0.2, 0.05};
 
 const Keeping kAll{"all", Recompute::none, 1 << 30}, kGates{"gates_again", Recompute::gates, 1 << 30},
     kSteps{"steps_again", Recompute::step, 1}, kSkipping{"skipping", Recompute::none, 1, true},
     kSkippingGates{"skipping_gates_again", Recompute::gates, 1, true};
 
 INSTANTIATE_TEST_SUITE_P(Goldens, EnergyFlowParity,
-                         ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+                         ::testing::Combine(::testing::Values(kFlowRef, kFlowCpu, kFlowCuda, kFlowCudaBf16),
                                             ::testing::Values("energy_flow", "energy_flow_spawn", "energy_flow_spawn_full",
                                                               "energy_flow_isometry", "energy_flow_projection",
                                                               "energy_flow_stop_share", "energy_flow_stop_patience"),
@@ -182,7 +182,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, EnergyFlowParity,
                                     std::get<2>(each.param).name;
                          });
 
-class NewEnergyFlow : public ::testing::TestWithParam<Where> {};
+class NewEnergyFlow : public ::testing::TestWithParam<FlowWhere> {};
 
 TEST_P(NewEnergyFlow, ReturnsTheMappersSurface) {
     FlowRig flows(small_flow(), 3);
@@ -232,7 +232,7 @@ TEST_P(NewEnergyFlow, LaysDownTheEnergyThatIsCarriedAndPermutesWithTheBatch) {
     for (std::size_t i = 0; i < 60; ++i) EXPECT_NEAR(after[i], surface[(i + 20) % 60], 1e-5) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, NewEnergyFlow, ::testing::Values(kRef, kCpu),
+INSTANTIATE_TEST_SUITE_P(Places, NewEnergyFlow, ::testing::Values(kFlowRef, kFlowCpu),
                          [](const auto& each) { return std::string(each.param.name); });
 
 TEST(EnergyFlowConfig, RefusesWhatCannotBeBuilt) {
@@ -254,7 +254,7 @@ TEST(EnergyFlowConfig, RefusesWhatCannotBeBuilt) {
 TEST(EnergyFlowConfig, TargetMapIsAnIsometryTimesTheSurfacesScale) {
     EnergyFlowConfig c = small_flow();  // 20 cells, 9 entries
     FlowRig flows(c, 3);
-    ASSERT_TRUE(flows.start(kRef.device, kRef.precision).ok());
+    ASSERT_TRUE(flows.start(kFlowRef.device, kFlowRef.precision).ok());
     const std::vector<float> map = flows.rig.store->read_parameter(flows.model.target_map(), 0, 0);
     ASSERT_EQ(map.size(), 180u);
     const std::vector<float> vector = some_vectors(9);

@@ -10,7 +10,7 @@ namespace {
 using testing::FlowRig;
 using testing::some_vectors;
 
-constexpr std::int32_t kBatch = 2;
+constexpr std::int32_t kChunkBatch = 2;
 
 /// Ten steps, of which undisturbed flows need six; chunks of three: 0, 3, 6, 9.
 EnergyFlowConfig ten_steps() {
@@ -22,7 +22,7 @@ EnergyFlowConfig ten_steps() {
     c.embedding = 9;
     c.noise = 0;
     c.early_stop = true;
-    c.gradient_budget = 3ll * c.rows(kBatch) * 4 * c.hidden * c.layers * static_cast<std::int64_t>(sizeof(float));
+    c.gradient_budget = 3ll * c.rows(kChunkBatch) * 4 * c.hidden * c.layers * static_cast<std::int64_t>(sizeof(float));
     return c;
 }
 
@@ -35,7 +35,7 @@ struct Place {
 /// One step in memory full of NaN, replayed where the device can. Member m is pushed upwards by the z of its move's bias,
 /// push[m].
 void run_step(const EnergyFlowConfig& config, const Place& place, const std::vector<float>& push, std::vector<float>& gradients) {
-    FlowRig flows(config, kBatch);
+    FlowRig flows(config, kChunkBatch);
     testing::Rig& rig = flows.rig;
     std::vector<std::uint64_t> seeds;
     for (std::size_t m = 0; m < push.size(); ++m) seeds.push_back(m + 1);
@@ -45,7 +45,7 @@ void run_step(const EnergyFlowConfig& config, const Place& place, const std::vec
     const auto started = rig.start(flows.model, flows.source, seeds);
     ASSERT_TRUE(started.ok()) << started.error().text();
     tape::Builder builder(*rig.store, tape::BuildOptions{});
-    flows.model.build(builder, flows.source, data::Part::train, kBatch);
+    flows.model.build(builder, flows.source, data::Part::train, kChunkBatch);
     tape::Program step("step", *rig.store, std::move(builder), *rig.arena);
     ASSERT_TRUE(rig.arena->allocate().ok());
     const auto prepared = step.prepare();
@@ -62,7 +62,7 @@ void run_step(const EnergyFlowConfig& config, const Place& place, const std::vec
             rig.store->write_parameter(static_cast<tape::ParameterId>(id), m, 0, values);
         }
     }
-    const auto vectors = some_vectors(static_cast<std::size_t>(kBatch * config.embedding));
+    const auto vectors = some_vectors(static_cast<std::size_t>(kChunkBatch * config.embedding));
     flows.source.feed(*rig.store, vectors, vectors);
     rig.store->refresh_copies();
     const std::vector<std::uint8_t> nothing(static_cast<std::size_t>(rig.arena->size()), 0xff);

@@ -25,7 +25,7 @@ struct Tolerances {
     double logits, loss, gradients, weights;
 };
 
-struct Where {
+struct ParityWhere {
     const char* name;
     ops::DeviceKind device;
     tape::Precision precision;
@@ -83,12 +83,12 @@ optim::OptimizerSettings settings_of(const Golden& golden) {
     return settings;
 }
 
-class Parity : public ::testing::TestWithParam<std::tuple<Where, std::string>> {
+class Parity : public ::testing::TestWithParam<std::tuple<ParityWhere, std::string>> {
 protected:
     void SetUp() override {
         if (const std::string why = testing::missing(where().device); !why.empty()) GTEST_SKIP() << why;
     }
-    [[nodiscard]] const Where& where() const { return std::get<0>(GetParam()); }
+    [[nodiscard]] const ParityWhere& where() const { return std::get<0>(GetParam()); }
 
     /// Calls f(id, group, name) for every tensor of the model.
     template <class F>
@@ -221,14 +221,14 @@ TEST_P(Parity, TenStepsGiveTheReferencesNumbers) {
     compare_logits(eval.read(model.kept[eval_build]), "eval.logits");
 }
 
-const Where kRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, {1e-5, 1e-5, 1e-4, 1e-3}};
-const Where kCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, {1e-5, 1e-5, 1e-4, 1e-3}};
-const Where kCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, {1e-4, 1e-4, 1e-3, 1e-3}};
-const Where kCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, {0.2, 0.05, 0.2, 0.05}};
+const ParityWhere kParityRef{"ref", ops::DeviceKind::ref, tape::Precision::f64, {1e-5, 1e-5, 1e-4, 1e-3}};
+const ParityWhere kParityCpu{"cpu", ops::DeviceKind::cpu, tape::Precision::f32, {1e-5, 1e-5, 1e-4, 1e-3}};
+const ParityWhere kParityCuda{"cuda", ops::DeviceKind::cuda, tape::Precision::f32, {1e-4, 1e-4, 1e-3, 1e-3}};
+const ParityWhere kParityCudaBf16{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16, {0.2, 0.05, 0.2, 0.05}};
 
 INSTANTIATE_TEST_SUITE_P(
     Goldens, Parity,
-    ::testing::Combine(::testing::Values(kRef, kCpu, kCuda, kCudaBf16),
+    ::testing::Combine(::testing::Values(kParityRef, kParityCpu, kParityCuda, kParityCudaBf16),
                        ::testing::Values("collective_r1_adam", "collective_r2_adam", "collective_r1_batch5",
                                          "collective_r1_tail5", "collective_r1_adamw", "collective_r1_adam_decay",
                                          "collective_r1_sgd", "collective_r1_clip", "collective_r1_accumulate2",

@@ -13,15 +13,15 @@ namespace {
 
 using testing::Rig;
 
-struct Where {
+struct TrainingWhere {
     const char* name;
     ops::DeviceKind device;
     tape::Precision precision;
 };
-const Where kPlaces[] = {{"ref", ops::DeviceKind::ref, tape::Precision::f64},
-                         {"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
-                         {"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
-                         {"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}};
+const TrainingWhere kPlaces[] = {{"ref", ops::DeviceKind::ref, tape::Precision::f64},
+                                 {"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
+                                 {"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
+                                 {"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}};
 
 CollectiveConfig small_collective() {
     CollectiveConfig config;
@@ -35,10 +35,10 @@ CollectiveConfig small_collective() {
 }
 
 /// What training leaves behind: all parameters and running statistics of one member, and the losses of its steps.
-struct Outcome {
+struct TrainingOutcome {
     std::vector<float> values;
     std::vector<double> losses;
-    friend bool operator==(const Outcome&, const Outcome&) = default;
+    friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
 };
 
 struct Plan {
@@ -52,7 +52,7 @@ struct Plan {
 };
 
 /// Trains and gives one outcome per member.
-std::vector<Outcome> trained(const Where& where, const Plan& plan) {
+std::vector<TrainingOutcome> trained(const TrainingWhere& where, const Plan& plan) {
     Rig rig;
     rig.device = where.device;
     rig.precision = where.precision;
@@ -73,7 +73,7 @@ std::vector<Outcome> trained(const Where& where, const Plan& plan) {
     EXPECT_TRUE(prepared.ok()) << prepared.error().text();
     if (!prepared.ok()) return {};
 
-    std::vector<Outcome> outcomes(plan.seeds.size());
+    std::vector<TrainingOutcome> outcomes(plan.seeds.size());
     for (int s = 0; s < plan.steps; ++s) {
         step.run();
         const auto states = rig.store->read_states();
@@ -89,7 +89,7 @@ std::vector<Outcome> trained(const Where& where, const Plan& plan) {
     return outcomes;
 }
 
-class Training : public ::testing::TestWithParam<Where> {
+class Training : public ::testing::TestWithParam<TrainingWhere> {
 protected:
     void SetUp() override {
         if (const std::string why = testing::missing(GetParam().device); !why.empty()) GTEST_SKIP() << why;

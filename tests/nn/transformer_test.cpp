@@ -42,8 +42,8 @@ Shape shape_of(const Golden& golden) {
 
 /// Encoder: embedding, layers, norm, mean, linear with tanh. Decoder: linear to the prefix, embedding, causal layers, norm,
 /// linear.
-struct Network {
-    Network(tape::Store& store, const Shape& shape) : s(shape) {
+struct TransformerNetwork {
+    TransformerNetwork(tape::Store& store, const Shape& shape) : s(shape) {
         const auto linear = [](std::int32_t inputs, std::int32_t outputs, ops::Activation activation) {
             DenseOptions options;
             options.in = inputs;
@@ -95,7 +95,7 @@ struct TextRig {
         options.ring_capacity = 16;
         optim::request_moments(settings, options);
         store = std::make_unique<tape::Store>(*backend, options);
-        network = std::make_unique<Network>(*store, shape);
+        network = std::make_unique<TransformerNetwork>(*store, shape);
         const tensor::DType real = tape::real_of(where.precision), stat = tape::stat_of(where.precision);
         sentences = {store->add_data("ids", tensor::DType::i32, shape.batch, shape.tokens),
                      store->add_data("lengths", tensor::DType::i32, shape.batch, 1), shape.prefix};
@@ -160,7 +160,7 @@ struct TextRig {
     optim::OptimizerSettings settings;
     std::unique_ptr<ops::Backend> backend;
     std::unique_ptr<tape::Store> store;
-    std::unique_ptr<Network> network;
+    std::unique_ptr<TransformerNetwork> network;
     std::unique_ptr<tape::Arena> arena;
     std::unique_ptr<tape::Program> training, decoding;
     Sentences sentences;

@@ -21,7 +21,7 @@ Sequence network_step(std::size_t layers, std::size_t forward, std::size_t backw
     return step;
 }
 
-void append(Sequence& to, const Sequence& what, std::size_t times = 1) {
+void append_shape(Sequence& to, const Sequence& what, std::size_t times = 1) {
     for (std::size_t time = 0; time < times; ++time) to.insert(to.end(), what.begin(), what.end());
 }
 
@@ -34,7 +34,7 @@ TEST(Periodicity, StepIsFoundNotTheLayersInIt) {
     for (const std::size_t layers : {2, 6, 12, 97, 200}) {
         const Sequence step = network_step(layers, 7, 11, 6);
         Sequence sequence;
-        append(sequence, step, 5);
+        append_shape(sequence, step, 5);
         EXPECT_EQ(period_of(sequence), step.size()) << layers << " layers";
     }
 }
@@ -42,8 +42,8 @@ TEST(Periodicity, StepIsFoundNotTheLayersInIt) {
 TEST(Periodicity, UnrolledLoopWithoutAnythingOncePerStep) {
     Sequence sequence;
     for (int step = 0; step < 6; ++step) {
-        for (int time = 0; time < 100; ++time) append(sequence, {1, 2});
-        for (int time = 0; time < 103; ++time) append(sequence, {3});
+        for (int time = 0; time < 100; ++time) append_shape(sequence, {1, 2});
+        for (int time = 0; time < 103; ++time) append_shape(sequence, {3});
     }
     EXPECT_EQ(period_of(sequence), 303u);
 }
@@ -52,7 +52,7 @@ TEST(Periodicity, LengthsOfAllSortsAreExact) {
     for (const std::size_t length : {1, 2, 3, 5, 7, 13, 31, 127, 509, 1021}) {
         Sequence step, sequence;
         for (std::size_t at = 0; at < length; ++at) step.push_back(at * 17 + 3);
-        append(sequence, step, 4);
+        append_shape(sequence, step, 4);
         sequence.resize(sequence.size() - length / 3);
         EXPECT_EQ(period_of(sequence), length);
     }
@@ -60,7 +60,7 @@ TEST(Periodicity, LengthsOfAllSortsAreExact) {
 
 TEST(Periodicity, TwoPeriodsAreNoProof) {
     Sequence sequence;
-    append(sequence, network_step(1, 50, 50, 4), 2);
+    append_shape(sequence, network_step(1, 50, 50, 4), 2);
     EXPECT_EQ(period_of(sequence), 0u);
     EXPECT_EQ(period_of({}), 0u);
     EXPECT_EQ(period_of({1}), 0u);
@@ -72,7 +72,7 @@ TEST(Periodicity, VaryingKernelsAreNoise) {
     std::mt19937 random(7);
     const Sequence step = network_step(8, 6, 9, 10);
     Sequence sequence;
-    append(sequence, step, 20);
+    append_shape(sequence, step, 20);
     std::uint64_t odd = 1'000'000;
     for (auto& element : sequence)
         if (random() % 100 < 5) element = odd++;
@@ -83,8 +83,8 @@ TEST(Periodicity, ElementsThatComeInSomeStepsOnlyAreTolerated) {
     const Sequence step = network_step(4, 5, 8, 20);
     Sequence sequence;
     for (int number = 0; number < 60; ++number) {
-        append(sequence, step);
-        if (number % 10 == 3) append(sequence, {77, 78});
+        append_shape(sequence, step);
+        if (number % 10 == 3) append_shape(sequence, {77, 78});
     }
     EXPECT_EQ(period_of(sequence), step.size());
     const auto marks = find_starts(sequence, {step.size(), 1}, {});
@@ -100,14 +100,14 @@ TEST(Periodicity, StartUpAndEvaluationAreToldApart) {
     const Sequence step = network_step(6, 5, 9, 12);
     const Sequence evaluation(step.begin(), step.begin() + 6 * 5 + 4);
     Sequence sequence;
-    for (int layer = 0; layer < 12; ++layer) append(sequence, {9001, 9002, 9003, 9002});  // weights
+    for (int layer = 0; layer < 12; ++layer) append_shape(sequence, {9001, 9002, 9003, 9002});  // weights
     for (int at = 0; at < 700; ++at) sequence.push_back(8000 + random() % 40);
     const std::size_t trained = sequence.size();
-    append(sequence, step, 15);
+    append_shape(sequence, step, 15);
     const std::size_t evaluated = sequence.size();
-    append(sequence, evaluation, 10);
+    append_shape(sequence, evaluation, 10);
     const std::size_t again = sequence.size();
-    append(sequence, step, 7);
+    append_shape(sequence, step, 7);
     ASSERT_EQ(period_of(sequence), step.size());
     const auto stretches = steady_stretches(sequence, step.size());
     ASSERT_EQ(stretches.size(), 2u);
@@ -124,8 +124,8 @@ TEST(Periodicity, AlternatingStepsAreOnePeriod) {
     Sequence generator = network_step(3, 4, 6, 5), critic = network_step(2, 3, 5, 5), sequence;
     for (auto& element : critic) element += 50'000;
     for (int time = 0; time < 8; ++time) {
-        append(sequence, generator);
-        append(sequence, critic);
+        append_shape(sequence, generator);
+        append_shape(sequence, critic);
     }
     EXPECT_EQ(period_of(sequence), generator.size() + critic.size());
 }
@@ -143,8 +143,8 @@ TEST(Periodicity, StepsOfRandomLengthHaveNone) {
     std::mt19937 random(11);
     Sequence sequence;
     for (int step = 0; step < 40; ++step) {
-        for (std::uint64_t time = 0, times = 20 + random() % 200; time < times; ++time) append(sequence, {1, 2, 3});
-        append(sequence, {4, 5, 6, 7, 8});
+        for (std::uint64_t time = 0, times = 20 + random() % 200; time < times; ++time) append_shape(sequence, {1, 2, 3});
+        append_shape(sequence, {4, 5, 6, 7, 8});
     }
     const auto period = find_period(sequence);
     EXPECT_TRUE(!period || period->length == 3) << period->length;
@@ -153,7 +153,7 @@ TEST(Periodicity, StepsOfRandomLengthHaveNone) {
 TEST(Periodicity, LongSequencesTakeLittleTime) {
     const Sequence step = network_step(48, 15, 25, 60);
     Sequence sequence;
-    append(sequence, step, 64);
+    append_shape(sequence, step, 64);
     EXPECT_EQ(period_of(sequence), step.size());
 }
 

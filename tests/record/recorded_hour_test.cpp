@@ -4,7 +4,7 @@ namespace millrace::record {
 namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000, kHour = 3600 * kSecond;
-constexpr std::uint64_t kTick = 50'000'000, kSampling = 10'000'000;
+constexpr std::uint64_t kHourTick = 50'000'000, kSampling = 10'000'000;
 /// Rows of the machine, as far as their own budget goes: 4 MB and 1,500 bytes a second.
 constexpr double kMachineAllowance = 4e6, kMachineRate = 1500;
 
@@ -22,7 +22,7 @@ protected:
             step();
             ++steps_;
             if (now_ < tick_at) continue;
-            tick_at = now_ + kTick;
+            tick_at = now_ + kHourTick;
             const double elapsed = static_cast<double>(now_ - start) * 1e-9;
             other_bytes_ = kMachineAllowance + kMachineRate * elapsed;
             const RunBytes bytes = run_bytes(settings, trace_->bytes() + static_cast<std::uint64_t>(other_bytes_),

@@ -22,7 +22,7 @@ namespace {
 using namespace test_rig;
 namespace fs = std::filesystem;
 
-Manifest manifest() {
+Manifest read_manifest() {
     Manifest about;
     about.command = {"millrace", "train", "a.toml"};
     about.device = "cpu";
@@ -144,7 +144,7 @@ TEST(Manifest, DeepNestingIsRefusedNotFollowed) {
 TEST(ReadRun, GivesEverythingTheRunHolds) {
     const test::TemporaryFolder folder;
     {
-        auto run = RunDirectory::open(folder / "run", RunStart::kNew, manifest());
+        auto run = RunDirectory::open(folder / "run", RunStart::kNew, read_manifest());
         ASSERT_TRUE(run.ok());
         ASSERT_TRUE(run->metrics().append({{"kind", "interval"}, {"step", std::int64_t{1}}, {"loss", 0.5}}).ok());
         auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
@@ -217,14 +217,14 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
     const test::TemporaryFolder folder;
     write_text(folder / ".lock", "");
     write_text(folder / ".manifest.json.tmp-123-0", "{\"form");
-    const auto run = RunDirectory::open(folder.path(), RunStart::kNew, manifest());
+    const auto run = RunDirectory::open(folder.path(), RunStart::kNew, read_manifest());
     EXPECT_TRUE(run.ok()) << run.error().text();
 }
 
 /// What the child does until it is killed: everything a training run writes, as fast as it can.
 [[noreturn]] void live(const Path& folder) {
     const bool resumed = fs::exists(folder / "manifest.json");
-    auto run = RunDirectory::open(folder, resumed ? RunStart::kResume : RunStart::kNew, manifest());
+    auto run = RunDirectory::open(folder, resumed ? RunStart::kResume : RunStart::kNew, read_manifest());
     if (!run.ok()) ::_exit(10);
     std::vector<std::unique_ptr<Sink>> sinks;
     auto samples = json_lines_sink(run->samples(), FileStart::kAppend);

@@ -7,15 +7,15 @@ namespace {
 
 using Sequence = std::vector<std::uint64_t>;
 
-void append(Sequence& to, const Sequence& what, int times = 1) {
+void append_repeated(Sequence& to, const Sequence& what, int times = 1) {
     for (int i = 0; i < times; ++i) to.insert(to.end(), what.begin(), what.end());
 }
 
 Sequence layered_step(int layers, std::uint64_t last) {
     Sequence step{1, 2};
-    append(step, {10, 11, 12}, layers);
+    append_repeated(step, {10, 11, 12}, layers);
     step.push_back(20);
-    append(step, {30, 31, 32, 33, 34}, layers);
+    append_repeated(step, {30, 31, 32, 33, 34}, layers);
     step.push_back(last);
     return step;
 }
@@ -33,10 +33,10 @@ TEST(StepPeriod, IsNotMisledByWhatEveryTenthStepDoes) {
     const Sequence step = layered_step(6, kUpdate);
     Sequence logged, evaluated;
     for (int i = 0; i < 6; ++i) {
-        append(logged, step, 10);
-        append(logged, {99, 98});
-        append(evaluated, step, 7);
-        append(evaluated, {1, 10, 11, 12, 10, 11, 12, 77}, 9);
+        append_repeated(logged, step, 10);
+        append_repeated(logged, {99, 98});
+        append_repeated(evaluated, step, 7);
+        append_repeated(evaluated, {1, 10, 11, 12, 10, 11, 12, 77}, 9);
     }
     EXPECT_EQ(find_step_period(logged, updates_of(logged))->length, step.size());
     EXPECT_EQ(find_step_period(evaluated, updates_of(evaluated))->length, step.size());
@@ -49,8 +49,8 @@ TEST(StepPeriod, AnEvaluationOfManyMoreLaunchesThanTrainingDoesNotHideTheStep) {
          {Sequence{0, 1, 2, 0, 1, 2, 0, 1}, Sequence{0, 1, 2, 0, 1, 2, 0, 1, 8}, Sequence{0, 1, 2, 0, 1, 2, 0, 1, 8, 9, 7}}) {
         Sequence sequence;
         for (int i = 0; i < 12; ++i) {
-            append(sequence, step, 10);
-            append(sequence, batch, 250);
+            append_repeated(sequence, step, 10);
+            append_repeated(sequence, batch, 250);
         }
         const auto found = find_step_period(sequence, updates_of(sequence));
         ASSERT_TRUE(found) << batch.size();
@@ -64,7 +64,7 @@ TEST(StepPeriod, ShortStepsAreTheStepThoughTheirUpdatesStandTogether) {
         for (const int evaluating : {3, 20, 1'501}) {
             Sequence sequence;
             for (int i = 0; i < 20; ++i) {
-                append(sequence, step, 7);
+                append_repeated(sequence, step, 7);
                 for (int j = 0; j < evaluating; ++j) sequence.push_back(static_cast<std::uint64_t>(70 + j % 3));
             }
             EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << step.size() << " " << evaluating;
@@ -74,11 +74,11 @@ TEST(StepPeriod, ShortStepsAreTheStepThoughTheirUpdatesStandTogether) {
 TEST(StepPeriod, LayersThatAreAllAlikeAreNoSteps) {
     for (const int layers : {7, 20, 60}) {
         Sequence step, sequence;
-        append(step, {1, 2, 3}, layers);
+        append_repeated(step, {1, 2, 3}, layers);
         step.push_back(kUpdate);
         for (int i = 0; i < 20; ++i) {
-            append(sequence, step, 6);
-            append(sequence, {1, 2, 3}, 2 * layers);
+            append_repeated(sequence, step, 6);
+            append_repeated(sequence, {1, 2, 3}, 2 * layers);
         }
         EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << layers;
         // Norms that are logged look like updates: where nothing between them is known to be no optimizer's, they tell no step.
@@ -93,10 +93,10 @@ TEST(StepPeriod, UpdatesOfOneStepAreNoSteps) {
     for (const Sequence& update : {Sequence{kUpdate}, Sequence{kUpdate, 8}, Sequence{kUpdate, 7, 8, 9}})
         for (const int groups : {2, 3, 5, 12}) {
             Sequence step{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 9}, sequence;
-            append(step, update, groups);
+            append_repeated(step, update, groups);
             for (int i = 0; i < 15; ++i) {
-                append(sequence, step, 10);
-                append(sequence, {60, 61, 62});
+                append_repeated(sequence, step, 10);
+                append_repeated(sequence, {60, 61, 62});
             }
             EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size()) << update.size() << " " << groups;
         }
@@ -118,12 +118,12 @@ TEST(StepPeriod, TwoStepsOfACriticAndOneOfItsGeneratorAreOneStep) {
     const Sequence critic = layered_step(6, kUpdate);
     for (const int layers : {2, 6, 9}) {
         Sequence generator{3, 4, 5};
-        append(generator, {50, 51, 52, 53}, 2 * layers);
-        append(generator, {60, 61, 62, kUpdate});
+        append_repeated(generator, {50, 51, 52, 53}, 2 * layers);
+        append_repeated(generator, {60, 61, 62, kUpdate});
         Sequence sequence;
         for (int i = 0; i < 25; ++i) {
-            append(sequence, critic, 2);
-            append(sequence, generator);
+            append_repeated(sequence, critic, 2);
+            append_repeated(sequence, generator);
         }
         const auto found = find_step_period(sequence, updates_of(sequence));
         ASSERT_TRUE(found) << layers;
@@ -135,19 +135,19 @@ TEST(StepPeriod, MicroBatchesThatUpdateNothingAreNoSteps) {
     const Sequence micro = layered_step(5, 41);
     Sequence sequence;
     for (int i = 0; i < 9; ++i) {
-        append(sequence, micro, 4);
-        append(sequence, {90, kUpdate, 92});
+        append_repeated(sequence, micro, 4);
+        append_repeated(sequence, {90, kUpdate, 92});
     }
     EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, 4 * micro.size() + 3);
 }
 
 TEST(StepPeriod, TwoGroupsOfUpdatesInAStepAreOneStep) {
     Sequence step{kUpdate};  // gradients are cleared
-    append(step, layered_step(7, kUpdate));
+    append_repeated(step, layered_step(7, kUpdate));
     Sequence sequence;
     for (int i = 0; i < 6; ++i) {
-        append(sequence, step, 10);
-        append(sequence, {70, 71, 72, 73});
+        append_repeated(sequence, step, 10);
+        append_repeated(sequence, {70, 71, 72, 73});
     }
     // The end of one step and the beginning of the next are one group.
     EXPECT_EQ(find_step_period(sequence, updates_of(sequence))->length, step.size());

@@ -34,7 +34,7 @@ protected:
     test::TemporaryFolder folder_;
 };
 
-struct Seen : TraceVisitor {
+struct SeenTrace : TraceVisitor {
     struct One {
         TraceOrigin origin;
         Record record;
@@ -50,7 +50,7 @@ struct Seen : TraceVisitor {
     void block(const TraceBlock& block) override { blocks.push_back(block); }
 };
 
-Record call(std::uint64_t begin, std::uint32_t id = 0, std::uint32_t site = 0) {
+Record trace_call(std::uint64_t begin, std::uint32_t id = 0, std::uint32_t site = 0) {
     Record record;
     record.kind = RecordKind::kCall;
     record.what = static_cast<std::uint8_t>(CallKind::kLaunch);
@@ -99,10 +99,10 @@ TEST_F(TraceFile, RecordsComeBackInOrderWithPartsResolved) {
     const TraceOrigin first{100, 0, 3}, other{100, 0, 4}, later{100, 1, 3};
     {
         TraceWriter trace = writer();
-        std::vector<Record> slots{call(10000, 7, 9)};
+        std::vector<Record> slots{trace_call(10000, 7, 9)};
         add_arguments(slots, 1, {{0x7f00, 0}, {0x7f10, 8}, {0, 0x1234}, {5, 24}, {6, 32}});
         ASSERT_TRUE(trace.records(first, slots).ok());
-        slots = {call(20000)};
+        slots = {trace_call(20000)};
         add_text(slots, 7, "cudaLaunchKernel");  // another lane defines what the first one used
         add_text(slots, 1, "train.py");
         add_text(slots, 2, std::string(64, 'f'));  // fills its slot to the last byte
@@ -112,7 +112,7 @@ TEST_F(TraceFile, RecordsComeBackInOrderWithPartsResolved) {
         slots.clear();
         add_text(slots, 7, "of the program executed later");
         ASSERT_TRUE(trace.records(later, slots).ok());
-        ASSERT_TRUE(trace.records(first, std::vector{call(30000)}).ok());
+        ASSERT_TRUE(trace.records(first, std::vector{trace_call(30000)}).ok());
     }
     const auto reader = TraceReader::open(path());
     ASSERT_TRUE(reader.ok()) << reader.error().text();
@@ -127,7 +127,7 @@ TEST_F(TraceFile, RecordsComeBackInOrderWithPartsResolved) {
     EXPECT_EQ(site[4].file, "");
     EXPECT_TRUE(reader->site(later, 9).empty());
 
-    Seen seen;
+    SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
     ASSERT_EQ(seen.records.size(), 4u);
     std::vector<std::uint64_t> lane;
@@ -159,7 +159,7 @@ TEST_F(TraceFile, SamplesBlocksProcessesAndClocksComeBack) {
     }
     const auto reader = TraceReader::open(path());
     ASSERT_TRUE(reader.ok());
-    Seen seen;
+    SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
     ASSERT_EQ(seen.samples.size(), 5000u);
     EXPECT_EQ(seen.samples[4999].time, 49'990'000'000u);
@@ -186,7 +186,7 @@ TEST_F(TraceFile, ManyRecordsAreSmall) {
         TraceWriter trace = writer();
         std::vector<Record> slots;
         for (std::size_t at = 0; at < kCount; ++at) {
-            slots.push_back(call(1'000'000'000'000 + at * 10007 + at * at % 997, static_cast<std::uint32_t>(at % 37)));
+            slots.push_back(trace_call(1'000'000'000'000 + at * 10007 + at * at % 997, static_cast<std::uint32_t>(at % 37)));
             if (slots.size() == 777) {
                 ASSERT_TRUE(trace.records({1, 0, 0}, slots).ok());
                 slots.clear();
@@ -199,7 +199,7 @@ TEST_F(TraceFile, ManyRecordsAreSmall) {
     }
     const auto reader = TraceReader::open(path());
     ASSERT_TRUE(reader.ok());
-    Seen seen;
+    SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
     ASSERT_EQ(seen.records.size(), kCount);
     EXPECT_EQ(seen.records[kCount - 1].record.begin,
@@ -236,7 +236,7 @@ TEST_F(TraceFile, TornTailIsCountedAndEverythingBeforeItRead) {
 TEST_F(TraceFile, FlippedBytesNeverPassForContent) {
     {
         TraceWriter trace = writer();
-        std::vector<Record> slots{call(1), call(2)};
+        std::vector<Record> slots{trace_call(1), trace_call(2)};
         add_text(slots, 1, "name");
         ASSERT_TRUE(trace.records({1, 0, 0}, slots).ok());
         trace.stack(std::vector<TraceFrame>{{"a", "b", 1, false}});
@@ -249,7 +249,7 @@ TEST_F(TraceFile, FlippedBytesNeverPassForContent) {
         const auto reader = TraceReader::open(path());
         ASSERT_TRUE(reader.ok());
         EXPECT_GT(reader->damage().bad_frames + reader->damage().torn_bytes, 0u) << at;
-        Seen seen;
+        SeenTrace seen;
         ASSERT_TRUE(reader->visit(seen).ok());
         EXPECT_TRUE(seen.records.empty() || seen.records.size() == 2);
     }
@@ -292,7 +292,7 @@ TEST_F(TraceFile, FramesWithFalseContentAreCountedNotBelieved) {
     EXPECT_EQ(reader->damage().bad_frames, 11u);
     EXPECT_EQ(reader->damage().unknown_frames, 1u);
     EXPECT_EQ(reader->damage().torn_bytes, 0u);
-    Seen seen;
+    SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
     EXPECT_TRUE(seen.records.empty());
 }

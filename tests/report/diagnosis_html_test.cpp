@@ -19,7 +19,7 @@
 namespace millrace::report {
 namespace {
 
-bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool page_holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 constexpr const char* kHostile =
     "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&";
@@ -63,16 +63,16 @@ TEST(DiagnosisHtml, SaysWhatShareWhereTheRestWentAndWhichLine) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     const diagnose::Timeline timeline = sick_timeline(diagnosis);
     const std::string html = diagnosis_html(diagnosis, timeline);
-    EXPECT_TRUE(holds(html, "The GPU worked 79 % of the time."));
-    EXPECT_TRUE(holds(html, "<a href=\"#finding-1\">train.py line 41</a>"));
-    EXPECT_TRUE(holds(html, "43.3 steps per second instead of 36.2"));
-    EXPECT_TRUE(holds(html, "/home/ada/project/train.py:41 in train"));
-    EXPECT_TRUE(holds(html, "host waits for GPU"));
-    EXPECT_TRUE(holds(html, "A typical step: "));
-    EXPECT_TRUE(holds(html, "The worst step: "));
-    EXPECT_TRUE(holds(html, "cudaStreamSynchronize at /home/ada/project/train.py:41"));
-    EXPECT_TRUE(holds(html, "multiprocessors at work"));
-    EXPECT_TRUE(holds(html, "Recording cost 0.4 % of the run (6.1 % inside its windows)."));
+    EXPECT_TRUE(page_holds(html, "The GPU worked 79 % of the time."));
+    EXPECT_TRUE(page_holds(html, "<a href=\"#finding-1\">train.py line 41</a>"));
+    EXPECT_TRUE(page_holds(html, "43.3 steps per second instead of 36.2"));
+    EXPECT_TRUE(page_holds(html, "/home/ada/project/train.py:41 in train"));
+    EXPECT_TRUE(page_holds(html, "host waits for GPU"));
+    EXPECT_TRUE(page_holds(html, "A typical step: "));
+    EXPECT_TRUE(page_holds(html, "The worst step: "));
+    EXPECT_TRUE(page_holds(html, "cudaStreamSynchronize at /home/ada/project/train.py:41"));
+    EXPECT_TRUE(page_holds(html, "multiprocessors at work"));
+    EXPECT_TRUE(page_holds(html, "Recording cost 0.4 % of the run (6.1 % inside its windows)."));
     EXPECT_LT(html.size(), 400'000u);
 }
 
@@ -80,8 +80,8 @@ TEST(DiagnosisHtml, LoadsNothing) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
     const std::string html = diagnosis_html(diagnosis, sick_timeline(diagnosis));
     for (const char* part : {"http://", "https://", "src=", "@import", "url(http", "//cdn"})
-        EXPECT_FALSE(holds(html, part)) << part;
-    EXPECT_TRUE(holds(html, "default-src 'none'"));
+        EXPECT_FALSE(page_holds(html, part)) << part;
+    EXPECT_TRUE(page_holds(html, "default-src 'none'"));
     EXPECT_EQ(count_of(html, "<script"), 1u);
 }
 
@@ -92,22 +92,22 @@ TEST(DiagnosisHtml, HostileNamesStayText) {
     EXPECT_EQ(count_of(html, "<script"), 1u);
     EXPECT_EQ(count_of(html, "</script"), 1u);
     EXPECT_EQ(count_of(html, "<img"), 0u);
-    EXPECT_TRUE(holds(html, "&lt;/script&gt;&lt;script&gt;document.title=&#39;owned&#39;"));
+    EXPECT_TRUE(page_holds(html, "&lt;/script&gt;&lt;script&gt;document.title=&#39;owned&#39;"));
 }
 
 TEST(DiagnosisHtml, HealthyAndEmptyOnesSaySo) {
-    EXPECT_TRUE(holds(diagnosis_html(healthy_diagnosis(), {}), "A clean bill."));
+    EXPECT_TRUE(page_holds(diagnosis_html(healthy_diagnosis(), {}), "A clean bill."));
     const std::string nothing = diagnosis_html({}, {});
-    EXPECT_TRUE(holds(nothing, "No training steps on a GPU were found"));
-    EXPECT_FALSE(holds(nothing, "class=\"ring\""));
-    EXPECT_TRUE(holds(nothing, "not measured"));
-    EXPECT_FALSE(holds(nothing, "nan"));
+    EXPECT_TRUE(page_holds(nothing, "No training steps on a GPU were found"));
+    EXPECT_FALSE(page_holds(nothing, "class=\"ring\""));
+    EXPECT_TRUE(page_holds(nothing, "not measured"));
+    EXPECT_FALSE(page_holds(nothing, "nan"));
     diagnose::Diagnosis speed;
     speed.steps = 2000;
     speed.step_ms = 10;
     speed.busy_share = std::nan("");
-    EXPECT_TRUE(holds(diagnosis_html(speed, {}), "A training step takes 10.0 ms."));
-    EXPECT_FALSE(holds(diagnosis_html(speed, {}), "nan"));
+    EXPECT_TRUE(page_holds(diagnosis_html(speed, {}), "A training step takes 10.0 ms."));
+    EXPECT_FALSE(page_holds(diagnosis_html(speed, {}), "nan"));
 }
 
 TEST(DiagnosisHtml, ThreadsThatCallALotHaveALaneEach) {
@@ -141,7 +141,7 @@ TEST(DiagnosisHtml, WhatTheMachineDidBeforeIsNotShown) {
         timeline.machine[at].time = (4 + at) * diagnose::Time{1'000'000'000};
         timeline.machine[at].power_watts = at == 0 ? 699 : 126;
     }
-    EXPECT_TRUE(holds(diagnosis_html(diagnosis, timeline), "drawn: 126 W on average"));
+    EXPECT_TRUE(page_holds(diagnosis_html(diagnosis, timeline), "drawn: 126 W on average"));
 }
 
 TEST(DiagnosisHtml, AStepOfManyKernelsStaysSmall) {

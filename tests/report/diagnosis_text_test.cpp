@@ -34,7 +34,7 @@ void expect_fits(const std::string& text, std::size_t width = 80, std::size_t he
     for (const std::string& line : lines) EXPECT_LE(columns(line), width) << line;
 }
 
-bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool text_holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(DiagnosisText, WhatRecordingMadeTheGpuIdleIsSaid) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
@@ -44,23 +44,23 @@ TEST(DiagnosisText, WhatRecordingMadeTheGpuIdleIsSaid) {
     EXPECT_NEAR(*diagnose::undisturbed_busy_share(diagnosis), 0.9, 0.004);
     const std::string text = diagnosis_text(diagnosis, {});
     expect_fits(text);
-    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms\n")) << text;
-    EXPECT_TRUE(holds(text, "While nothing was recorded it worked 90 % of the time, a step took 24.6 ms\n")) << text;
-    EXPECT_TRUE(holds(diagnosis_markdown(diagnosis), "(90 % of the time, 24.6 ms while nothing was recorded)"));
-    EXPECT_TRUE(holds(diagnosis_html(diagnosis, {}), "While nothing was recorded it worked about 90 % of the time."));
-    EXPECT_TRUE(holds(diagnosis_json(diagnosis), "\"undisturbed_busy_share\": 0.")) << diagnosis_json(diagnosis);
+    EXPECT_TRUE(text_holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms\n")) << text;
+    EXPECT_TRUE(text_holds(text, "While nothing was recorded it worked 90 % of the time, a step took 24.6 ms\n")) << text;
+    EXPECT_TRUE(text_holds(diagnosis_markdown(diagnosis), "(90 % of the time, 24.6 ms while nothing was recorded)"));
+    EXPECT_TRUE(text_holds(diagnosis_html(diagnosis, {}), "While nothing was recorded it worked about 90 % of the time."));
+    EXPECT_TRUE(text_holds(diagnosis_json(diagnosis), "\"undisturbed_busy_share\": 0.")) << diagnosis_json(diagnosis);
 
     diagnosis.undisturbed_step_ms = busy / 1.1;  // windows had more work by chance
     EXPECT_DOUBLE_EQ(*diagnose::undisturbed_busy_share(diagnosis), 1);
     diagnosis.undisturbed_step_ms = 40;  // copies take longer there, or it idles: nobody knows
     EXPECT_DOUBLE_EQ(*diagnose::undisturbed_busy_share(diagnosis), 0.79);
-    EXPECT_TRUE(holds(diagnosis_text(diagnosis, {}), "(40.0 ms unrecorded)"));
+    EXPECT_TRUE(text_holds(diagnosis_text(diagnosis, {}), "(40.0 ms unrecorded)"));
     diagnosis.undisturbed_step_ms.reset();
     EXPECT_FALSE(diagnose::undisturbed_busy_share(diagnosis));
     diagnosis = sick_diagnosis();
     diagnosis.step_ms = 20;  // most steps, and some are much longer
     diagnosis.undisturbed_step_ms = 18;
-    EXPECT_FALSE(holds(diagnosis_text(diagnosis, {}), "While nothing was recorded it worked"));
+    EXPECT_FALSE(text_holds(diagnosis_text(diagnosis, {}), "While nothing was recorded it worked"));
     diagnosis = {};  // steps of no length
     diagnosis.undisturbed_step_ms = 5;
     EXPECT_FALSE(diagnose::undisturbed_busy_share(diagnosis));
@@ -73,26 +73,26 @@ TEST(DiagnosisText, WhereWindowsAreTooFastTheStepIsThatOfTheRun) {
     diagnosis.undisturbed_step_ms = 38;
     const std::string text = diagnosis_text(diagnosis, {});
     expect_fits(text);
-    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: steps of 38.0 ms (28.0 ms in 1,500 recorded)\n")) << text;
-    EXPECT_TRUE(holds(diagnosis_markdown(diagnosis), ": steps of 38.0 ms (28.0 ms in 1,500 recorded).\n"));
-    EXPECT_TRUE(holds(diagnosis_html(diagnosis, {}), " takes 38.0 ms on average (28.0 ms in 1,500 recorded)."));
+    EXPECT_TRUE(text_holds(text, "The GPU worked 79 % of the time: steps of 38.0 ms (28.0 ms in 1,500 recorded)\n")) << text;
+    EXPECT_TRUE(text_holds(diagnosis_markdown(diagnosis), ": steps of 38.0 ms (28.0 ms in 1,500 recorded).\n"));
+    EXPECT_TRUE(text_holds(diagnosis_html(diagnosis, {}), " takes 38.0 ms on average (28.0 ms in 1,500 recorded)."));
     diagnosis.undisturbed_step_ms = 45;  // of which loading explains the smaller part
-    EXPECT_TRUE(holds(diagnosis_text(diagnosis, {}), "While nothing was recorded a step took 45.0 ms\n"))
+    EXPECT_TRUE(text_holds(diagnosis_text(diagnosis, {}), "While nothing was recorded a step took 45.0 ms\n"))
         << diagnosis_text(diagnosis, {});
 }
 
 TEST(DiagnosisText, SickProgramSaysWhatWhereAndWhatToDo) {
     const std::string text = diagnosis_text(sick_diagnosis(), {});
     expect_fits(text);
-    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms (27.6 ms unrecorded)"));
-    EXPECT_TRUE(holds(text, " 1. host-sync  loses 4.48 ms per step (16.0 %)"));
-    EXPECT_TRUE(holds(text, "/home/ada/project/train.py:41 in train"));
-    EXPECT_TRUE(holds(text, "> Add the loss up on the GPU"));
-    EXPECT_TRUE(holds(text, " 2. allocator-churn"));
-    EXPECT_TRUE(holds(text, "recording cost 0.4 % of the run (6.1 % inside its windows); no record was lost"));
+    EXPECT_TRUE(text_holds(text, "The GPU worked 79 % of the time: 1,500 steps of 28.0 ms (27.6 ms unrecorded)"));
+    EXPECT_TRUE(text_holds(text, " 1. host-sync  loses 4.48 ms per step (16.0 %)"));
+    EXPECT_TRUE(text_holds(text, "/home/ada/project/train.py:41 in train"));
+    EXPECT_TRUE(text_holds(text, "> Add the loss up on the GPU"));
+    EXPECT_TRUE(text_holds(text, " 2. allocator-churn"));
+    EXPECT_TRUE(text_holds(text, "recording cost 0.4 % of the run (6.1 % inside its windows); no record was lost"));
     EXPECT_LT(text.find("computing"), text.find("host waits for GPU"));
     EXPECT_LT(text.find("host waits for GPU"), text.find("allocating memory"));
-    EXPECT_FALSE(holds(text, "\033"));
+    EXPECT_FALSE(text_holds(text, "\033"));
 }
 
 TEST(DiagnosisText, TheScreenIsTheOneThatWasAgreedOn) {
@@ -112,10 +112,10 @@ TEST(DiagnosisText, ManyLongFindingsStillFitOneScreen) {
     diagnosis.dropped_records = 123456;
     const std::string text = diagnosis_text(diagnosis, {});
     expect_fits(text);
-    EXPECT_TRUE(holds(text, "> Add the loss up")) << text;
-    EXPECT_TRUE(holds(text, "more: see with --all"));
-    EXPECT_TRUE(holds(text, "123,456 records were lost"));
-    EXPECT_TRUE(holds(text, "all else"));
+    EXPECT_TRUE(text_holds(text, "> Add the loss up")) << text;
+    EXPECT_TRUE(text_holds(text, "more: see with --all"));
+    EXPECT_TRUE(text_holds(text, "123,456 records were lost"));
+    EXPECT_TRUE(text_holds(text, "all else"));
     for (std::size_t remarks = 0; remarks <= 3; ++remarks)
         for (std::size_t findings = 1; findings <= 8; ++findings) {
             diagnosis.remarks.resize(std::min<std::size_t>(diagnosis.remarks.size(), remarks));
@@ -131,25 +131,25 @@ TEST(DiagnosisText, AllShowsEveryFindingWithEvidenceAndStack) {
     TextOptions options;
     options.all = true;
     const std::string text = diagnosis_text(diagnosis, options);
-    EXPECT_TRUE(holds(text, "= 12 cudaFree and 12 cudaMalloc calls per step."));
-    EXPECT_TRUE(holds(text, "called from /usr/lib/python3/dist-packages/torch/_tensor.py:981 in item"));
-    EXPECT_TRUE(holds(text, "+ at most 16.0 % of the step's time comes back, if the host keeps its pace"));
-    EXPECT_TRUE(holds(text, "note: two"));
+    EXPECT_TRUE(text_holds(text, "= 12 cudaFree and 12 cudaMalloc calls per step."));
+    EXPECT_TRUE(text_holds(text, "called from /usr/lib/python3/dist-packages/torch/_tensor.py:981 in item"));
+    EXPECT_TRUE(text_holds(text, "+ at most 16.0 % of the step's time comes back, if the host keeps its pace"));
+    EXPECT_TRUE(text_holds(text, "note: two"));
 }
 
 TEST(DiagnosisText, HealthyProgramGetsACleanBill) {
     const std::string text = diagnosis_text(healthy_diagnosis(), {});
     expect_fits(text);
-    EXPECT_TRUE(holds(text, "Nothing here is worth changing: a clean bill."));
-    EXPECT_TRUE(holds(text, "what recording cost was not measured"));
-    EXPECT_FALSE(holds(text, " 1. "));
+    EXPECT_TRUE(text_holds(text, "Nothing here is worth changing: a clean bill."));
+    EXPECT_TRUE(text_holds(text, "what recording cost was not measured"));
+    EXPECT_FALSE(text_holds(text, " 1. "));
 }
 
 TEST(DiagnosisText, WithoutStepsNoFigureIsMadeUp) {
     const std::string text = diagnosis_text({}, {});
-    EXPECT_TRUE(holds(text, "No training steps on a GPU were found"));
-    EXPECT_FALSE(holds(text, "0 %"));
-    EXPECT_FALSE(holds(text, "clean bill"));
+    EXPECT_TRUE(text_holds(text, "No training steps on a GPU were found"));
+    EXPECT_FALSE(text_holds(text, "0 %"));
+    EXPECT_FALSE(text_holds(text, "clean bill"));
 }
 
 TEST(DiagnosisText, WithoutAGpuThereIsSpeedAlone) {
@@ -160,23 +160,23 @@ TEST(DiagnosisText, WithoutAGpuThereIsSpeedAlone) {
     diagnosis.busy_share = std::nan("");
     const std::string text = diagnosis_text(diagnosis, {});
     EXPECT_TRUE(text.starts_with("How busy a GPU was is not measured: 2,000 steps of 10.0 ms\n")) << text;
-    EXPECT_FALSE(holds(text, "nan"));
-    EXPECT_FALSE(holds(text, "computing"));
+    EXPECT_FALSE(text_holds(text, "nan"));
+    EXPECT_FALSE(text_holds(text, "computing"));
 }
 
 TEST(DiagnosisText, EvaluationIsSaidBesideTheStep) {
     diagnose::Diagnosis diagnosis = sick_diagnosis();
-    EXPECT_FALSE(holds(diagnosis_text(diagnosis, {}), "Evaluation"));
+    EXPECT_FALSE(text_holds(diagnosis_text(diagnosis, {}), "Evaluation"));
     diagnosis.evaluation_ms = 12.4;
     diagnosis.findings[0].kind = diagnose::Kind::kSlowEvaluation;
     diagnosis.findings[0].lost_ms_per_step = 10.1;
     const std::string text = diagnosis_text(diagnosis, {});
-    EXPECT_TRUE(holds(text, "The GPU worked 79 % of the time in training: 1,500 steps of 28.0 ms")) << text;
-    EXPECT_TRUE(holds(text, "Evaluation adds 12.4 ms to each: 25 steps per second\n")) << text << "1000 / (27.6 + 12.4)";
-    EXPECT_TRUE(holds(text, "slow-evaluation  loses 10.1 ms per step (25.0 %)")) << text << "of 28.0 + 12.4 ms";
+    EXPECT_TRUE(text_holds(text, "The GPU worked 79 % of the time in training: 1,500 steps of 28.0 ms")) << text;
+    EXPECT_TRUE(text_holds(text, "Evaluation adds 12.4 ms to each: 25 steps per second\n")) << text << "1000 / (27.6 + 12.4)";
+    EXPECT_TRUE(text_holds(text, "slow-evaluation  loses 10.1 ms per step (25.0 %)")) << text << "of 28.0 + 12.4 ms";
     diagnosis.undisturbed_evaluation_ms = 4.4;
-    EXPECT_TRUE(
-        holds(diagnosis_text(diagnosis, {}), "Evaluation adds 12.4 ms to each (4.40 ms unrecorded): 31.2 steps per second\n"))
+    EXPECT_TRUE(text_holds(diagnosis_text(diagnosis, {}),
+                           "Evaluation adds 12.4 ms to each (4.40 ms unrecorded): 31.2 steps per second\n"))
         << diagnosis_text(diagnosis, {}) << "1000 / (27.6 + 4.4)";
 }
 
@@ -210,10 +210,10 @@ TEST(DiagnosisText, HostileNamesReachTheTerminalHarmless) {
     for (const bool all : {false, true}) {
         options.all = all;
         const std::string text = diagnosis_text(diagnosis, options);
-        EXPECT_FALSE(holds(text, "\033"));
-        EXPECT_FALSE(holds(text, "\xc2\x9b"));
-        EXPECT_FALSE(holds(text, "\007"));
-        EXPECT_TRUE(holds(text, "a?[2Jb?c.py:41"));
+        EXPECT_FALSE(text_holds(text, "\033"));
+        EXPECT_FALSE(text_holds(text, "\xc2\x9b"));
+        EXPECT_FALSE(text_holds(text, "\007"));
+        EXPECT_TRUE(text_holds(text, "a?[2Jb?c.py:41"));
     }
 }
 
@@ -221,7 +221,7 @@ TEST(DiagnosisText, ColourAddsOnlySequences) {
     TextOptions plain, coloured;
     coloured.colour = true;
     std::string text = diagnosis_text(sick_diagnosis(), coloured), bare;
-    EXPECT_TRUE(holds(text, "\033[31;1mhost-sync"));
+    EXPECT_TRUE(text_holds(text, "\033[31;1mhost-sync"));
     for (std::size_t at = 0; at < text.size(); ++at) {
         if (text[at] == '\033')
             at = text.find('m', at);
@@ -235,7 +235,7 @@ TEST(DiagnosisText, WithoutUtf8BarsAreAscii) {
     TextOptions options;
     options.utf8 = false;
     const std::string text = diagnosis_text(sick_diagnosis(), options);
-    EXPECT_TRUE(holds(text, "#####"));
+    EXPECT_TRUE(text_holds(text, "#####"));
     EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
 }
 

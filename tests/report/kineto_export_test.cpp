@@ -16,7 +16,6 @@ namespace millrace::report {
 namespace {
 
 using namespace diagnose;
-using nlohmann::json;
 
 struct TextSink : record::ByteSink {
     std::string text;
@@ -220,13 +219,13 @@ TEST(KinetoExport, ReadsBackAsTheSameTimelineAndDiagnosis) {
 
 /// What Perfetto's importer of JSON and chrome://tracing need, and what they warn about.
 void check_schema(const std::string& text) {
-    const json trace = json::parse(text);  // strict: escapes, UTF-8, numbers
+    const nlohmann::json trace = nlohmann::json::parse(text);  // strict: escapes, UTF-8, numbers
     EXPECT_EQ(trace.at("schemaVersion"), 1);
     EXPECT_TRUE(trace.at("deviceProperties").is_array());
     double last = 0;
     std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<double>> open;  // by row: ends of what is open
     std::map<std::string, std::pair<int, int>> flows;
-    for (const json& event : trace.at("traceEvents")) {
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
         const std::string phase = event.at("ph");
         ASSERT_EQ(phase.size(), 1u);
         ASSERT_NE(std::string("XMCisf").find(phase), std::string::npos) << phase;
@@ -250,7 +249,7 @@ void check_schema(const std::string& text) {
         }
         EXPECT_TRUE(phase != "i" || event.at("s") == "t" || event.at("s") == "g");
         if (phase == "C") {
-            for (const json& value : event.at("args")) EXPECT_TRUE(value.is_number());
+            for (const nlohmann::json& value : event.at("args")) EXPECT_TRUE(value.is_number());
         }
         if (phase == "s" || phase == "f") {
             auto& [starts, finishes] = flows[event.at("id").dump()];
@@ -279,9 +278,9 @@ TEST(KinetoExport, HasStepsAndOwnersOnRowsOfTheirOwn) {
     const std::vector<Step> steps = {{view.begin, view.end, 0, 1}, {view.end, view.end + 1'000'000, 1, 2}};
     ASSERT_TRUE(write_trace(timeline, steps, diagnosis, sink).ok());
     check_schema(sink.text);
-    const json trace = json::parse(sink.text);
+    const nlohmann::json trace = nlohmann::json::parse(sink.text);
     int found = 0, owners = 0;
-    for (const json& event : trace.at("traceEvents")) {
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
         if (event.value("cat", "") == "user_annotation" && event.at("name").get<std::string>().starts_with("ProfilerStep#"))
             ++found;
         if (event.value("cat", "") == "diagnosis") ++owners;
@@ -298,7 +297,7 @@ TEST(KinetoExport, StopsAtItsCapWithAWholeFile) {
     ASSERT_TRUE(done.ok());
     EXPECT_GT(done->left_out, 10u);
     EXPECT_LT(sink.text.size(), 21'000u);
-    EXPECT_EQ(json::parse(sink.text).at("traceEvents").size(), done->events);
+    EXPECT_EQ(nlohmann::json::parse(sink.text).at("traceEvents").size(), done->events);
     EXPECT_LT(read_back(sink.text).calls.size(), timeline.calls.size());
 }
 
@@ -323,7 +322,7 @@ TEST(KinetoExport, AnEmptyTimelineIsAValidFile) {
     Timeline timeline;
     timeline.names.emplace_back();
     timeline.stacks.emplace_back();
-    EXPECT_TRUE(json::parse(exported(timeline)).at("traceEvents").empty());
+    EXPECT_TRUE(nlohmann::json::parse(exported(timeline)).at("traceEvents").empty());
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
 
 TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
     const auto whole = nlohmann::json::parse(encode_state(some_state()));
-    const auto refused = [](const nlohmann::json& json) {
-        const auto state = decode_state(json.dump(), "x");
-        EXPECT_FALSE(state.ok()) << json.dump();
+    const auto refused = [](const nlohmann::json& document) {
+        const auto state = decode_state(document.dump(), "x");
+        EXPECT_FALSE(state.ok()) << document.dump();
         EXPECT_EQ(state.error().text().find("json.exception"), std::string::npos) << state.error().text();
     };
     for (const char* key : {"step", "steps_per_epoch"})
