@@ -13,26 +13,28 @@ help: ## list the targets
 setup: ## install the Debian packages that are missing
 	@tools/setup
 
-build: setup ## build build/millrace, tests and benchmarks
-	@cmake --preset release -Wno-dev
+build: setup ## build build/millrace, tests and benchmarks, with CUDA where its compiler is
+	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=AUTO
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build ## train energy flow on built-in pairs of sentences and print how many answers it finds
+demo: setup ## train energy flow on built-in pairs of sentences and print how many answers it finds
+	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=GPU
+	@cmake --build --preset release -j $(JOBS) --target millrace
 	@tools/demo
 
 test: build ## build and run all tests; GPU tests run when there is a GPU
 	@tools/setup --browser || echo "test: no Chromium, so the doctor's page is not opened in a browser"
-	@ctest --preset release -j $(JOBS)
+	@ctest --preset release -j $(JOBS); status=$$?; tools/test-summary build || exit 1; exit $$status
 
 asan: setup ## all tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan -Wno-dev
 	@cmake --build --preset asan -j $(JOBS)
-	@ctest --preset asan -j $(JOBS)
+	@ctest --preset asan -j $(JOBS); status=$$?; tools/test-summary build-asan || exit 1; exit $$status
 
 tsan: setup ## all tests under ThreadSanitizer
 	@cmake --preset tsan -Wno-dev
 	@cmake --build --preset tsan -j $(JOBS)
-	@ctest --preset tsan -j $(JOBS)
+	@ctest --preset tsan -j $(JOBS); status=$$?; tools/test-summary build-tsan || exit 1; exit $$status
 
 fuzz: setup ## look for inputs that break the readers of runs, recordings, traces and sources, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz

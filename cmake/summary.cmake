@@ -3,7 +3,7 @@ message(STATUS "Millrace ${PROJECT_VERSION} (${CMAKE_BUILD_TYPE}, ${CMAKE_SYSTEM
 if(MILLRACE_HAVE_CUDA)
   message(STATUS "  [x] CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 else()
-  message(STATUS "  [ ] CUDA: no compiler found, CPU only")
+  message(STATUS "  [ ] CUDA: ${cuda_absent}, CPU only")
 endif()
 if(ZSTD_LIBRARY)
   message(STATUS "  [x] zstd")

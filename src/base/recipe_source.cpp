@@ -11,6 +11,7 @@
 
 #include "base/nearest.h"
 #include "base/recipe.h"
+#include "base/units.h"
 
 namespace millrace::base {
 namespace {
