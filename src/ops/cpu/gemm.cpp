@@ -208,7 +208,7 @@ void GradProduct::tile(int member, int group, int row, int col, int depth, int k
     const SimdKernels& simd = context_.simd;
     const int rows = std::min(simd.mr, c_.rows - row), cols = std::min(simd.nr, c_.cols - col);
     const bool whole = rows == simd.mr && cols == simd.nr;
-    float edge[8 * 32];
+    float edge[kMaxTileRows * kMaxTileColumns];
     float* target = c_.at<float>(member, group, row) + col;
     float* out = whole ? target : edge;
     const std::int64_t ld = whole ? c_.stride_row : simd.nr;

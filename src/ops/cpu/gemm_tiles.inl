@@ -6,6 +6,7 @@ namespace {
 
 constexpr int kWidth = kVectorBytes / 4;
 constexpr int kTileColumns = kTileVectors * kWidth;
+static_assert(kTileRows <= kMaxTileRows && kTileColumns <= kMaxTileColumns);
 
 using Vector __attribute__((vector_size(kVectorBytes))) = float;
 using VectorAt __attribute__((vector_size(kVectorBytes), aligned(4), may_alias)) = float;

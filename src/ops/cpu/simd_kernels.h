@@ -23,7 +23,8 @@ struct SgdStep {
     bool first;
 };
 
-constexpr int kMaxColumns = 64;  ///< widest block of columns the column loops take
+constexpr int kMaxTileRows = 8, kMaxTileColumns = 32;  ///< of any table's tile of the products
+constexpr int kMaxColumns = 64;                        ///< widest block of columns the column loops take
 
 /// The last part of a dense layer for a block of columns: v = (x - shift) * scale; u = gamma * v + beta; y = act(u) * mask.
 struct ColumnPass {
