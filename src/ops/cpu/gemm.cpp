@@ -9,6 +9,7 @@ using tensor::Operand;
 
 constexpr int kChunkRows = 128;     ///< rows of a batch whose transposed block is kept at once
 constexpr int kPanelColumns = 256;  ///< columns of b packed at once: with kDepth rows they fill a part of the second cache
+constexpr int kGradTasks = 2;       ///< per thread: each packs its own b, so the fewer, the less is packed twice
 constexpr std::int64_t kManyElements = 1 << 18;  ///< a matrix of this size does not stay in the second cache
 
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
@@ -126,7 +127,7 @@ GradProduct::GradProduct(Context& context, const Operand& a, const Operand& b, c
     const SimdKernels& simd = context.simd;
     const int batches = c.k * c.g, threads = context.pool.threads();
     parallel_ = threads > 1 && std::int64_t{batches} * c.rows * c.cols * depth_ >= kParallelProducts;
-    const int wanted = parallel_ ? (4 * threads + batches - 1) / batches : 1;
+    const int wanted = parallel_ ? (kGradTasks * threads + batches - 1) / batches : 1;
     // A task goes through all of a's rows that belong to it: with many of them the tasks share rows out, so that a comes from
     // memory once, and else columns, so that b is packed once.
     const int row_unit = round_up(16, simd.mr);
