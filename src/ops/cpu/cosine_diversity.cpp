@@ -13,17 +13,12 @@ using tensor::Operand;
 
 constexpr double kSmallest = 1e-12;
 
-double dot(const float* a, const float* b, int n) {
-    double sum = 0;
-    for (int i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    return sum;
-}
-
 /// Penalty and gradient, one member per call; norms and pair signs live in memory planned with the kernel.
 class Diversity {
 public:
-    explicit Diversity(const Bound& bound)
-        : b_(bound),
+    Diversity(const SimdKernels& simd, const Bound& bound)
+        : simd_(simd),
+          b_(bound),
           p_(bound.params<DiversityParams>()),
           norms_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].rows),
           signs_(static_cast<std::size_t>(bound[o].k) * bound[o].g * bound[o].g) {}
@@ -61,14 +56,14 @@ private:
         for (int i = 0; i < in.g; ++i) {
             for (int row = 0; row < in.rows; ++row) {
                 const float* value = in.at<float>(member, i, row);
-                norm(member, i, row) = std::sqrt(dot(value, value, in.cols));
+                norm(member, i, row) = std::sqrt(simd_.dot(in.cols, value, value));
             }
         }
     }
 
     double cosine(int member, int i, int j, int row) {
         const Operand& in = b_[o];
-        return dot(in.at<float>(member, i, row), in.at<float>(member, j, row), in.cols) /
+        return simd_.dot(in.cols, in.at<float>(member, i, row), in.at<float>(member, j, row)) /
                (std::max(norm(member, i, row), kSmallest) * std::max(norm(member, j, row), kSmallest));
     }
 
@@ -93,12 +88,11 @@ private:
             const double across = factor / std::max(norm(member, j, row), kSmallest);
             const double along =
                 length > kSmallest ? factor * cosine(member, i, j, row) / length : 0;  // a clamped length is constant
-            const float* other = in.at<float>(member, j, row);
-            for (int c = 0; c < in.cols; ++c)
-                out[c] += static_cast<float>(across * static_cast<double>(other[c]) - along * static_cast<double>(own[c]));
+            simd_.add_difference(in.cols, across, in.at<float>(member, j, row), along, own, out);
         }
     }
 
+    const SimdKernels& simd_;
     Bound b_;
     DiversityParams p_;
     std::vector<double> norms_, signs_;
@@ -112,7 +106,7 @@ KernelResult make_cosine_diversity(Context& context, const Bound& bound) {
     check.require(o, DType::f32, in.k, in.g, in.rows, in.cols).state(state, in.k).allow_like(dout, o);
     check.that(bound.params<DiversityParams>().temperature != 0, "temperature must not be 0");
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, work = Diversity(bound), members = in.k]() mutable noexcept {
+    return make_kernel([&context, work = Diversity(context.simd, bound), members = in.k]() mutable noexcept {
         context.pool.for_each_if(members > 1, members, [&](int member, int) { work.member(member); });
     });
 }

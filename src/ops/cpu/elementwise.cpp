@@ -126,10 +126,7 @@ KernelResult make_add(Context& context, const Bound& bound) {
             const float* left = a.at<float>(member, group, row);
             const float* right = b.present() ? b.at<float>(member, group, row) : nullptr;
             float* to = out.at<float>(member, group, row);
-            for (int i = 0; i < out.cols; ++i) {
-                const float sum = right != nullptr ? left[i] + right[i] : left[i];
-                to[i] = accumulate ? to[i] + sum : sum;
-            }
+            context.simd.add_rows(out.cols, left, right, to, accumulate);
         });
     });
 }

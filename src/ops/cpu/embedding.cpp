@@ -52,7 +52,7 @@ KernelResult make_embedding_backward(Context& context, const Bound& bound) {
                 if (v < 0 || v >= out.rows) continue;
                 const float* from = grad.at<float>(member, 0, row);
                 float* to = out.at<float>(member, 0, v);
-                for (int i = begin; i < end; ++i) to[i] += from[i];
+                context.simd.add_rows(end - begin, from + begin, nullptr, to + begin, true);
             }
         });
     });

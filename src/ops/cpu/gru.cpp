@@ -122,20 +122,6 @@ private:
     std::size_t products_at_ = 0;
 };
 
-/// One row of gru_backward, alive; dh in place.
-void row_backward(int width, const float* gates, const float* __restrict h, float* __restrict dgates, float* __restrict dh) {
-    const float *r = gates, *z = gates + width, *n = gates + 2 * width, *hn = gates + 3 * width;
-    float *dr = dgates, *dz = dgates + width, *dn = dgates + 2 * width, *dhn = dgates + 3 * width;
-    for (int j = 0; j < width; ++j) {
-        const float d = dh[j], before_tanh = d * (1.0f - z[j]) * (1.0f - n[j] * n[j]);
-        dr[j] = before_tanh * hn[j] * r[j] * (1.0f - r[j]);
-        dz[j] = d * (h[j] - n[j]) * z[j] * (1.0f - z[j]);
-        dn[j] = before_tanh;
-        dhn[j] = before_tanh * r[j];
-        dh[j] = d * z[j];
-    }
-}
-
 }  // namespace
 
 KernelResult make_gru_forward(Context& context, const Bound& bound) {
@@ -180,7 +166,8 @@ KernelResult make_gru_backward(Context& context, const Bound& bound) {
                 float *back = b[at::dgates].at<float>(m, 0, row), *gradient = b[at::dh].at<float>(m, 0, row);
                 if (empty) std::fill_n(gradient, hidden, 0.0f);
                 if (!stopped && b[at::flow].at<float>(m, 0, row)[flow::active] != 0)
-                    row_backward(hidden, b[at::gates].at<float>(m, 0, row), b[at::h].at<float>(m, 0, row), back, gradient);
+                    context.simd.gru_row_backward(hidden, b[at::gates].at<float>(m, 0, row), b[at::h].at<float>(m, 0, row), back,
+                                                  gradient);
                 else
                     std::fill_n(back, 4 * hidden, 0.0f);
             }

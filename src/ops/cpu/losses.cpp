@@ -76,12 +76,8 @@ KernelResult make_mse(Context& context, const Bound& bound) {
             double total = 0;
             for (int row = 0; row < in.rows; ++row) {
                 const float *p = in.at<float>(member, 0, row), *t = b[target].at<float>(member, 0, row);
-                double sum = 0;
-                for (int c = 0; c < in.cols; ++c) sum += static_cast<double>(p[c] - t[c]) * static_cast<double>(p[c] - t[c]);
-                total += sum / in.cols;
-                if (!b[dprediction].present()) continue;
-                float* gradient = b[dprediction].at<float>(member, 0, row);
-                for (int c = 0; c < in.cols; ++c) gradient[c] = (p[c] - t[c]) * factor;
+                float* gradient = b[dprediction].present() ? b[dprediction].at<float>(member, 0, row) : nullptr;
+                total += context.simd.squared_distance(in.cols, p, t, factor, gradient) / in.cols;
             }
             MemberState& s = state_of(b[state], member);
             if (!params.as_loss) {

@@ -14,6 +14,8 @@ constexpr int kTileRows = 8, kTileVectors = 2;
 
 #include "ops/cpu/column_loops.inl"
 
+#include "ops/cpu/row_loops.inl"
+
 #include "ops/cpu/flow_loops.inl"
 
 #include "ops/cpu/text_loops.inl"

@@ -100,6 +100,19 @@ struct AttentionHead {
     float* scratch;  ///< attention_floats()
 };
 
+/// What layer norm found of a row.
+struct RowNorm {
+    float mean, inv_std;
+};
+
+/// Sums over rows of dy and dy * (x - mean) * inv_std for a block of columns.
+struct LayerNormSums {
+    std::int32_t rows, cols;  ///< cols <= kMaxColumns
+    const float *dy, *x, *mean, *inv_std;
+    std::int64_t dy_stride, x_stride, mean_stride, inv_std_stride;  ///< from row to row
+    float *sum, *sum_hat;                                           ///< per column
+};
+
 struct SimdKernels {
     const char* id;    ///< as MILLRACE_CPU names it: "neon", "avx2", ...
     const char* name;  ///< "NEON", "AVX2", ...
@@ -126,7 +139,24 @@ struct SimdKernels {
     void (*column_norm_backward)(int rows, int cols, const float* v, std::int64_t v_stride, const float* factor,
                                  const float* mean_du, const float* mean_du_v, float* dz, std::int64_t dz_stride);
 
+    /// y (+)= a + b, b may be null; y may be a or b.
+    void (*add_rows)(int n, const float* a, const float* b, float* y, bool add);
+    /// y *= factor.
+    void (*scale_row)(int n, float factor, float* y);
+    /// y = (x - mean) / sqrt(variance + eps) * gamma + beta; y may be x.
+    RowNorm (*layernorm_row)(int n, const float* x, const float* gamma, const float* beta, float eps, float* y);
+    /// dx (+)= the row's gradient; dx may be dy.
+    void (*layernorm_row_backward)(int n, const float* dy, const float* x, const float* gamma, RowNorm norm, float* dx, bool add);
+    void (*layernorm_column_sums)(const LayerNormSums& pass);
+    /// Sum of (a - b)^2; gradient = (a - b) * factor unless it is null; it may be a or b.
+    double (*squared_distance)(int n, const float* a, const float* b, float factor, float* gradient);
+    double (*dot)(int n, const float* a, const float* b);
+    /// y += across * a - along * b, each term in double.
+    void (*add_difference)(int n, double across, const float* a, double along, const float* b, float* y);
+
     void (*gru_gates)(const GruGates& pass);
+    /// One alive row of gru_backward (ops/flow_op.h): gates and dgates [4, width], dh in place.
+    void (*gru_row_backward)(int width, const float* gates, const float* h, float* dgates, float* dh);
     /// One tile of rows: flow [4][kNeuronTile] = x, y, z, energy; out and dout [kNeuronTile][64]; dflow [4][kNeuronTile] without
     /// the energy's own column of dout.
     void (*neuron_forward)(const NeuronWeights& w, const float* flow, float* out);

@@ -13,6 +13,8 @@ constexpr int kTileRows = 4, kTileVectors = 4;
 
 #include "ops/cpu/column_loops.inl"
 
+#include "ops/cpu/row_loops.inl"
+
 #include "ops/cpu/flow_loops.inl"
 
 #include "ops/cpu/text_loops.inl"

@@ -18,15 +18,12 @@ void for_each_filled(const Operand& lengths, int member, int prefix, int tokens,
     }
 }
 
-void add_part(float* to, const float* from, int begin, int end) {
-    for (int i = begin; i < end; ++i) to[i] += from[i];
-}
-
 /// The columns [begin, end) of everything that the way back writes for one member.
-void embed_backward_columns(const Bound& b, int prefix, int member, int begin, int end) noexcept {
+void embed_backward_columns(const SimdKernels& simd, const Bound& b, int prefix, int member, int begin, int end) noexcept {
     namespace at = token_embed_backward;
     const Operand &ids = b[at::ids], &table = b[at::dtable], &places = b[at::dplace], &before = b[at::dbefore];
     const int width = b[at::dy].cols;
+    const auto add = [&](float* to, const float* from) { simd.add_rows(end - begin, from + begin, nullptr, to + begin, true); };
     for (const int slot : {at::dtable, at::dplace}) {
         for (int row = 0; b[slot].present() && !b.accumulates(slot) && row < b[slot].rows; ++row)
             std::fill_n(b[slot].at<float>(member, 0, row) + begin, end - begin, 0.0f);
@@ -36,13 +33,13 @@ void embed_backward_columns(const Bound& b, int prefix, int member, int begin, i
     }
     for_each_filled(b[at::lengths], member, prefix, ids.cols, [&](std::int64_t row, int sentence, int place) {
         const float* from = b[at::dy].at<float>(member, 0, row);
-        if (places.present()) add_part(places.at<float>(member, 0, place), from, begin, end);
+        if (places.present()) add(places.at<float>(member, 0, place), from);
         if (place < prefix) {
-            if (before.present()) add_part(before.at<float>(member, 0, sentence) + place * width, from, begin, end);
+            if (before.present()) add(before.at<float>(member, 0, sentence) + place * width, from);
             return;
         }
         const std::int32_t id = ids.at<std::int32_t>(member, 0, sentence)[place - prefix];
-        if (table.present() && id >= 0 && id < table.rows) add_part(table.at<float>(member, 0, id), from, begin, end);
+        if (table.present() && id >= 0 && id < table.rows) add(table.at<float>(member, 0, id), from);
     });
 }
 
@@ -84,7 +81,7 @@ KernelResult make_token_embed(Context& context, const Bound& bound) {
                     std::copy_n(where, out.cols, to);
                     continue;
                 }
-                for (int c = 0; c < out.cols; ++c) to[c] = from[c] + where[c];
+                context.simd.add_rows(out.cols, from, where, to, false);
             }
         });
     });
@@ -108,7 +105,7 @@ KernelResult make_token_embed_backward(Context& context, const Bound& bound) {
         const Blocks columns(dy.cols, 16, parallel ? 2 * context.pool.threads() : 1);
         context.pool.for_each_if(parallel, dy.k * columns.count, [&](int task, int) {
             const int part = task % columns.count;
-            embed_backward_columns(b, prefix, task / columns.count, columns.begin(part), columns.end(part));
+            embed_backward_columns(context.simd, b, prefix, task / columns.count, columns.begin(part), columns.end(part));
         });
     });
 }
@@ -128,7 +125,7 @@ KernelResult make_masked_mean(Context& context, const Bound& bound) {
             float* to = y.at<float>(member, 0, sentence);
             std::fill_n(to, y.cols, 0.0f);
             for (int place = 0; place < filled; ++place)
-                add_part(to, x.at<float>(member, 0, std::int64_t{sentence} * places + place), 0, y.cols);
+                context.simd.add_rows(y.cols, x.at<float>(member, 0, std::int64_t{sentence} * places + place), nullptr, to, true);
             for (int c = 0; c < y.cols && filled > 0; ++c) to[c] /= static_cast<float>(filled);
         });
     });

@@ -76,7 +76,7 @@ private:
         if (gradient != nullptr) {
             const auto factor = static_cast<float>(share / static_cast<double>(sum));
             const auto own = static_cast<float>((static_cast<double>(gradient[id]) / static_cast<double>(sum) - 1) * share);
-            for (int c = 0; c < count; ++c) gradient[c] *= factor;
+            context_.simd.scale_row(count, factor, gradient);
             gradient[id] = own;
         }
         const double loss = std::log(static_cast<double>(sum)) - (static_cast<double>(logits[id]) - static_cast<double>(top));
