@@ -7,9 +7,15 @@ namespace {
 
 using CpuTables = InFolder;
 
+ChildOptions with_table(const std::string& id) {
+    ChildOptions options;
+    options.environment = {"MILLRACE_CPU=" + id};
+    return options;
+}
+
 TEST_F(CpuTables, ForcedOnesAreUsedAndNamed) {
     for (const ops::cpu::SimdKernels* table : ops::cpu::tables()) {
-        const Said said = train(table->id, {}, {.environment = {"MILLRACE_CPU=" + std::string(table->id)}});
+        const Said said = train(table->id, {}, with_table(table->id));
         EXPECT_EQ(said.status, 0) << said.err;
         EXPECT_NE(said.out.find("built-in " + std::string(table->name) + " kernels"), std::string::npos) << said.out;
     }
@@ -17,7 +23,7 @@ TEST_F(CpuTables, ForcedOnesAreUsedAndNamed) {
 
 TEST_F(CpuTables, AbsentOnesAreRefusedByEveryCommandThatComputes) {
     ASSERT_EQ(train("run").status, 0);
-    const ChildOptions absent{.environment = {"MILLRACE_CPU=mmx"}};
+    const ChildOptions absent = with_table("mmx");
     const std::vector<std::string> words{"MILLRACE_CPU=mmx", "it can run", ops::cpu::tables().back()->id};
     expect_refusal(train("other", {}, absent), words);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "other"));
