@@ -186,8 +186,8 @@ std::string operator_name(const testing::TestParamInfo<OpId>& info) { return nam
 INSTANTIATE_TEST_SUITE_P(Table, RefOperator, testing::ValuesIn(all_operators()), operator_name);
 INSTANTIATE_TEST_SUITE_P(Table, CpuOperator,
                          testing::Combine(testing::ValuesIn(all_operators()), testing::ValuesIn(all_tables())),
-                         [](const auto& info) {
-                             return std::string(name_of(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
+                         [](const auto& given) {
+                             return std::string(name_of(std::get<0>(given.param))) + "_" + std::get<1>(given.param);
                          });
 INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(all_operators()), operator_name);
 

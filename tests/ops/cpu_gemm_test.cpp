@@ -127,13 +127,13 @@ TEST_P(Products, ThreadsAndMembersLeaveEveryBitAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, Products,
                          testing::Combine(testing::Values(Form::forward, Form::dgrad, Form::wgrad), testing::ValuesIn(tables())),
-                         [](const auto& info) {
-                             const Form form = std::get<0>(info.param);
+                         [](const auto& given) {
+                             const Form form = std::get<0>(given.param);
                              const char* name = form == Form::forward ? "Forward" : form == Form::dgrad ? "Dgrad" : "Wgrad";
-                             return std::string(name) + "_" + std::get<1>(info.param)->id;
+                             return std::string(name) + "_" + std::get<1>(given.param)->id;
                          });
 INSTANTIATE_TEST_SUITE_P(Tables, ForwardProducts, testing::ValuesIn(tables()),
-                         [](const auto& info) { return std::string(info.param->id); });
+                         [](const auto& given) { return std::string(given.param->id); });
 
 TEST_P(ForwardProducts, GroupsMayShareOneInput) {
     Matrices x(2, 1, 21, 33, 1), w(2, 3, 18, 33, 2), shared(2, 3, 21, 18, 3), separate(2, 3, 21, 18, 3);
