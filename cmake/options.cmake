@@ -35,7 +35,7 @@ function(millrace_build_together target)
 endfunction()
 
 # Compiler options for our own targets. g++ 12 misreports `"literal" + std::string` (-Wrestrict, GCC bug
-# 105651) and moves of std::variant (-Wmaybe-uninitialized, GCC bug 105562).
+# 105651) and moves of std::variant (-Wmaybe-uninitialized).
 add_library(millrace_options INTERFACE)
 target_include_directories(millrace_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(millrace_options INTERFACE
