@@ -1,4 +1,5 @@
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "report/compare_text.h"
 #include "report/json_number.h"

@@ -1,6 +1,7 @@
 #include "report/diagnosis_json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "report/doctor_words.h"
 #include "report/json_number.h"

@@ -1,8 +1,7 @@
 #pragma once
 // Figures in the JSON that reports print.
 
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 namespace millrace::report {
@@ -10,6 +9,6 @@ namespace millrace::report {
 using Json = nlohmann::ordered_json;
 
 /// null where there is no value or none that is finite.
-inline Json number(const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(nullptr); }
+Json number(const std::optional<double>& value);
 
 }  // namespace millrace::report
