@@ -64,10 +64,11 @@ def unpack(archives, root):
             subprocess.run(["dpkg-deb", "-x", archive, name], check=True)
         if (whole / "lib").is_dir():
             shutil.copytree(whole / "lib", whole / "usr/lib", symlinks=True, dirs_exist_ok=True)
-        shutil.copytree(whole / "usr/include", root / "usr/include", symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(whole / "usr/include", root / "usr/include", dirs_exist_ok=True)
         for path in sorted(whole.glob("usr/lib/*-linux-gnu/lib*")) + sorted(whole.glob("usr/share/doc/*/copyright")):
             target = root / path.relative_to(whole)
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
             if path.is_symlink():
                 target.symlink_to(os.path.basename(os.readlink(path)))  # some point to /lib of the system
             elif path.is_file():
