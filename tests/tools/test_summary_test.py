@@ -55,6 +55,11 @@ class Summary(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("FAILED base.0 (Failed.)", text)
 
+    def test_a_program_that_was_not_found_fails(self):
+        status, text = summary(entry("base.0", PASSED), entry("cli.0", "").replace('Command: "x"', 'Command: ""'))
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED cli.0", text)
+
     def test_a_script_that_fails_or_nothing_at_all_is_no_success(self):
         self.assertEqual(summary(entry("tools.x", "Traceback", "Test Failed."))[0], 1)
         self.assertEqual(summary(entry("tools.x", "Ran 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)", "Test Failed."))[1].splitlines()[-1],
