@@ -14,11 +14,11 @@ setup: ## install the Debian packages that are missing
 	@tools/setup
 
 build: setup ## build build/millrace, tests and benchmarks, with CUDA where its compiler is
-	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=AUTO
+	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=$(or $(MILLRACE_CUDA),AUTO)
 	@cmake --build --preset release -j $(JOBS)
 
 demo: setup ## train energy flow on built-in pairs of sentences and print how many answers it finds
-	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=GPU
+	@cmake --preset release -Wno-dev -DMILLRACE_CUDA=$(or $(MILLRACE_CUDA),GPU)
 	@cmake --build --preset release -j $(JOBS) --target millrace
 	@tools/demo
 

@@ -76,6 +76,11 @@ Status AppendStream::truncate_to(std::uint64_t offset) {
             fmt::format("has {} bytes but the checkpoint expects at least {}: the stream belongs to another run or was cut",
                         written_, offset),
             path_.string()};
+    std::byte last{'\n'};
+    if (offset > 0) MILLRACE_TRY(read_exactly(file_, {&last, 1}, offset - 1, path_));
+    if (last != std::byte{'\n'})
+        return Error{fmt::format("byte {} is inside of a line, where the checkpoint expects an end of one", offset),
+                     path_.string()};
     if (::ftruncate(file_.get(), static_cast<off_t>(offset)) != 0) return system_error("cannot truncate", path_, errno);
     written_ = offset;
     return base::ok();

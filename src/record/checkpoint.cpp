@@ -8,6 +8,7 @@
 #include <charconv>
 #include <set>
 
+#include "base/log.h"
 #include "record/checkpoint_files.h"
 
 namespace millrace::record {
@@ -138,7 +139,8 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
     if (is_best) MILLRACE_TRY(point(kBest, report.folder));
     MILLRACE_TRY(point(kLast, report.folder));
     MILLRACE_TRY(sync_folder(root_));
-    MILLRACE_TRY(collect(report));
+    if (const Status collected = collect(report, checkpoint.step); !collected.ok())
+        MILLRACE_LOG(warn, "{}\nan old checkpoint stays; the new one is saved", collected.error().text());
     return report;
 }
 
@@ -169,10 +171,12 @@ Status CheckpointStore::point(const char* link, const Path& folder) const {
     return base::ok();
 }
 
-Status CheckpointStore::collect(SaveReport& report) const {
+Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const {
     const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
     MILLRACE_LET(folders, folders_in(root_));
     for (const StepFolder& folder : folders) report.total_bytes += folder.bytes;
+    // Folders of later steps were passed over on resume, because they are damaged: they must not push whole ones out.
+    std::erase_if(folders, [newest](const StepFolder& folder) { return folder.step > newest; });
     auto newer_steps = std::ranges::count_if(folders, [](const StepFolder& folder) { return !is_timed(folder.path); });
     for (std::size_t i = folders.size(); i-- > 0;) {
         const StepFolder& folder = folders[i];

@@ -60,7 +60,7 @@ private:
 
     Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
     Status point(const char* link, const Path& folder) const;
-    Status collect(SaveReport& report) const;
+    Status collect(SaveReport& report, std::uint64_t newest) const;
 
     Path root_;
     CheckpointLimits limits_;

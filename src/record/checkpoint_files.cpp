@@ -97,7 +97,7 @@ Result<CheckpointState> parse_checkpoint_state(std::string text, const Path& pla
         // The library converts any number to any type, whatever becomes of it: only what fits is asked for.
         if (const Json& format = about.at("format"); format != Json(kCheckpointFormat))
             return Error{fmt::format("has checkpoint format {}; this version reads {}", format.dump(), kCheckpointFormat),
-                         place.string()};
+                         place.string(), 1};
         CheckpointState state;
         for (const char* key : {"step", "members"})
             if (!about.at(key).is_number_unsigned())

@@ -98,7 +98,7 @@ Result<std::vector<std::byte>> read_file(const Path& path, std::size_t cap) {
     try {
         bytes.resize(size);
     } catch (const std::bad_alloc&) {
-        return Error{fmt::format("not enough memory to read {} bytes", size), path.string()};
+        return Error{fmt::format("not enough memory to read {} bytes", size), path.string(), 1};
     }
     MILLRACE_TRY(read_exactly(file, bytes, 0, path));
     return bytes;

@@ -47,7 +47,7 @@ Result<std::vector<std::byte>> decompress_zstd(Bytes bytes, std::uint64_t size, 
     try {
         out.resize(size);
     } catch (const std::exception&) {
-        return Error{fmt::format("not enough memory to unpack {} bytes", size), place.string()};
+        return Error{fmt::format("not enough memory to unpack {} bytes", size), place.string(), 1};
     }
     const std::size_t got = ZSTD_decompress(out.data(), out.size(), bytes.data(), bytes.size());
     if (ZSTD_isError(got) != 0) return Error{fmt::format("cannot unpack: {}", ZSTD_getErrorName(got)), place.string()};
@@ -73,7 +73,7 @@ Status ZstdSink::write(Bytes bytes) { return state_->out->write(bytes); }
 Status ZstdSink::finish() { return base::ok(); }
 
 Result<std::vector<std::byte>> decompress_zstd(Bytes, std::uint64_t, const Path& place) {
-    return Error{"is compressed with zstd, which this build does not have; unpack it with `zstd -d`", place.string()};
+    return Error{"is compressed with zstd, which this build does not have; unpack it with `zstd -d`", place.string(), 1};
 }
 
 }  // namespace millrace::record

@@ -28,10 +28,11 @@ base::Result<Standing> newest_whole(const Path& checkpoints) {
     for (const Path& folder : folders) {
         auto found = read_standing(folder);
         if (!found.ok()) {
-            // What cannot be read now (permissions, a disk that fails) may be healthy: going back would lose steps.
+            // What cannot be read now (permissions, a disk that fails, a newer format) may be healthy: going back would lose
+            // steps.
             if (found.error().exit_status != base::Error().exit_status)
                 return base::Error{
-                    "cannot be read; when that is mended resume again, or move it away to go on from the one before",
+                    "cannot be read; resume again when that is repaired, or move it away to go on from the one before",
                     folder.string(), found.error().exit_status}
                     .because(found.error());
             damages.push_back(found.error());
@@ -104,10 +105,10 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
     return standing;
 }
 
-base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset, const Path& run) {
-    if (metrics.offset() >= offset) return metrics.truncate_to(offset);
-    MILLRACE_LOG(warn, "{} has {} bytes where the checkpoint expects {}: rows were lost, training goes on without them",
-                 (run / "metrics.jsonl").string(), metrics.offset(), offset);
+base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset) {
+    const base::Status cut = metrics.truncate_to(offset);
+    if (cut.ok() || cut.error().exit_status != base::Error().exit_status) return cut;
+    MILLRACE_LOG(warn, "{}\nrows were lost; training goes on without them", cut.error().text());
     return base::ok();
 }
 

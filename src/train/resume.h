@@ -23,6 +23,6 @@ base::Result<Standing> stand_of(const record::Path& run, const base::Recipe& rec
 
 /// Cuts the metrics to what belongs to a checkpoint with this offset. A file that was lost or cut holds back no healthy weights:
 /// a warning, and it goes on with what it has.
-base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset, const record::Path& run);
+base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset);
 
 }  // namespace millrace::train

@@ -9,10 +9,10 @@
 
 namespace millrace::train {
 
-/// Blocks SIGINT, SIGTERM, SIGUSR1 and, unless it is ignored (nohup), SIGHUP for as long as it lives, and takes them with a
-/// thread of its own: make it before any other thread starts. The first SIGINT, SIGTERM or SIGHUP is remembered as the wish to
-/// stop; the second one ends the process at once with 128 + its number. Each SIGUSR1 asks for a checkpoint. SIGPIPE is ignored
-/// meanwhile: whoever read our output may leave, the run goes on.
+/// Blocks SIGINT, SIGTERM, SIGHUP and SIGUSR1 for as long as it lives, and takes them with a thread of its own: make it before
+/// any other thread starts. One that the process inherited as ignored stays ignored (SIGHUP under nohup, SIGINT in a script's
+/// background job). The first SIGINT, SIGTERM or SIGHUP is remembered as a request to stop; the second one ends the process at
+/// once with 128 + its number. Each SIGUSR1 asks for a checkpoint.
 class RunSignals {
 public:
     RunSignals();

@@ -21,7 +21,7 @@ constexpr int kMostNumbers = 100'000;  // more runs of one name than anybody has
 
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, RunState state,
                                const TrainRequest& request, Observer& observer, const base::Clock& clock) {
-    MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset, directory.path()));
+    MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
     MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(), {setup.settings.checkpoint.keep,
                                                                                       setup.settings.checkpoint.keep_bytes}));
     std::unique_ptr<sense::Source> source;

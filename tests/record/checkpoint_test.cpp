@@ -107,6 +107,15 @@ TEST(Checkpoint, OldOnesGoByNumberButNeverLastOrBest) {
     expect_step(*load_checkpoint(folder / "c/last"), 6, 1);
 }
 
+TEST(Checkpoint, LaterOnesThatAResumePassedOverPushNoWholeOneOut) {
+    const test::TemporaryFolder folder;
+    auto store = CheckpointStore::open(folder / "c", {1, 0});
+    ASSERT_TRUE(store->save(Content(5).checkpoint).ok());
+    std::filesystem::create_directory(folder / "c/step-00000009");
+    ASSERT_TRUE(store->save(Content(7).checkpoint, false, CheckpointKind::kTimed).ok());
+    EXPECT_EQ(names_in(folder / "c"), (std::vector<std::string>{"last", "step-00000005", "step-00000009", "timed-00000007"}));
+}
+
 TEST(Checkpoint, OldOnesGoByBytes) {
     const test::TemporaryFolder folder;
     auto probe = CheckpointStore::open(folder / "p");

@@ -55,6 +55,10 @@ class Summary(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("FAILED base.0 (Failed.)", text)
 
+    def test_counts_results_behind_a_line_without_an_end(self):
+        _, text = summary(entry("base.0", gtest("[ RUN      ] A.One", "printed[       OK ] A.One (0 ms)")))
+        self.assertEqual(text.splitlines()[-1], "1 passed, 0 failed, 0 skipped")
+
     def test_a_program_that_was_not_found_fails(self):
         status, text = summary(entry("base.0", PASSED), entry("cli.0", "").replace('Command: "x"', 'Command: ""'))
         self.assertEqual(status, 1)

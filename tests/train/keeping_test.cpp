@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/log.h"
@@ -160,6 +162,29 @@ TEST_F(Keeping, UnreadableCheckpointIsNoDamagedOne) {
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().exit_status, 1);
     EXPECT_NE(refused.error().text().find("move it away"), std::string::npos) << refused.error().text();
+}
+
+TEST_F(Keeping, CheckpointOfANewerFormatIsNoDamagedOne) {
+    ASSERT_TRUE(run("a", {"train.epochs=2"}).ok());
+    const auto path = folder_ / "a/checkpoints/last/state.json";
+    auto state = nlohmann::json::parse(bytes("a/checkpoints/last/state.json"));
+    state["checkpoint"]["format"] = 2;
+    std::ofstream(path) << state.dump();
+    const auto refused = run("a", {"train.epochs=3"}, true);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("format 2"), std::string::npos) << refused.error().text();
+    EXPECT_NE(refused.error().text().find("move it away"), std::string::npos) << refused.error().text();
+}
+
+TEST_F(Keeping, MetricsThatGrewAgainAfterALossAreNotCutInALine) {
+    ASSERT_TRUE(run("a", {"train.epochs=1"}).ok());
+    const auto path = folder_ / "a/metrics.jsonl";
+    const auto expected = fs::file_size(path);
+    std::ofstream(path) << std::string(expected + 10, ' ') << "\n";
+    const auto resumed = run("a", {"train.epochs=2"}, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    EXPECT_TRUE(logged("rows were lost")) << log_;
+    EXPECT_EQ(bytes("a/metrics.jsonl").find('\n'), expected + 10) << "the line is whole";
 }
 
 TEST_F(Keeping, LostMetricsHoldBackNoHealthyWeights) {
