@@ -76,4 +76,4 @@ lint: build ## check the arrows between folders, the format, and clang-tidy's fi
 	@git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy -p build --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument
 
 clean: ## remove the build folders; data and runs stay
-	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu build-x86_64 build-aarch64 dist
+	@rm -rf build build-debug build-asan build-tsan build-fuzz build-gpu build-x86_64 build-aarch64 build-fresh-* dist
