@@ -91,7 +91,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
 }
 
 int run_train(const TrainArguments& given, const Context& context) {
-    std::signal(SIGPIPE, SIG_IGN);    // whoever reads our output may leave; the run goes on
+    std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the run goes on
     const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
     const auto result = train_with(given, context, signals);
     if (!result.ok()) return report(result.error());
