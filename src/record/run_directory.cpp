@@ -273,7 +273,7 @@ Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view 
     manifest_.status = synced.ok() ? status : RunStatus::kFailed;
     manifest_.exit_status = synced.ok() || exit_status != 0 ? exit_status : synced.error().exit_status;
     manifest_.ended = now_text();
-    // Before the manifest: whoever sees the end there finds it here, too.
+    // Before the manifest: a reader that sees the end there finds it here, too.
     (void)events_.append(name_of(manifest_.status), reason, {{"exit_status", std::int64_t{*manifest_.exit_status}}});
     if (!write_manifest(folder_, manifest_).ok()) MILLRACE_TRY(overwrite_manifest(folder_, manifest_));
     return synced;
