@@ -3,13 +3,13 @@
 #include <cstdio>
 #include <string>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/metric_document.h"
 
 int main(int count, char** arguments) {
     const std::string text = millrace::record::metric_document();
     if (count < 2) return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
-    const auto written = millrace::record::write_atomically(arguments[1], text);
+    const auto written = millrace::io::write_atomically(arguments[1], text);
     if (!written.ok()) std::fprintf(stderr, "metrics_doc: %s\n", written.error().text().c_str());
     return written.ok() ? 0 : written.error().exit_status;
 }

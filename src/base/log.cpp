@@ -1,14 +1,10 @@
 #include "base/log.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <mutex>
 #include <vector>
 
@@ -52,25 +48,6 @@ void write_all(int descriptor, std::string_view bytes) {
     }
 }
 
-std::string timestamp() {
-    const auto now = std::chrono::system_clock::now();
-    const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-    const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-    std::tm parts{};
-    gmtime_r(&seconds, &parts);
-    char text[32];
-    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-    return fmt::format("{}.{:03}Z", text, milliseconds);
-}
-
-struct OwnedDescriptor {
-    explicit OwnedDescriptor(int opened) : number(opened) {}
-    OwnedDescriptor(const OwnedDescriptor&) = delete;
-    OwnedDescriptor& operator=(const OwnedDescriptor&) = delete;
-    ~OwnedDescriptor() { ::close(number); }
-    const int number;
-};
-
 }  // namespace
 
 const char* log_level_name(LogLevel level) { return kLevelNames[static_cast<int>(level)]; }
@@ -113,15 +90,6 @@ LogAttachment::~LogAttachment() {
     LogState& log = state();
     const std::lock_guard lock(log.mutex);
     std::erase_if(log.sinks, [this](const Attached& attached) { return attached.id == id_; });
-}
-
-Result<LogSink> log_file_sink(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (descriptor < 0) return Error{fmt::format("cannot open the log file: {}", std::strerror(errno)), path};
-    auto file = std::make_shared<const OwnedDescriptor>(descriptor);
-    return LogSink{[file](LogLevel level, std::string_view text) {
-        write_all(file->number, fmt::format("{} {} {}\n", timestamp(), log_level_name(level), text));
-    }};
 }
 
 void set_log_stderr(bool enabled) {

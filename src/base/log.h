@@ -66,9 +66,6 @@ private:
 
 LogAttachment attach_log_sink(LogSink sink);
 
-/// A sink that appends "2025-01-31T12:00:00.123Z level text" lines to a file, each written through at once.
-Result<LogSink> log_file_sink(const std::string& path);
-
 /// Turns the lines on stderr off and on again (on at the start).
 void set_log_stderr(bool enabled);
 

@@ -37,11 +37,6 @@ nlohmann::ordered_json json_value(const RecipeKey& key, const RecipeValue& value
 
 }  // namespace
 
-Result<Recipe> Recipe::load(const std::string& path, const Schema& schema, const RecipeOverrides& overrides) {
-    MILLRACE_LET(text, read_recipe_file(path));
-    return parse(text, path, schema, overrides);
-}
-
 Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, const Schema& schema,
                              const RecipeOverrides& overrides) {
     Recipe recipe;

@@ -35,9 +35,7 @@ struct RecipeDifference {
 
 class Recipe {
 public:
-    /// Reads a TOML file of at most 1 MiB.
-    static Result<Recipe> load(const std::string& path, const Schema& schema, const RecipeOverrides& overrides = {});
-    /// The same for text; `place` names it in messages. A variable with __ in its name must be a key; others (MILLRACE_LOG) may
+    /// Reads TOML text; `place` names it in messages. A variable with __ in its name must be a key; others (MILLRACE_LOG) may
     /// not be.
     static Result<Recipe> parse(std::string_view text, const std::string& place, const Schema& schema,
                                 const RecipeOverrides& overrides = {});
@@ -94,8 +92,5 @@ Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const
 
 /// Whether a recipe's text sets no key at all.
 Result<bool> is_empty_recipe(std::string_view text, const std::string& place);
-
-/// The text of a recipe file, at most 1 MiB.
-Result<std::string> read_recipe_file(const std::string& path);
 
 }  // namespace millrace::base

@@ -4,10 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 
 #include "base/nearest.h"
 #include "base/recipe.h"
@@ -17,7 +13,6 @@ namespace millrace::base {
 namespace {
 
 constexpr std::string_view kPrefix = "MILLRACE_";
-constexpr size_t kLargestRecipe = 1 << 20;
 
 /// For messages: names and flags can be as long as memory allows.
 std::string shortened(std::string_view text) {
@@ -80,10 +75,6 @@ std::string variable_key(std::string_view variable) {
     return out;
 }
 
-struct FileCloser {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 std::vector<std::string> recipe_environment() {
@@ -91,17 +82,6 @@ std::vector<std::string> recipe_environment() {
     for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
         if (std::string_view{*variable}.starts_with(kPrefix)) out.emplace_back(*variable);
     return out;
-}
-
-Result<std::string> read_recipe_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
-    if (file == nullptr) return Error{fmt::format("cannot read the recipe: {}", std::strerror(errno)), path};
-    std::string text(kLargestRecipe + 1, '\0');
-    const size_t count = std::fread(text.data(), 1, text.size(), file.get());
-    if (std::ferror(file.get()) != 0) return Error{fmt::format("cannot read the recipe: {}", std::strerror(errno)), path};
-    if (count > kLargestRecipe) return Error{"the file is larger than 1 MiB, which no recipe is", path};
-    text.resize(count);
-    return text;
 }
 
 Error unknown_key(std::string_view name, const std::string& place, const Schema& schema) {

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/read_run.h"
-#include "record/file.h"
+#include "io/file.h"
 #include "record/trace_file.h"
 #include "report/diagnosis_html.h"
 #include "report/diagnosis_json.h"
@@ -60,12 +60,12 @@ base::Status check_not_of_run(const std::string& run, const std::string& path) {
 base::Status check_outputs(const DiagnoseArguments& given) {
     for (const std::string* path : {&given.markdown, &given.html, &given.trace})
         if (!path->empty()) {
-            MILLRACE_TRY(record::check_replaceable(*path));
+            MILLRACE_TRY(io::check_replaceable(*path));
             MILLRACE_TRY(check_not_of_run(given.run, *path));
         }
-    const record::NamedFile files[] = {
+    const io::NamedFile files[] = {
         {"RUN", given.run}, {"--md", given.markdown}, {"--html", given.html}, {"--trace", given.trace}};
-    return record::check_apart(files);
+    return io::check_apart(files);
 }
 
 base::Status write_trace(const diagnose::Timeline& timeline, const diagnose::Diagnosis& diagnosis, const std::string& path) {
@@ -84,8 +84,8 @@ base::Result<int> run_diagnose(const DiagnoseArguments& given) {
     MILLRACE_TRY(check_outputs(given));
     MILLRACE_LET(timeline, read_run_with_progress(given.run));
     const diagnose::Diagnosis diagnosis = diagnose::diagnose(timeline);
-    if (!given.markdown.empty()) MILLRACE_TRY(record::write_atomically(given.markdown, report::diagnosis_markdown(diagnosis)));
-    if (!given.html.empty()) MILLRACE_TRY(record::write_atomically(given.html, report::diagnosis_html(diagnosis, timeline)));
+    if (!given.markdown.empty()) MILLRACE_TRY(io::write_atomically(given.markdown, report::diagnosis_markdown(diagnosis)));
+    if (!given.html.empty()) MILLRACE_TRY(io::write_atomically(given.html, report::diagnosis_html(diagnosis, timeline)));
     if (!given.trace.empty()) MILLRACE_TRY(write_trace(timeline, diagnosis, given.trace));
     if (given.json) {
         say(report::diagnosis_json(diagnosis));

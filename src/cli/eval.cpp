@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "cli/commands.h"
-#include "record/file.h"
+#include "io/file.h"
 #include "report/flows_svg.h"
 #include "report/surface_svg.h"
 #include "train/answer.h"
@@ -89,11 +89,11 @@ base::Result<std::vector<std::string>> write_plots(const record::FlowTrace& trac
     const std::filesystem::path folder = given.plot;
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
-    if (failed) return record::system_error("cannot make the folder", folder, failed.value());
+    if (failed) return io::system_error("cannot make the folder", folder, failed.value());
     std::vector<std::string> written;
     for (const auto& [name, svg] : pictures) {
         const std::filesystem::path file = folder / fmt::format("sample-{}-{}.svg", trace.sample, name);
-        MILLRACE_TRY(record::write_atomically(file, svg));
+        MILLRACE_TRY(io::write_atomically(file, svg));
         written.push_back(file.string());
     }
     return written;

@@ -60,7 +60,7 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, const Path& place) 
 }
 
 Result<IdxArray> read_idx(const Path& path) {
-    MILLRACE_LET(bytes, record::read_file(path, kFileCap));
+    MILLRACE_LET(bytes, io::read_file(path, kFileCap));
     return parse_idx(bytes, path);
 }
 
@@ -76,11 +76,11 @@ Status write_idx(const Path& path, std::span<const std::uint32_t> shape, std::sp
     std::uint64_t count = 0;
     MILLRACE_ASSERT(volume(shape, count) && count == values.size(), path.string());
     const std::vector<std::byte> header = idx_header(shape);
-    const auto fill = [&](record::FileWriter& writer) -> Status {
+    const auto fill = [&](io::FileWriter& writer) -> Status {
         MILLRACE_TRY(writer.write(header));
         return writer.write(std::as_bytes(values));
     };
-    MILLRACE_TRY(record::write_atomically(path, fill));
+    MILLRACE_TRY(io::write_atomically(path, fill));
     return base::ok();
 }
 

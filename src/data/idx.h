@@ -6,14 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::data {
 
 using base::Error;
 using base::Result;
 using base::Status;
-using record::Path;
+using io::Path;
 
 struct IdxArray {
     std::vector<std::uint32_t> shape;  ///< one to three extents

@@ -22,7 +22,7 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
     ImageSetDescription description;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
-    MILLRACE_LET(text, record::read_text(path, std::size_t{1} << 20));
+    MILLRACE_LET(text, io::read_text(path, std::size_t{1} << 20));
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})",

@@ -53,7 +53,7 @@ nlohmann::ordered_json identity(const GarmentsOptions& options) {
 Result<bool> already_there(const Path& folder, const GarmentsOptions& options) {
     std::error_code missing;
     if (!std::filesystem::exists(folder / kDescription, missing)) return false;
-    MILLRACE_LET(text, record::read_text(folder / kDescription));
+    MILLRACE_LET(text, io::read_text(folder / kDescription));
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_object() || !json.contains("made") || json["made"] != nlohmann::json(identity(options)))
         return foreign_set(folder / kDescription);
@@ -84,7 +84,7 @@ Status write_description(const Path& path, const GarmentsOptions& options, const
                                       {"std", pixels.deviation},
                                       {"classes", kGarmentClasses},
                                       {"made", identity(options)}};
-    MILLRACE_TRY(record::write_atomically(path, json.dump(2) + "\n"));
+    MILLRACE_TRY(io::write_atomically(path, json.dump(2) + "\n"));
     return base::ok();
 }
 
@@ -102,7 +102,7 @@ Result<MakeOutcome> make_garments(const Path& folder, const GarmentsOptions& opt
         return Error{fmt::format("garments makes fewer than {} images", kGarmentTestBase)};
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
-    if (failure) return record::system_error("cannot create the folder", folder, failure.value());
+    if (failure) return io::system_error("cannot create the folder", folder, failure.value());
     MILLRACE_LET(complete, already_there(folder, options));
     if (complete) return MakeOutcome::kAlreadyThere;
 

@@ -10,15 +10,15 @@
 #include "data/image_set.h"
 #include "data/pairs.h"
 #include "data/teacher.h"
-#include "record/safetensors.h"
+#include "io/safetensors.h"
 
 namespace millrace::data {
 namespace {
 
 /// A file that is made in memory.
-class Poured final : public record::ByteSink {
+class Poured final : public io::ByteSink {
 public:
-    Status write(record::Bytes bytes) override {
+    Status write(io::Bytes bytes) override {
         text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         return base::ok();
     }
@@ -50,10 +50,10 @@ Result<Files> make_files(const PairsOptions& options) {
         MILLRACE_TRY(append_vector(targets, pair.target, options.dimensions));
     }
     const std::vector<std::int64_t> shape{options.count, options.dimensions};
-    const record::TensorView tensors[] = {record::float_tensor(kInputVectors, shape, inputs),
-                                          record::float_tensor(kTargetVectors, shape, targets)};
+    const io::TensorView tensors[] = {io::float_tensor(kInputVectors, shape, inputs),
+                                      io::float_tensor(kTargetVectors, shape, targets)};
     Poured vectors;
-    MILLRACE_TRY(record::write_safetensors(vectors, tensors, {}, kPairVectors));
+    MILLRACE_TRY(io::write_safetensors(vectors, tensors, {}, kPairVectors));
     files.vectors = vectors.text();
     const nlohmann::ordered_json made{
         {"generator", "pairs-1"}, {"seed", options.seed}, {"count", options.count}, {"dimensions", options.dimensions}};
@@ -68,7 +68,7 @@ Result<Files> make_files(const PairsOptions& options) {
 Result<bool> is_there(const Path& path, const std::string& text) {
     std::error_code missing;
     if (!std::filesystem::exists(path, missing)) return false;
-    const auto old = record::read_text(path, text.size());
+    const auto old = io::read_text(path, text.size());
     if (!old.ok() || *old != text) return foreign_set(path);
     return true;
 }
@@ -84,7 +84,7 @@ Result<MakeOutcome> make_pairs(const Path& folder, const PairsOptions& options) 
     MILLRACE_LET(files, make_files(options));
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
-    if (failure) return record::system_error("cannot create the folder", folder, failure.value());
+    if (failure) return io::system_error("cannot create the folder", folder, failure.value());
     const std::pair<Path, const std::string*> wanted[] = {{folder / kPairVectors, &files.vectors},
                                                           {folder / kPairTexts, &files.texts},
                                                           {folder / kDescription, &files.description}};
@@ -95,7 +95,7 @@ Result<MakeOutcome> make_pairs(const Path& folder, const PairsOptions& options) 
     }
     if (std::ranges::find(there, false) == there.end()) return MakeOutcome::kAlreadyThere;
     for (std::size_t i = 0; i < there.size(); ++i)
-        if (!there[i]) MILLRACE_TRY(record::write_atomically(wanted[i].first, *wanted[i].second));
+        if (!there[i]) MILLRACE_TRY(io::write_atomically(wanted[i].first, *wanted[i].second));
     return MakeOutcome::kWritten;
 }
 

@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "data/image_set.h"
 #include "data/teacher.h"
-#include "record/checksum.h"
-#include "record/json_nesting.h"
-#include "record/safetensors.h"
+#include "io/checksum.h"
+#include "io/json_nesting.h"
+#include "io/safetensors.h"
 
 namespace millrace::data {
 namespace {
@@ -31,8 +31,8 @@ Result<PairsDescription> read_pairs_description(const Path& path) {
     PairsDescription description;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return description;
-    MILLRACE_LET(text, record::read_text(path, kDescriptionCap));
-    if (record::nests_too_deep(text)) return Error{"nests too deep", path.string()};
+    MILLRACE_LET(text, io::read_text(path, kDescriptionCap));
+    if (io::nests_too_deep(text)) return Error{"nests too deep", path.string()};
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "pairs", "teacher": "hashed", "dimensions": 768})", path.string()};
@@ -65,7 +65,7 @@ Result<std::string> text_of(const nlohmann::json& line, const char* key, const s
 Result<TextPair> parse_line(std::string_view line, const std::string& place) {
     if (line.size() > kPairLineCap)
         return Error{fmt::format("the line has {} bytes; at most {} are allowed", line.size(), kPairLineCap), place};
-    if (record::nests_too_deep(line)) return Error{"nests too deep", place};
+    if (io::nests_too_deep(line)) return Error{"nests too deep", place};
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object())
         return Error{R"(is not a JSON object in UTF-8 such as {"input": "The pump leaked.", "target": "The floor was wet."})",
@@ -94,9 +94,9 @@ struct Shape {
     std::uint32_t count = 0, dimensions = 0;
 };
 
-Result<Shape> shape_of(const record::SafetensorsFile& file, const char* name) {
+Result<Shape> shape_of(const io::SafetensorsFile& file, const char* name) {
     const std::string place = file.place().string();
-    const record::TensorView* tensor = file.find(name);
+    const io::TensorView* tensor = file.find(name);
     if (tensor == nullptr)
         return Error{fmt::format("has no tensor '{}'; '{}' and '{}' are needed", name, kInputVectors, kTargetVectors), place};
     if (tensor->shape.size() != 2)
@@ -111,8 +111,7 @@ Result<Shape> shape_of(const record::SafetensorsFile& file, const char* name) {
 }
 
 /// Copies a tensor and scales rows that are not of length 1; `scaled` counts them.
-Result<std::vector<float>> read_vectors(const record::SafetensorsFile& file, const char* name, Shape shape,
-                                        std::uint64_t& scaled) {
+Result<std::vector<float>> read_vectors(const io::SafetensorsFile& file, const char* name, Shape shape, std::uint64_t& scaled) {
     std::vector<float> values(std::size_t{shape.count} * shape.dimensions);
     const std::int64_t extents[] = {shape.count, shape.dimensions};
     MILLRACE_TRY(file.copy_floats(name, extents, values));
@@ -160,7 +159,7 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
                                  kPairVectors, kPairTexts, folder.string()),
                      folder.string()};
     MILLRACE_LET(description, read_pairs_description(folder / kDescription));
-    MILLRACE_LET(file, record::SafetensorsFile::open(folder / kPairVectors));
+    MILLRACE_LET(file, io::SafetensorsFile::open(folder / kPairVectors));
     MILLRACE_LET(inputs, shape_of(file, kInputVectors));
     MILLRACE_LET(targets, shape_of(file, kTargetVectors));
     if (inputs.count != targets.count || inputs.dimensions != targets.dimensions)
@@ -181,16 +180,16 @@ Result<PairSet> load_pair_set(const Path& folder, double validation, std::uint64
     MILLRACE_LET(target_values, read_vectors(file, kTargetVectors, targets, scaled));
     set.inputs = std::move(input_values);
     set.targets = std::move(target_values);
-    MILLRACE_LET(lines, record::read_text(folder / kPairTexts, kTextsCap));
+    MILLRACE_LET(lines, io::read_text(folder / kPairTexts, kTextsCap));
     MILLRACE_LET(texts, parse_texts(lines, set.count, folder / kPairTexts));
     set.texts = std::move(texts);
     MILLRACE_TRY(check_teacher(set, folder));
     if (scaled > 0)
         MILLRACE_LOG(warn, "{}: {} of {} vectors were not of length 1 and have been scaled to it", file.place().string(), scaled,
                      2 * std::uint64_t{set.count});
-    record::Checksum64 sum;
+    io::Checksum64 sum;
     for (const char* name : {kInputVectors, kTargetVectors}) sum.update({file.find(name)->data, file.find(name)->bytes});
-    sum.update(record::bytes_of(lines));
+    sum.update(io::bytes_of(lines));
     set.checksum = sum.value();
     set.split = split_validation(set.count, validation, split_seed);
     return set;

@@ -9,7 +9,7 @@
 
 #include "data/sentence_grammar.h"
 #include "data/split.h"
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::data {
 
@@ -33,6 +33,6 @@ struct PairSet {
 /// Loads and checks a folder: shapes, counts, finite vectors that are not zero, UTF-8 texts that are not empty. Rows whose length
 /// is not 1 (to 1e-3) are scaled to it, with one warning. A set of the hashed teacher is checked against it. `validation` and
 /// `split_seed` as for split_validation. Errors name the file and its line, or the tensor and its row.
-base::Result<PairSet> load_pair_set(const record::Path& folder, double validation = 0.1, std::uint64_t split_seed = 42);
+base::Result<PairSet> load_pair_set(const io::Path& folder, double validation = 0.1, std::uint64_t split_seed = 42);
 
 }  // namespace millrace::data

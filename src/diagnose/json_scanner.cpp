@@ -46,7 +46,7 @@ std::string shown(char letter) {
 
 }  // namespace
 
-JsonScanner::JsonScanner(record::ByteSource& source, std::function<void()> moved)
+JsonScanner::JsonScanner(io::ByteSource& source, std::function<void()> moved)
     : source_(&source), moved_(std::move(moved)), buffer_(2 * kPiece) {}
 
 void JsonScanner::fail(Failure failure, std::string problem) {

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "record/byte_source.h"
+#include "io/byte_source.h"
 
 namespace millrace::diagnose {
 
@@ -28,7 +28,7 @@ public:
     static constexpr std::size_t kTextCap = std::size_t{64} << 10;  ///< what is longer is cut
 
     /// `moved` is called after each piece that was read. Both must outlive the scanner.
-    explicit JsonScanner(record::ByteSource& source, std::function<void()> moved = {});
+    explicit JsonScanner(io::ByteSource& source, std::function<void()> moved = {});
 
     /// What the next value is; kNothing after a failure, and at the end of the input.
     Kind peek();
@@ -69,7 +69,7 @@ private:
     void skip_text();
     void skip_nested();
 
-    record::ByteSource* source_;
+    io::ByteSource* source_;
     std::function<void()> moved_;
     std::vector<char> buffer_;
     std::size_t at_ = 0, end_ = 0;

@@ -38,7 +38,7 @@ public:
 
     [[nodiscard]] bool has_events() const { return has_events_; }
     KinetoCollector& collector() { return collector_; }
-    Timeline finish(const record::Path& place, const FindSources& sources) {
+    Timeline finish(const io::Path& place, const FindSources& sources) {
         if (!head_.present) head_.timeline.title = clean_text(place.filename().string(), 1024);
         if (rank_ && ranks_) head_.timeline.title += fmt::format(" (rank {} of {})", *rank_, *ranks_);
         return collector_.finish(std::move(head_), sources);
@@ -128,7 +128,7 @@ bool is_empty(const Timeline& timeline) {
 
 }  // namespace
 
-Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& place, const ReadProgress& progress,
+Result<Timeline> read_kineto(io::ByteSource& source, const io::Path& place, const ReadProgress& progress,
                              const KinetoLimits& limits, const FindSources& sources) {
     JsonScanner scanner(source, [&] {
         if (progress) progress(source.progress());
@@ -162,8 +162,8 @@ Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& pla
     return timeline;
 }
 
-Result<Timeline> read_kineto(const record::Path& path, const ReadProgress& progress, const KinetoLimits& limits) {
-    MILLRACE_LET(source, record::open_source(path));
+Result<Timeline> read_kineto(const io::Path& path, const ReadProgress& progress, const KinetoLimits& limits) {
+    MILLRACE_LET(source, io::open_source(path));
     return read_kineto(*source, path, progress, limits, sources_of(path));
 }
 

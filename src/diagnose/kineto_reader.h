@@ -10,7 +10,7 @@
 
 #include "diagnose/kineto_collector.h"
 #include "diagnose/timeline.h"
-#include "record/byte_source.h"
+#include "io/byte_source.h"
 
 namespace millrace::diagnose {
 
@@ -19,9 +19,9 @@ using ReadProgress = std::function<void(double)>;
 
 /// Exit status 2 for what is no trace, 4 for a trace without any event of interest. Lines of calls are looked for in the sources
 /// that the trace names (diagnose/call_lines.h).
-base::Result<Timeline> read_kineto(const record::Path& path, const ReadProgress& progress = {}, const KinetoLimits& limits = {});
+base::Result<Timeline> read_kineto(const io::Path& path, const ReadProgress& progress = {}, const KinetoLimits& limits = {});
 /// The same from anything; `place` names it in errors. Opens no files but by `sources`.
-base::Result<Timeline> read_kineto(record::ByteSource& source, const record::Path& place, const ReadProgress& progress = {},
+base::Result<Timeline> read_kineto(io::ByteSource& source, const io::Path& place, const ReadProgress& progress = {},
                                    const KinetoLimits& limits = {}, const FindSources& sources = {});
 
 }  // namespace millrace::diagnose

@@ -371,7 +371,7 @@ Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLim
     return timeline;
 }
 
-Result<Timeline> read_recording(const record::Path& folder, const ReadProgress& progress, const RecordingLimits& limits) {
+Result<Timeline> read_recording(const io::Path& folder, const ReadProgress& progress, const RecordingLimits& limits) {
     MILLRACE_LET(run, record::read_run(folder));
     MILLRACE_LET(trace, record::TraceReader::open(folder / record::kTraceName));
     if (progress) progress(0.3);

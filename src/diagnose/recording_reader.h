@@ -12,7 +12,7 @@ struct RecordingLimits {
 
 /// A run directory that `millrace record` wrote, finished, killed or going on: trace.bin, samples.jsonl and the manifest. Exit
 /// status 4 when the recording is empty.
-base::Result<Timeline> read_recording(const record::Path& folder, const ReadProgress& progress = {},
+base::Result<Timeline> read_recording(const io::Path& folder, const ReadProgress& progress = {},
                                       const RecordingLimits& limits = {});
 
 /// What trace.bin alone holds; times, processes, windows and everything in them.

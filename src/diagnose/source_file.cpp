@@ -28,20 +28,20 @@ std::int64_t nanoseconds_of(fs::file_time_type time) {
 
 std::optional<std::string> read_source(const std::string& name) {
     if (!is_source(name)) return std::nullopt;
-    auto text = record::read_text(name, kMostSource);
+    auto text = io::read_text(name, kMostSource);
     if (!text.ok()) return std::nullopt;
     return std::move(*text);
 }
 
-FindSources sources_of(const record::Path& trace) {
+FindSources sources_of(const io::Path& trace) {
     std::error_code failed;
     const fs::file_time_type made = fs::last_write_time(trace, failed);
     if (failed) return {};
     return [made, folder = trace.parent_path()](const std::string& name) {
         std::vector<SourceFile> found;
-        std::vector<record::Path> places{name};
+        std::vector<io::Path> places{name};
         if (places[0].is_relative() && !folder.empty()) places.insert(places.begin(), folder / name);
-        for (const record::Path& place : places) {
+        for (const io::Path& place : places) {
             auto text = read_source(place.string());
             if (!text) continue;
             std::error_code unknown;

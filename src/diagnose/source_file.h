@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::diagnose {
 
@@ -25,6 +25,6 @@ struct SourceFile {
 using FindSources = std::function<std::vector<SourceFile>(const std::string& name)>;
 
 /// A file beside the trace, and one of that name: PyTorch's profiler cuts off the folders that Python looks for modules in.
-FindSources sources_of(const record::Path& trace);
+FindSources sources_of(const io::Path& trace);
 
 }  // namespace millrace::diagnose

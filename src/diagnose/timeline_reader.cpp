@@ -43,7 +43,7 @@ Result<fs::path> trace_in(const fs::path& folder) {
 
 }  // namespace
 
-Result<Timeline> read_timeline(const record::Path& path, const ReadProgress& progress) {
+Result<Timeline> read_timeline(const io::Path& path, const ReadProgress& progress) {
     std::error_code failed;
     const fs::file_status status = fs::status(path, failed);
     if (status.type() == fs::file_type::not_found) return Error{"does not exist", path.string()};

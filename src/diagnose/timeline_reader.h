@@ -6,6 +6,6 @@ namespace millrace::diagnose {
 
 /// Reads whatever `path` is: a run directory of `record` or of `train`, a trace of PyTorch's profiler (.json, .json.gz), or a
 /// folder with one such trace. Exit status 2 for anything else, 4 for one of these without data.
-base::Result<Timeline> read_timeline(const record::Path& path, const ReadProgress& progress = {});
+base::Result<Timeline> read_timeline(const io::Path& path, const ReadProgress& progress = {});
 
 }  // namespace millrace::diagnose

@@ -56,7 +56,7 @@ double first_second(const record::RunContents& run) {
 
 }  // namespace
 
-Result<Timeline> read_training(const record::Path& folder, const ReadProgress& progress) {
+Result<Timeline> read_training(const io::Path& folder, const ReadProgress& progress) {
     MILLRACE_LET(run, record::read_run(folder));
     if (progress) progress(0.9);
     Timeline timeline;

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <unordered_map>
 
-#include "record/line_file.h"
+#include "io/line_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {
@@ -24,12 +24,12 @@ std::string csv_field(std::string_view field) {
 
 class CsvSink final : public Sink {
 public:
-    CsvSink(LineFile file, std::unordered_map<std::string, std::size_t> columns)
+    CsvSink(io::LineFile file, std::unordered_map<std::string, std::size_t> columns)
         : file_(std::move(file)), columns_(std::move(columns)), fields_(columns_.size()) {}
 
     [[nodiscard]] std::string name() const override { return "CSV " + file_.path().string(); }
 
-    Status write(const SinkRow& row) override {
+    base::Status write(const SinkRow& row) override {
         if (row.kind != RowKind::kSample) return base::ok();
         for (std::string& field : fields_) field.clear();
         for (const Point& point : row.points)
@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    LineFile file_;
+    io::LineFile file_;
     std::unordered_map<std::string, std::size_t> columns_;
     std::vector<std::string> fields_;
 };
@@ -70,11 +70,11 @@ std::string local_time(double seconds) {
 
 class MonitorCsvSink final : public Sink {
 public:
-    MonitorCsvSink(LineFile file, std::vector<sense::GpuFacts> gpus) : file_(std::move(file)), gpus_(std::move(gpus)) {}
+    MonitorCsvSink(io::LineFile file, std::vector<sense::GpuFacts> gpus) : file_(std::move(file)), gpus_(std::move(gpus)) {}
 
     [[nodiscard]] std::string name() const override { return "monitor CSV " + file_.path().string(); }
 
-    Status write(const SinkRow& row) override {
+    base::Status write(const SinkRow& row) override {
         if (row.kind != RowKind::kSample) return base::ok();
         const std::string time = local_time(row.time);
         if (gpus_.empty()) return file_.write(time + ",,,,,,,,,,\n");
@@ -102,14 +102,14 @@ private:
                            text_of(limit, 1), text_of(percent_of(power, limit), 1), text_of(value("gpu/temperature_celsius"), 0));
     }
 
-    LineFile file_;
+    io::LineFile file_;
     std::vector<sense::GpuFacts> gpus_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Sink>> csv_sink(const Path& path, const sense::MachineFacts& facts) {
-    MILLRACE_LET(file, LineFile::create(path));
+base::Result<std::unique_ptr<Sink>> csv_sink(const io::Path& path, const sense::MachineFacts& facts) {
+    MILLRACE_LET(file, io::LineFile::create(path));
     std::unordered_map<std::string, std::size_t> columns;
     std::string header = "time";
     const auto add = [&](const MetricInfo& metric, int index) {
@@ -128,8 +128,8 @@ Result<std::unique_ptr<Sink>> csv_sink(const Path& path, const sense::MachineFac
     return std::unique_ptr<Sink>(std::make_unique<CsvSink>(std::move(file), std::move(columns)));
 }
 
-Result<std::unique_ptr<Sink>> monitor_csv_sink(const Path& path, const sense::MachineFacts& facts) {
-    MILLRACE_LET(file, LineFile::create(path));
+base::Result<std::unique_ptr<Sink>> monitor_csv_sink(const io::Path& path, const sense::MachineFacts& facts) {
+    MILLRACE_LET(file, io::LineFile::create(path));
     MILLRACE_TRY(file.write(kMonitorHeader));
     return std::unique_ptr<Sink>(std::make_unique<MonitorCsvSink>(std::move(file), facts.gpus));
 }

@@ -1,7 +1,6 @@
 #include "record/elf_symbols.h"
 
 #include <elf.h>
-#include <fcntl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,15 +14,16 @@ constexpr std::uint64_t kMostTable = std::uint64_t{32} << 20;
 constexpr std::size_t kSymbolsAtOnce = 4096;  ///< symbols read at once
 
 template <class T>
-Result<std::vector<T>> read_table(const FileDescriptor& file, std::uint64_t offset, std::uint64_t count, const Path& path) {
+base::Result<std::vector<T>> read_table(const io::FileDescriptor& file, std::uint64_t offset, std::uint64_t count,
+                                        const io::Path& path) {
     std::vector<T> table(count);
-    MILLRACE_TRY(read_exactly(file, std::as_writable_bytes(std::span(table)), offset, path));
+    MILLRACE_TRY(io::read_exactly(file, std::as_writable_bytes(std::span(table)), offset, path));
     return table;
 }
 
 /// Looks through one symbol table for what is still missing.
-Status search(const FileDescriptor& file, const Elf64_Shdr& symbols, const Elf64_Shdr& strings,
-              const std::vector<std::string>& names, ElfSymbols& found, const Path& path) {
+base::Status search(const io::FileDescriptor& file, const Elf64_Shdr& symbols, const Elf64_Shdr& strings,
+                    const std::vector<std::string>& names, ElfSymbols& found, const io::Path& path) {
     if (symbols.sh_size > kMostTable || strings.sh_size > kMostTable) return base::ok();  // no interpreter has so many
     MILLRACE_LET(text, read_table<char>(file, strings.sh_offset, strings.sh_size, path));
     const std::uint64_t count = symbols.sh_size / sizeof(Elf64_Sym);
@@ -43,15 +43,16 @@ Status search(const FileDescriptor& file, const Elf64_Shdr& symbols, const Elf64
 
 }  // namespace
 
-Result<ElfSymbols> find_elf_symbols(const Path& path, const std::vector<std::string>& names) {
-    MILLRACE_LET(file, open_file(path, O_RDONLY | O_NONBLOCK));
+base::Result<ElfSymbols> find_elf_symbols(const io::Path& path, const std::vector<std::string>& names) {
+    MILLRACE_LET(opened, io::open_regular(path));
+    const io::FileDescriptor& file = opened.file;
     MILLRACE_LET(heads, read_table<Elf64_Ehdr>(file, 0, 1, path));
     const Elf64_Ehdr& head = heads.front();
     const bool is_elf = std::memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64 &&
                         head.e_ident[EI_DATA] == ELFDATA2LSB;
     if (!is_elf || head.e_phentsize != sizeof(Elf64_Phdr) || head.e_shentsize != sizeof(Elf64_Shdr) ||
         head.e_phnum > kMostHeaders || head.e_shnum > kMostHeaders)
-        return Error{"is no 64-bit ELF file with a section table", path.string()};
+        return base::Error{"is no 64-bit ELF file with a section table", path.string()};
     ElfSymbols found;
     found.type = head.e_type;
     found.machine = head.e_machine;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
@@ -17,6 +17,6 @@ struct ElfSymbols {
 
 /// Finds `names` among the symbols of a 64-bit little-endian ELF file. Names that it does not have are left out; a file that is
 /// no such ELF or makes no sense is an error. Reads headers and symbol tables alone, and no table above 32 MiB.
-Result<ElfSymbols> find_elf_symbols(const Path& path, const std::vector<std::string>& names);
+base::Result<ElfSymbols> find_elf_symbols(const io::Path& path, const std::vector<std::string>& names);
 
 }  // namespace millrace::record

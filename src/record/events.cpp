@@ -12,12 +12,12 @@ constexpr std::size_t kTextCap = std::size_t{16} << 10;  // readers pass over li
 
 }  // namespace
 
-Result<EventWriter> EventWriter::open(const Path& path, const base::Clock& clock) {
+base::Result<EventWriter> EventWriter::open(const io::Path& path, const base::Clock& clock) {
     MILLRACE_LET(stream, MetricsWriter::open(path));
     return EventWriter(std::move(stream), clock);
 }
 
-Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
+base::Status EventWriter::append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields) {
     const std::lock_guard lock(*mutex_);
     const double time = std::chrono::duration<double>(clock_->wall().time_since_epoch()).count();
     std::vector<Metric> row{
@@ -26,7 +26,7 @@ Status EventWriter::append(std::string_view kind, std::string_view text, std::in
     return stream_.append(row);
 }
 
-Status EventWriter::sync() {
+base::Status EventWriter::sync() {
     const std::lock_guard lock(*mutex_);
     return stream_.sync();
 }

@@ -65,41 +65,42 @@ int port_of(int socket) {
                                              : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-Result<FileDescriptor> listen_on(const std::string& address, int port) {
+base::Result<io::FileDescriptor> listen_on(const std::string& address, int port) {
     const std::string place = shown(address, port);
-    if (port < 0 || port > 65535) return Error{fmt::format("{} is no port: 0 to 65535", port), place};
+    if (port < 0 || port > 65535) return base::Error{fmt::format("{} is no port: 0 to 65535", port), place};
     addrinfo wanted{};
     wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
     wanted.ai_socktype = SOCK_STREAM;
     AddressList found;
     if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found.first) != 0)
-        return Error{fmt::format("'{}' is no numeric address; 127.0.0.1 is this machine alone, 0.0.0.0 everybody", address)};
-    FileDescriptor listener(::socket(found.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listener.valid()) return Error{fmt::format("cannot open a socket: {}", std::strerror(errno)), place};
+        return base::Error{
+            fmt::format("'{}' is no numeric address; 127.0.0.1 is this machine alone, 0.0.0.0 everybody", address)};
+    io::FileDescriptor listener(::socket(found.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener.valid()) return base::Error{fmt::format("cannot open a socket: {}", std::strerror(errno)), place};
     const int yes = 1;
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (::bind(listener.get(), found.first->ai_addr, found.first->ai_addrlen) != 0 || ::listen(listener.get(), kBacklog) != 0) {
         if (errno == EADDRINUSE)
-            return Error{"another program listens on this port; choose another one, or 0 for any that is free", place};
-        return Error{fmt::format("cannot listen: {}", std::strerror(errno)), place};
+            return base::Error{"another program listens on this port; choose another one, or 0 for any that is free", place};
+        return base::Error{fmt::format("cannot listen: {}", std::strerror(errno)), place};
     }
     return listener;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<HttpResponder>> HttpResponder::start(const std::string& address, int port, Handler handler,
-                                                            HttpLimits limits) {
+base::Result<std::unique_ptr<HttpResponder>> HttpResponder::start(const std::string& address, int port, Handler handler,
+                                                                  HttpLimits limits) {
     const std::string numeric = address == "localhost" ? "127.0.0.1" : address;
     MILLRACE_LET(listener, listen_on(numeric, port));
-    FileDescriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!stop.valid()) return Error{fmt::format("cannot create an event descriptor: {}", std::strerror(errno))};
+    io::FileDescriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!stop.valid()) return base::Error{fmt::format("cannot create an event descriptor: {}", std::strerror(errno))};
     const int bound = port_of(listener.get());
     return std::unique_ptr<HttpResponder>(
         new HttpResponder(std::move(listener), std::move(stop), shown(numeric, bound), bound, std::move(handler), limits));
 }
 
-HttpResponder::HttpResponder(FileDescriptor listener, FileDescriptor stop, std::string address, int port, Handler handler,
+HttpResponder::HttpResponder(io::FileDescriptor listener, io::FileDescriptor stop, std::string address, int port, Handler handler,
                              HttpLimits limits)
     : listener_(std::move(listener)),
       stop_(std::move(stop)),
@@ -146,7 +147,7 @@ void HttpResponder::loop() {
 
 void HttpResponder::accept_some(Time now) {
     while (connections_.size() < limits_.connections) {
-        FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        io::FileDescriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 accept_again_ = now + kOutOfDescriptors;

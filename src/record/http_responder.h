@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
@@ -35,8 +35,8 @@ public:
     using Handler = std::function<HttpReply(std::string_view path)>;
 
     /// `address` is a numeric IPv4 or IPv6 address or "localhost". Port 0 takes a free one.
-    static Result<std::unique_ptr<HttpResponder>> start(const std::string& address, int port, Handler handler,
-                                                        HttpLimits limits = {});
+    static base::Result<std::unique_ptr<HttpResponder>> start(const std::string& address, int port, Handler handler,
+                                                              HttpLimits limits = {});
     ~HttpResponder();
     HttpResponder(const HttpResponder&) = delete;
     HttpResponder& operator=(const HttpResponder&) = delete;
@@ -48,14 +48,14 @@ private:
     using Time = std::chrono::steady_clock::time_point;
 
     struct Connection {
-        FileDescriptor socket;
+        io::FileDescriptor socket;
         Time deadline;
         std::string request, reply;
         std::size_t sent = 0;
         bool closing = false;  ///< all is sent; waiting for the other side to hang up, so that it gets to read it
     };
 
-    HttpResponder(FileDescriptor listener, FileDescriptor stop, std::string address, int port, Handler handler,
+    HttpResponder(io::FileDescriptor listener, io::FileDescriptor stop, std::string address, int port, Handler handler,
                   HttpLimits limits);
     void loop();
     void accept_some(Time now);
@@ -64,7 +64,7 @@ private:
     [[nodiscard]] bool receive(Connection& connection) const;
     [[nodiscard]] std::string reply_to(std::string_view request) const;
 
-    FileDescriptor listener_, stop_;
+    io::FileDescriptor listener_, stop_;
     std::string address_;
     int port_;
     Handler handler_;

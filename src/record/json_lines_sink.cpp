@@ -3,8 +3,8 @@
 #include <cmath>
 #include <variant>
 
-#include "record/append_stream.h"
-#include "record/line_file.h"
+#include "io/append_stream.h"
+#include "io/line_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {
@@ -23,32 +23,33 @@ std::string line_of(const SinkRow& row) {
 
 class JsonLinesSink final : public Sink {
 public:
-    JsonLinesSink(std::variant<LineFile, AppendStream> out, Path path) : out_(std::move(out)), path_(std::move(path)) {}
+    JsonLinesSink(std::variant<io::LineFile, io::AppendStream> out, io::Path path)
+        : out_(std::move(out)), path_(std::move(path)) {}
 
     [[nodiscard]] std::string name() const override {
         return "JSON lines " + (path_ == "-" ? "on standard output" : path_.string());
     }
 
-    Status write(const SinkRow& row) override {
-        if (auto* file = std::get_if<LineFile>(&out_)) return file->write(line_of(row) + '\n');
-        auto& stream = std::get<AppendStream>(out_);
+    base::Status write(const SinkRow& row) override {
+        if (auto* file = std::get_if<io::LineFile>(&out_)) return file->write(line_of(row) + '\n');
+        auto& stream = std::get<io::AppendStream>(out_);
         MILLRACE_TRY(stream.append_line(line_of(row)));
         return stream.flush();
     }
 
 private:
-    std::variant<LineFile, AppendStream> out_;
-    Path path_;
+    std::variant<io::LineFile, io::AppendStream> out_;
+    io::Path path_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Sink>> json_lines_sink(const Path& path, FileStart start) {
+base::Result<std::unique_ptr<Sink>> json_lines_sink(const io::Path& path, FileStart start) {
     if (start == FileStart::kAppend && path != "-") {
-        MILLRACE_LET(stream, AppendStream::open(path));
+        MILLRACE_LET(stream, io::AppendStream::open(path));
         return std::unique_ptr<Sink>(std::make_unique<JsonLinesSink>(std::move(stream), path));
     }
-    MILLRACE_LET(file, LineFile::create(path));
+    MILLRACE_LET(file, io::LineFile::create(path));
     return std::unique_ptr<Sink>(std::make_unique<JsonLinesSink>(std::move(file), path));
 }
 

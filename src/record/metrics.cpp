@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "record/line_splitter.h"
+#include "io/line_splitter.h"
 
 namespace millrace::record {
 namespace {
@@ -101,17 +101,17 @@ std::optional<MetricsRow> parse_row(std::string_view line) {
     return row;
 }
 
-Result<MetricsWriter> MetricsWriter::open(const Path& path) {
-    MILLRACE_LET(stream, AppendStream::open(path));
+base::Result<MetricsWriter> MetricsWriter::open(const io::Path& path) {
+    MILLRACE_LET(stream, io::AppendStream::open(path));
     return MetricsWriter(std::move(stream));
 }
 
-Status MetricsWriter::append(std::span<const Metric> row) {
+base::Status MetricsWriter::append(std::span<const Metric> row) {
     MILLRACE_TRY(stream_.append_line(row_text(row)));
     return stream_.flush();
 }
 
-Result<MetricsLog> read_metrics(const Path& path) {
+base::Result<MetricsLog> read_metrics(const io::Path& path) {
     MetricsLog log;
     const auto take = [&](std::string_view line) {
         if (auto row = parse_row(line))
@@ -119,7 +119,7 @@ Result<MetricsLog> read_metrics(const Path& path) {
         else
             ++log.skipped;
     };
-    MILLRACE_LET(counts, read_lines(path, take));
+    MILLRACE_LET(counts, io::read_lines(path, take));
     log.skipped += counts.too_long + (counts.torn ? 1 : 0);
     return log;
 }

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "record/append_stream.h"
+#include "io/append_stream.h"
 
 namespace millrace::record {
 
@@ -35,21 +35,21 @@ std::optional<MetricsRow> parse_row(std::string_view line);
 class MetricsWriter {
 public:
     /// Opens or creates the stream and goes on at its end.
-    static Result<MetricsWriter> open(const Path& path);
+    static base::Result<MetricsWriter> open(const io::Path& path);
 
     /// Appends one row and hands it to the system, so that a reader beside us and a crash find it whole. A row that could not be
     /// written is kept and tried again with the next one (AppendStream).
-    Status append(std::span<const Metric> row);
-    Status append(std::initializer_list<Metric> row) { return append(std::span(row.begin(), row.size())); }
+    base::Status append(std::span<const Metric> row);
+    base::Status append(std::initializer_list<Metric> row) { return append(std::span(row.begin(), row.size())); }
 
     [[nodiscard]] std::uint64_t offset() const { return stream_.offset(); }
     [[nodiscard]] std::uint64_t lost() const { return stream_.lost(); }
-    Status truncate_to(std::uint64_t offset) { return stream_.truncate_to(offset); }
-    Status sync() { return stream_.sync(); }
+    base::Status truncate_to(std::uint64_t offset) { return stream_.truncate_to(offset); }
+    base::Status sync() { return stream_.sync(); }
 
 private:
-    explicit MetricsWriter(AppendStream stream) : stream_(std::move(stream)) {}
-    AppendStream stream_;
+    explicit MetricsWriter(io::AppendStream stream) : stream_(std::move(stream)) {}
+    io::AppendStream stream_;
 };
 
 struct MetricsLog {
@@ -59,6 +59,6 @@ struct MetricsLog {
 
 /// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be read.
 /// Keeps every row; read_run is the reader for streams of any size.
-Result<MetricsLog> read_metrics(const Path& path);
+base::Result<MetricsLog> read_metrics(const io::Path& path);
 
 }  // namespace millrace::record

@@ -26,32 +26,32 @@ constexpr std::string_view kEnding = ".probe", kBeginning = "millrace-probe-";
 constexpr const char* kProbeLock = ".lock";  ///< held while the folder is in use
 constexpr std::time_t kSettledAfter = 60;    ///< seconds; in a younger folder the lock may be about to be taken
 
-bool is_usable(const Path& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; }
+bool is_usable(const io::Path& folder) { return ::access(folder.c_str(), W_OK | X_OK) == 0; }
 
-bool has_room(const Path& folder, std::uint64_t bytes) {
+bool has_room(const io::Path& folder, std::uint64_t bytes) {
     struct statvfs about {};
     return ::statvfs(folder.c_str(), &about) == 0 && std::uint64_t{about.f_bavail} * about.f_frsize > bytes;
 }
 
 /// Whether a recording that was killed left `folder`: a folder of this user in which nobody holds the lock.
-bool is_abandoned(const Path& folder) {
+bool is_abandoned(const io::Path& folder) {
     struct stat about {};
     if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid()) return false;
     if (::time(nullptr) - about.st_mtime < kSettledAfter) return false;
-    const auto lock = open_file(folder / kProbeLock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    const auto lock = io::open_file(folder / kProbeLock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     return !lock.ok() || ::flock(lock->get(), LOCK_SH | LOCK_NB) == 0;
 }
 
 /// Memory does not come back by itself when `record` was killed; the next one frees it.
-void remove_abandoned(const Path& parent) {
+void remove_abandoned(const io::Path& parent) {
     std::error_code failed;
-    std::vector<Path> left;
+    std::vector<io::Path> left;
     for (fs::directory_iterator at(parent, failed), end; !failed && at != end; at.increment(failed))
         if (at->path().filename().string().starts_with(kBeginning) && is_abandoned(at->path())) left.push_back(at->path());
-    for (const Path& each : left) fs::remove_all(each, failed);
+    for (const io::Path& each : left) fs::remove_all(each, failed);
 }
 
-Error no_place(Error error) {
+base::Error no_place(base::Error error) {
     error.exit_status = 3;
     return error;
 }
@@ -66,32 +66,32 @@ std::uint32_t number_in(const std::string& name) {
 
 }  // namespace
 
-Result<ProbeFolder> ProbeFolder::create(const Path& fallback) {
+base::Result<ProbeFolder> ProbeFolder::create(const io::Path& fallback) {
     struct rlimit longest {};
     if (::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur < kMappingBytes)
         return no_place(
-            Error{fmt::format("files may have no more than {} bytes here (ulimit -f), but the probe needs one of {} MiB",
-                              longest.rlim_cur, (kMappingBytes >> 20) + 1)});
-    const Path memory = "/dev/shm";
+            base::Error{fmt::format("files may have no more than {} bytes here (ulimit -f), but the probe needs one of {} MiB",
+                                    longest.rlim_cur, (kMappingBytes >> 20) + 1)});
+    const io::Path memory = "/dev/shm";
     std::error_code failed;
     remove_abandoned(memory);
-    const Path parent = is_usable(memory) && has_room(memory, kRoom) ? memory : fs::absolute(fallback, failed);
+    const io::Path parent = is_usable(memory) && has_room(memory, kRoom) ? memory : fs::absolute(fallback, failed);
     if (parent.empty())
-        return no_place(Error{"has no room for the probe, and TMPDIR names no folder to use instead", memory.string()});
+        return no_place(base::Error{"has no room for the probe, and TMPDIR names no folder to use instead", memory.string()});
     if (parent != memory) remove_abandoned(parent);
     std::string pattern = (parent / kBeginning).string() + "XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr)
-        return no_place(system_error("cannot create a folder for the probe", parent, errno));
+        return no_place(io::system_error("cannot create a folder for the probe", parent, errno));
     ProbeFolder folder(pattern);
-    MILLRACE_LET(lock, open_file(folder.path_ / kProbeLock, O_RDWR | O_CREAT));
+    MILLRACE_LET(lock, io::open_file(folder.path_ / kProbeLock, O_RDWR | O_CREAT));
     (void)::flock(lock.get(), LOCK_EX);
     folder.lock_ = std::move(lock);
     if (!has_room(parent, kMappingBytes))
-        return no_place(
-            Error{fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that "
-                              "has more",
-                              (kMappingBytes >> 20) + 1),
-                  parent.string()});
+        return no_place(base::Error{
+            fmt::format("has less than {} MiB free, which the probe needs, as has /dev/shm; set TMPDIR to a folder that "
+                        "has more",
+                        (kMappingBytes >> 20) + 1),
+            parent.string()});
     return folder;
 }
 
@@ -117,6 +117,6 @@ std::vector<ProbeFolder::Found> ProbeFolder::look() {
     return found;
 }
 
-void ProbeFolder::remove(const Path& mapping) { ::unlink(mapping.c_str()); }
+void ProbeFolder::remove(const io::Path& mapping) { ::unlink(mapping.c_str()); }
 
 }  // namespace millrace::record

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/probe_reader.h"
 
 namespace millrace::record {
@@ -16,28 +16,28 @@ class ProbeFolder {
 public:
     /// In memory (/dev/shm) when that is there and has room, else in `fallback`; an error has exit status 3. Removes what
     /// recordings that were killed left there.
-    static Result<ProbeFolder> create(const Path& fallback);
-    ProbeFolder(ProbeFolder&& other) noexcept : path_(std::exchange(other.path_, Path{})), lock_(std::move(other.lock_)) {}
+    static base::Result<ProbeFolder> create(const io::Path& fallback);
+    ProbeFolder(ProbeFolder&& other) noexcept : path_(std::exchange(other.path_, io::Path{})), lock_(std::move(other.lock_)) {}
     ProbeFolder& operator=(ProbeFolder&&) = delete;
     ~ProbeFolder();
 
-    [[nodiscard]] const Path& path() const { return path_; }
+    [[nodiscard]] const io::Path& path() const { return path_; }
 
     struct Found {
         ProbeReader reader;
-        Path path;
+        io::Path path;
         std::uint32_t pid = 0;          ///< by our count: the name has the process's own (process_numbers.h)
         std::uint16_t incarnation = 0;  ///< how many mappings this process had before
     };
     /// Mappings (PID.probe, and PID-1.probe once the process executes another program) that were not handed out before.
     std::vector<Found> look();
     /// Everything of it was read: removes the file.
-    static void remove(const Path& mapping);
+    static void remove(const io::Path& mapping);
 
 private:
-    explicit ProbeFolder(Path path) : path_(std::move(path)) {}
-    Path path_;
-    FileDescriptor lock_;                           ///< says to others that the folder is in use
+    explicit ProbeFolder(io::Path path) : path_(std::move(path)) {}
+    io::Path path_;
+    io::FileDescriptor lock_;                       ///< says to others that the folder is in use
     std::set<std::string> known_;                   ///< names handed out
     std::map<std::uint32_t, std::uint16_t> times_;  ///< by process
 };

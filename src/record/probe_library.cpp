@@ -18,7 +18,7 @@ constexpr std::uint16_t kMachine = EM_AARCH64;
 constexpr std::uint16_t kMachine = EM_X86_64;
 #endif
 
-std::string flaw_of(const Path& path) {
+std::string flaw_of(const io::Path& path) {
     std::error_code failed;
     if (!fs::exists(path, failed)) return "there is no such file";
     if (!fs::is_regular_file(path, failed)) return "is not a file";
@@ -31,33 +31,34 @@ std::string flaw_of(const Path& path) {
 
 }  // namespace
 
-Result<std::string> check_probe_library(const Path& path) {
+base::Result<std::string> check_probe_library(const io::Path& path) {
     std::error_code failed;
-    const Path place = fs::absolute(path, failed);
+    const io::Path place = fs::absolute(path, failed);
     if (const std::string flaw = flaw_of(place); !flaw.empty())
-        return Error{fmt::format("{}; the probe is the {} that was built with this program", flaw, kProbeName), path.string()};
+        return base::Error{fmt::format("{}; the probe is the {} that was built with this program", flaw, kProbeName),
+                           path.string()};
     return place.string();
 }
 
-Result<std::string> find_probe_library(const Path& folder) {
+base::Result<std::string> find_probe_library(const io::Path& folder) {
     std::error_code failed;
-    for (const Path& place :
+    for (const io::Path& place :
          {folder / kProbeName, folder.parent_path() / "lib" / kProbeName, folder.parent_path() / kProbeName}) {
         if (!fs::is_regular_file(place, failed)) continue;
         auto checked = check_probe_library(place);
         if (checked.ok()) return checked;
-        Error error = checked.error();
+        base::Error error = checked.error();
         error.exit_status = 3;
         return error;
     }
-    return Error{
+    return base::Error{
         fmt::format("the probe's library, {}, is neither beside this program nor in ../lib; put it there, or name it with "
                     "--probe FILE",
                     kProbeName),
         folder.string(), 3};
 }
 
-Result<std::string> find_probe_library() {
+base::Result<std::string> find_probe_library() {
     std::error_code failed;
     return find_probe_library(fs::read_symlink("/proc/self/exe", failed).parent_path());
 }

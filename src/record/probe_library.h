@@ -1,17 +1,17 @@
 #pragma once
 #include <string>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
 /// The absolute path of `path`. An error (exit status 2) unless it is a shared library for this machine's architecture with the
 /// probe's entry point; nothing of it is executed.
-Result<std::string> check_probe_library(const Path& path);
+base::Result<std::string> check_probe_library(const io::Path& path);
 
 /// The probe (libmillrace-probe.so) in `folder`, ../lib or .. as seen from there. An error has exit status 3.
-Result<std::string> find_probe_library(const Path& folder);
+base::Result<std::string> find_probe_library(const io::Path& folder);
 /// The same for the folder of this program.
-Result<std::string> find_probe_library();
+base::Result<std::string> find_probe_library();
 
 }  // namespace millrace::record

@@ -26,18 +26,18 @@ std::string printable(const char* text, std::size_t size) {
 
 }  // namespace
 
-Result<ProbeReader> ProbeReader::open(const Path& path) {
-    MILLRACE_LET(file, open_file(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+base::Result<ProbeReader> ProbeReader::open(const io::Path& path) {
+    MILLRACE_LET(file, io::open_file(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
     struct stat about {};
-    if (::fstat(file.get(), &about) != 0) return system_error("cannot look at", path, errno);
+    if (::fstat(file.get(), &about) != 0) return io::system_error("cannot look at", path, errno);
     if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid())
-        return Error{"is no file of a probe: not a regular file of this user", path.string()};
-    if (static_cast<std::uint64_t>(about.st_size) < kMappingBytes) return Error{"is not set up yet", path.string()};
+        return base::Error{"is no file of a probe: not a regular file of this user", path.string()};
+    if (static_cast<std::uint64_t>(about.st_size) < kMappingBytes) return base::Error{"is not set up yet", path.string()};
     void* memory = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-    if (memory == MAP_FAILED) return system_error("cannot map", path, errno);
+    if (memory == MAP_FAILED) return io::system_error("cannot map", path, errno);
     ProbeReader reader(std::move(file), static_cast<ProbeHeader*>(memory), about.st_ino);
     if (reader.header_->state.magic.load(std::memory_order_acquire) != kProbeMagic)
-        return Error{"is not set up yet, or by another version", path.string()};
+        return base::Error{"is not set up yet, or by another version", path.string()};
     reader.epoch_ = reader.header_->control.epoch.load(std::memory_order_relaxed);
     return reader;
 }
@@ -130,7 +130,7 @@ bool ProbeReader::read_slots(std::uint16_t lane, std::uint64_t from, std::size_t
         const std::size_t some = std::min<std::size_t>(count - done, kLaneSlots - slot);
         const std::uint64_t place = kHeaderBytes + (std::uint64_t{lane} * kLaneSlots + slot) * sizeof(Record);
         const auto bytes = std::as_writable_bytes(std::span(slots_).subspan(done, some));
-        if (!read_exactly(file_, bytes, place, "probe").ok()) return false;
+        if (!io::read_exactly(file_, bytes, place, "probe").ok()) return false;
         done += some;
     }
     return true;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/probe_mapping.h"
 #include "record/window_schedule.h"
 
@@ -37,7 +37,7 @@ struct ProbeReport {
 class ProbeReader {
 public:
     /// Maps `path`. An error while the probe has not finished setting it up, and for files that cannot be one.
-    static Result<ProbeReader> open(const Path& path);
+    static base::Result<ProbeReader> open(const io::Path& path);
     ProbeReader(ProbeReader&& other) noexcept;
     ProbeReader& operator=(ProbeReader&&) = delete;
     ~ProbeReader();
@@ -59,13 +59,13 @@ public:
     [[nodiscard]] std::uint64_t inode() const { return inode_; }
 
 private:
-    ProbeReader(FileDescriptor file, ProbeHeader* header, std::uint64_t inode)
+    ProbeReader(io::FileDescriptor file, ProbeHeader* header, std::uint64_t inode)
         : file_(std::move(file)), header_(header), inode_(inode) {}
     void drain_lane(std::uint16_t lane, const std::function<void(std::uint16_t, std::span<const Record>)>& use);
     bool read_slots(std::uint16_t lane, std::uint64_t from, std::size_t count);
     [[nodiscard]] bool still_whole() const;
 
-    FileDescriptor file_;
+    io::FileDescriptor file_;
     ProbeHeader* header_ = nullptr;
     std::uint64_t inode_ = 0;
     std::array<std::uint64_t, kLanes> taken_{};  ///< our own count: the mapping's may be scribbled on

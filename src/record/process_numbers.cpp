@@ -71,7 +71,7 @@ std::map<std::uint32_t, std::uint32_t> threads_by_own_number(std::uint32_t pid, 
     return threads;
 }
 
-std::uint32_t find_owner(const Path& file, std::uint32_t own, const std::string& proc) {
+std::uint32_t find_owner(const io::Path& file, std::uint32_t own, const std::string& proc) {
     struct stat about {};
     if (::stat(file.c_str(), &about) != 0) return own;
     const std::string name = file.filename().string();

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
@@ -21,6 +21,6 @@ std::map<std::uint32_t, std::uint32_t> threads_by_own_number(std::uint32_t pid, 
 
 /// Our number of the process that has mapped `file` and has the number `own` for itself; `own` when there is no such process, as
 /// it may have ended.
-std::uint32_t find_owner(const Path& file, std::uint32_t own, const std::string& proc = "/proc");
+std::uint32_t find_owner(const io::Path& file, std::uint32_t own, const std::string& proc = "/proc");
 
 }  // namespace millrace::record

@@ -11,28 +11,28 @@ constexpr std::chrono::seconds kPause{1};
 
 class PrometheusFileSink final : public Sink {
 public:
-    PrometheusFileSink(Path path, const sense::MachineFacts& facts, const base::Clock& clock)
+    PrometheusFileSink(io::Path path, const sense::MachineFacts& facts, const base::Clock& clock)
         : path_(std::move(path)), board_(facts), clock_(clock) {}
 
     [[nodiscard]] std::string name() const override { return "Prometheus " + path_.string(); }
 
-    Status write(const SinkRow& row) override {
+    base::Status write(const SinkRow& row) override {
         board_.take(row);
         pending_ = true;
         return written_ && clock_.now() - *written_ < kPause ? base::ok() : replace();
     }
 
-    Status flush() override { return pending_ ? replace() : base::ok(); }
+    base::Status flush() override { return pending_ ? replace() : base::ok(); }
 
-    Status replace() {
-        MILLRACE_TRY(write_atomically(path_, board_.text()));
+    base::Status replace() {
+        MILLRACE_TRY(io::write_atomically(path_, board_.text()));
         if (pending_) written_ = clock_.now();
         pending_ = false;
         return base::ok();
     }
 
 private:
-    Path path_;
+    io::Path path_;
     PrometheusBoard board_;
     const base::Clock& clock_;
     std::optional<std::chrono::nanoseconds> written_;
@@ -61,7 +61,7 @@ public:
 
     [[nodiscard]] std::string name() const override { return fmt::format("Prometheus http://{}/metrics", responder_->address()); }
 
-    Status write(const SinkRow& row) override {
+    base::Status write(const SinkRow& row) override {
         const std::lock_guard lock(shared_->mutex);
         shared_->board.take(row);
         return base::ok();
@@ -74,14 +74,15 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Sink>> prometheus_file_sink(const Path& path, const sense::MachineFacts& facts, const base::Clock& clock) {
+base::Result<std::unique_ptr<Sink>> prometheus_file_sink(const io::Path& path, const sense::MachineFacts& facts,
+                                                         const base::Clock& clock) {
     auto sink = std::make_unique<PrometheusFileSink>(path, facts, clock);
     // Empty at first: a folder that cannot be written to shows now, not after the first hour.
     MILLRACE_TRY(sink->replace());
     return std::unique_ptr<Sink>(std::move(sink));
 }
 
-Result<std::unique_ptr<Sink>> prometheus_port_sink(const std::string& address, int port, const sense::MachineFacts& facts) {
+base::Result<std::unique_ptr<Sink>> prometheus_port_sink(const std::string& address, int port, const sense::MachineFacts& facts) {
     auto shared = std::make_unique<SharedBoard>(facts);
     MILLRACE_LET(responder,
                  HttpResponder::start(address.empty() ? "127.0.0.1" : address, port,

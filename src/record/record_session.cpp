@@ -77,7 +77,7 @@ private:
     bool told_ = false;
 };
 
-std::uint64_t size_of(const Path& path) {
+std::uint64_t size_of(const io::Path& path) {
     std::error_code failed;
     const std::uint64_t size = fs::file_size(path, failed);
     return failed ? 0 : size;

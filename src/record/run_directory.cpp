@@ -1,9 +1,7 @@
 #include "record/run_directory.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +16,7 @@
 #include <utility>
 
 #include "base/version.h"
-#include "record/json_nesting.h"
+#include "io/json_nesting.h"
 
 namespace millrace::record {
 namespace {
@@ -40,25 +38,16 @@ constexpr std::array kStatusNames{"running", "finished", "interrupted", "failed"
 
 std::string now_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
-Status write_manifest(const Path& folder, const Manifest& manifest) {
+base::Status write_manifest(const io::Path& folder, const Manifest& manifest) {
     MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
-    MILLRACE_TRY(write_atomically(folder / kManifest, text));
+    MILLRACE_TRY(io::write_atomically(folder / kManifest, text));
     return base::ok();
 }
 
-/// For a disk without room for a second file: takes the room of the old one, and reserves it before a byte of that changes.
-Status overwrite_manifest(const Path& folder, const Manifest& manifest) {
-    const Path path = folder / kManifest;
-    MILLRACE_LET(text, manifest_text(manifest, path));
-    MILLRACE_LET(file, open_file(path, O_WRONLY));
-    const auto size = static_cast<off_t>(text.size());
-    if (const int failed = ::posix_fallocate(file.get(), 0, size); failed != 0)
-        return system_error("cannot write how the run ended", path, failed);
-    FileWriter writer(file.get(), path);
-    MILLRACE_TRY(writer.write(bytes_of(text)));
-    MILLRACE_TRY(writer.flush());
-    if (::ftruncate(file.get(), size) != 0 || ::fsync(file.get()) != 0) return system_error("cannot write", path, errno);
-    return base::ok();
+/// For a disk without room for a second file.
+base::Status overwrite_manifest(const io::Path& folder, const Manifest& manifest) {
+    MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
+    return io::overwrite_in_place(folder / kManifest, text);
 }
 
 /// The process that left the half of a manifest of this name (`.manifest.json.tmp-PID-N`); nothing for other names.
@@ -76,28 +65,28 @@ std::optional<pid_t> writer_of(std::string_view name) {
 }
 
 /// Removes halves of manifests whose writers are gone.
-void remove_halves(const Path& folder) {
+void remove_halves(const io::Path& folder) {
     std::error_code ignored;
-    std::vector<Path> halves;
+    std::vector<io::Path> halves;
     for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored))
         if (const auto writer = writer_of(at->path().filename().string()))
             if (::kill(*writer, 0) != 0 && errno == ESRCH) halves.push_back(at->path());
-    for (const Path& half : halves) fs::remove(half, ignored);
+    for (const io::Path& half : halves) fs::remove(half, ignored);
 }
 
 /// Whether there is nothing in the folder but our lock and the half of a first manifest whose writer was killed.
-Result<bool> holds_nothing(const Path& folder) {
+base::Result<bool> holds_nothing(const io::Path& folder) {
     const std::string half = fmt::format(".{}.tmp-", kManifest);
     std::error_code failure;
     for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
         const std::string name = at->path().filename().string();
         if (name != kRunLock && !name.starts_with(half)) return false;
     }
-    if (failure) return system_error("cannot list", folder, failure.value());
+    if (failure) return io::system_error("cannot list", folder, failure.value());
     return true;
 }
 
-Status remove_run(const Path& folder) {
+base::Status remove_run(const io::Path& folder) {
     // The manifest goes last: until then the folder is still recognised as a run.
     std::vector<const char*> names{kCheckpoints, kMetrics, kSamples, kEvents, kTrace};
     names.insert(names.end(), kViews.begin(), kViews.end());
@@ -105,35 +94,28 @@ Status remove_run(const Path& folder) {
     for (const char* name : names) {
         std::error_code failure;
         fs::remove_all(folder / name, failure);
-        if (failure) return system_error("cannot remove", folder / name, failure.value());
+        if (failure) return io::system_error("cannot remove", folder / name, failure.value());
     }
     return base::ok();
 }
 
-Result<FileDescriptor> take_lock(const Path& folder) {
-    MILLRACE_LET(lock, open_file(folder / kRunLock, O_RDWR | O_CREAT));
-    bool taken = false;
+base::Result<io::FileDescriptor> take_lock(const io::Path& folder) {
     for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
-        taken = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
-        if (taken || errno != EWOULDBLOCK) break;
+        MILLRACE_LET(lock, io::try_lock(folder / kRunLock));
+        if (lock) return std::move(*lock);
         // A reader that looks whether somebody writes holds the lock for an instant.
         std::this_thread::sleep_for(kLockPause);
     }
-    if (!taken) {
-        if (errno == EWOULDBLOCK)
-            return Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
-        return system_error("cannot lock", folder / kRunLock, errno);
-    }
-    return lock;
+    return base::Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
 }
 
 /// Decides, under the lock, whether `start` may go on in `folder`, and makes room for it. Gives the manifest to continue with.
-Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
+base::Result<Manifest> prepare(const io::Path& folder, RunStart start, Manifest fresh) {
     std::error_code ignored;
     const bool holds_run = fs::exists(folder / kManifest, ignored);
     MILLRACE_LET(empty, holds_nothing(folder));
     if (start == RunStart::kResume) {
-        if (!holds_run) return Error{"holds no run to resume: manifest.json is missing", folder.string()};
+        if (!holds_run) return base::Error{"holds no run to resume: manifest.json is missing", folder.string()};
         MILLRACE_LET(old, read_manifest(folder));
         old.resumed.push_back({now_text(), fresh.command});
         old.device = fresh.device;
@@ -146,13 +128,13 @@ Result<Manifest> prepare(const Path& folder, RunStart start, Manifest fresh) {
     }
     if (holds_run && start == RunStart::kNew) {
         const auto old = read_manifest(folder);
-        return Error{
+        return base::Error{
             fmt::format("holds a run already ({}); remove the folder or choose another --out (train goes on with --resume)",
                         old.ok() ? name_of(old->status) : "with an unreadable manifest"),
             folder.string()};
     }
     if (!holds_run && !empty)
-        return Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
+        return base::Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
     if (holds_run) MILLRACE_TRY(remove_run(folder));
     return fresh;
 }
@@ -166,10 +148,10 @@ std::optional<int> int_of(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
-    if (nests_too_deep(manifest.recipe)) return Error{"the recipe nests too deeply", place.string()};
+base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place) {
+    if (io::nests_too_deep(manifest.recipe)) return base::Error{"the recipe nests too deeply", place.string()};
     const auto recipe = nlohmann::ordered_json::parse(manifest.recipe, nullptr, false);
-    if (!recipe.is_object()) return Error{"the recipe is not a JSON object", place.string()};
+    if (!recipe.is_object()) return base::Error{"the recipe is not a JSON object", place.string()};
     nlohmann::ordered_json json{{"format", manifest.format},          {"millrace", manifest.millrace},
                                 {"status", name_of(manifest.status)}, {"command", manifest.command},
                                 {"device", manifest.device},          {"versions", manifest.versions},
@@ -181,17 +163,17 @@ Result<std::string> manifest_text(const Manifest& manifest, const Path& place) {
     return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
-    if (nests_too_deep(text)) return Error{"nests too deeply to be the manifest of a run", place.string()};
+base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& place) {
+    if (io::nests_too_deep(text)) return base::Error{"nests too deeply to be the manifest of a run", place.string()};
     try {
         const auto json = nlohmann::ordered_json::parse(text);
         Manifest manifest;
         manifest.format = int_of(json.at("format")).value_or(0);
         if (manifest.format > kManifestFormat)
-            return Error{
+            return base::Error{
                 fmt::format("written by a newer Millrace (format {}, this one reads up to {})", manifest.format, kManifestFormat),
                 place.string()};
-        if (manifest.format < 1) return Error{"has a 'format' that is no whole number from 1 on", place.string()};
+        if (manifest.format < 1) return base::Error{"has a 'format' that is no whole number from 1 on", place.string()};
         manifest.millrace = json.value("millrace", "");
         manifest.command = json.value("command", std::vector<std::string>{});
         manifest.device = json.value("device", "");
@@ -201,7 +183,7 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
         manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
         const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
         if (status == kStatusNames.end())
-            return Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
+            return base::Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
         manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
         if (json.contains("exit_status")) manifest.exit_status = int_of(json["exit_status"]);
         if (json.contains("resumed"))
@@ -210,31 +192,32 @@ Result<Manifest> parse_manifest(std::string_view text, const Path& place) {
                     {again.at("time").get<std::string>(), again.at("command").get<std::vector<std::string>>()});
         return manifest;
     } catch (const nlohmann::json::exception&) {
-        return Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
+        return base::Error{"is not the manifest of a run: it must be a JSON object with 'format' and 'status'", place.string()};
     }
 }
 
 std::string_view name_of(RunStatus status) { return kStatusNames[static_cast<std::size_t>(status)]; }
 
-Result<Manifest> read_manifest(const Path& folder) {
-    MILLRACE_LET(text, read_text(folder / kManifest));
+base::Result<Manifest> read_manifest(const io::Path& folder) {
+    MILLRACE_LET(text, io::read_text(folder / kManifest));
     return parse_manifest(text, folder / kManifest);
 }
 
-Result<FileDescriptor> lock_run(const Path& folder) {
+base::Result<io::FileDescriptor> lock_run(const io::Path& folder) {
     std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) return Error{"no such run to resume", folder.string()};
+    if (!fs::is_directory(folder, ignored)) return base::Error{"no such run to resume", folder.string()};
     if (!fs::exists(folder / kManifest, ignored))
-        return Error{"holds no run to resume: manifest.json is missing", folder.string()};
+        return base::Error{"holds no run to resume: manifest.json is missing", folder.string()};
     return take_lock(folder);
 }
 
-Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Manifest manifest,
-                                        std::optional<FileDescriptor> held) {
+base::Result<RunDirectory> RunDirectory::open(const io::Path& folder, RunStart start, Manifest manifest,
+                                              std::optional<io::FileDescriptor> held) {
     std::error_code failure;
-    if (start == RunStart::kResume && !fs::is_directory(folder, failure)) return Error{"no such run to resume", folder.string()};
+    if (start == RunStart::kResume && !fs::is_directory(folder, failure))
+        return base::Error{"no such run to resume", folder.string()};
     fs::create_directories(folder, failure);
-    if (failure) return system_error("cannot create the run directory", folder, failure.value());
+    if (failure) return io::system_error("cannot create the run directory", folder, failure.value());
     // Before the lock file: a folder of somebody else's is left as it was found.
     if (!fs::exists(folder / kManifest, failure)) {
         MILLRACE_LET(empty, holds_nothing(folder));
@@ -254,21 +237,21 @@ Result<RunDirectory> RunDirectory::open(const Path& folder, RunStart start, Mani
     MILLRACE_LET(metrics, MetricsWriter::open(folder / kMetrics));
     MILLRACE_LET(events, EventWriter::open(folder / kEvents));
     fs::create_directories(folder / kCheckpoints, failure);
-    if (failure) return system_error("cannot create", folder / kCheckpoints, failure.value());
+    if (failure) return io::system_error("cannot create", folder / kCheckpoints, failure.value());
     const bool resumed = start == RunStart::kResume;
     MILLRACE_TRY(events.append(resumed ? "resumed" : "started", resumed ? "the run goes on" : "the run begins",
                                {{"pid", std::int64_t{::getpid()}}}));
     return RunDirectory(folder, std::move(*held), std::move(current), std::move(metrics), std::move(events));
 }
 
-Status RunDirectory::describe(std::string device, std::map<std::string, std::string> versions) {
+base::Status RunDirectory::describe(std::string device, std::map<std::string, std::string> versions) {
     manifest_.device = std::move(device);
     manifest_.versions = std::move(versions);
     return write_manifest(folder_, manifest_);
 }
 
-Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view why) {
-    const Status synced = metrics_.sync();
+base::Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view why) {
+    const base::Status synced = metrics_.sync();
     const std::string reason = synced.ok() || status == RunStatus::kFailed ? std::string(why) : synced.error().text();
     manifest_.status = synced.ok() ? status : RunStatus::kFailed;
     manifest_.exit_status = synced.ok() || exit_status != 0 ? exit_status : synced.error().exit_status;
@@ -279,10 +262,6 @@ Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view 
     return synced;
 }
 
-bool is_being_written(const Path& folder) {
-    // Read-only and shared: runs of others can be looked at, and two readers do not mistake each other for a writer.
-    auto lock = open_file(folder / kRunLock, O_RDONLY | O_NONBLOCK);
-    return lock.ok() && ::flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
+bool is_being_written(const io::Path& folder) { return io::is_locked(folder / kRunLock); }
 
 }  // namespace millrace::record

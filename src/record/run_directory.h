@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/file.h"
 #include "record/events.h"
-#include "record/file.h"
 #include "record/metrics.h"
 
 namespace millrace::record {
@@ -44,10 +44,10 @@ struct Manifest {
 };
 
 /// Reads and checks `folder`/manifest.json.
-Result<Manifest> read_manifest(const Path& folder);
+base::Result<Manifest> read_manifest(const io::Path& folder);
 /// The same from its text; `place` names the file in errors.
-Result<Manifest> parse_manifest(std::string_view text, const Path& place);
-Result<std::string> manifest_text(const Manifest& manifest, const Path& place);
+base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& place);
+base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place);
 
 enum class RunStart {
     kNew,        ///< the folder is missing or empty
@@ -57,47 +57,47 @@ enum class RunStart {
 
 /// Takes the lock of the run in `folder`, without changing anything in it: what is read from now on no other process replaces.
 /// For RunDirectory::open with kResume.
-Result<FileDescriptor> lock_run(const Path& folder);
+base::Result<io::FileDescriptor> lock_run(const io::Path& folder);
 
 class RunDirectory {
 public:
     /// Opens `folder` for writing, takes its lock (unless the caller hands in the one it holds) and writes the manifest with
     /// status `running`, and the event `started` or `resumed`. On kResume the manifest of the run stays and notes the new start;
     /// metrics and checkpoints stay until the caller truncates or replaces them.
-    static Result<RunDirectory> open(const Path& folder, RunStart start, Manifest manifest,
-                                     std::optional<FileDescriptor> held = std::nullopt);
+    static base::Result<RunDirectory> open(const io::Path& folder, RunStart start, Manifest manifest,
+                                           std::optional<io::FileDescriptor> held = std::nullopt);
 
-    [[nodiscard]] const Path& path() const { return folder_; }
-    [[nodiscard]] Path checkpoints() const { return folder_ / "checkpoints"; }
-    [[nodiscard]] Path samples() const { return folder_ / "samples.jsonl"; }    ///< for json_lines_sink with kAppend
-    [[nodiscard]] Path tensorboard() const { return folder_ / "tensorboard"; }  ///< for tensorboard_sink
+    [[nodiscard]] const io::Path& path() const { return folder_; }
+    [[nodiscard]] io::Path checkpoints() const { return folder_ / "checkpoints"; }
+    [[nodiscard]] io::Path samples() const { return folder_ / "samples.jsonl"; }    ///< for json_lines_sink with kAppend
+    [[nodiscard]] io::Path tensorboard() const { return folder_ / "tensorboard"; }  ///< for tensorboard_sink
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
     [[nodiscard]] MetricsWriter& metrics() { return metrics_; }
     [[nodiscard]] EventWriter& events() { return events_; }  ///< from any thread
 
     /// Says in the manifest what the run uses, where that was not known at its start.
-    Status describe(std::string device, std::map<std::string, std::string> versions);
+    base::Status describe(std::string device, std::map<std::string, std::string> versions);
     /// Flushes the metrics and records how the run ended, in the manifest and as an event whose text is `why`. Metrics that
     /// cannot be written make it a failed run. Without this call (a crash) the manifest goes on saying `running`; that the lock
     /// is free tells the reader otherwise.
-    Status finish(RunStatus status, int exit_status, std::string_view why = "the run ended");
+    base::Status finish(RunStatus status, int exit_status, std::string_view why = "the run ended");
 
 private:
-    RunDirectory(Path folder, FileDescriptor lock, Manifest manifest, MetricsWriter metrics, EventWriter events)
+    RunDirectory(io::Path folder, io::FileDescriptor lock, Manifest manifest, MetricsWriter metrics, EventWriter events)
         : folder_(std::move(folder)),
           lock_(std::move(lock)),
           manifest_(std::move(manifest)),
           metrics_(std::move(metrics)),
           events_(std::move(events)) {}
 
-    Path folder_;
-    FileDescriptor lock_;
+    io::Path folder_;
+    io::FileDescriptor lock_;
     Manifest manifest_;
     MetricsWriter metrics_;
     EventWriter events_;
 };
 
 /// Whether some process holds the lock of the run in `folder` now.
-bool is_being_written(const Path& folder);
+bool is_being_written(const io::Path& folder);
 
 }  // namespace millrace::record

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "record/checkpoint.h"
-#include "record/checkpoint_files.h"
+#include "io/checkpoint.h"
+#include "io/checkpoint_files.h"
 
 namespace millrace::record {
 namespace {
@@ -45,7 +45,7 @@ public:
         bytes_ += line.size();
     }
 
-    RunStream finish(LineCounts counts) {
+    RunStream finish(io::LineCounts counts) {
         stream_.torn = counts.torn;
         stream_.skipped += counts.too_long + (counts.torn ? 1 : 0);
         return std::move(stream_);
@@ -120,34 +120,34 @@ RunEvents events_of(RunStream stream) {
 }
 
 /// An absent file is an empty stream: a run can be killed before it has one.
-Result<RunStream> read_stream(const Path& path, const ReadLimits& limits) {
+base::Result<RunStream> read_stream(const io::Path& path, const ReadLimits& limits) {
     RowKeeper keeper(limits);
     std::error_code ignored;
     if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found) return keeper.finish({});
-    MILLRACE_LET(counts, read_lines(
+    MILLRACE_LET(counts, io::read_lines(
                              path, [&](std::string_view line) { keeper.take(line); }, limits.line_bytes));
     return keeper.finish(counts);
 }
 
-std::vector<RunCheckpoint> checkpoints_of(const Path& root) {
+std::vector<RunCheckpoint> checkpoints_of(const io::Path& root) {
     std::vector<RunCheckpoint> out;
-    const auto folders = checkpoint_folders(root);
+    const auto folders = io::checkpoint_folders(root);
     if (!folders.ok()) return out;
     std::error_code ignored;
-    const Path last = fs::read_symlink(root / "last", ignored), best = fs::read_symlink(root / "best", ignored);
-    for (const Path& folder : *folders) {
+    const io::Path last = fs::read_symlink(root / "last", ignored), best = fs::read_symlink(root / "best", ignored);
+    for (const io::Path& folder : *folders) {
         RunCheckpoint checkpoint;
         checkpoint.folder = folder;
         checkpoint.last = folder.filename() == last;
         checkpoint.best = folder.filename() == best;
-        auto text = read_text(folder / "state.json");
+        auto text = io::read_text(folder / "state.json");
         // A writer beside us lets old checkpoints go while we look.
         if (!text.ok() && !fs::exists(folder, ignored)) continue;
-        const auto state = text.ok() ? parse_checkpoint_state(std::move(*text), folder / "state.json") : text.error();
+        const auto state = text.ok() ? io::parse_checkpoint_state(std::move(*text), folder / "state.json") : text.error();
         if (state.ok()) {
             checkpoint.step = state->step;
             checkpoint.members = state->members;
-            for (const CheckpointFile& file : state->files) checkpoint.bytes += file.bytes;
+            for (const io::CheckpointFile& file : state->files) checkpoint.bytes += file.bytes;
         } else {
             checkpoint.problem = state.error().text();
         }
@@ -160,17 +160,18 @@ std::vector<RunCheckpoint> checkpoints_of(const Path& root) {
 
 RunStream parse_stream(std::string_view text, const ReadLimits& limits) {
     RowKeeper keeper(limits);
-    LineSplitter splitter(limits.line_bytes, [&](std::string_view line) { keeper.take(line); });
+    io::LineSplitter splitter(limits.line_bytes, [&](std::string_view line) { keeper.take(line); });
     splitter.feed(text);
     return keeper.finish({splitter.too_long(), splitter.torn()});
 }
 
 RunEvents parse_events(std::string_view text, const ReadLimits& limits) { return events_of(parse_stream(text, limits)); }
 
-Result<RunContents> read_run(const Path& folder, const ReadLimits& limits) {
+base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& limits) {
     std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) return Error{"no such run directory", folder.string()};
-    if (!fs::exists(folder / "manifest.json", ignored)) return Error{"holds no run: manifest.json is missing", folder.string()};
+    if (!fs::is_directory(folder, ignored)) return base::Error{"no such run directory", folder.string()};
+    if (!fs::exists(folder / "manifest.json", ignored))
+        return base::Error{"holds no run: manifest.json is missing", folder.string()};
     RunContents run;
     // The lock first: a run that ends while we read is `finished` then, not `running` with nobody at work.
     run.being_written = is_being_written(folder);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "record/line_splitter.h"
+#include "io/line_splitter.h"
 #include "record/run_directory.h"
 
 namespace millrace::record {
@@ -15,7 +15,7 @@ namespace millrace::record {
 /// How much of a stream is kept in memory. Beyond, every second row of the kinds that come by the clock ("sample", "interval",
 /// "components") and of "loader_spike" is let go, again and again; rows of other kinds stay while there is room.
 struct ReadLimits {
-    std::size_t line_bytes = kLineCap;
+    std::size_t line_bytes = io::kLineCap;
     std::size_t rows = std::size_t{1} << 17;
     std::size_t text_bytes = std::size_t{64} << 20;  ///< of the lines behind the rows kept
 };
@@ -42,7 +42,7 @@ struct RunEvents {
 };
 
 struct RunCheckpoint {
-    Path folder;
+    io::Path folder;
     std::uint64_t step = 0, members = 0;
     std::uint64_t bytes = 0;  ///< of its tensors, as its state.json says
     bool last = false, best = false;
@@ -61,7 +61,7 @@ struct RunContents {
 };
 
 /// Fails when there is no readable manifest, or when a file is there but cannot be read at all (permissions, no regular file).
-Result<RunContents> read_run(const Path& folder, const ReadLimits& limits = {});
+base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& limits = {});
 
 // The same from text: what read_run does with each file, for tests.
 RunStream parse_stream(std::string_view text, const ReadLimits& limits = {});

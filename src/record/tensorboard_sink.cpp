@@ -8,8 +8,8 @@
 #include <bit>
 #include <chrono>
 
-#include "record/crc32c.h"
-#include "record/line_file.h"
+#include "io/crc32c.h"
+#include "io/line_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {
@@ -58,7 +58,7 @@ std::string scalar(std::string_view tag, double number) {
 /// Length, its sum, content, its sum. Sums are masked because content that holds sums of itself weakens them.
 std::string framed(std::string_view content) {
     const auto masked = [](std::string_view bytes) {
-        const std::uint32_t sum = crc32c(bytes);
+        const std::uint32_t sum = io::crc32c(bytes);
         return std::rotr(sum, 15) + 0xa282ead8u;
     };
     std::string out;
@@ -77,11 +77,11 @@ std::string tag_of(RowKind kind, const Point& point) {
 
 class TensorBoardSink final : public Sink {
 public:
-    explicit TensorBoardSink(LineFile file) : file_(std::move(file)) {}
+    explicit TensorBoardSink(io::LineFile file) : file_(std::move(file)) {}
 
     [[nodiscard]] std::string name() const override { return "TensorBoard " + file_.path().string(); }
 
-    Status write(const SinkRow& row) override {
+    base::Status write(const SinkRow& row) override {
         if (row.step) training_step_ = row.step;
         std::string summary;
         std::uint64_t step = training_step_.value_or(0);
@@ -96,7 +96,7 @@ public:
     }
 
 private:
-    LineFile file_;
+    io::LineFile file_;
     const MetricInfo* ticks_ = find_metric("sampler/ticks");
     std::optional<std::uint64_t> training_step_;
 };
@@ -111,16 +111,16 @@ std::string host_name() {
 
 }  // namespace
 
-Result<std::unique_ptr<Sink>> tensorboard_sink(const Path& folder) {
+base::Result<std::unique_ptr<Sink>> tensorboard_sink(const io::Path& folder) {
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
-    if (failure) return system_error("cannot create the folder for TensorBoard", folder, failure.value());
+    if (failure) return io::system_error("cannot create the folder for TensorBoard", folder, failure.value());
     const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const std::string stem = fmt::format("events.out.tfevents.{}.{}.{}", static_cast<std::int64_t>(now), host_name(), ::getpid());
     // A second sink of one process in one second must not replace the first.
-    Path path = folder / stem;
+    io::Path path = folder / stem;
     for (int attempt = 1; std::filesystem::exists(path, failure); ++attempt) path = folder / fmt::format("{}.{}", stem, attempt);
-    MILLRACE_LET(file, LineFile::create(path));
+    MILLRACE_LET(file, io::LineFile::create(path));
     std::string start = event(now, 0);
     put_bytes(start, kEventVersion, "brain.Event:2");
     MILLRACE_TRY(file.write(framed(start)));

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
@@ -65,7 +65,7 @@ private:
 /// Takes it apart; absent as soon as something does not fit, and then for good.
 class ContentReader {
 public:
-    explicit ContentReader(Bytes bytes) : bytes_(bytes) {}
+    explicit ContentReader(io::Bytes bytes) : bytes_(bytes) {}
     template <class T>
     std::optional<T> get() {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -82,7 +82,7 @@ public:
         bytes_ = bytes_.subspan(*size);
         return text;
     }
-    [[nodiscard]] Bytes rest() const { return bytes_; }
+    [[nodiscard]] io::Bytes rest() const { return bytes_; }
 
 private:
     template <class T>
@@ -90,7 +90,7 @@ private:
         bytes_ = {};
         return std::nullopt;
     }
-    Bytes bytes_;
+    io::Bytes bytes_;
 };
 
 }  // namespace millrace::record

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/probe_records.h"
 
 namespace millrace::record {
@@ -76,23 +76,23 @@ struct TraceClock {
 class TraceWriter {
 public:
     /// Begins a new file; an existing one is an error.
-    static Result<TraceWriter> create(const Path& path);
+    static base::Result<TraceWriter> create(const io::Path& path);
 
     /// `slots` are whole records, each with its parts behind it, in the order of the lane.
-    Status records(const TraceOrigin& origin, std::span<const Record> slots);
-    Status sample(const TraceSample& sample);
-    Status block(const TraceBlock& block);
-    Status process(const TraceProcess& process);
-    Status clock(const TraceClock& clock);
+    base::Status records(const TraceOrigin& origin, std::span<const Record> slots);
+    base::Status sample(const TraceSample& sample);
+    base::Status block(const TraceBlock& block);
+    base::Status process(const TraceProcess& process);
+    base::Status clock(const TraceClock& clock);
     /// A sentence that whoever reads the trace should know: no CUPTI, another profiler.
-    Status note(std::string_view text);
+    base::Status note(std::string_view text);
     /// The number of a stack (innermost frame first) for samples; equal stacks have equal numbers. 0 when there are too many.
     std::uint32_t stack(std::span<const TraceFrame> frames);
     /// The number of a name for samples. 0 for the empty name and when there are too many.
     std::uint32_t name(std::string_view text);
 
     /// Hands everything to the system. After an error the file ends with its last whole frame, and what was lost is counted.
-    Status flush();
+    base::Status flush();
     [[nodiscard]] std::uint64_t bytes() const;  ///< of the file so far
     [[nodiscard]] std::uint64_t lost_frames() const;
 
@@ -136,10 +136,10 @@ class TraceReader {
 public:
     /// Goes through the file once for what records refer to (lanes name texts that other lanes define later). Fails when the file
     /// cannot be opened or does not begin like a trace.
-    static Result<TraceReader> open(const Path& path, const TraceLimits& limits = {});
+    static base::Result<TraceReader> open(const io::Path& path, const TraceLimits& limits = {});
 
     /// Goes through what the file held when it was opened.
-    Status visit(TraceVisitor& visitor) const;
+    base::Status visit(TraceVisitor& visitor) const;
 
     /// The text of a number in a record of that origin (the lane does not matter); empty when unknown.
     [[nodiscard]] std::string_view text(const TraceOrigin& origin, std::uint32_t id) const;
@@ -168,7 +168,7 @@ private:
 
     TraceReader() = default;
 
-    Path path_;
+    io::Path path_;
     std::uint64_t end_ = 0;  ///< of the last frame when it was opened
     std::unordered_map<Key, std::string, KeyHash> texts_;
     std::unordered_map<Key, std::vector<SiteFrame>, KeyHash> sites_;

@@ -1,16 +1,14 @@
 #include "record/trace_frames.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 
-#include "record/crc32c.h"
-#include "record/zstd_stream.h"
+#include "io/crc32c.h"
+#include "io/zstd_stream.h"
 
 namespace millrace::record {
 namespace {
@@ -31,10 +29,10 @@ constexpr int kLevel = 3;
 constexpr std::size_t kWorthPacking = 128;
 using Word = std::uint32_t;
 
-class VectorSink final : public ByteSink {
+class VectorSink final : public io::ByteSink {
 public:
     explicit VectorSink(std::vector<std::byte>& out) : out_(out) {}
-    Status write(Bytes bytes) override {
+    base::Status write(io::Bytes bytes) override {
         out_.insert(out_.end(), bytes.begin(), bytes.end());
         return base::ok();
     }
@@ -44,18 +42,18 @@ private:
 };
 
 /// Appends the packed content; false when that is no smaller.
-bool pack(Bytes content, std::vector<std::byte>& to) {
-    if (!have_zstd() || content.size() < kWorthPacking) return false;
+bool pack(io::Bytes content, std::vector<std::byte>& to) {
+    if (!io::have_zstd() || content.size() < kWorthPacking) return false;
     const std::size_t before = to.size();
     VectorSink out(to);
-    ZstdSink packer(out, kLevel);
+    io::ZstdSink packer(out, kLevel);
     if (packer.write(content).ok() && packer.finish().ok() && to.size() - before < content.size()) return true;
     to.resize(before);
     return false;
 }
 
 std::uint32_t sum_of(const std::vector<std::byte>& frame) {
-    return crc32c({reinterpret_cast<const char*>(frame.data()) + kSummedFrom, frame.size() - kSummedFrom});
+    return io::crc32c({reinterpret_cast<const char*>(frame.data()) + kSummedFrom, frame.size() - kSummedFrom});
 }
 
 /// Whether a head can be ours; what it says is otherwise not even a length to go on by.
@@ -66,7 +64,7 @@ bool plausible(const Head& head) {
 
 }  // namespace
 
-std::vector<std::byte> pack_frame(FrameKind kind, Bytes content) {
+std::vector<std::byte> pack_frame(FrameKind kind, io::Bytes content) {
     MILLRACE_ASSERT(content.size() <= kTraceFrameCap, "a frame is too large");
     std::vector<std::byte> frame(sizeof(Head));
     Head head;
@@ -83,18 +81,16 @@ std::vector<std::byte> pack_frame(FrameKind kind, Bytes content) {
     return frame;
 }
 
-Result<FrameScan> scan_frames(const Path& path, std::uint64_t end, const std::function<void(std::uint8_t, Bytes)>& use) {
-    MILLRACE_LET(file, open_file(path, O_RDONLY | O_NONBLOCK));
-    struct stat about {};
-    if (::fstat(file.get(), &about) != 0) return system_error("cannot look at", path, errno);
-    if (!S_ISREG(about.st_mode)) return Error{"is not a regular file", path.string()};
-    const auto size = static_cast<std::uint64_t>(about.st_size);
+base::Result<FrameScan> scan_frames(const io::Path& path, std::uint64_t end,
+                                    const std::function<void(std::uint8_t, io::Bytes)>& use) {
+    MILLRACE_LET(opened, io::open_regular(path));
+    const auto& [file, size] = opened;
     if (end == 0 || end > size) end = size;
     std::array<std::byte, kTraceMagic.size()> magic{};
     const bool long_enough = size >= magic.size();
-    if (long_enough) MILLRACE_TRY(read_exactly(file, magic, 0, path));
+    if (long_enough) MILLRACE_TRY(io::read_exactly(file, magic, 0, path));
     if (!long_enough || std::memcmp(magic.data(), kTraceMagic.data(), magic.size()) != 0)
-        return Error{fmt::format("is no trace of a recording: it does not begin with '{}'", kTraceMagic), path.string()};
+        return base::Error{fmt::format("is no trace of a recording: it does not begin with '{}'", kTraceMagic), path.string()};
 
     FrameScan scan;
     scan.end = magic.size();
@@ -102,21 +98,21 @@ Result<FrameScan> scan_frames(const Path& path, std::uint64_t end, const std::fu
     while (end - scan.end >= sizeof(Head)) {
         Head head;
         frame.resize(sizeof head);
-        MILLRACE_TRY(read_exactly(file, frame, scan.end, path));
+        MILLRACE_TRY(io::read_exactly(file, frame, scan.end, path));
         std::memcpy(&head, frame.data(), sizeof head);
         if (!plausible(head) || end - scan.end - sizeof head < head.stored) break;
         frame.resize(sizeof head + head.stored);
-        MILLRACE_TRY(read_exactly(file, std::span(frame).subspan(sizeof head), scan.end + sizeof head, path));
+        MILLRACE_TRY(io::read_exactly(file, std::span(frame).subspan(sizeof head), scan.end + sizeof head, path));
         scan.end += frame.size();
-        const Bytes stored = Bytes(frame).subspan(sizeof head);
+        const io::Bytes stored = io::Bytes(frame).subspan(sizeof head);
         if (sum_of(frame) != head.checksum) {
             ++scan.bad_frames;
         } else if (head.packing == static_cast<std::uint8_t>(FramePacking::kPlain)) {
             use(head.kind, stored);
-        } else if (auto content = decompress_zstd(stored, head.unpacked, path); content.ok()) {
+        } else if (auto content = io::decompress_zstd(stored, head.unpacked, path); content.ok()) {
             use(head.kind, *content);
         } else {
-            if (!have_zstd()) return content.error();
+            if (!io::have_zstd()) return content.error();
             ++scan.bad_frames;
         }
     }
@@ -124,7 +120,7 @@ Result<FrameScan> scan_frames(const Path& path, std::uint64_t end, const std::fu
     return scan;
 }
 
-void spread_rows(Bytes rows, std::size_t width, std::string& to) {
+void spread_rows(io::Bytes rows, std::size_t width, std::string& to) {
     MILLRACE_ASSERT(width % sizeof(Word) == 0 && rows.size() % width == 0, "rows are whole");
     const std::size_t at = to.size(), count = rows.size() / width;
     to.resize(at + rows.size());
@@ -140,7 +136,7 @@ void spread_rows(Bytes rows, std::size_t width, std::string& to) {
         }
 }
 
-std::vector<std::byte> gather_rows(Bytes from, std::size_t width) {
+std::vector<std::byte> gather_rows(io::Bytes from, std::size_t width) {
     const std::size_t count = from.size() / width;
     std::vector<std::byte> rows(count * width);
     std::vector<Word> before(width / sizeof(Word));

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::record {
 
@@ -29,7 +29,7 @@ enum class FrameKind : std::uint8_t {
 enum class FramePacking : std::uint8_t { kPlain = 0, kZstd = 1 };
 
 /// A frame as it stands in the file. `content` is at most kTraceFrameCap bytes.
-std::vector<std::byte> pack_frame(FrameKind kind, Bytes content);
+std::vector<std::byte> pack_frame(FrameKind kind, io::Bytes content);
 
 struct FrameScan {
     std::uint64_t end = 0;         ///< behind the last whole frame
@@ -38,12 +38,13 @@ struct FrameScan {
 };
 
 /// Calls `use` for each frame of the file up to `end` (0: all there is). Fails when the file cannot be read or is no trace.
-Result<FrameScan> scan_frames(const Path& path, std::uint64_t end, const std::function<void(std::uint8_t, Bytes)>& use);
+base::Result<FrameScan> scan_frames(const io::Path& path, std::uint64_t end,
+                                    const std::function<void(std::uint8_t, io::Bytes)>& use);
 
 /// Rows of one size differ little from those before them: as differences, byte by byte of all rows, they compress twice as well.
 /// `rows` is a multiple of `width`, which is a multiple of 4; appends as many bytes.
-void spread_rows(Bytes rows, std::size_t width, std::string& to);
+void spread_rows(io::Bytes rows, std::size_t width, std::string& to);
 /// The inverse.
-std::vector<std::byte> gather_rows(Bytes from, std::size_t width);
+std::vector<std::byte> gather_rows(io::Bytes from, std::size_t width);
 
 }  // namespace millrace::record

@@ -42,7 +42,7 @@ public:
 private:
     struct Entry {
         ProbedProcess process;
-        Path mapping;
+        io::Path mapping;
         std::uint64_t gone_at = 0;  ///< nobody writes any more since then; 0 somebody does
     };
     void loop();

@@ -33,7 +33,7 @@ bool for_each_record(const std::vector<std::byte>& rows, const Use& use) {
 
 /// The first `count` parts of one kind. The slots hold as many, by parts_behind.
 template <class Part>
-std::vector<Part> parts_of(Bytes slots, std::size_t count) {
+std::vector<Part> parts_of(io::Bytes slots, std::size_t count) {
     std::vector<Part> parts(std::min(count, slots.size() / sizeof(Part)));
     if (!parts.empty()) std::memcpy(parts.data(), slots.data(), parts.size() * sizeof(Part));
     return parts;
@@ -52,12 +52,12 @@ class TraceReader::Collector {
 public:
     Collector(TraceReader& reader, const TraceLimits& limits) : reader_(reader), limits_(limits) {}
 
-    void take(std::uint8_t kind, Bytes bytes) {
+    void take(std::uint8_t kind, io::Bytes bytes) {
         if (!understood(kind, bytes)) ++reader_.damage_.bad_frames;
     }
 
 private:
-    bool understood(std::uint8_t kind, Bytes bytes) {
+    bool understood(std::uint8_t kind, io::Bytes bytes) {
         ContentReader content(bytes);
         switch (static_cast<FrameKind>(kind)) {
             case FrameKind::kRecords: return take_records(content);
@@ -87,7 +87,7 @@ private:
     bool take_records(ContentReader& content) {
         const auto origin = origin_of(content);
         if (!origin) return false;
-        return for_each_record(gather_rows(content.rest(), sizeof(Record)), [&](const Record& record, Bytes parts) {
+        return for_each_record(gather_rows(content.rest(), sizeof(Record)), [&](const Record& record, io::Bytes parts) {
             const Key key{origin->pid, origin->incarnation, record.id};
             if (record.kind == RecordKind::kText && room_for(record.bytes))
                 reader_.texts_.insert_or_assign(
@@ -155,24 +155,24 @@ private:
     std::size_t entries_ = 0, bytes_ = 0;
 };
 
-Result<TraceReader> TraceReader::open(const Path& path, const TraceLimits& limits) {
+base::Result<TraceReader> TraceReader::open(const io::Path& path, const TraceLimits& limits) {
     TraceReader reader;
     reader.path_ = path;
     Collector collector(reader, limits);
-    MILLRACE_LET(scan, scan_frames(path, 0, [&](std::uint8_t kind, Bytes content) { collector.take(kind, content); }));
+    MILLRACE_LET(scan, scan_frames(path, 0, [&](std::uint8_t kind, io::Bytes content) { collector.take(kind, content); }));
     reader.end_ = scan.end;
     reader.damage_.torn_bytes = scan.torn_bytes;
     reader.damage_.bad_frames += scan.bad_frames;
     return reader;
 }
 
-Status TraceReader::visit(TraceVisitor& visitor) const {
-    const auto use = [&](std::uint8_t kind, Bytes bytes) {
+base::Status TraceReader::visit(TraceVisitor& visitor) const {
+    const auto use = [&](std::uint8_t kind, io::Bytes bytes) {
         ContentReader content(bytes);
         if (kind == static_cast<std::uint8_t>(FrameKind::kRecords)) {
             const auto origin = origin_of(content);
             if (!origin) return;
-            for_each_record(gather_rows(content.rest(), sizeof(Record)), [&](const Record& record, Bytes parts) {
+            for_each_record(gather_rows(content.rest(), sizeof(Record)), [&](const Record& record, io::Bytes parts) {
                 if (record.kind == RecordKind::kText || record.kind == RecordKind::kSite) return;
                 visitor.record(*origin, record,
                                parts_of<Argument>(parts, record.kind == RecordKind::kArguments ? record.count : 0));

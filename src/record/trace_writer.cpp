@@ -22,8 +22,8 @@ constexpr std::size_t kMostStacks = 1u << 18, kMostNames = 1u << 16;
 struct TraceWriter::State {
     using Lane = std::tuple<std::uint32_t, std::uint16_t, std::uint16_t>;
 
-    FileDescriptor file;
-    Path path;
+    io::FileDescriptor file;
+    io::Path path;
     std::uint64_t written = 0, lost = 0;
     std::map<Lane, std::vector<Record>> lanes;
     std::size_t waiting = 0;  ///< slots in all lanes
@@ -31,21 +31,21 @@ struct TraceWriter::State {
     std::map<std::vector<TraceFrame>, std::uint32_t> stacks;
     std::map<std::string, std::uint32_t, std::less<>> names;
 
-    Status frame(FrameKind kind, Bytes content) {
+    base::Status frame(FrameKind kind, io::Bytes content) {
         const std::vector<std::byte> bytes = pack_frame(kind, content);
-        const Status put = append(bytes);
+        const base::Status put = append(bytes);
         if (!put.ok()) ++lost;
         return put;
     }
 
-    Status append(Bytes bytes) {
+    base::Status append(io::Bytes bytes) {
         std::size_t done = 0;
         while (done < bytes.size()) {
             const ssize_t put =
                 ::pwrite(file.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(written + done));
             if (put < 0 && errno == EINTR) continue;
             if (put <= 0) {
-                const Error error = system_error("cannot append", path, put < 0 ? errno : ENOSPC);
+                const base::Error error = io::system_error("cannot append", path, put < 0 ? errno : ENOSPC);
                 // If even this fails the next frame overwrites what is torn, and readers stop before it.
                 [[maybe_unused]] const int ignored = ::ftruncate(file.get(), static_cast<off_t>(written));
                 return error;
@@ -56,30 +56,30 @@ struct TraceWriter::State {
         return base::ok();
     }
 
-    Status flush_lane(const Lane& lane, std::vector<Record>& slots) {
+    base::Status flush_lane(const Lane& lane, std::vector<Record>& slots) {
         if (slots.empty()) return base::ok();
         ContentWriter content;
         content.put(RecordsHead{std::get<0>(lane), std::get<1>(lane), std::get<2>(lane)});
         spread_rows(std::as_bytes(std::span(slots)), sizeof(Record), content.bytes());
         waiting -= slots.size();
         slots.clear();
-        return frame(FrameKind::kRecords, bytes_of(content.bytes()));
+        return frame(FrameKind::kRecords, io::bytes_of(content.bytes()));
     }
 
-    Status flush_lanes() {
-        Status first = base::ok();
+    base::Status flush_lanes() {
+        base::Status first = base::ok();
         for (auto& [lane, slots] : lanes)
-            if (Status done = flush_lane(lane, slots); !done.ok() && first.ok()) first = done;
+            if (base::Status done = flush_lane(lane, slots); !done.ok() && first.ok()) first = done;
         lanes.clear();
         return first;
     }
 
-    Status flush_samples() {
+    base::Status flush_samples() {
         if (samples.empty()) return base::ok();
         ContentWriter content;
         spread_rows(std::as_bytes(std::span(samples)), sizeof(SampleRow), content.bytes());
         samples.clear();
-        return frame(FrameKind::kSamples, bytes_of(content.bytes()));
+        return frame(FrameKind::kSamples, io::bytes_of(content.bytes()));
     }
 };
 
@@ -90,16 +90,16 @@ TraceWriter::~TraceWriter() {
     if (state_) (void)flush();
 }
 
-Result<TraceWriter> TraceWriter::create(const Path& path) {
+base::Result<TraceWriter> TraceWriter::create(const io::Path& path) {
     auto state = std::make_unique<State>();
-    MILLRACE_LET(file, open_file(path, O_RDWR | O_CREAT | O_EXCL));
+    MILLRACE_LET(file, io::open_file(path, O_RDWR | O_CREAT | O_EXCL));
     state->file = std::move(file);
     state->path = path;
-    MILLRACE_TRY(state->append(bytes_of(kTraceMagic)));
+    MILLRACE_TRY(state->append(io::bytes_of(kTraceMagic)));
     return TraceWriter(std::move(state));
 }
 
-Status TraceWriter::records(const TraceOrigin& origin, std::span<const Record> slots) {
+base::Status TraceWriter::records(const TraceOrigin& origin, std::span<const Record> slots) {
     if (slots.empty()) return base::ok();
     const State::Lane lane{origin.pid, origin.incarnation, origin.lane};
     std::vector<Record>& waiting = state_->lanes[lane];
@@ -113,37 +113,37 @@ Status TraceWriter::records(const TraceOrigin& origin, std::span<const Record> s
     return state_->waiting >= kBufferSlots ? state_->flush_lanes() : base::ok();
 }
 
-Status TraceWriter::sample(const TraceSample& sample) {
+base::Status TraceWriter::sample(const TraceSample& sample) {
     state_->samples.push_back({sample.time, sample.pid, sample.thread, sample.stack, sample.wait,
                                static_cast<std::uint32_t>(static_cast<unsigned char>(sample.state)), 0});
     return state_->samples.size() >= kFrameSamples ? state_->flush_samples() : base::ok();
 }
 
-Status TraceWriter::block(const TraceBlock& block) {
+base::Status TraceWriter::block(const TraceBlock& block) {
     ContentWriter content;
     content.put(
         BlockRow{block.begin, block.end, block.steps, block.pid, block.calls_per_step, static_cast<std::uint8_t>(block.call), 0});
-    return state_->frame(FrameKind::kBlocks, bytes_of(content.bytes()));
+    return state_->frame(FrameKind::kBlocks, io::bytes_of(content.bytes()));
 }
 
-Status TraceWriter::process(const TraceProcess& process) {
+base::Status TraceWriter::process(const TraceProcess& process) {
     ContentWriter content;
     content.put(ProcessHead{process.appeared, process.ended, process.pid, process.parent, process.main_thread,
                             process.has_gpu ? 1u : 0u});
     content.put_text(process.command);
-    return state_->frame(FrameKind::kProcess, bytes_of(content.bytes()));
+    return state_->frame(FrameKind::kProcess, io::bytes_of(content.bytes()));
 }
 
-Status TraceWriter::clock(const TraceClock& clock) {
+base::Status TraceWriter::clock(const TraceClock& clock) {
     ContentWriter content;
     content.put(ClockRow{clock.monotonic, clock.wall});
-    return state_->frame(FrameKind::kClock, bytes_of(content.bytes()));
+    return state_->frame(FrameKind::kClock, io::bytes_of(content.bytes()));
 }
 
-Status TraceWriter::note(std::string_view text) {
+base::Status TraceWriter::note(std::string_view text) {
     ContentWriter content;
     content.put_text(text);
-    return state_->frame(FrameKind::kNote, bytes_of(content.bytes()));
+    return state_->frame(FrameKind::kNote, io::bytes_of(content.bytes()));
 }
 
 std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
@@ -164,7 +164,7 @@ std::uint32_t TraceWriter::stack(std::span<const TraceFrame> frames) {
         content.put(frame.native ? 1u : 0u);
     }
     state_->stacks.emplace(std::move(key), id);
-    (void)state_->frame(FrameKind::kStack, bytes_of(content.bytes()));
+    (void)state_->frame(FrameKind::kStack, io::bytes_of(content.bytes()));
     return id;
 }
 
@@ -179,13 +179,13 @@ std::uint32_t TraceWriter::name(std::string_view text) {
     ContentWriter content;
     content.put(id);
     content.put_text(text);
-    (void)state_->frame(FrameKind::kName, bytes_of(content.bytes()));
+    (void)state_->frame(FrameKind::kName, io::bytes_of(content.bytes()));
     return id;
 }
 
-Status TraceWriter::flush() {
-    Status records = state_->flush_lanes();
-    Status samples = state_->flush_samples();
+base::Status TraceWriter::flush() {
+    base::Status records = state_->flush_lanes();
+    base::Status samples = state_->flush_samples();
     return records.ok() ? samples : records;
 }
 

@@ -8,7 +8,7 @@
 #include "base/version.h"
 #include "diagnose/call_names.h"
 #include "diagnose/stack_builder.h"
-#include "record/gzip_stream.h"
+#include "io/gzip_stream.h"
 #include "report/export_rows.h"
 #include "report/trace_events.h"
 
@@ -113,7 +113,7 @@ std::string head(const Timeline& timeline, const ExportRows& rows, Time origin) 
 
 class Exporter {
 public:
-    Exporter(const Timeline& timeline, std::span<const Step> steps, const Diagnosis& diagnosis, record::ByteSink& sink,
+    Exporter(const Timeline& timeline, std::span<const Step> steps, const Diagnosis& diagnosis, io::ByteSink& sink,
              const TraceExport& options)
         : timeline_(&timeline),
           steps_(steps),
@@ -375,21 +375,21 @@ std::vector<Step> steps_of(const Timeline& timeline, const Policy& policy) {
 }
 
 Result<ExportedTrace> write_trace(const Timeline& timeline, std::span<const Step> steps, const Diagnosis& diagnosis,
-                                  record::ByteSink& sink, const TraceExport& options) {
+                                  io::ByteSink& sink, const TraceExport& options) {
     return Exporter(timeline, steps, diagnosis, sink, options).run();
 }
 
-Result<ExportedTrace> export_trace(const Timeline& timeline, const Diagnosis& diagnosis, const record::Path& path,
+Result<ExportedTrace> export_trace(const Timeline& timeline, const Diagnosis& diagnosis, const io::Path& path,
                                    const TraceExport& options) {
     const bool packed = path.extension() == ".gz";
-    if (packed && !record::have_gzip())
+    if (packed && !io::have_gzip())
         return Error{"cannot be packed, as this program was built without zlib: leave the .gz off its name", path.string()};
     const std::vector<Step> steps = steps_of(timeline);
     ExportedTrace exported;
-    MILLRACE_TRY(record::write_atomically(path, [&](record::FileWriter& file) -> Status {
-        std::optional<record::GzipSink> packer;
+    MILLRACE_TRY(io::write_atomically(path, [&](io::FileWriter& file) -> Status {
+        std::optional<io::GzipSink> packer;
         if (packed) packer.emplace(file);
-        record::ByteSink& sink = packed ? static_cast<record::ByteSink&>(*packer) : file;
+        io::ByteSink& sink = packed ? static_cast<io::ByteSink&>(*packer) : file;
         MILLRACE_LET(written, write_trace(timeline, steps, diagnosis, sink, options));
         exported = written;
         return packer ? packer->finish() : base::ok();

@@ -11,7 +11,7 @@
 #include "diagnose/diagnosis.h"
 #include "diagnose/steps.h"
 #include "diagnose/timeline.h"
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::report {
 
@@ -29,11 +29,11 @@ std::vector<diagnose::Step> steps_of(const diagnose::Timeline& timeline, const d
 
 /// Pours the trace into `sink`. Events come in order of time.
 base::Result<ExportedTrace> write_trace(const diagnose::Timeline& timeline, std::span<const diagnose::Step> steps,
-                                        const diagnose::Diagnosis& diagnosis, record::ByteSink& sink,
+                                        const diagnose::Diagnosis& diagnosis, io::ByteSink& sink,
                                         const TraceExport& options = {});
 
 /// Replaces `path` as a whole or not at all. Packed when the name ends in .gz (an error without zlib).
 base::Result<ExportedTrace> export_trace(const diagnose::Timeline& timeline, const diagnose::Diagnosis& diagnosis,
-                                         const record::Path& path, const TraceExport& options = {});
+                                         const io::Path& path, const TraceExport& options = {});
 
 }  // namespace millrace::report

@@ -15,7 +15,7 @@ std::string json_text(std::string_view text) {
 
 base::Status TraceEvents::raw(std::string_view text) {
     bytes_ += text.size();
-    return sink_->write(record::bytes_of(text));
+    return sink_->write(io::bytes_of(text));
 }
 
 TraceEvents& TraceEvents::begin(char phase, std::string_view category, std::string_view name, std::uint64_t pid,

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "diagnose/timeline.h"
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::report {
 
@@ -16,7 +16,7 @@ std::string json_text(std::string_view text);
 /// The list of events of a trace in Chrome's format, written one after another. Times are of the timeline; `origin` is taken off.
 class TraceEvents {
 public:
-    TraceEvents(record::ByteSink& sink, diagnose::Time origin, std::uint64_t cap) : sink_(&sink), origin_(origin), cap_(cap) {}
+    TraceEvents(io::ByteSink& sink, diagnose::Time origin, std::uint64_t cap) : sink_(&sink), origin_(origin), cap_(cap) {}
 
     /// Anything outside of the list; never left out.
     base::Status raw(std::string_view text);
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::uint64_t left_out() const { return left_out_; }
 
 private:
-    record::ByteSink* sink_;
+    io::ByteSink* sink_;
     diagnose::Time origin_;
     std::uint64_t cap_, bytes_ = 0, events_ = 0, left_out_ = 0;
     std::string event_, arguments_;

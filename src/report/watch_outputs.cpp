@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/sinks.h"
 
 namespace millrace::report {
@@ -18,7 +18,7 @@ using Sinks = std::vector<std::unique_ptr<Sink>>;
 
 /// The plot replaces a file as a whole, so it is the folder that must be writable.
 base::Status check_plot(const std::string& path) {
-    MILLRACE_TRY(record::check_replaceable(path));
+    MILLRACE_TRY(io::check_replaceable(path));
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
     if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
         return base::Error{std::string("cannot write the plot there: ") + std::strerror(errno), path};
@@ -35,11 +35,11 @@ base::Status add(Sinks& sinks, base::Result<std::unique_ptr<Sink>> opened) {
 
 base::Result<Sinks> open_outputs(const WatchSettings& settings, const sense::MachineFacts& facts) {
     Sinks sinks;
-    const record::NamedFile files[] = {{"--csv", settings.csv},
-                                       {"--monitor-csv", settings.monitor_csv},
-                                       {"--plot", settings.plot},
-                                       {"--prometheus-file", settings.prometheus_file}};
-    MILLRACE_TRY(record::check_apart(files));
+    const io::NamedFile files[] = {{"--csv", settings.csv},
+                                   {"--monitor-csv", settings.monitor_csv},
+                                   {"--plot", settings.plot},
+                                   {"--prometheus-file", settings.prometheus_file}};
+    MILLRACE_TRY(io::check_apart(files));
     if (!settings.plot.empty()) MILLRACE_TRY(check_plot(settings.plot));
     if (!settings.csv.empty()) MILLRACE_TRY(add(sinks, record::csv_sink(settings.csv, facts)));
     if (!settings.monitor_csv.empty()) MILLRACE_TRY(add(sinks, record::monitor_csv_sink(settings.monitor_csv, facts)));

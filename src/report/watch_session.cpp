@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signal_queue.h"
-#include "record/file.h"
+#include "io/file.h"
 #include "record/machine_line.h"
 #include "report/machine_view.h"
 #include "report/plot_svg.h"
@@ -258,7 +258,7 @@ private:
     void write_plot() {
         if (settings_.plot.empty()) return;
         const std::string subject = fmt::format("{}", fmt::join(settings_.command, " "));
-        const auto written = record::write_atomically(settings_.plot, std::string_view(plot_svg(*record_, subject)));
+        const auto written = io::write_atomically(settings_.plot, std::string_view(plot_svg(*record_, subject)));
         if (!written.ok()) outcome_.lost_outputs.push_back("plot " + written.error().text());
     }
 

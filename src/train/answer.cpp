@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "io/checkpoint.h"
 #include "models/energy_flow/energy_flow.h"
 #include "models/registry.h"
-#include "record/checkpoint.h"
 #include "record/run_directory.h"
 #include "tape/program.h"
 #include "train/recipe_keys.h"
@@ -47,7 +47,7 @@ base::Result<Numbered> number(const AnswerRequest& request, const data::Sentence
 /// A model with a store, and one program that answers `rows` texts at once.
 class Answering {
 public:
-    static base::Result<std::unique_ptr<Answering>> create(const base::Recipe& recipe, const record::LoadedCheckpoint& checkpoint,
+    static base::Result<std::unique_ptr<Answering>> create(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint,
                                                            const data::SentenceShape& sentences, std::int32_t rows);
     /// ids and vectors [count, E] of texts [first, first + count).
     void run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers, std::vector<double>& vectors);
@@ -67,13 +67,13 @@ private:
     std::size_t width_ = 0;
 };
 
-base::Result<std::unique_ptr<Answering>> Answering::create(const base::Recipe& recipe, const record::LoadedCheckpoint& checkpoint,
+base::Result<std::unique_ptr<Answering>> Answering::create(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint,
                                                            const data::SentenceShape& sentences, std::int32_t rows) {
     std::unique_ptr<Answering> made(new Answering);
     MILLRACE_LET(kind, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), kind));
-    const record::SafetensorsFile& file = checkpoint.members.front().model;
-    const record::TensorView* map = file.find("target_map");
+    const io::SafetensorsFile& file = checkpoint.members.front().model;
+    const io::TensorView* map = file.find("target_map");
     if (map == nullptr || map->shape.size() != 2)
         return base::Error{"tensor target_map is missing or of another shape; the file is of another model", file.place()};
     made->width_ = static_cast<std::size_t>(map->shape[1]);
@@ -163,9 +163,9 @@ base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const s
 
 }  // namespace
 
-base::Result<AnswerReport> answer_texts(const record::Path& run, const AnswerRequest& request) {
+base::Result<AnswerReport> answer_texts(const io::Path& run, const AnswerRequest& request) {
     MILLRACE_TRY(record::read_manifest(run));
-    MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
+    MILLRACE_LET(checkpoint, io::load_checkpoint(run / "checkpoints" / "best", io::LoadParts::kModelOnly));
     const std::string place = (checkpoint.folder / "state.json").string();
     MILLRACE_LET(state, decode_state(checkpoint.state, place));
     base::RecipeOverrides overrides;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::train {
 
@@ -34,6 +34,6 @@ struct AnswerRequest {
 /// Refuses a run without a text bridge, and texts that are empty, wholly unknown or longer than any sentence the bridge has seen.
 /// Needs nothing but the run, unless the nearest target is asked for; data that cannot be loaded then leaves it out, with a
 /// warning.
-base::Result<AnswerReport> answer_texts(const record::Path& run, const AnswerRequest& request);
+base::Result<AnswerReport> answer_texts(const io::Path& run, const AnswerRequest& request);
 
 }  // namespace millrace::train

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "data/resident_images.h"
 #include "data/resident_pairs.h"
-#include "record/checksum.h"
+#include "io/checksum.h"
 
 namespace millrace::train {
 namespace {
@@ -43,7 +43,7 @@ base::Status check_kind(const base::Recipe& recipe, models::DataKind kind) {
 std::uint64_t split_seed(const base::Recipe& recipe) { return static_cast<std::uint64_t>(recipe.integer("data.split_seed")); }
 
 DataIdentity identify(const data::ImageSet& set) {
-    record::Checksum64 sum;
+    io::Checksum64 sum;
     for (const data::LabeledImages* images : {&set.train, &set.test}) {
         sum.update(std::as_bytes(std::span(images->pixels)));
         sum.update(std::as_bytes(std::span(images->labels)));

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "train/recipe_keys.h"
 #include "train/setup.h"
@@ -14,7 +14,7 @@
 namespace millrace::train {
 namespace {
 
-base::Result<record::FlowTrace> trace_of(Setup& setup, data::Part part, std::int64_t sample, const record::Path& run) {
+base::Result<record::FlowTrace> trace_of(Setup& setup, data::Part part, std::int64_t sample, const io::Path& run) {
     const std::int32_t samples = setup.engine->source().samples(part);
     if (setup.engine->model().classifies())
         return base::Error{fmt::format("there is nothing to plot of {}: pictures are drawn of the flows of energy_flow, and a "
@@ -35,10 +35,10 @@ base::Result<record::FlowTrace> trace_of(Setup& setup, data::Part part, std::int
 
 }  // namespace
 
-base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional<data::Part> wanted, const std::string& device,
+base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> wanted, const std::string& device,
                                           const std::string& data_path, std::optional<std::int64_t> trace_sample) {
     MILLRACE_TRY(record::read_manifest(run));
-    MILLRACE_LET(checkpoint, record::load_checkpoint(run / "checkpoints" / "best", record::LoadParts::kModelOnly));
+    MILLRACE_LET(checkpoint, io::load_checkpoint(run / "checkpoints" / "best", io::LoadParts::kModelOnly));
     MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
     base::RecipeOverrides overrides;
     if (!device.empty()) overrides.flags.push_back("device=" + device);

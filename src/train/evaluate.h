@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "data/batch_source.h"
-#include "record/file.h"
+#include "io/file.h"
 #include "record/flow_trace.h"
 #include "train/reports.h"
 
@@ -29,7 +29,7 @@ struct EvaluateReport {
 /// Loads `run`/checkpoints/best with the recipe stored in it. `part` absent: test, or validation where the data has no test part.
 /// `device` and `data_path` replace what the recipe says unless empty. `trace_sample`: also follows that sample of the part, from
 /// 0, through the model; refused, before anything is scored, for models without flows and samples that are not there.
-base::Result<EvaluateReport> evaluate_run(const record::Path& run, std::optional<data::Part> part, const std::string& device = {},
+base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> part, const std::string& device = {},
                                           const std::string& data_path = {}, std::optional<std::int64_t> trace_sample = {});
 
 }  // namespace millrace::train

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "record/file.h"
+#include "io/file.h"
 
 namespace millrace::train {
 namespace {
@@ -27,9 +27,9 @@ struct ChildOutput {
 
 base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) return record::system_error("cannot make a pipe", command.front(), errno);
-    const record::FileDescriptor reading(ends[0]);
-    record::FileDescriptor writing(ends[1]);
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) return io::system_error("cannot make a pipe", command.front(), errno);
+    const io::FileDescriptor reading(ends[0]);
+    io::FileDescriptor writing(ends[1]);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, writing.get(), STDOUT_FILENO);
@@ -51,7 +51,7 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
     const int failure = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
-    if (failure != 0) return record::system_error("cannot start", command.front(), failure);
+    if (failure != 0) return io::system_error("cannot start", command.front(), failure);
     writing.reset();
     ChildOutput output;
     std::array<char, 4096> buffer{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "io/recipe_file.h"
 #include "models/registry.h"
 
 namespace millrace::train {
@@ -153,7 +154,7 @@ base::Result<base::Schema> schema_of_text(std::string_view text, const std::stri
 
 base::Result<base::Schema> schema_of_recipe(const std::string& path, const base::RecipeOverrides& overrides) {
     if (path.empty()) return schema_of_text("", "", overrides);
-    MILLRACE_LET(text, base::read_recipe_file(path));
+    MILLRACE_LET(text, io::read_recipe_file(path));
     return schema_of_text(text, path, overrides);
 }
 
@@ -163,7 +164,7 @@ base::Result<base::Recipe> parse_recipe(std::string_view text, const std::string
 }
 
 base::Result<base::Recipe> load_recipe(const std::string& path, const base::RecipeOverrides& overrides) {
-    MILLRACE_LET(text, base::read_recipe_file(path));
+    MILLRACE_LET(text, io::read_recipe_file(path));
     MILLRACE_LET(is_empty, base::is_empty_recipe(text, path));
     if (is_empty)
         return base::Error{

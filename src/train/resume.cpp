@@ -14,16 +14,16 @@ namespace millrace::train {
 namespace {
 
 namespace fs = std::filesystem;
-using record::Path;
+using io::Path;
 
 base::Result<Standing> read_standing(const Path& folder) {
-    MILLRACE_LET(checkpoint, record::load_checkpoint(folder));
+    MILLRACE_LET(checkpoint, io::load_checkpoint(folder));
     MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
     return Standing{std::move(checkpoint), std::move(state)};
 }
 
 base::Result<Standing> newest_whole(const Path& checkpoints) {
-    MILLRACE_LET(folders, record::checkpoint_folders(checkpoints));
+    MILLRACE_LET(folders, io::checkpoint_folders(checkpoints));
     std::vector<base::Error> damages;
     for (const Path& folder : folders) {
         auto found = read_standing(folder);
@@ -79,7 +79,7 @@ base::Status check_same_run(const Standing& standing, const base::Recipe& recipe
 
 bool is_whole(const Path& best, const Path& loaded) {
     std::error_code failed;
-    return fs::canonical(best, failed) == loaded || record::load_checkpoint(best, record::LoadParts::kModelOnly).ok();
+    return fs::canonical(best, failed) == loaded || io::load_checkpoint(best, io::LoadParts::kModelOnly).ok();
 }
 
 }  // namespace

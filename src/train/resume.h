@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/recipe.h"
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "train/run_state.h"
 
@@ -12,14 +12,14 @@ namespace millrace::train {
 
 /// Without a checkpoint the run stands at its beginning.
 struct Standing {
-    std::optional<record::LoadedCheckpoint> checkpoint;
+    std::optional<io::LoadedCheckpoint> checkpoint;
     RunState state;
 };
 
 /// The newest checkpoint of `run` that is whole: what `last` names, or when that is damaged the newest before it, with a warning
 /// that says what is damaged, why, and where it goes on. Without any, the run may begin anew only if it never saved one. Refuses
 /// a checkpoint of another model or recipe. The caller holds the lock of the run.
-base::Result<Standing> stand_of(const record::Path& run, const base::Recipe& recipe);
+base::Result<Standing> stand_of(const io::Path& run, const base::Recipe& recipe);
 
 /// Cuts the metrics to what belongs to a checkpoint with this offset. A file that was lost or cut holds back no healthy weights:
 /// a warning, and it goes on with what it has.

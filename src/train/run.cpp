@@ -20,8 +20,7 @@ constexpr std::chrono::seconds kEarlyLook{60};  // into an epoch: whoever waits 
 
 }  // namespace
 
-base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state,
-                     const record::LoadedCheckpoint& checkpoint) {
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const io::LoadedCheckpoint& checkpoint) {
     const EpochSteps& epoch = engine.epoch();
     const auto steps = static_cast<std::uint64_t>(epoch.count());
     const auto refuse = [&](const char* what) {
@@ -41,7 +40,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     return base::ok();
 }
 
-Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
+Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, io::CheckpointStore& checkpoints,
          RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock)
     : setup_(setup),
       engine_(*setup.engine),
@@ -108,7 +107,7 @@ base::Result<RunResult> Run::execute(const std::atomic<int>* stop, const std::at
     metrics_->pause();
     metrics_->close_interval();
     const bool complete = state_.step >= total_steps();
-    if (!complete && saved_step_ != state_.step) MILLRACE_TRY(save(false, record::CheckpointKind::kStep, IfUnsaved::fails));
+    if (!complete && saved_step_ != state_.step) MILLRACE_TRY(save(false, io::CheckpointKind::kStep, IfUnsaved::fails));
     // A checkpoint of this very step may be of a longer run that was stopped here: then the epoch is still open.
     const bool closed = saved_step_ == state_.step && state_.complete;
     if (complete && state_.step % steps_per_epoch_ != 0 && !closed) MILLRACE_TRY(end_epoch(false));
@@ -274,7 +273,7 @@ base::Status Run::end_epoch(bool whole) {
     metrics_->append(record::RowKind::kEpoch, epoch_row(report, row_time()));
     const bool last = state_.step >= total_steps(), due = report.epoch % setup_.settings.checkpoint.every_epochs == 0;
     if (report.best || due || last)
-        MILLRACE_TRY(save(report.best, record::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
+        MILLRACE_TRY(save(report.best, io::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
     if (report.best && saved_step_ != state_.step) {  // the best weights are the best that are on the disk
         state_.best = best_before;
         best_scores_ = scores_before;
@@ -338,7 +337,7 @@ RowTime Run::row_time() {
 /// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
 base::Result<std::vector<Score>> Run::test_scores(RunResult& result, const std::atomic<int>* stop) {
     if (stop != nullptr && stop->load() != 0) return std::vector<Score>{};
-    MILLRACE_LET(best, record::load_checkpoint(directory_.checkpoints() / "best", record::LoadParts::kModelOnly));
+    MILLRACE_LET(best, io::load_checkpoint(directory_.checkpoints() / "best", io::LoadParts::kModelOnly));
     MILLRACE_TRY(load_weights(engine_.store(), best, false, engine_.model().attachments()));
     result.tested = engine_.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;

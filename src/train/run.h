@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/recipe.h"
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "train/metrics_rows.h"
 #include "train/metrics_thread.h"
@@ -20,8 +20,7 @@
 namespace millrace::train {
 
 /// Puts a loaded state and its weights into the engine. Refuses a state that does not fit the engine's epoch.
-base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state,
-                     const record::LoadedCheckpoint& checkpoint);
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const io::LoadedCheckpoint& checkpoint);
 
 /// CPU time of this process so far.
 double cpu_seconds();
@@ -29,7 +28,7 @@ double cpu_seconds();
 class Run {
 public:
     /// Everything is borrowed. `state` is where the run stands (a fresh one: step 0).
-    Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, record::CheckpointStore& checkpoints,
+    Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, io::CheckpointStore& checkpoints,
         RunState state, Observer& observer, Telemetry& telemetry, const base::Clock& clock);
 
     /// Trains until everything is done or `stop` is not 0, then tests the best weights, unless stopped before that is done. Saves
@@ -51,9 +50,9 @@ private:
     base::Status end_epoch(bool whole);
     /// When a checkpoint that cannot be written ends the run: only if there will be no later one.
     enum class IfUnsaved { goes_on, fails };
-    base::Status save(bool is_best, record::CheckpointKind kind, IfUnsaved then);
+    base::Status save(bool is_best, io::CheckpointKind kind, IfUnsaved then);
     base::Status save_between_epochs(const std::atomic<std::uint32_t>* saves);
-    [[nodiscard]] record::Checkpoint checkpoint_now(WeightCopies& weights);
+    [[nodiscard]] io::Checkpoint checkpoint_now(WeightCopies& weights);
     base::Status test(RunResult& result, const std::atomic<int>* stop);
     base::Result<std::vector<Score>> test_scores(RunResult& result, const std::atomic<int>* stop);
     bool note_best(const EpochReport& report);
@@ -66,7 +65,7 @@ private:
     Engine& engine_;
     const base::Recipe& recipe_;
     record::RunDirectory& directory_;
-    record::CheckpointStore& checkpoints_;
+    io::CheckpointStore& checkpoints_;
     RunState state_;
     Observer& observer_;
     Telemetry& telemetry_;

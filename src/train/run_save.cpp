@@ -34,7 +34,7 @@ RunFigures Run::figures() {
 }
 
 /// Views into `weights`, which must outlive the result.
-record::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
+io::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
     state_.steps_per_epoch = steps_per_epoch_;
     state_.micro_batch = engine_.micro_batch();
     state_.members = engine_.store().read_states();
@@ -45,7 +45,7 @@ record::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
     state_.complete = state_.step >= total_steps();
     state_.figures = figures();
     state_.metrics_offset = metrics_->sync();
-    record::Checkpoint checkpoint;
+    io::Checkpoint checkpoint;
     checkpoint.step = state_.step;
     checkpoint.members = std::move(weights.members);
     checkpoint.state = encode_state(state_);
@@ -53,10 +53,10 @@ record::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
     return checkpoint;
 }
 
-base::Status Run::save(bool is_best, record::CheckpointKind kind, IfUnsaved then) {
+base::Status Run::save(bool is_best, io::CheckpointKind kind, IfUnsaved then) {
     const std::vector<models::Attachment> attachments = engine_.model().attachments();
     WeightCopies weights = copy_weights(engine_.store(), batches_done(), attachments);
-    const record::Checkpoint checkpoint = checkpoint_now(weights);
+    const io::Checkpoint checkpoint = checkpoint_now(weights);
     MILLRACE_TRY(engine_.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     saved_at_ = clock_.now();
     const auto saved = checkpoints_.save(checkpoint, is_best, kind);
@@ -85,7 +85,7 @@ base::Status Run::save_between_epochs(const std::atomic<std::uint32_t>* saves) {
         MILLRACE_TRY(settle());
         metrics_->pause();
         metrics_->close_interval();  // what the checkpoint's offset covers is then complete
-        MILLRACE_TRY(save(false, requested ? record::CheckpointKind::kStep : record::CheckpointKind::kTimed, IfUnsaved::goes_on));
+        MILLRACE_TRY(save(false, requested ? io::CheckpointKind::kStep : io::CheckpointKind::kTimed, IfUnsaved::goes_on));
         metrics_->resume();
     }
     if (requested && saved_step_ == state_.step) MILLRACE_LOG(info, "saved step {} as a signal asked for", state_.step);

@@ -11,8 +11,8 @@ using models::TextBridge;
 
 constexpr std::int64_t kMostPlaces = 1 << 20;
 
-base::Result<std::int32_t> rows_of(const record::SafetensorsFile& file, const char* name, std::int32_t beside) {
-    const record::TensorView* tensor = file.find(name);
+base::Result<std::int32_t> rows_of(const io::SafetensorsFile& file, const char* name, std::int32_t beside) {
+    const io::TensorView* tensor = file.find(name);
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostPlaces)
         return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
                            file.place()};
@@ -21,12 +21,12 @@ base::Result<std::int32_t> rows_of(const record::SafetensorsFile& file, const ch
 
 }  // namespace
 
-base::Result<data::SentenceShape> stored_sentences(const record::LoadedCheckpoint& checkpoint) {
+base::Result<data::SentenceShape> stored_sentences(const io::LoadedCheckpoint& checkpoint) {
     data::SentenceShape shape;
-    const record::SafetensorsFile& file = checkpoint.members.front().model;
-    const record::TensorView* bytes = file.find(TextBridge::kTokenizer);
+    const io::SafetensorsFile& file = checkpoint.members.front().model;
+    const io::TensorView* bytes = file.find(TextBridge::kTokenizer);
     if (bytes == nullptr) return shape;
-    if (bytes->type != record::ElementType::kU8)
+    if (bytes->type != io::ElementType::kU8)
         return base::Error{fmt::format("tensor {} is no list of bytes", TextBridge::kTokenizer), file.place()};
     MILLRACE_LET(tokenizer, data::Tokenizer::load(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
                                                   fmt::format("{}: {}", file.place().string(), TextBridge::kTokenizer)));

@@ -4,11 +4,11 @@
 
 #include "base/result.h"
 #include "data/pair_tokens.h"
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 
 namespace millrace::train {
 
 /// Without a tokenizer where the model has no text bridge.
-base::Result<data::SentenceShape> stored_sentences(const record::LoadedCheckpoint& checkpoint);
+base::Result<data::SentenceShape> stored_sentences(const io::LoadedCheckpoint& checkpoint);
 
 }  // namespace millrace::train

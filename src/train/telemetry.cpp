@@ -28,7 +28,7 @@ private:
 
 using Sinks = std::vector<std::unique_ptr<record::Sink>>;
 
-base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const record::Path& run, const sense::Source* source) {
+base::Result<Sinks> open_sinks(const TelemetrySettings& settings, const io::Path& run, const sense::Source* source) {
     Sinks sinks;
     const auto add = [&sinks](base::Result<std::unique_ptr<record::Sink>> made) -> base::Status {
         if (!made.ok()) return made.error();
@@ -62,7 +62,7 @@ std::optional<double> number_of(const record::MetricValue& value) {
 Telemetry::Telemetry(record::EventWriter& events, std::unique_ptr<sense::Source> source)
     : events_(events), source_(std::move(source)), lost_(source_ ? source_->facts().gpus.size() : 0) {}
 
-base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySettings& settings, const record::Path& run,
+base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySettings& settings, const io::Path& run,
                                                           std::unique_ptr<sense::Source> source, record::EventWriter& events,
                                                           const base::Clock& clock) {
     std::unique_ptr<Telemetry> telemetry(new Telemetry(events, std::move(source)));

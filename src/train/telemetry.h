@@ -23,7 +23,7 @@ class Telemetry {
 public:
     /// Opens the sinks in the folder of the run and starts to sample `source` (none: the machine is not watched). `events` is
     /// borrowed. A sink that cannot be opened is an error here, before any step was run.
-    static base::Result<std::unique_ptr<Telemetry>> start(const TelemetrySettings& settings, const record::Path& run,
+    static base::Result<std::unique_ptr<Telemetry>> start(const TelemetrySettings& settings, const io::Path& run,
                                                           std::unique_ptr<sense::Source> source, record::EventWriter& events,
                                                           const base::Clock& clock);
     ~Telemetry();

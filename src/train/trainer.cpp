@@ -15,15 +15,15 @@ namespace millrace::train {
 namespace {
 
 namespace fs = std::filesystem;
-using record::Path;
+using io::Path;
 
 constexpr int kMostNumbers = 100'000;  // more runs of one name than anybody has, few enough to look for them all
 
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, RunState state,
                                const TrainRequest& request, Observer& observer, const base::Clock& clock) {
     MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
-    MILLRACE_LET(checkpoints, record::CheckpointStore::open(directory.checkpoints(), {setup.settings.checkpoint.keep,
-                                                                                      setup.settings.checkpoint.keep_bytes}));
+    MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
+                                                        {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
     std::unique_ptr<sense::Source> source;
     if (setup.settings.telemetry.interval.count() > 0)
         source = request.machine ? request.machine() : sense::open_machine(sense::machine_options());
@@ -40,11 +40,11 @@ Path numbered(const Path& base, int number) { return number == 1 ? base : Path(f
 base::Result<Path> claim_folder(const Path& base) {
     std::error_code failed;
     fs::create_directories(base.parent_path(), failed);
-    if (failed) return record::system_error("cannot create", base.parent_path(), failed.value());
+    if (failed) return io::system_error("cannot create", base.parent_path(), failed.value());
     for (int number = 1; number <= kMostNumbers; ++number) {
         const Path candidate = numbered(base, number);
         if (mkdir(candidate.c_str(), 0777) == 0) return candidate;
-        if (errno != EEXIST) return record::system_error("cannot create the run directory", candidate, errno);
+        if (errno != EEXIST) return io::system_error("cannot create the run directory", candidate, errno);
     }
     return base::Error{fmt::format("exists, and so do {} with a number behind it; name a folder with --out", kMostNumbers),
                        base.string()};
@@ -55,7 +55,7 @@ base::Result<Path> claim_folder(const Path& base) {
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
                               const base::Clock& clock) {
     Standing standing;
-    std::optional<record::FileDescriptor> lock;
+    std::optional<io::FileDescriptor> lock;
     if (request.resume) {
         // First of all: whoever still writes this run may be about to replace the checkpoint.
         MILLRACE_LET(held, record::lock_run(request.out));

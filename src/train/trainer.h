@@ -10,14 +10,14 @@
 #include "base/clock.h"
 #include "base/recipe.h"
 #include "data/batch_source.h"
-#include "record/file.h"
+#include "io/file.h"
 #include "sense/machine.h"
 #include "train/reports.h"
 
 namespace millrace::train {
 
 struct TrainRequest {
-    record::Path out;                                   ///< the run directory
+    io::Path out;                                       ///< the run directory
     bool number_if_taken = false;                       ///< a new run: `out`-2, `out`-3 and so on where `out` exists already
     bool resume = false;                                ///< continue the run in `out`
     std::vector<std::string> command;                   ///< argv, for the manifest
@@ -37,8 +37,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
                               const base::Clock& clock = base::SteadyClock::shared());
 
 /// `runs/<stem of the recipe>`: where a run goes that was given no folder.
-record::Path default_run_directory(const std::string& recipe_path);
+io::Path default_run_directory(const std::string& recipe_path);
 /// The newest of `base`, `base`-2, `base`-3 and so on that exist.
-base::Result<record::Path> newest_run_directory(const record::Path& base);
+base::Result<io::Path> newest_run_directory(const io::Path& base);
 
 }  // namespace millrace::train

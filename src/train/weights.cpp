@@ -45,15 +45,15 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
 }
 
 /// Refuses tensors nobody asked for: a larger model's file would otherwise load into a smaller one.
-base::Status check_names(const record::SafetensorsFile& file, const std::set<std::string>& wanted) {
-    for (const record::TensorView& tensor : file.tensors())
+base::Status check_names(const io::SafetensorsFile& file, const std::set<std::string>& wanted) {
+    for (const io::TensorView& tensor : file.tensors())
         if (!wanted.contains(tensor.name))
             return base::Error{fmt::format("tensor {} does not belong to this model; the file is of another model", tensor.name),
                                file.place()};
     return base::ok();
 }
 
-base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file, const std::string& name, const Parameter& p,
+base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, const std::string& name, const Parameter& p,
                          ParameterId id, int group, int member, Arena arena) {
     std::vector<float> values(static_cast<std::size_t>(p.rows) * static_cast<std::size_t>(p.cols));
     MILLRACE_TRY(file.copy_floats(name, shape_of(p), values));
@@ -61,9 +61,9 @@ base::Status load_tensor(tape::Store& store, const record::SafetensorsFile& file
     return base::ok();
 }
 
-base::Status check_attachment(const record::SafetensorsFile& file, const models::Attachment& attachment) {
-    const record::TensorView* tensor = file.find(attachment.name);
-    if (tensor == nullptr || tensor->type != record::ElementType::kU8 ||
+base::Status check_attachment(const io::SafetensorsFile& file, const models::Attachment& attachment) {
+    const io::TensorView* tensor = file.find(attachment.name);
+    if (tensor == nullptr || tensor->type != io::ElementType::kU8 ||
         std::string_view(reinterpret_cast<const char*>(tensor->data), tensor->bytes) != attachment.bytes)
         return base::Error{fmt::format("tensor {} is {}; the file is of another model", attachment.name,
                                        tensor == nullptr ? "missing" : "another"),
@@ -71,7 +71,7 @@ base::Status check_attachment(const record::SafetensorsFile& file, const models:
     return base::ok();
 }
 
-base::Status load_member(tape::Store& store, const record::LoadedMember& loaded, int member, bool with_optimizer,
+base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int member, bool with_optimizer,
                          const std::vector<models::Attachment>& attachments) {
     std::set<std::string> model_names, optimizer_names;
     for (const models::Attachment& attachment : attachments) {
@@ -106,22 +106,22 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
     const std::vector<Moment> moments = moments_of(store);
     copies.counts.push_back(batches);
     for (int member = 0; member < store.members(); ++member) {
-        record::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
+        io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
         for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
             copies.values.push_back(store.read_parameter(id, group, member));
-            tensors.model.push_back(record::float_tensor(name, shape_of(p), copies.values.back()));
+            tensors.model.push_back(io::float_tensor(name, shape_of(p), copies.values.back()));
             if (const std::string counter = batches_name(name); p.running && !counter.empty())
                 tensors.model.push_back(
-                    {counter, record::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
+                    {counter, io::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
             if (p.running) return;
             for (const Moment& moment : moments) {
                 copies.values.push_back(store.read_parameter(id, group, member, moment.arena));
-                tensors.optimizer.push_back(record::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
+                tensors.optimizer.push_back(io::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
             }
         });
         for (const models::Attachment& attachment : attachments)
             tensors.model.push_back({attachment.name,
-                                     record::ElementType::kU8,
+                                     io::ElementType::kU8,
                                      {static_cast<std::int64_t>(attachment.bytes.size())},
                                      reinterpret_cast<const std::byte*>(attachment.bytes.data()),
                                      attachment.bytes.size()});
@@ -129,7 +129,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
     return copies;
 }
 
-base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer,
+base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
                           const std::vector<models::Attachment>& attachments) {
     if (static_cast<int>(checkpoint.members.size()) != store.members())
         return base::Error{

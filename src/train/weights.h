@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "base/result.h"
+#include "io/checkpoint.h"
 #include "models/model.h"
-#include "record/checkpoint.h"
 #include "tape/store.h"
 
 namespace millrace::train {
 
 /// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
 struct WeightCopies {
-    std::vector<record::MemberTensors> members;
+    std::vector<io::MemberTensors> members;
     std::deque<std::vector<float>> values;
     std::deque<std::int64_t> counts;
 
@@ -33,7 +33,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
 /// extra or differently shaped tensors and attachments of other bytes, naming file and tensor.
-base::Status load_weights(tape::Store& store, const record::LoadedCheckpoint& checkpoint, bool with_optimizer,
+base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
                           const std::vector<models::Attachment>& attachments = {});
 
 }  // namespace millrace::train

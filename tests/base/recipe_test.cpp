@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace millrace::base {
@@ -299,18 +297,6 @@ TEST(Recipe, PeekSeesTheStrongestLayer) {
               "env");
     EXPECT_EQ(peek_recipe_text("", "r.toml", "model.name").value(), std::nullopt);
     EXPECT_FALSE(peek_recipe_text("[model]\nname = 3\n", "r.toml", "model.name").ok());
-}
-
-TEST(Recipe, FilesThatAreNoRecipesAreRefused) {
-    const auto missing = Recipe::load("/nonexistent/r.toml", example_schema());
-    expect_error(missing, "/nonexistent/r.toml", "No such file");
-    expect_error(Recipe::load("/tmp", example_schema()), "/tmp", "cannot read");
-    const std::string path = testing::TempDir() + "millrace_recipe_" + std::to_string(::getpid()) + ".toml";
-    std::ofstream(path) << "[train]\nepochs = 3\n";
-    EXPECT_EQ(Recipe::load(path, example_schema())->integer("train.epochs"), 3);
-    std::ofstream(path) << std::string((1 << 20) + 1, '#');
-    expect_error(Recipe::load(path, example_schema()), path, "larger than 1 MiB");
-    std::remove(path.c_str());
 }
 
 TEST(Recipe, HelpTableListsKeyTypeDefaultRangeAndMeaning) {

@@ -1,7 +1,7 @@
 #include "cli/folder.h"
+#include "io/safetensors.h"
 #include "ops/backend.h"
 #include "record/run_directory.h"
-#include "record/safetensors.h"
 
 namespace millrace::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "cli/folder.h"
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 
 namespace millrace::cli {
@@ -42,7 +42,7 @@ TEST_F(Signals, InterruptAndTerminateSaveAndTheRunGoesOn) {
         ASSERT_TRUE(manifest.ok());
         EXPECT_EQ(manifest->status, record::RunStatus::kInterrupted);
         EXPECT_EQ(manifest->exit_status, status);
-        const auto checkpoint = record::load_checkpoint(folder_ / name / "checkpoints/last");
+        const auto checkpoint = io::load_checkpoint(folder_ / name / "checkpoints/last");
         ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().text();
 
         const std::string steps = "train.steps=" + std::to_string(checkpoint->step + 3);
@@ -110,7 +110,7 @@ TEST_F(Signals, KilledWhileSavingLeavesAReadableRun) {
         if (round > 0) words.emplace_back("--resume");
         Child child(folder_.string(), words);
         const auto moved = [&] {
-            const auto loaded = record::load_checkpoint(folder_ / "run/checkpoints/last", record::LoadParts::kModelOnly);
+            const auto loaded = io::load_checkpoint(folder_ / "run/checkpoints/last", io::LoadParts::kModelOnly);
             return loaded.ok() && loaded->step > step;
         };
         ASSERT_TRUE(eventually([&] { return moved() || !child.running(); }));
@@ -118,11 +118,11 @@ TEST_F(Signals, KilledWhileSavingLeavesAReadableRun) {
         std::this_thread::sleep_for(std::chrono::microseconds{3700 * round});  // another phase of the next save each time
         child.send(SIGKILL);
         EXPECT_EQ(child.wait().status, 1000 + SIGKILL);
-        const auto loaded = record::load_checkpoint(folder_ / "run/checkpoints/last");
+        const auto loaded = io::load_checkpoint(folder_ / "run/checkpoints/last");
         ASSERT_TRUE(loaded.ok()) << loaded.error().text();
         EXPECT_GT(loaded->step, step);
         step = loaded->step;
-        ASSERT_TRUE(record::load_checkpoint(folder_ / "run/checkpoints/best").ok());
+        ASSERT_TRUE(io::load_checkpoint(folder_ / "run/checkpoints/best").ok());
         ASSERT_TRUE(record::read_manifest(folder_ / "run").ok());
     }
     EXPECT_EQ(

@@ -30,7 +30,7 @@ protected:
         EXPECT_FALSE(set.ok());
         return set.ok() ? "" : set.error().text();
     }
-    void describe(std::string_view text) { ASSERT_TRUE(record::write_atomically(folder / kDescription, text).ok()); }
+    void describe(std::string_view text) { ASSERT_TRUE(io::write_atomically(folder / kDescription, text).ok()); }
     test::TemporaryFolder folder;
 };
 

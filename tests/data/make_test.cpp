@@ -58,7 +58,7 @@ TEST(MakeGarments, OtherSetsAreRefused) {
     EXPECT_FALSE(make_garments(folder.path(), {203, 31, 6}).ok());
     std::filesystem::remove(folder / kDescription);
     EXPECT_FALSE(make_garments(folder.path(), {203, 31, 6}).ok());
-    ASSERT_TRUE(record::write_atomically(folder / kDescription, R"({"name": "mnist"})").ok());
+    ASSERT_TRUE(io::write_atomically(folder / kDescription, R"({"name": "mnist"})").ok());
     EXPECT_FALSE(make_garments(folder.path(), kSmall).ok());
 }
 

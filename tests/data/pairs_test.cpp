@@ -10,7 +10,7 @@
 #include "data/image_set.h"
 #include "data/make_pairs.h"
 #include "data/teacher.h"
-#include "record/safetensors.h"
+#include "io/safetensors.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -24,12 +24,12 @@ protected:
     void SetUp() override { write(); }
 
     void write() {
-        const record::TensorView tensors[] = {record::float_tensor(kInputVectors, input_shape, inputs),
-                                              record::float_tensor(kTargetVectors, target_shape, targets)};
-        ASSERT_TRUE(record::save_safetensors(folder_ / kPairVectors, tensors).ok());
-        ASSERT_TRUE(record::write_atomically(folder_ / kPairTexts, texts).ok());
+        const io::TensorView tensors[] = {io::float_tensor(kInputVectors, input_shape, inputs),
+                                          io::float_tensor(kTargetVectors, target_shape, targets)};
+        ASSERT_TRUE(io::save_safetensors(folder_ / kPairVectors, tensors).ok());
+        ASSERT_TRUE(io::write_atomically(folder_ / kPairTexts, texts).ok());
     }
-    void describe(std::string_view text) { ASSERT_TRUE(record::write_atomically(folder_ / kDescription, text).ok()); }
+    void describe(std::string_view text) { ASSERT_TRUE(io::write_atomically(folder_ / kDescription, text).ok()); }
     /// Loading fails with status 2, at `place` (the end of it) and with `word` in the message.
     void refused(const std::string& place, const std::string& word) {
         const auto set = load_pair_set(folder_.path());
@@ -105,35 +105,35 @@ TEST_F(Pairs, VectorsThatPointNowhereAreRefused) {
 }
 
 TEST_F(Pairs, WrongTensorsAreRefused) {
-    const auto save = [&](std::vector<record::TensorView> tensors) {
-        ASSERT_TRUE(record::save_safetensors(folder_ / kPairVectors, tensors).ok());
+    const auto save = [&](std::vector<io::TensorView> tensors) {
+        ASSERT_TRUE(io::save_safetensors(folder_ / kPairVectors, tensors).ok());
     };
-    const auto input = record::float_tensor(kInputVectors, {3, 5}, inputs);
+    const auto input = io::float_tensor(kInputVectors, {3, 5}, inputs);
     save({input});
     refused(kPairVectors, "no tensor 'target_embeddings'");
     save({});
     refused(kPairVectors, "no tensor 'input_embeddings'");
-    save({input, record::float_tensor(kTargetVectors, {15}, targets)});
+    save({input, io::float_tensor(kTargetVectors, {15}, targets)});
     refused(kPairVectors, "has 1 axes");
-    save({input, record::float_tensor(kTargetVectors, {5, 3}, targets)});
+    save({input, io::float_tensor(kTargetVectors, {5, 3}, targets)});
     refused(kPairVectors, "they must be equal");
-    save({record::float_tensor(kInputVectors, {0, 5}, {}), record::float_tensor(kTargetVectors, {0, 5}, {})});
+    save({io::float_tensor(kInputVectors, {0, 5}, {}), io::float_tensor(kTargetVectors, {0, 5}, {})});
     refused(kPairVectors, "has 0 rows");
-    save({record::float_tensor(kInputVectors, {3, 0}, {}), record::float_tensor(kTargetVectors, {3, 0}, {})});
+    save({io::float_tensor(kInputVectors, {3, 0}, {}), io::float_tensor(kTargetVectors, {3, 0}, {})});
     refused(kPairVectors, "rows of 0 numbers");
     const std::vector<float> wide(16'385, 1.0f);
-    save({record::float_tensor(kInputVectors, {1, 16'385}, wide), record::float_tensor(kTargetVectors, {1, 16'385}, wide)});
+    save({io::float_tensor(kInputVectors, {1, 16'385}, wide), io::float_tensor(kTargetVectors, {1, 16'385}, wide)});
     refused(kPairVectors, "rows of 16385 numbers");
     auto integers = input;
-    integers.type = record::ElementType::kI32;
-    save({integers, record::float_tensor(kTargetVectors, {3, 5}, targets)});
+    integers.type = io::ElementType::kI32;
+    save({integers, io::float_tensor(kTargetVectors, {3, 5}, targets)});
     refused(kPairVectors, "I32");
 }
 
 TEST_F(Pairs, DamagedFilesAreRefused) {
-    const auto whole = record::read_text(folder_ / kPairVectors).value();
+    const auto whole = io::read_text(folder_ / kPairVectors).value();
     for (const std::size_t size : {std::size_t{0}, std::size_t{7}, std::size_t{40}, whole.size() - 1}) {
-        ASSERT_TRUE(record::write_atomically(folder_ / kPairVectors, std::string_view(whole).substr(0, size)).ok());
+        ASSERT_TRUE(io::write_atomically(folder_ / kPairVectors, std::string_view(whole).substr(0, size)).ok());
         refused(kPairVectors, "");
     }
     std::filesystem::remove(folder_ / kPairVectors);
@@ -236,9 +236,9 @@ TEST(MakePairs, SameSetIsLeftAloneOthersAreRefused) {
     EXPECT_EQ(make_pairs(folder.path(), {13, 3, 7}).value(), MakeOutcome::kWritten);
     EXPECT_TRUE(load_pair_set(folder.path()).ok());
     EXPECT_EQ(std::filesystem::last_write_time(folder / kPairVectors), before);
-    ASSERT_TRUE(record::write_atomically(folder / kPairTexts, "mine\n").ok());
+    ASSERT_TRUE(io::write_atomically(folder / kPairTexts, "mine\n").ok());
     EXPECT_FALSE(make_pairs(folder.path(), {13, 3, 7}).ok());
-    EXPECT_EQ(record::read_text(folder / kPairTexts).value(), "mine\n");
+    EXPECT_EQ(io::read_text(folder / kPairTexts).value(), "mine\n");
 }
 
 TEST(MakePairs, SizesThatCannotBeAreRefused) {

@@ -207,8 +207,8 @@ protected:
 
     /// The line of the finding; 0 for one without, -1 for none. `age` is that of the source when the trace was made.
     int found_line(std::string_view source, std::chrono::seconds age) {
-        EXPECT_TRUE(record::write_atomically(folder_ / "trace.json", trace()).ok());
-        EXPECT_TRUE(record::write_atomically(folder_ / "program.py", source).ok());
+        EXPECT_TRUE(io::write_atomically(folder_ / "trace.json", trace()).ok());
+        EXPECT_TRUE(io::write_atomically(folder_ / "program.py", source).ok());
         std::filesystem::last_write_time(folder_ / "program.py", std::filesystem::last_write_time(folder_ / "trace.json") - age);
         auto timeline = read_kineto(folder_ / "trace.json");
         EXPECT_TRUE(timeline.ok());
@@ -248,7 +248,7 @@ TEST_F(TracedProgram, WithTwoSuchCallsHasNoLine) {
 TEST_F(TracedProgram, FromMemoryOpensNoFile) {
     EXPECT_EQ(found_line(kOnce, std::chrono::seconds(3)), 6);
     const std::string text = trace();
-    record::TextSource source(text, 1000);
+    io::TextSource source(text, 1000);
     const auto timeline = read_kineto(source, folder_ / "trace.json");
     ASSERT_TRUE(timeline.ok());
     for (const Stack& stack : timeline->stacks)

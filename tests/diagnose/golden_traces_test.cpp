@@ -39,8 +39,8 @@ print(float(total) / STEPS)
 )";
 
 Timeline trace(const FindSources& sources) {
-    const record::Path path = testing::source_root() / "tests/goldens/traces/item_every_step.json.gz";
-    auto source = record::open_source(path);
+    const io::Path path = testing::source_root() / "tests/goldens/traces/item_every_step.json.gz";
+    auto source = io::open_source(path);
     EXPECT_TRUE(source.ok()) << (source.ok() ? "" : source.error().text());
     if (!source.ok()) return {};
     auto timeline = read_kineto(**source, path, {}, {}, sources);

@@ -38,7 +38,7 @@ void describe(JsonScanner& scanner, std::string& out) {
 }
 
 std::string walk(std::string_view text, std::size_t piece = 1 << 20) {
-    record::TextSource source(text, piece);
+    io::TextSource source(text, piece);
     JsonScanner scanner(source);
     std::string out;
     describe(scanner, out);
@@ -62,7 +62,7 @@ TEST(JsonScanner, PiecesOfAnySizeGiveTheSame) {
 TEST(JsonScanner, EveryPrefixIsTornAndNeverBroken) {
     const std::string_view text = kEverything.substr(0, kEverything.rfind('}') + 1);
     for (std::size_t length = 0; length < text.size(); ++length) {
-        record::TextSource source(text.substr(0, length), 3);
+        io::TextSource source(text.substr(0, length), 3);
         JsonScanner scanner(source);
         std::string out;
         describe(scanner, out);
@@ -74,12 +74,12 @@ TEST(JsonScanner, EveryPrefixIsTornAndNeverBroken) {
 TEST(JsonScanner, SkippingEveryPrefixEndsTorn) {
     const std::string_view text = kEverything.substr(0, kEverything.rfind('}') + 1);
     for (std::size_t length = 0; length < text.size(); ++length) {
-        record::TextSource source(text.substr(0, length), 2);
+        io::TextSource source(text.substr(0, length), 2);
         JsonScanner scanner(source);
         scanner.skip();
         ASSERT_TRUE(scanner.torn()) << length << ": " << scanner.problem();
     }
-    record::TextSource source(text, 2);
+    io::TextSource source(text, 2);
     JsonScanner scanner(source);
     scanner.skip();
     EXPECT_TRUE(scanner.at_end());
@@ -98,7 +98,7 @@ TEST(JsonScanner, WhatIsNoJsonIsBrokenWithTheReason) {
 
 TEST(JsonScanner, DepthIsBoundedEnteredAndSkipped) {
     const std::string deep(100'000, '[');
-    record::TextSource source(deep);
+    io::TextSource source(deep);
     JsonScanner scanner(source);
     scanner.skip();
     EXPECT_TRUE(scanner.failed());
@@ -111,7 +111,7 @@ TEST(JsonScanner, DepthIsBoundedEnteredAndSkipped) {
 TEST(JsonScanner, LongTextsAreCutAndLongNumbersRefused) {
     const std::string longer(5 * JsonScanner::kTextCap, 'x');
     for (const std::string& text : {"[\"" + longer + "\",7]", "[\"\\t" + longer + "\",7]"}) {
-        record::TextSource source(text, 1000);
+        io::TextSource source(text, 1000);
         JsonScanner scanner(source);
         ASSERT_TRUE(scanner.enter_array() && scanner.next_element());
         EXPECT_EQ(scanner.text().size(), JsonScanner::kTextCap);
@@ -133,7 +133,7 @@ TEST(JsonScanner, BrokenEscapesAreTakenAsTheyStand) {
 }
 
 TEST(JsonScanner, ValuesOfAnotherKindArePassedOver) {
-    record::TextSource source(R"([{"a":[1,"]"]},5,"t",[2],null,9])");
+    io::TextSource source(R"([{"a":[1,"]"]},5,"t",[2],null,9])");
     JsonScanner scanner(source);
     ASSERT_TRUE(scanner.enter_array());
     ASSERT_TRUE(scanner.next_element());

@@ -47,7 +47,7 @@ constexpr std::string_view kEvents = R"j(  {
 
 /// A trace of `size` bytes that exists nowhere as a whole: launches and kernels of PyTorch's usual length, under functions and
 /// operators.
-class EndlessTrace : public record::ByteSource {
+class EndlessTrace : public io::ByteSource {
 public:
     explicit EndlessTrace(std::uint64_t size) : size_(size), left_(R"({"schemaVersion":1,"traceEvents":[)") {}
 

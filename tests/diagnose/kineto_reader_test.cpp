@@ -6,15 +6,15 @@
 #include <algorithm>
 
 #include "diagnose/call_names.h"
+#include "io/gzip_stream.h"
 #include "places.h"
-#include "record/gzip_stream.h"
 #include "temporary_folder.h"
 
 namespace millrace::diagnose {
 namespace {
 
 base::Result<Timeline> read_text(std::string_view text, const KinetoLimits& limits = {}) {
-    record::TextSource source(text, 1000);
+    io::TextSource source(text, 1000);
     return read_kineto(source, "trace.json", {}, limits);
 }
 
@@ -329,20 +329,20 @@ TEST(KinetoReader, NamesAreMadeFitToShow) {
 class PackedTrace : public ::testing::Test {
 protected:
     void SetUp() override {
-        if (!record::have_gzip()) GTEST_SKIP() << "built without zlib";
+        if (!io::have_gzip()) GTEST_SKIP() << "built without zlib";
     }
     std::string pack(std::string_view text) {
-        const auto written = record::write_atomically(folder_ / "packed", [&](record::FileWriter& file) -> base::Status {
-            record::GzipSink sink(file);
+        const auto written = io::write_atomically(folder_ / "packed", [&](io::FileWriter& file) -> base::Status {
+            io::GzipSink sink(file);
             for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(text.size(), 777)))
-                MILLRACE_TRY(sink.write(record::bytes_of(text.substr(0, 777))));
+                MILLRACE_TRY(sink.write(io::bytes_of(text.substr(0, 777))));
             return sink.finish();
         });
         EXPECT_TRUE(written.ok());
-        return *record::read_text(folder_ / "packed");
+        return *io::read_text(folder_ / "packed");
     }
     base::Result<Timeline> read_packed(std::string_view bytes) {
-        EXPECT_TRUE(record::write_atomically(folder_ / "trace.json.gz", bytes).ok());
+        EXPECT_TRUE(io::write_atomically(folder_ / "trace.json.gz", bytes).ok());
         return read_kineto(folder_ / "trace.json.gz", [&](double share) {
             EXPECT_GE(share, progress_);
             progress_ = share;
@@ -353,7 +353,7 @@ protected:
 };
 
 TEST_F(PackedTrace, IsReadLikeAPlainOne) {
-    const auto plain = record::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
+    const auto plain = io::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
     const auto timeline = read_packed(pack(*plain));
     ASSERT_TRUE(timeline.ok()) << timeline.error().text();
     EXPECT_EQ(timeline->calls.size(), golden_trace("with_stack.json").calls.size());
@@ -368,7 +368,7 @@ TEST_F(PackedTrace, InSeveralPartsIsOne) {
 }
 
 TEST_F(PackedTrace, CutOrDamagedIsReadAsFarAsItGoes) {
-    const auto plain = record::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
+    const auto plain = io::read_text(testing::source_root() / "tests/goldens/kineto/with_stack.json");
     std::string bytes = pack(*plain);
     const auto cut = read_packed(std::string_view(bytes).substr(0, bytes.size() / 2));
     ASSERT_TRUE(cut.ok()) << cut.error().text();

@@ -15,7 +15,7 @@ void for_each_input(const char* corpus, int least, const std::function<void(std:
     if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << folder << " is not on this machine";
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-        const auto bytes = record::read_text(entry.path());
+        const auto bytes = io::read_text(entry.path());
         ASSERT_TRUE(bytes.ok()) << bytes.error().text();
         use(*bytes);
         ++inputs;
@@ -30,7 +30,7 @@ TEST(ReaderCorpus, TracesAreReadWithoutABrokenPromise) { for_each_input("corpus-
 TEST(ReaderCorpus, EveryPrefixOfATraceIsReadWithoutABrokenPromise) {
     const auto path = testing::source_root() / "tests/fuzz/corpus-kineto/own";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not on this machine";
-    const std::string bytes = *record::read_text(path);
+    const std::string bytes = *io::read_text(path);
     for (std::size_t length = 0; length < bytes.size(); length += 3) read_kineto_bytes(std::string_view(bytes).substr(0, length));
 }
 
@@ -43,7 +43,7 @@ TEST(ReaderCorpus, TheWholeRecordingOfTheCorpusIsFoundWhole) {
     const auto path = testing::source_root() / "tests/fuzz/corpus-recording/whole";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not on this machine";
     const test::TemporaryFolder folder;
-    read_recording_bytes(*record::read_text(path), folder.path());
+    read_recording_bytes(*io::read_text(path), folder.path());
     const auto timeline = diagnose::read_timeline(folder.path());
     ASSERT_TRUE(timeline.ok()) << timeline.error().text();
     EXPECT_EQ(timeline->calls.size(), 4u);

@@ -123,7 +123,7 @@ inline void write_steps(record::TraceWriter& trace, std::uint32_t pid) {
     ASSERT_TRUE(trace.records({pid, 0, 1}, device.slots).ok());
 }
 
-inline record::RunDirectory new_run(const record::Path& folder, std::string device = "cuda:0 NVIDIA H200") {
+inline record::RunDirectory new_run(const io::Path& folder, std::string device = "cuda:0 NVIDIA H200") {
     record::Manifest manifest;
     manifest.command = {"python", "train.py", "--fast"};
     manifest.device = std::move(device);
@@ -132,11 +132,9 @@ inline record::RunDirectory new_run(const record::Path& folder, std::string devi
     return std::move(run).value();
 }
 
-inline void write_lines(const record::Path& path, std::string_view lines) {
-    ASSERT_TRUE(record::write_atomically(path, lines).ok());
-}
+inline void write_lines(const io::Path& path, std::string_view lines) { ASSERT_TRUE(io::write_atomically(path, lines).ok()); }
 
-inline void write_recording(const record::Path& folder) {
+inline void write_recording(const io::Path& folder) {
     record::RunDirectory run = new_run(folder);
     auto trace = record::TraceWriter::create(folder / record::kTraceName);
     ASSERT_TRUE(trace.ok()) << trace.error().text();

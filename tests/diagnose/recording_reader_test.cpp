@@ -20,7 +20,7 @@ protected:
         EXPECT_TRUE(timeline.ok()) << timeline.error().text();
         return timeline.ok() ? std::move(*timeline) : Timeline{};
     }
-    [[nodiscard]] record::Path folder() const { return temporary_ / "run"; }
+    [[nodiscard]] io::Path folder() const { return temporary_ / "run"; }
     test::TemporaryFolder temporary_;
 };
 
@@ -98,7 +98,7 @@ TEST_F(Recording, TheLinkIsTheOneThatWasReadElseTheUsualOne) {
     Timeline timeline = read();
     EXPECT_NEAR(timeline.link_bytes_per_second.value_or(0), 63e9, 0.1e9) << "by the name";
     EXPECT_TRUE(timeline.link_is_assumed);
-    const std::string samples = *record::read_text(folder() / "samples.jsonl");
+    const std::string samples = *io::read_text(folder() / "samples.jsonl");
     write_lines(folder() / "samples.jsonl",
                 samples + "{\"kind\":\"sample\",\"time\":1700000001,\"gpu0/link_bytes_per_second\":31.5e9}\n");
     timeline = read();
@@ -148,7 +148,7 @@ TEST_F(Recording, BlocksSayHowLongCuptiWasThere) {
 TEST_F(Recording, ACutTraceIsReadToItsLastWholeFrame) {
     write_recording(folder());
     const auto path = folder() / record::kTraceName;
-    const std::string whole = *record::read_text(path);
+    const std::string whole = *io::read_text(path);
     for (std::size_t length = 16; length < whole.size(); length += 7) {
         write_lines(path, whole.substr(0, length));
         const auto timeline = read_recording(folder());

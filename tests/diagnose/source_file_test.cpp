@@ -11,8 +11,8 @@ namespace {
 
 TEST(SourceFile, OnlyRegularFilesOfSourcesAreOpened) {
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(record::write_atomically(folder / "a.py", std::string_view("text")).ok());
-    ASSERT_TRUE(record::write_atomically(folder / "a.txt", std::string_view("text")).ok());
+    ASSERT_TRUE(io::write_atomically(folder / "a.py", std::string_view("text")).ok());
+    ASSERT_TRUE(io::write_atomically(folder / "a.txt", std::string_view("text")).ok());
     std::filesystem::create_directory(folder / "b.py");
     EXPECT_EQ(read_source(folder / "a.py"), "text");
     EXPECT_FALSE(read_source(folder / "a.txt"));
@@ -26,7 +26,7 @@ TEST(SourceFile, OnlyRegularFilesOfSourcesAreOpened) {
 TEST(SourceFile, BesideTheTraceComesBeforeTheNameItself) {
     const test::TemporaryFolder folder;
     for (const char* name : {"trace.json", "a.py", "b.py"})
-        ASSERT_TRUE(record::write_atomically(folder / name, std::string_view(name)).ok());
+        ASSERT_TRUE(io::write_atomically(folder / name, std::string_view(name)).ok());
     const auto made = std::filesystem::last_write_time(folder / "trace.json");
     std::filesystem::last_write_time(folder / "a.py", made);
     std::filesystem::last_write_time(folder / "b.py", made + std::chrono::seconds(1));
@@ -46,7 +46,7 @@ TEST(SourceFile, BesideTheTraceComesBeforeTheNameItself) {
     EXPECT_FALSE(sources_of(folder / "missing.json"));
     // One of the same name where the program was started.
     std::filesystem::create_directory(folder / "elsewhere");
-    ASSERT_TRUE(record::write_atomically(folder / "elsewhere/a.py", std::string_view("another")).ok());
+    ASSERT_TRUE(io::write_atomically(folder / "elsewhere/a.py", std::string_view("another")).ok());
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(folder / "elsewhere");
     const auto both = find("a.py");

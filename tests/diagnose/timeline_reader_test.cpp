@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_training(const record::Path& folder) {
+void write_training(const io::Path& folder) {
     record::RunDirectory run = new_run(folder, "cuda:1 NVIDIA H200");
     write_lines(folder / "metrics.jsonl",
                 "{\"kind\":\"interval\",\"time\":1700000010.0,\"seconds\":10,\"step\":100,\"epoch\":1,\"steps\":100,"

@@ -25,7 +25,7 @@ inline void add_frame(std::uint8_t kind, std::string_view content, std::string& 
         head = std::min(head, content.size());
         const std::string_view rows = content.substr(head, (content.size() - head) / width * width);
         packed.assign(content.substr(0, head));
-        record::spread_rows(record::bytes_of(rows), width, packed);
+        record::spread_rows(io::bytes_of(rows), width, packed);
     };
     if (kind == static_cast<std::uint8_t>(record::FrameKind::kRecords))
         spread(8, sizeof(record::Record));
@@ -33,7 +33,7 @@ inline void add_frame(std::uint8_t kind, std::string_view content, std::string& 
         spread(0, 32);
     else
         packed.assign(content);
-    const auto frame = record::pack_frame(static_cast<record::FrameKind>(kind), record::bytes_of(packed));
+    const auto frame = record::pack_frame(static_cast<record::FrameKind>(kind), io::bytes_of(packed));
     trace.append(reinterpret_cast<const char*>(frame.data()), frame.size());
 }
 
@@ -59,13 +59,13 @@ inline RunParts parts_of(std::string_view input) {
 }
 
 /// `folder` is this input's alone; it is left with its files.
-inline void read_recording_bytes(std::string_view input, const record::Path& folder) {
+inline void read_recording_bytes(std::string_view input, const io::Path& folder) {
     const RunParts parts = parts_of(input);
     const auto put = [&](const char* name, std::string_view text) {
         std::filesystem::remove(folder / name);
         if (text.empty()) return;
         const auto written =
-            record::write_new_file(folder / name, [&](record::FileWriter& file) { return file.write(record::bytes_of(text)); });
+            io::write_new_file(folder / name, [&](io::FileWriter& file) { return file.write(io::bytes_of(text)); });
         MILLRACE_ASSERT(written.ok(), written.ok() ? "" : written.error().text());
     };
     put("manifest.json", R"({"format":1,"millrace":"0","status":"finished","command":["x"],"device":"cuda:0 GPU","recipe":{}})");

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "record/checkpoint_files.h"
+#include "io/checkpoint_files.h"
 #include "record/metric_table.h"
 #include "record/run_reader.h"
 
@@ -76,7 +76,7 @@ inline void check_stream(std::string_view text) {
                     "limits change what is counted");
 
     std::uint64_t lines = 0;
-    record::LineSplitter splitter(limits.line_bytes, [&](std::string_view) { ++lines; });
+    io::LineSplitter splitter(limits.line_bytes, [&](std::string_view) { ++lines; });
     for (std::size_t at = 0, piece = 1; at < text.size(); at += piece, piece = piece % 7 + 1)
         splitter.feed(text.substr(at, piece));
     MILLRACE_ASSERT(lines + splitter.too_long() == ends && splitter.torn() == torn, "pieces change what lines there are");
@@ -107,7 +107,7 @@ inline void read_run_bytes(std::string_view input) {
     check_stream(files.metrics());
     check_stream(files.samples());
     check_events(files.events());
-    const auto state = record::parse_checkpoint_state(std::string(files.state()), "state.json");
+    const auto state = io::parse_checkpoint_state(std::string(files.state()), "state.json");
     MILLRACE_ASSERT(!state.ok() || state->members > 0, "a checkpoint without members was accepted");
 }
 

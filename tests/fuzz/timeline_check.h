@@ -14,9 +14,9 @@
 
 namespace millrace::fuzz {
 
-class TextSink : public record::ByteSink {
+class TextSink : public io::ByteSink {
 public:
-    base::Status write(record::Bytes bytes) override {
+    base::Status write(io::Bytes bytes) override {
         text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         return base::ok();
     }
@@ -105,7 +105,7 @@ inline void check_round_trip(const diagnose::Timeline& t, const TimeBounds& boun
     TextSink sink;
     const auto written = report::write_trace(t, {}, {}, sink);
     MILLRACE_ASSERT(written.ok() && written->left_out == 0, "a timeline cannot be exported");
-    record::TextSource source(sink.text());
+    io::TextSource source(sink.text());
     const auto again = diagnose::read_kineto(source, "again.json");
     MILLRACE_ASSERT(again.ok(), "an export cannot be read: " + (again.ok() ? "" : again.error().text()) + "\n" + sink.text());
     check_timeline(*again);

@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "io/safetensors.h"
 #include "places.h"
-#include "record/safetensors.h"
 
 namespace millrace::testing {
 
 class Golden {
 public:
     explicit Golden(const std::string& name)
-        : file_(record::SafetensorsFile::open((source_root() / "tests/goldens" / (name + ".safetensors")).string()).value()) {}
+        : file_(io::SafetensorsFile::open((source_root() / "tests/goldens" / (name + ".safetensors")).string()).value()) {}
 
     [[nodiscard]] bool has(const std::string& name) const { return file_.find(name) != nullptr; }
     [[nodiscard]] std::vector<std::int64_t> shape(const std::string& name) const { return file_.find(name)->shape; }
@@ -29,14 +29,14 @@ public:
 private:
     template <class T>
     std::vector<T> copied(const std::string& name) const {
-        const record::TensorView* tensor = file_.find(name);
+        const io::TensorView* tensor = file_.find(name);
         EXPECT_NE(tensor, nullptr) << name;
         if (tensor == nullptr) return {};
         std::vector<T> values(tensor->bytes / sizeof(T));
         std::memcpy(values.data(), tensor->data, tensor->bytes);
         return values;
     }
-    record::SafetensorsFile file_;
+    io::SafetensorsFile file_;
 };
 
 template <class T>

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "io/recipe_file.h"
 #include "models/registry.h"
 #include "places.h"
 
@@ -15,7 +16,7 @@ TEST(Recipes, EachNamesTheModelAndPresetOfItsFileName) {
     for (const auto& entry : std::filesystem::directory_iterator(testing::source_root() / "recipes")) {
         if (entry.path().extension() != ".toml") continue;
         const std::string place = entry.path().string();
-        auto text = base::read_recipe_file(place);
+        auto text = io::read_recipe_file(place);
         ASSERT_TRUE(text.ok()) << text.error().text();
         auto name = base::peek_recipe_text(*text, place, "model.name"),
              preset = base::peek_recipe_text(*text, place, "model.preset");

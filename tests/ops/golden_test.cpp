@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "io/safetensors.h"
 #include "places.h"
-#include "record/safetensors.h"
 #include "ref_program.h"
 
 namespace millrace::ops::cases {
@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kTolerance = 2e-6;  // of the tensor's largest value: the file holds float32
 
-const record::SafetensorsFile& goldens() {
-    static const auto file = record::SafetensorsFile::open((testing::source_root() / "tests/goldens/ops.safetensors").string());
+const io::SafetensorsFile& goldens() {
+    static const auto file = io::SafetensorsFile::open((testing::source_root() / "tests/goldens/ops.safetensors").string());
     return file.value();
 }
 
-const record::TensorView& stored(const std::string& name) {
-    const record::TensorView* found = goldens().find(name);
+const io::TensorView& stored(const std::string& name) {
+    const io::TensorView* found = goldens().find(name);
     MILLRACE_ASSERT(found != nullptr, name);
     return *found;
 }

@@ -14,14 +14,14 @@ namespace {
 
 constexpr const char* kName = "libmillrace-probe.so";
 
-std::string message_of(const Path& path) {
+std::string message_of(const io::Path& path) {
     const auto checked = check_probe_library(path);
     return checked.ok() ? "" : checked.error().text();
 }
 
 TEST(ProbeLibrary, WhatIsNoProbeIsRefused) {
     const test::TemporaryFolder folder;
-    const Path probe = testing::program_folder() / kName;
+    const io::Path probe = testing::program_folder() / kName;
     ASSERT_EQ(check_probe_library(probe).value(), probe.string());
     EXPECT_NE(message_of(folder / "missing").find("no such file"), std::string::npos);
     EXPECT_NE(message_of(folder / ".").find("is not a file"), std::string::npos);
@@ -43,13 +43,13 @@ TEST(ProbeLibrary, WhatIsNoProbeIsRefused) {
 
 TEST(ProbeLibrary, IsFoundBesideTheProgramOrInItsLibraries) {
     const test::TemporaryFolder folder;
-    const Path programs = folder / "bin";
+    const io::Path programs = folder / "bin";
     for (const char* below : {"bin", "lib"}) std::filesystem::create_directory(folder / below);
     const auto missing = find_probe_library(programs);
     ASSERT_FALSE(missing.ok());
     EXPECT_EQ(missing.error().exit_status, 3);
     EXPECT_NE(missing.error().text().find("--probe FILE"), std::string::npos);
-    for (const Path& place : {folder / kName, folder / "lib" / kName, programs / kName}) {
+    for (const io::Path& place : {folder / kName, folder / "lib" / kName, programs / kName}) {
         std::filesystem::copy_file(testing::program_folder() / kName, place);
         EXPECT_EQ(find_probe_library(programs).value(), place.string()) << "the nearest wins";
     }

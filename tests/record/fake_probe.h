@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/probe_mapping.h"
 
 namespace millrace::test {

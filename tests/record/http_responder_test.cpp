@@ -15,8 +15,8 @@ namespace {
 
 using namespace test_rig;
 
-FileDescriptor connect_to(int port) {
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+io::FileDescriptor connect_to(int port) {
+    io::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in where{};
     where.sin_family = AF_INET;
     where.sin_port = htons(static_cast<std::uint16_t>(port));
@@ -25,7 +25,7 @@ FileDescriptor connect_to(int port) {
     return socket;
 }
 
-void send_all(const FileDescriptor& socket, std::string_view bytes) {
+void send_all(const io::FileDescriptor& socket, std::string_view bytes) {
     while (!bytes.empty()) {
         const ssize_t put = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (put <= 0) return;
@@ -34,7 +34,7 @@ void send_all(const FileDescriptor& socket, std::string_view bytes) {
 }
 
 /// All until the other side hangs up; gives up after five seconds.
-std::string receive_all(const FileDescriptor& socket) {
+std::string receive_all(const io::FileDescriptor& socket) {
     std::string got;
     char bytes[4096];
     for (;;) {
@@ -47,7 +47,7 @@ std::string receive_all(const FileDescriptor& socket) {
 }
 
 std::string ask(int port, std::string_view request) {
-    const FileDescriptor socket = connect_to(port);
+    const io::FileDescriptor socket = connect_to(port);
     send_all(socket, request);
     return receive_all(socket);
 }
@@ -85,7 +85,7 @@ TEST(HttpResponder, RefusesWhatIsNoRequestOfItsKind) {
 
 TEST(HttpResponder, ReadsARequestInPiecesAndAHalfClosedOne) {
     const auto responder = echo();
-    const FileDescriptor socket = connect_to(responder->port());
+    const io::FileDescriptor socket = connect_to(responder->port());
     for (const char letter : std::string_view("GET /x HTTP/1.1\r\n\r\n")) send_all(socket, {&letter, 1});
     ::shutdown(socket.get(), SHUT_WR);
     EXPECT_TRUE(receive_all(socket).ends_with("</x>"));
@@ -96,18 +96,18 @@ TEST(HttpResponder, SlowClientsAreCutOffAndDoNotKeepOthersOut) {
     limits.connections = 2;
     limits.life = std::chrono::milliseconds{150};
     const auto responder = echo(limits);
-    std::vector<FileDescriptor> slow;
+    std::vector<io::FileDescriptor> slow;
     for (int i = 0; i < 4; ++i) {
         slow.push_back(connect_to(responder->port()));
         send_all(slow.back(), "GET /slow HT");
     }
     EXPECT_TRUE(ask(responder->port(), "GET /quick HTTP/1.1\r\n\r\n").ends_with("</quick>"));
-    for (const FileDescriptor& socket : slow) EXPECT_EQ(receive_all(socket), "") << "cut off without a word";
+    for (const io::FileDescriptor& socket : slow) EXPECT_EQ(receive_all(socket), "") << "cut off without a word";
 }
 
 TEST(HttpResponder, EndsWithConnectionsOpen) {
     auto responder = echo();
-    const FileDescriptor socket = connect_to(responder->port());
+    const io::FileDescriptor socket = connect_to(responder->port());
     send_all(socket, "GET");
     responder.reset();
     EXPECT_EQ(receive_all(socket), "");

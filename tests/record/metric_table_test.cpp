@@ -4,8 +4,8 @@
 
 #include <set>
 
+#include "io/file.h"
 #include "places.h"
-#include "record/file.h"
 #include "record/metric_document.h"
 
 namespace millrace::record {
@@ -142,7 +142,7 @@ TEST(MetricTable, EveryMetricOfTheMachineIsReadFromItsField) {
 TEST(MetricDocument, IsWhatTheTableSays) {
     const auto path = testing::source_root() / "docs/metrics.md";
     if (!std::filesystem::exists(path.parent_path())) GTEST_SKIP() << path.parent_path() << " is not on this machine";
-    const auto text = read_text(path);
+    const auto text = io::read_text(path);
     ASSERT_TRUE(text.ok()) << text.error().text();
     EXPECT_TRUE(*text == metric_document()) << "docs/metrics.md is not what the table says: run `make docs`";
 }

@@ -124,7 +124,7 @@ TEST_F(Recorded, LostRecordsAreToldOf) {
 
 TEST(ProbeFolder, HandsEachMappingOutOnceAndGoesWithEverything) {
     const test::TemporaryFolder fallback;
-    Path where;
+    io::Path where;
     {
         auto folder = ProbeFolder::create(fallback.path());
         ASSERT_TRUE(folder.ok()) << folder.error().text();
@@ -154,26 +154,26 @@ TEST(ProbeFolder, FolderOfARecordingThatWasKilledIsRemovedByTheNext) {
     const test::TemporaryFolder fallback;
     auto folder = ProbeFolder::create(fallback.path());
     ASSERT_TRUE(folder.ok()) << folder.error().text();
-    const Path parent = folder->path().parent_path();
+    const io::Path parent = folder->path().parent_path();
     const std::string mark = std::to_string(::getpid());
     const auto make = [&](const std::string& name, int age) {
-        const Path made = parent / ("millrace-probe-" + mark + name);
+        const io::Path made = parent / ("millrace-probe-" + mark + name);
         std::filesystem::create_directory(made);
         std::ofstream(made / ".lock") << "";
         std::ofstream(made / "12.probe") << "left";
         std::filesystem::last_write_time(made, std::filesystem::file_time_type::clock::now() - std::chrono::seconds{age});
         return made;
     };
-    const Path killed = make("killed", 3600), fresh = make("fresh", 1), held = make("held", 3600);
-    const auto lock = open_file(held / ".lock", O_RDONLY);
+    const io::Path killed = make("killed", 3600), fresh = make("fresh", 1), held = make("held", 3600);
+    const auto lock = io::open_file(held / ".lock", O_RDONLY);
     ASSERT_TRUE(lock.ok() && ::flock(lock->get(), LOCK_EX | LOCK_NB) == 0);
     std::filesystem::last_write_time(folder->path(), std::filesystem::file_time_type::clock::now() - std::chrono::hours{1});
 
     const auto next = ProbeFolder::create(fallback.path());
     ASSERT_TRUE(next.ok()) << next.error().text();
     EXPECT_FALSE(std::filesystem::exists(killed));
-    for (const Path& used : {fresh, held, folder->path()}) EXPECT_TRUE(std::filesystem::exists(used)) << used;
-    for (const Path& made : {fresh, held}) std::filesystem::remove_all(made);
+    for (const io::Path& used : {fresh, held, folder->path()}) EXPECT_TRUE(std::filesystem::exists(used)) << used;
+    for (const io::Path& made : {fresh, held}) std::filesystem::remove_all(made);
 }
 
 }  // namespace

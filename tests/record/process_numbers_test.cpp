@@ -59,7 +59,7 @@ protected:
             << "7f0000000000-7f0008010000 rw-s 00000000 00:1a " << inode << "                      /inside/7.probe\n";
     }
     test::TemporaryFolder folder_;
-    const Path file_ = folder_ / "7.probe";
+    const io::Path file_ = folder_ / "7.probe";
     std::string inode_;
 };
 

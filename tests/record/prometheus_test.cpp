@@ -52,7 +52,7 @@ std::string complaint_about(const std::string& text) {
 }
 
 std::string promtool() {
-    const Path built = testing::program_folder() / "tools/promtool";
+    const io::Path built = testing::program_folder() / "tools/promtool";
     if (std::filesystem::exists(built)) return "'" + built.string() + "'";
     return run_command("command -v promtool").status == 0 ? "promtool" : "";
 }
@@ -131,11 +131,11 @@ TEST(PrometheusText, PromtoolHasNothingToSay) {
     const test::TemporaryFolder folder;
     PrometheusBoard board(two_gpus());
     for (const SinkRow& row : everything()) board.take(row);
-    ASSERT_TRUE(write_atomically(folder / "a.prom", board.text()).ok());
+    ASSERT_TRUE(io::write_atomically(folder / "a.prom", board.text()).ok());
     const Outcome checked = run_command(tool + " check metrics < '" + (folder / "a.prom").string() + "'");
     EXPECT_EQ(checked.status, 0) << checked.output;
     EXPECT_EQ(checked.output, "");
-    ASSERT_TRUE(write_atomically(folder / "bad.prom", "millrace_a_total{ 1\n").ok());
+    ASSERT_TRUE(io::write_atomically(folder / "bad.prom", "millrace_a_total{ 1\n").ok());
     EXPECT_NE(run_command(tool + " check metrics < '" + (folder / "bad.prom").string() + "'").status, 0);
 }
 
@@ -144,9 +144,9 @@ TEST(PrometheusFile, IsReplacedAtMostOnceASecondAndOnFlush) {
     base::FakeClock clock;
     auto sink = prometheus_file_sink(folder / "a.prom", two_gpus(), clock);
     ASSERT_TRUE(sink.ok());
-    EXPECT_EQ(*read_text(folder / "a.prom"), "");
+    EXPECT_EQ(*io::read_text(folder / "a.prom"), "");
     const auto shows = [&](double loss) {
-        return read_text(folder / "a.prom")->find("millrace_train_loss " + std::to_string(static_cast<int>(loss)) + "\n") !=
+        return io::read_text(folder / "a.prom")->find("millrace_train_loss " + std::to_string(static_cast<int>(loss)) + "\n") !=
                std::string::npos;
     };
     ASSERT_TRUE((*sink)->write(training_row(RowKind::kInterval, 1, 1)).ok());
@@ -159,7 +159,7 @@ TEST(PrometheusFile, IsReplacedAtMostOnceASecondAndOnFlush) {
     clock.advance(std::chrono::milliseconds{1000});
     ASSERT_TRUE((*sink)->write(training_row(RowKind::kInterval, 3, 3)).ok());
     EXPECT_TRUE(shows(3));
-    EXPECT_EQ(complaint_about(*read_text(folder / "a.prom")), "");
+    EXPECT_EQ(complaint_about(*io::read_text(folder / "a.prom")), "");
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator{}), 1);
 }
 

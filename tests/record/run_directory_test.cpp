@@ -58,7 +58,7 @@ TEST(RunDirectory, EndIsWrittenOnADiskWithoutRoom) {
     auto run = RunDirectory::open(disk.path() / "run", RunStart::kNew, manifest());
     ASSERT_TRUE(run.ok()) << run.error().text();
     disk.fill();
-    ASSERT_FALSE(write_atomically(disk.path() / "other", "text").ok());
+    ASSERT_FALSE(io::write_atomically(disk.path() / "other", "text").ok());
     ASSERT_TRUE(run->finish(RunStatus::kFailed, 1).ok());
     const auto about = read_manifest(disk.path() / "run");
     ASSERT_TRUE(about.ok()) << about.error().text();
@@ -75,8 +75,8 @@ TEST(RunDirectory, HalvesOfManifestsGoWithTheNextStart) {
     const std::string half = ".manifest.json.tmp-" + std::to_string(gone) + "-0";
     const std::vector<std::string> others{".manifest.json.tmp-" + std::to_string(::getpid()) + "-7", ".manifest.json.tmp-mine",
                                           ".manifest.json.tmp-" + std::to_string(gone) + "-0.bak"};
-    ASSERT_TRUE(write_atomically(folder / ("run/" + half), "{").ok());
-    for (const std::string& other : others) ASSERT_TRUE(write_atomically(folder / ("run/" + other), "{").ok());
+    ASSERT_TRUE(io::write_atomically(folder / ("run/" + half), "{").ok());
+    for (const std::string& other : others) ASSERT_TRUE(io::write_atomically(folder / ("run/" + other), "{").ok());
     ASSERT_TRUE(RunDirectory::open(folder / "run", RunStart::kResume, manifest()).ok());
     EXPECT_FALSE(fs::exists(folder / ("run/" + half)));
     for (const std::string& other : others) EXPECT_TRUE(fs::exists(folder / ("run/" + other))) << other;
@@ -84,14 +84,14 @@ TEST(RunDirectory, HalvesOfManifestsGoWithTheNextStart) {
 
 TEST(RunDirectory, NewerFormatIsCalledByItsName) {
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(write_atomically(folder / "manifest.json", R"({"format": 99, "state": "running"})").ok());
+    ASSERT_TRUE(io::write_atomically(folder / "manifest.json", R"({"format": 99, "state": "running"})").ok());
     EXPECT_NE(read_manifest(folder.path()).error().text().find("newer Millrace (format 99, this one reads up to 1)"),
               std::string::npos);
 }
 
 TEST(RunDirectory, ForeignFolderIsRefusedAndLeftAlone) {
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(write_atomically(folder / "thesis.tex", "precious").ok());
+    ASSERT_TRUE(io::write_atomically(folder / "thesis.tex", "precious").ok());
     for (const RunStart start : {RunStart::kNew, RunStart::kOverwrite, RunStart::kResume}) {
         const auto run = RunDirectory::open(folder.path(), start, manifest());
         ASSERT_FALSE(run.ok());
@@ -183,7 +183,7 @@ TEST(RunDirectory, BadManifestsAreErrors) {
     for (const char* text :
          {"", "[]", "{", R"({"format": 1})", R"({"format": 99, "status": "running"})", R"({"format": 1, "status": "asleep"})",
           R"({"format": 1, "status": "running", "command": 3})", R"({"format": 1, "status": "running", "resumed": [1]})"}) {
-        ASSERT_TRUE(write_atomically(folder / "manifest.json", text).ok());
+        ASSERT_TRUE(io::write_atomically(folder / "manifest.json", text).ok());
         const auto about = read_manifest(folder.path());
         ASSERT_FALSE(about.ok()) << text;
         EXPECT_EQ(about.error().place, (folder / "manifest.json").string());
@@ -213,7 +213,7 @@ TEST(Metrics, RowsReadBack) {
 
 TEST(Metrics, TornAndForeignLinesAreCounted) {
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(write_atomically(folder / "m", "{\"a\": 1}\nhello\n{\"a\": [1]}\n\n{\"a\": 2}\n{\"a\": 3").ok());
+    ASSERT_TRUE(io::write_atomically(folder / "m", "{\"a\": 1}\nhello\n{\"a\": [1]}\n\n{\"a\": 2}\n{\"a\": 3").ok());
     auto log = read_metrics(folder / "m");
     EXPECT_EQ(log->rows.size(), 2u);
     EXPECT_EQ(log->skipped, 4u);

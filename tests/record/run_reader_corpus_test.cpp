@@ -12,7 +12,7 @@ TEST(RunReaderCorpus, EveryInputIsReadWithoutABrokenPromise) {
     if (!std::filesystem::is_directory(corpus)) GTEST_SKIP() << corpus << " is not on this machine";
     int inputs = 0;
     for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
-        const auto bytes = record::read_text(entry.path());
+        const auto bytes = io::read_text(entry.path());
         ASSERT_TRUE(bytes.ok()) << bytes.error().text();
         read_run_bytes(*bytes);
         ++inputs;
@@ -23,7 +23,7 @@ TEST(RunReaderCorpus, EveryInputIsReadWithoutABrokenPromise) {
 TEST(RunReaderCorpus, TheWholeRunOfTheCorpusIsFoundWhole) {
     const auto path = testing::source_root() / "tests/fuzz/corpus/whole-run";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not on this machine";
-    const auto bytes = record::read_text(path);
+    const auto bytes = io::read_text(path);
     const RunFiles files = split(*bytes);
     const auto manifest = record::parse_manifest(files.manifest(), "manifest.json");
     ASSERT_TRUE(manifest.ok()) << manifest.error().text();
@@ -31,7 +31,7 @@ TEST(RunReaderCorpus, TheWholeRunOfTheCorpusIsFoundWhole) {
     EXPECT_EQ(record::parse_stream(files.metrics()).total, 3u);
     EXPECT_EQ(record::parse_stream(files.samples()).total, 1u);
     EXPECT_EQ(record::parse_events(files.events()).total, 3u);
-    EXPECT_TRUE(record::parse_checkpoint_state(std::string(files.state()), "state.json").ok());
+    EXPECT_TRUE(io::parse_checkpoint_state(std::string(files.state()), "state.json").ok());
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <random>
 #include <thread>
 
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"
 #include "temporary_folder.h"
@@ -29,35 +29,7 @@ Manifest read_manifest() {
     return about;
 }
 
-void write_text(const Path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
-
-TEST(LineSplitter, PiecesMakeNoDifference) {
-    const std::string text = "first\n\nthird line\n" + std::string(50, 'x') + "\nfifth\ntorn";
-    for (const std::size_t piece : {1u, 2u, 3u, 7u, 64u, 1000u}) {
-        std::vector<std::string> lines;
-        LineSplitter splitter(20, [&](std::string_view line) { lines.emplace_back(line); });
-        for (std::size_t at = 0; at < text.size(); at += piece) splitter.feed(std::string_view(text).substr(at, piece));
-        EXPECT_EQ(lines, (std::vector<std::string>{"first", "", "third line", "fifth"})) << piece;
-        EXPECT_EQ(splitter.too_long(), 1u);
-        EXPECT_TRUE(splitter.torn());
-        splitter.feed("\n");
-        EXPECT_EQ(lines.back(), "torn");
-        EXPECT_FALSE(splitter.torn());
-    }
-}
-
-TEST(LineSplitter, ALineOfExactlyTheCapIsWhole) {
-    int whole = 0;
-    LineSplitter splitter(4, [&](std::string_view) { ++whole; });
-    splitter.feed("1234\n12345\n");
-    splitter.feed("12");
-    splitter.feed("34\n123");
-    splitter.feed("45\n");
-    EXPECT_EQ(whole, 2);
-    EXPECT_EQ(splitter.too_long(), 2u);
-    splitter.feed("12345");
-    EXPECT_TRUE(splitter.torn());
-}
+void write_text(const io::Path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
 TEST(ParseStream, CountsWhatIsTornForeignNestedOrTooLong) {
     ReadLimits limits;
@@ -150,11 +122,11 @@ TEST(ReadRun, GivesEverythingTheRunHolds) {
         auto samples = json_lines_sink(run->samples(), FileStart::kAppend);
         ASSERT_TRUE((*samples)->write(row_of(busy_sample(0))).ok());
         ASSERT_TRUE(run->events().append("warning", "the loader is slow", {{"share_percent", 12.5}}).ok());
-        auto store = CheckpointStore::open(run->checkpoints());
+        auto store = io::CheckpointStore::open(run->checkpoints());
         const float weight = 1;
-        Checkpoint checkpoint;
+        io::Checkpoint checkpoint;
         checkpoint.step = 12;
-        checkpoint.members.push_back({{float_tensor("w", {1}, std::span(&weight, 1))}, {}});
+        checkpoint.members.push_back({{io::float_tensor("w", {1}, std::span(&weight, 1))}, {}});
         ASSERT_TRUE(store->save(checkpoint, true).ok());
         const auto live = read_run(folder / "run");
         ASSERT_TRUE(live.ok()) << live.error().text();
@@ -222,7 +194,7 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
 }
 
 /// What the child does until it is killed: everything a training run writes, as fast as it can.
-[[noreturn]] void live(const Path& folder) {
+[[noreturn]] void live(const io::Path& folder) {
     const bool resumed = fs::exists(folder / "manifest.json");
     auto run = RunDirectory::open(folder, resumed ? RunStart::kResume : RunStart::kNew, read_manifest());
     if (!run.ok()) ::_exit(10);
@@ -231,7 +203,7 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
     if (!samples.ok()) ::_exit(11);
     sinks.push_back(std::move(samples).value());
     SinkThread thread(std::move(sinks));
-    auto store = CheckpointStore::open(run->checkpoints());
+    auto store = io::CheckpointStore::open(run->checkpoints());
     if (!store.ok()) ::_exit(12);
     const std::vector<float> weights(64, 1.0f);
     for (std::int64_t step = 1;; ++step) {
@@ -240,9 +212,9 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
         thread.post(row_of(busy_sample(static_cast<std::uint64_t>(step))));
         if (!run->events().append("epoch", "epoch ended", {{"step", step}}).ok()) ::_exit(14);
         if (step % 16 != 0) continue;
-        Checkpoint checkpoint;
+        io::Checkpoint checkpoint;
         checkpoint.step = static_cast<std::uint64_t>(step);
-        checkpoint.members.push_back({{float_tensor("w", {64}, weights)}, {}});
+        checkpoint.members.push_back({{io::float_tensor("w", {64}, weights)}, {}});
         if (!store->save(checkpoint, step % 32 == 0).ok()) ::_exit(15);
         if (step % 64 == 0 && !run->finish(RunStatus::kInterrupted, 130).ok()) ::_exit(16);
     }
@@ -250,7 +222,7 @@ TEST(RunDirectory, FolderWithTheHalfOfAFirstManifestCanBeUsed) {
 
 TEST(ReadRun, AKilledRunCanBeReadAndResumedWheneverItWasKilled) {
     const test::TemporaryFolder folder;
-    const Path run_folder = folder / "run";
+    const io::Path run_folder = folder / "run";
     std::mt19937 random(20251104);
     constexpr int kLives = 30;
     int killed_before_the_manifest = 0;
@@ -279,7 +251,7 @@ TEST(ReadRun, AKilledRunCanBeReadAndResumedWheneverItWasKilled) {
         rows = run->metrics.total;
         for (const RunCheckpoint& checkpoint : run->checkpoints) EXPECT_EQ(checkpoint.problem, "");
         if (fs::exists(fs::symlink_status(run_folder / "checkpoints/last"))) {
-            const auto last = load_checkpoint(run_folder / "checkpoints/last");
+            const auto last = io::load_checkpoint(run_folder / "checkpoints/last");
             EXPECT_TRUE(last.ok()) << last.error().text();
         }
     }
@@ -302,7 +274,7 @@ TEST(EventWriter, ThreadsWriteWholeLinesInTheOrderOfTime) {
         for (std::thread& thread : threads) thread.join();
         ASSERT_TRUE(events->append("warning", std::string(std::size_t{1} << 21, 'x')).ok());
     }
-    const auto events = parse_events(*read_text(folder / "events.jsonl"));
+    const auto events = parse_events(*io::read_text(folder / "events.jsonl"));
     EXPECT_EQ(events.skipped, 0u);
     ASSERT_EQ(events.events.size(), 401u);
     for (std::size_t i = 1; i < events.events.size(); ++i) EXPECT_LE(events.events[i - 1].time, events.events[i].time);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "record/file.h"
+#include "io/file.h"
 #include "record/sink.h"
 #include "sense/machine.h"
 
@@ -88,8 +88,8 @@ inline Outcome run_command(const std::string& command) {
     return outcome;
 }
 
-inline std::vector<std::string> lines_of(const Path& path) {
-    const auto text = read_text(path);
+inline std::vector<std::string> lines_of(const io::Path& path) {
+    const auto text = io::read_text(path);
     std::vector<std::string> lines;
     for (std::string_view rest = text.ok() ? *text : std::string_view{}; !rest.empty();) {
         const std::size_t end = std::min(rest.find('\n'), rest.size());

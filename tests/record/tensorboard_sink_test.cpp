@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "io/crc32c.h"
 #include "places.h"
-#include "record/crc32c.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"
 #include "temporary_folder.h"
@@ -14,15 +14,15 @@ namespace {
 using namespace test_rig;
 
 TEST(Crc32c, AgreesWithThePublishedVectors) {
-    EXPECT_EQ(crc32c(""), 0u);
-    EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
-    EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
-    EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+    EXPECT_EQ(io::crc32c(""), 0u);
+    EXPECT_EQ(io::crc32c("123456789"), 0xe3069283u);
+    EXPECT_EQ(io::crc32c(std::string(32, '\0')), 0x8a9136aau);
+    EXPECT_EQ(io::crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 
 /// The only file in `folder`.
-Path only_file(const Path& folder) {
-    Path found;
+io::Path only_file(const io::Path& folder) {
+    io::Path found;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         EXPECT_TRUE(found.empty());
         found = entry.path();
@@ -31,7 +31,7 @@ Path only_file(const Path& folder) {
 }
 
 TEST(TensorBoardSink, AnIndependentReaderFindsEveryValueAtItsStep) {
-    const Path reader = testing::source_root() / "tests/tools/read_events.py";
+    const io::Path reader = testing::source_root() / "tests/tools/read_events.py";
     if (!std::filesystem::exists(reader) || run_command("python3 --version").status != 0)
         GTEST_SKIP() << "python3 or " << reader << " is not on this machine";
     const test::TemporaryFolder folder;
@@ -46,7 +46,7 @@ TEST(TensorBoardSink, AnIndependentReaderFindsEveryValueAtItsStep) {
         ASSERT_TRUE((*sink)->write(SinkRow{RowKind::kEpoch, 3.0, 1234580, {}}).ok()) << "a row without values is no event";
         for (const SinkRow& row : everything()) ASSERT_TRUE((*sink)->write(row).ok());
     }
-    const Path file = only_file(folder / "tensorboard");
+    const io::Path file = only_file(folder / "tensorboard");
     EXPECT_TRUE(file.filename().string().starts_with("events.out.tfevents."));
     const Outcome read = run_command("python3 '" + reader.string() + "' '" + file.string() + "'");
     ASSERT_EQ(read.status, 0) << read.output;
@@ -69,7 +69,7 @@ TEST(TensorBoardSink, AnIndependentReaderFindsEveryValueAtItsStep) {
 }
 
 TEST(TensorBoardSink, TheReaderOfThisTestNoticesADamagedFile) {
-    const Path reader = testing::source_root() / "tests/tools/read_events.py";
+    const io::Path reader = testing::source_root() / "tests/tools/read_events.py";
     if (!std::filesystem::exists(reader) || run_command("python3 --version").status != 0)
         GTEST_SKIP() << "python3 or " << reader << " is not on this machine";
     const test::TemporaryFolder folder;
@@ -77,10 +77,10 @@ TEST(TensorBoardSink, TheReaderOfThisTestNoticesADamagedFile) {
         auto sink = tensorboard_sink(folder.path());
         ASSERT_TRUE((*sink)->write(training_row(RowKind::kInterval, 1, 0.5)).ok());
     }
-    const Path file = only_file(folder.path());
-    auto bytes = read_text(file).value();
+    const io::Path file = only_file(folder.path());
+    auto bytes = io::read_text(file).value();
     bytes[bytes.size() - 9] ^= 1;
-    ASSERT_TRUE(write_atomically(file, bytes).ok());
+    ASSERT_TRUE(io::write_atomically(file, bytes).ok());
     EXPECT_EQ(run_command("python3 '" + reader.string() + "' '" + file.string() + "'").status, 1);
 }
 

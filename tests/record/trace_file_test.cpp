@@ -6,9 +6,9 @@
 #include <fstream>
 #include <string>
 
+#include "io/zstd_stream.h"
 #include "record/record_parts.h"
 #include "record/trace_frames.h"
-#include "record/zstd_stream.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 class TraceFile : public ::testing::Test {
 protected:
-    [[nodiscard]] Path path() const { return folder_ / kTraceName; }
+    [[nodiscard]] io::Path path() const { return folder_ / kTraceName; }
     TraceWriter writer() const {
         fs::remove(path());
         auto made = TraceWriter::create(path());
@@ -195,7 +195,7 @@ TEST_F(TraceFile, ManyRecordsAreSmall) {
         ASSERT_TRUE(trace.records({1, 0, 0}, slots).ok());
         ASSERT_TRUE(trace.flush().ok());
         EXPECT_EQ(trace.bytes(), fs::file_size(path()));
-        EXPECT_TRUE(!have_zstd() || trace.bytes() < kCount * sizeof(Record) / 8) << trace.bytes();
+        EXPECT_TRUE(!io::have_zstd() || trace.bytes() < kCount * sizeof(Record) / 8) << trace.bytes();
     }
     const auto reader = TraceReader::open(path());
     ASSERT_TRUE(reader.ok());
@@ -276,7 +276,7 @@ TEST_F(TraceFile, FramesWithFalseContentAreCountedNotBelieved) {
     const auto spread = [&](std::vector<std::uint32_t> words) {
         std::string content(reinterpret_cast<const char*>(words.data()), 8);
         spread_rows(std::as_bytes(std::span(words)).subspan(8), sizeof(Record), content);
-        const auto frame = pack_frame(FrameKind::kRecords, bytes_of(content));
+        const auto frame = pack_frame(FrameKind::kRecords, io::bytes_of(content));
         bytes.append(reinterpret_cast<const char*>(frame.data()), frame.size());
     };
     spread(slot);

@@ -8,18 +8,18 @@
 #include "diagnose/diagnose.h"
 #include "diagnose/recorded_run.h"
 #include "diagnose/timeline_reader.h"
+#include "io/byte_source.h"
+#include "io/gzip_stream.h"
 #include "places.h"
-#include "record/byte_source.h"
-#include "record/gzip_stream.h"
 
 namespace millrace::report {
 namespace {
 
 using namespace diagnose;
 
-struct TextSink : record::ByteSink {
+struct TextSink : io::ByteSink {
     std::string text;
-    base::Status write(record::Bytes bytes) override {
+    base::Status write(io::Bytes bytes) override {
         text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         return base::ok();
     }
@@ -34,7 +34,7 @@ std::string exported(const Timeline& timeline, const Diagnosis& diagnosis = {}, 
 }
 
 Timeline read_back(const std::string& text) {
-    record::TextSource source(text);
+    io::TextSource source(text);
     auto timeline = read_kineto(source, "again.json");
     EXPECT_TRUE(timeline.ok()) << timeline.error().text();
     return timeline.ok() ? std::move(*timeline) : Timeline{};
@@ -307,7 +307,7 @@ TEST(KinetoExport, FilesAreReplacedAsAWholePackedByTheirName) {
     const auto plain = export_trace(timeline, {}, folder / "trace.json");
     ASSERT_TRUE(plain.ok()) << plain.error().text();
     EXPECT_EQ(std::filesystem::file_size(folder / "trace.json"), plain->bytes);
-    if (record::have_gzip()) {
+    if (io::have_gzip()) {
         ASSERT_TRUE(export_trace(timeline, {}, folder / "trace.json.gz").ok());
         EXPECT_LT(std::filesystem::file_size(folder / "trace.json.gz"), plain->bytes / 2);
         const auto again = read_timeline(folder / "trace.json.gz");

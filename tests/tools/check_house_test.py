@@ -36,7 +36,7 @@ class CheckHouse(unittest.TestCase):
         self.assertIn("src/base/log.cpp:2: base/ may not use ops/", output)
 
     def test_engine_and_doctor_do_not_know_each_other(self):
-        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense")):
+        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io")):
             status, output = check({f"src/{used}/a.h": "", f"src/{user}/b.cpp": f'#include "{used}/a.h"\n'})
             self.assertEqual(status, 1, f"{user} -> {used}: {output}")
 
@@ -46,6 +46,15 @@ class CheckHouse(unittest.TestCase):
             self.assertEqual(check({"src/cli/a.cpp": line + "\n"})[0], int("CLI" in line), line)
             self.assertEqual(check({"src/cli/arguments.cpp": line + "\n"})[0], 0, line)
         self.assertEqual(check({"src/ops/cuda/a.h": "#include <cuda_runtime.h>\n"})[0], 0)
+
+    def test_files_are_read_through_io_alone(self):
+        for header in ("fstream", "fcntl.h", "zlib.h", "zstd.h", "sys/mman.h"):
+            for room in ("base", "data", "train", "models", "record", "cli"):
+                status, output = check({f"src/{room}/a.cpp": f"#include <{header}>\n"})
+                self.assertEqual(status, 1, f"{room}: {header}")
+                self.assertIn("through io/", output)
+            for path in ("io/a.cpp", "sense/a.cpp", "probe/a.cpp", "diagnose/a.cpp", "report/a.cpp", "record/probe_reader.cpp"):
+                self.assertEqual(check({f"src/{path}": f"#include <{header}>\n"})[0], 0, f"{path}: {header}")
 
     def test_unknown_folder_and_missing_target_are_refused(self):
         self.assertEqual(check({"src/utils/a.h": ""})[0], 1)

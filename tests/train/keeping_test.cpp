@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "small_disk.h"
 #include "train/evaluate.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/make_pairs.h"
-#include "record/safetensors.h"
+#include "io/safetensors.h"
 #include "train/answer.h"
 #include "train/evaluate.h"
 #include "train/tiny_run.h"
@@ -46,10 +46,10 @@ protected:
         return train(recipe, request, observer_);
     }
     std::map<std::string, std::string> tensors(const std::string& run) const {
-        const auto file = record::SafetensorsFile::open(folder_ / run / "checkpoints/last/model.safetensors");
+        const auto file = io::SafetensorsFile::open(folder_ / run / "checkpoints/last/model.safetensors");
         EXPECT_TRUE(file.ok());
         std::map<std::string, std::string> all;
-        for (const record::TensorView& tensor : file->tensors())
+        for (const io::TensorView& tensor : file->tensors())
             all[tensor.name] = std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
         return all;
     }

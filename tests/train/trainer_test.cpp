@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "record/checkpoint.h"
+#include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "train/evaluate.h"
 #include "train/run_state.h"
@@ -331,11 +331,11 @@ TEST_F(Trainer, StopAtTheEndOfAnEpochSavesOnce) {
 
 TEST_F(Trainer, WeightsCarryPyTorchNames) {
     ASSERT_TRUE(run("a", {"train.steps=3"}).ok());
-    const auto loaded = record::load_checkpoint(folder_ / "a/checkpoints/last");
+    const auto loaded = io::load_checkpoint(folder_ / "a/checkpoints/last");
     ASSERT_TRUE(loaded.ok());
-    const record::SafetensorsFile& model = loaded->members.at(0).model;
+    const io::SafetensorsFile& model = loaded->members.at(0).model;
     std::size_t counters = 0;
-    for (const record::TensorView& tensor : model.tensors())
+    for (const io::TensorView& tensor : model.tensors())
         if (tensor.name.ends_with("num_batches_tracked")) {
             ++counters;
             std::int64_t value = 0;

@@ -1,0 +1,59 @@
+#include "io/byte_source.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "io/gzip_stream.h"
+
+namespace millrace::io {
+
+namespace {
+
+class FileSource : public ByteSource {
+public:
+    FileSource(FileDescriptor file, Path place, std::uint64_t size)
+        : file_(std::move(file)), place_(std::move(place)), size_(size) {}
+
+    Result<std::size_t> read(std::span<char> into) override {
+        for (;;) {
+            const ssize_t got = ::read(file_.get(), into.data(), into.size());
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) return system_error("cannot read", place_, errno);
+            taken_ += static_cast<std::uint64_t>(got);
+            return static_cast<std::size_t>(got);
+        }
+    }
+    [[nodiscard]] double progress() const override {
+        return size_ == 0 ? 1 : std::min(1.0, static_cast<double>(taken_) / static_cast<double>(size_));
+    }
+
+private:
+    FileDescriptor file_;
+    Path place_;
+    std::uint64_t size_, taken_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> open_source(const Path& path) {
+    MILLRACE_LET(opened, open_regular(path));
+    auto& [file, size] = opened;
+    std::array<unsigned char, 2> magic{};
+    const bool packed = ::pread(file.get(), magic.data(), magic.size(), 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    std::unique_ptr<ByteSource> source = std::make_unique<FileSource>(std::move(file), path, size);
+    if (!packed) return source;
+    return unpack_gzip(std::move(source), path);
+}
+
+Result<std::size_t> TextSource::read(std::span<char> into) {
+    const std::size_t count = std::min({into.size(), piece_, text_.size()});
+    std::copy_n(text_.data(), count, into.data());
+    text_.remove_prefix(count);
+    return count;
+}
+
+}  // namespace millrace::io

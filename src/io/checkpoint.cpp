@@ -1,0 +1,219 @@
+#include "io/checkpoint.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <set>
+
+#include "base/log.h"
+#include "io/checkpoint_files.h"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLast = "last";
+constexpr const char* kBest = "best";
+constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::string_view kStep = "step-";
+constexpr std::string_view kTimed = "timed-";
+
+struct StepFolder {
+    Path path;
+    std::uint64_t step = 0;
+    std::uint64_t bytes = 0;
+};
+
+bool is_timed(const Path& folder) { return folder.filename().string().starts_with(kTimed); }
+
+std::optional<std::uint64_t> step_of(std::string_view name) {
+    if (!name.starts_with(kStep) && !name.starts_with(kTimed)) return std::nullopt;
+    name.remove_prefix(name.find('-') + 1);
+    std::uint64_t step = 0;
+    const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), step);
+    // A second save of one step has a suffix: step-00000012.1
+    if (failure != std::errc{} || (end != name.data() + name.size() && *end != '.')) return std::nullopt;
+    return step;
+}
+
+std::uint64_t bytes_in(const Path& folder) {
+    std::uint64_t total = 0;
+    std::error_code failure;
+    for (fs::recursive_directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
+        std::error_code ignored;
+        if (at->is_regular_file(ignored)) total += at->file_size(ignored);
+    }
+    return total;
+}
+
+Result<std::vector<Path>> entries_of(const Path& root) {
+    std::vector<Path> entries;
+    std::error_code failure;
+    for (fs::directory_iterator at(root, failure), end; !failure && at != end; at.increment(failure))
+        entries.push_back(at->path());
+    if (failure) return system_error("cannot list", root, failure.value());
+    return entries;
+}
+
+/// The name of the step folder a link of ours points at; empty when there is none.
+std::string target_of(const Path& link) {
+    std::error_code missing;
+    return fs::read_symlink(link, missing).filename().string();
+}
+
+/// Newest first; what `last` names leads even when a resumed run went back to an earlier step.
+Result<std::vector<StepFolder>> folders_in(const Path& root) {
+    MILLRACE_LET(entries, entries_of(root));
+    std::vector<StepFolder> folders;
+    for (const Path& entry : entries)
+        if (const auto step = step_of(entry.filename().string())) folders.push_back({entry, *step, bytes_in(entry)});
+    const std::string last = target_of(root / kLast);
+    std::ranges::sort(folders, [&](const StepFolder& a, const StepFolder& b) {
+        const bool a_last = a.path.filename() == last, b_last = b.path.filename() == last;
+        return a_last != b_last ? a_last : a.step != b.step ? a.step > b.step : a.path > b.path;
+    });
+    return folders;
+}
+
+/// Removes a folder so that it never stands there half empty under its own name.
+Status discard(const Path& folder) {
+    const Path doomed = folder.parent_path() / fmt::format("{}gone-{}-{}", kTemporary, folder.filename().string(), ::getpid());
+    std::error_code failure;
+    fs::rename(folder, doomed, failure);
+    if (!failure) fs::remove_all(doomed, failure);
+    if (failure) return system_error("cannot remove", folder, failure.value());
+    return base::ok();
+}
+
+}  // namespace
+
+Result<CheckpointStore> CheckpointStore::open(const Path& checkpoints, CheckpointLimits limits) {
+    std::error_code failure;
+    fs::create_directories(checkpoints, failure);
+    if (failure) return system_error("cannot create", checkpoints, failure.value());
+    MILLRACE_LET(entries, entries_of(checkpoints));
+    for (const Path& entry : entries) {
+        if (!entry.filename().string().starts_with(kTemporary)) continue;
+        fs::remove_all(entry, failure);
+        if (failure) return system_error("cannot remove what an interrupted save left", entry, failure.value());
+    }
+    return CheckpointStore(checkpoints, limits);
+}
+
+Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_best, CheckpointKind kind) {
+    std::error_code failure;
+    const bool had_one = fs::exists(root_ / kLast, failure);
+    const auto failed = [&](const Error& reason) {
+        return Error{fmt::format("the checkpoint of step {} was not saved; {}", checkpoint.step,
+                                 had_one ? "the checkpoints before it are untouched" : "there is none before it"),
+                     root_.string(), reason.exit_status}
+            .because(reason);
+    };
+    const Path temporary = root_ / fmt::format("{}step-{:08}-{}", kTemporary, checkpoint.step, ::getpid());
+    fs::create_directory(root_, failure);
+    if (!failure) fs::remove_all(temporary, failure);
+    if (!failure) fs::create_directory(temporary, failure);
+    if (failure) return failed(system_error("cannot create", temporary, failure.value()));
+
+    const auto written = write_checkpoint_files(temporary, checkpoint);
+    if (!written.ok()) {
+        fs::remove_all(temporary, failure);
+        return failed(written.error());
+    }
+    SaveReport report;
+    report.bytes = *written;
+    const auto folder = free_folder(kind == CheckpointKind::kTimed ? kTimed : kStep, checkpoint.step);
+    if (folder.ok()) fs::rename(temporary, *folder, failure);
+    if (!folder.ok() || failure) {
+        const Error reason = folder.ok() ? system_error("cannot rename into place", *folder, failure.value()) : folder.error();
+        fs::remove_all(temporary, failure);
+        return failed(reason);
+    }
+    report.folder = *folder;
+    MILLRACE_TRY(sync_folder(root_));
+    // `best` first: whoever dies in between resumes from the older `last` and decides again.
+    if (is_best) MILLRACE_TRY(point(kBest, report.folder));
+    MILLRACE_TRY(point(kLast, report.folder));
+    MILLRACE_TRY(sync_folder(root_));
+    if (const Status collected = collect(report, checkpoint.step); !collected.ok())
+        MILLRACE_LOG(warn, "{}\nan old checkpoint stays; the new one is saved", collected.error().text());
+    return report;
+}
+
+Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t step) const {
+    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    for (int attempt = 0;; ++attempt) {
+        const Path folder =
+            root_ / (attempt == 0 ? fmt::format("{}{:08}", prefix, step) : fmt::format("{}{:08}.{}", prefix, step, attempt));
+        std::error_code ignored;
+        if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
+        if (used.contains(folder.filename().string())) continue;
+        // A save that died before its links moved, or the same step of a run before a resume: nobody points at it.
+        MILLRACE_TRY(discard(folder));
+        return folder;
+    }
+}
+
+Status CheckpointStore::point(const char* link, const Path& folder) const {
+    const Path temporary = root_ / fmt::format("{}{}-{}", kTemporary, link, ::getpid());
+    ::unlink(temporary.c_str());
+    if (::symlink(folder.filename().c_str(), temporary.c_str()) != 0)
+        return system_error("cannot create the link", root_ / link, errno);
+    if (::rename(temporary.c_str(), (root_ / link).c_str()) != 0) {
+        const int reason = errno;
+        ::unlink(temporary.c_str());
+        return system_error("cannot move the link", root_ / link, reason);
+    }
+    return base::ok();
+}
+
+Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const {
+    const std::set<std::string> used{target_of(root_ / kLast), target_of(root_ / kBest)};
+    MILLRACE_LET(folders, folders_in(root_));
+    for (const StepFolder& folder : folders) report.total_bytes += folder.bytes;
+    // Folders of later steps were passed over on resume, because they are damaged: they must not push whole ones out.
+    std::erase_if(folders, [newest](const StepFolder& folder) { return folder.step > newest; });
+    auto newer_steps = std::ranges::count_if(folders, [](const StepFolder& folder) { return !is_timed(folder.path); });
+    for (std::size_t i = folders.size(); i-- > 0;) {
+        const StepFolder& folder = folders[i];
+        const bool timed = is_timed(folder.path);
+        if (!timed) --newer_steps;
+        if (used.contains(folder.path.filename().string())) continue;
+        const bool over_bytes = limits_.keep_bytes > 0 && report.total_bytes > limits_.keep_bytes;
+        if (!timed && newer_steps < limits_.keep && !over_bytes) continue;
+        MILLRACE_TRY(discard(folder.path));
+        report.total_bytes -= folder.bytes;
+        ++report.removed;
+    }
+    return base::ok();
+}
+
+Result<std::vector<Path>> checkpoint_folders(const Path& checkpoints) {
+    std::error_code ignored;
+    if (fs::symlink_status(checkpoints, ignored).type() == fs::file_type::not_found) return std::vector<Path>{};
+    MILLRACE_LET(found, folders_in(checkpoints));
+    std::vector<Path> folders;
+    folders.reserve(found.size());
+    for (StepFolder& folder : found) folders.push_back(std::move(folder.path));
+    return folders;
+}
+
+Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts) {
+    // The link is resolved once, so that all files come from one save; if a writer beside us retired that save meanwhile, the
+    // link has moved on and we follow it.
+    for (int attempt = 0;; ++attempt) {
+        std::error_code failure;
+        const Path resolved = fs::canonical(folder, failure);
+        if (failure) return system_error("no such checkpoint", folder, failure.value());
+        auto loaded = read_checkpoint_files(resolved, parts);
+        if (loaded.ok()) return loaded;
+        if (attempt == 3 || fs::canonical(folder, failure) == resolved)
+            return Error{"the checkpoint cannot be loaded", folder.string(), loaded.error().exit_status}.because(loaded.error());
+    }
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,91 @@
+#pragma once
+// Checkpoints of a run. `checkpoints/step-00001234/` holds model.safetensors, optimizer.safetensors (or .safetensors.zst) and
+// state.json; with K > 1 the tensors of member k lie in member-00k/. `checkpoints/timed-00001234/` is the same, saved because
+// time had passed: it stays until the next checkpoint of any kind. `checkpoints/last` and `checkpoints/best` are relative links
+// to such folders. A folder is written under a temporary name, synced, renamed, and only then do the links move, so at any
+// instant, whatever dies, `last` is a complete checkpoint: the old one or the new one.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/safetensors.h"
+
+namespace millrace::io {
+
+/// What one member stores. The views are read during save only.
+struct MemberTensors {
+    std::vector<TensorView> model;
+    std::vector<TensorView> optimizer;  ///< empty: no optimizer file
+};
+
+struct Checkpoint {
+    std::uint64_t step = 0;
+    std::vector<MemberTensors> members;  ///< K of them, at least one
+    std::string state = "{}";            ///< a JSON object: becomes state.json, with "step" and "checkpoint" added
+    bool compress_optimizer = false;     ///< zstd, when this build has it
+};
+
+enum class CheckpointKind {
+    kStep,   ///< stays for as long as the limits allow
+    kTimed,  ///< stays until the next one of any kind and counts towards no `keep`
+};
+
+struct CheckpointLimits {
+    std::uint32_t keep = 1;        ///< newest step folders to keep; `last` and `best` stay in any case
+    std::uint64_t keep_bytes = 0;  ///< bound on all checkpoints together, oldest go first; 0: no bound
+};
+
+struct SaveReport {
+    Path folder;                    ///< the step folder written
+    std::uint64_t bytes = 0;        ///< of this checkpoint
+    std::uint64_t total_bytes = 0;  ///< of all that are kept
+    std::uint32_t removed = 0;      ///< old checkpoints that went
+};
+
+/// The writing side; one per run, whose lock the caller holds.
+class CheckpointStore {
+public:
+    /// Opens (creates) the folder `checkpoints` and removes what interrupted saves left behind.
+    static Result<CheckpointStore> open(const Path& checkpoints, CheckpointLimits limits = {});
+
+    /// Writes a checkpoint, makes it `last` (and `best` when `is_best`), then lets old ones go. After an error, a full disk for
+    /// one, `last` and `best` are what they were and nothing half-written is left. A root that was removed is made again.
+    Result<SaveReport> save(const Checkpoint& checkpoint, bool is_best = false, CheckpointKind kind = CheckpointKind::kStep);
+
+private:
+    CheckpointStore(Path root, CheckpointLimits limits) : root_(std::move(root)), limits_(limits) {}
+
+    Result<Path> free_folder(std::string_view prefix, std::uint64_t step) const;
+    Status point(const char* link, const Path& folder) const;
+    Status collect(SaveReport& report, std::uint64_t newest) const;
+
+    Path root_;
+    CheckpointLimits limits_;
+};
+
+struct LoadedMember {
+    SafetensorsFile model;
+    std::optional<SafetensorsFile> optimizer;
+};
+
+struct LoadedCheckpoint {
+    std::uint64_t step = 0;
+    std::string state;  ///< state.json as JSON text
+    std::vector<LoadedMember> members;
+    Path folder;  ///< the step folder, links resolved
+};
+
+/// The folders of checkpoints of both kinds in `checkpoints`: what `last` names first, then by step, newest first. Complete or
+/// not; none when `checkpoints` is missing.
+Result<std::vector<Path>> checkpoint_folders(const Path& checkpoints);
+
+enum class LoadParts { kAll, kModelOnly };
+
+/// Loads `checkpoints/last`, `checkpoints/best` or a step folder: all files belong to the same save, sizes and checksums as
+/// recorded in state.json. Errors name the file that does not fit.
+Result<LoadedCheckpoint> load_checkpoint(const Path& folder, LoadParts parts = LoadParts::kAll);
+
+}  // namespace millrace::io

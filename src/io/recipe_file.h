@@ -1,0 +1,11 @@
+#pragma once
+#include <string>
+
+#include "base/result.h"
+
+namespace millrace::io {
+
+/// The text of a recipe file or pipe, at most 1 MiB; base/ parses it.
+base::Result<std::string> read_recipe_file(const std::string& path);
+
+}  // namespace millrace::io

@@ -1,0 +1,198 @@
+#include "io/safetensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "io/safetensors_header.h"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::uint64_t kHeaderCap = 100'000'000;
+constexpr std::size_t kLargestFile = std::size_t{16} << 30;
+constexpr std::size_t kAlignment = 64;
+
+/// Elements times size; nothing when that overflows.
+std::optional<std::uint64_t> byte_count(std::span<const std::int64_t> shape, ElementType type) {
+    std::uint64_t count = size_of(type);
+    // A zero anywhere makes the tensor empty, whatever the others would overflow to.
+    if (std::ranges::find(shape, 0) != shape.end()) return 0;
+    for (const std::int64_t extent : shape)
+        if (extent < 0 || __builtin_mul_overflow(count, static_cast<std::uint64_t>(extent), &count)) return std::nullopt;
+    return count;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+Error tensor_error(const Path& place, std::string_view tensor, std::string_view what) {
+    return Error{fmt::format("tensor '{}' {}", tensor, what), place.string()};
+}
+
+Result<TensorView> checked_view(const HeaderEntry& entry, Bytes data, const Path& place) {
+    const auto type = element_type_named(entry.type);
+    if (!type) return tensor_error(place, entry.name, fmt::format("has the unknown type '{}'", entry.type));
+    if (entry.begin > entry.end || entry.end > data.size())
+        return tensor_error(place, entry.name,
+                            fmt::format("lies at bytes {} to {}, but the data section has {}: truncated or damaged", entry.begin,
+                                        entry.end, data.size()));
+    const auto wanted = byte_count(entry.shape, *type);
+    if (!wanted || *wanted != entry.end - entry.begin)
+        return tensor_error(place, entry.name,
+                            fmt::format("of shape {} and type {} does not fit its {} bytes", shape_text(entry.shape), entry.type,
+                                        entry.end - entry.begin));
+    return TensorView{entry.name, *type, entry.shape, data.data() + entry.begin, static_cast<std::size_t>(*wanted)};
+}
+
+float half_to_float(std::uint16_t half) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
+    const std::uint32_t exponent = (half >> 10) & 0x1fu;
+    const std::uint32_t fraction = half & 0x3ffu;
+    if (exponent == 0) {
+        const float value = static_cast<float>(fraction) * 0x1p-24f;
+        return sign != 0 ? -value : value;
+    }
+    const std::uint32_t wide = exponent == 31 ? 0x7f800000u : (exponent + 112) << 23;
+    return std::bit_cast<float>(sign | wide | (fraction << 13));
+}
+
+template <class From, class Convert>
+void convert_elements(const std::byte* from, std::span<float> into, Convert convert) {
+    for (std::size_t i = 0; i < into.size(); ++i) {
+        From value;
+        std::memcpy(&value, from + i * sizeof(From), sizeof(From));
+        into[i] = convert(value);
+    }
+}
+
+Result<std::string> header_text(std::span<const TensorView> tensors, const Metadata& metadata, const Path& place) {
+    nlohmann::ordered_json header = nlohmann::ordered_json::object();
+    if (!metadata.empty()) header["__metadata__"] = metadata;
+    std::set<std::string_view> names{"__metadata__"};
+    std::uint64_t at = 0;
+    for (const TensorView& tensor : tensors) {
+        if (!names.insert(tensor.name).second) return tensor_error(place, tensor.name, "appears twice or has a reserved name");
+        const auto wanted = byte_count(tensor.shape, tensor.type);
+        if (!wanted || *wanted != tensor.bytes)
+            return tensor_error(place, tensor.name,
+                                fmt::format("of shape {} does not have {} bytes", shape_text(tensor.shape), tensor.bytes));
+        header[tensor.name] = {
+            {"dtype", name_of(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes}}};
+        at += tensor.bytes;
+    }
+    std::string text;
+    try {
+        text = header.dump();
+    } catch (const nlohmann::json::exception&) {
+        return Error{"a tensor name or metadata text is not UTF-8", place.string()};
+    }
+    text.append((kAlignment - (text.size() + 8) % kAlignment) % kAlignment, ' ');
+    if (text.size() > kHeaderCap)
+        return Error{fmt::format("the header would have {} bytes; {} are allowed", text.size(), kHeaderCap), place.string()};
+    return text;
+}
+
+}  // namespace
+
+TensorView float_tensor(std::string name, std::vector<std::int64_t> shape, std::span<const float> values) {
+    const auto wanted = byte_count(shape, ElementType::kF32);
+    MILLRACE_ASSERT(wanted && *wanted == values.size_bytes(), name);
+    return TensorView{std::move(name), ElementType::kF32, std::move(shape), std::as_bytes(values).data(), values.size_bytes()};
+}
+
+Status write_safetensors(ByteSink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const Path& place) {
+    MILLRACE_LET(header, header_text(tensors, metadata, place));
+    const std::uint64_t length = header.size();
+    MILLRACE_TRY(sink.write(std::as_bytes(std::span(&length, 1))));
+    MILLRACE_TRY(sink.write(bytes_of(header)));
+    for (const TensorView& tensor : tensors) MILLRACE_TRY(sink.write({tensor.data, tensor.bytes}));
+    return base::ok();
+}
+
+Result<WrittenFile> save_safetensors(const Path& path, std::span<const TensorView> tensors, const Metadata& metadata) {
+    return write_atomically(path, [&](FileWriter& writer) { return write_safetensors(writer, tensors, metadata, path); });
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const Path& path) {
+    // Read, not mapped: a file that shrinks under a mapping would kill the process.
+    MILLRACE_LET(bytes, read_file(path, kLargestFile));
+    return parse(std::move(bytes), path);
+}
+
+Result<SafetensorsFile> SafetensorsFile::parse(std::vector<std::byte> bytes, const Path& place) {
+    std::uint64_t header_length = 0;
+    if (bytes.size() < sizeof(header_length))
+        return Error{fmt::format("has {} bytes; a safetensors file has at least 8: truncated", bytes.size()), place.string()};
+    std::memcpy(&header_length, bytes.data(), sizeof(header_length));
+    if (header_length > kHeaderCap)
+        return Error{
+            fmt::format("claims a header of {} bytes; at most {} are allowed: not a safetensors file", header_length, kHeaderCap),
+            place.string()};
+    if (header_length > bytes.size() - sizeof(header_length))
+        return Error{fmt::format("claims a header of {} bytes but has only {}: truncated", header_length, bytes.size() - 8),
+                     place.string()};
+
+    SafetensorsFile file;
+    file.bytes_ = std::move(bytes);
+    file.place_ = place;
+    const Bytes all = file.bytes_;
+    MILLRACE_LET(header, parse_header({reinterpret_cast<const char*>(all.data()) + 8, header_length}, place));
+    const Bytes data = all.subspan(8 + header_length);
+
+    std::ranges::stable_sort(header.entries, {}, [](const HeaderEntry& entry) { return std::pair(entry.begin, entry.end); });
+    std::uint64_t expected = 0;
+    for (const HeaderEntry& entry : header.entries) {
+        MILLRACE_LET(view, checked_view(entry, data, place));
+        if (entry.begin < expected) return tensor_error(place, entry.name, "overlaps the tensor before it");
+        if (entry.begin > expected)
+            return tensor_error(place, entry.name, fmt::format("leaves a hole of {} bytes before it", entry.begin - expected));
+        expected = entry.end;
+        file.index_.emplace(entry.name, file.tensors_.size());
+        file.tensors_.push_back(std::move(view));
+    }
+    if (expected != data.size())
+        return Error{fmt::format("has {} bytes after the last tensor", data.size() - expected), place.string()};
+    file.metadata_ = std::move(header.metadata);
+    return file;
+}
+
+const TensorView* SafetensorsFile::find(std::string_view name) const {
+    const auto at = index_.find(name);
+    return at == index_.end() ? nullptr : &tensors_[at->second];
+}
+
+Status SafetensorsFile::copy_floats(std::string_view name, std::span<const std::int64_t> shape, std::span<float> into) const {
+    const TensorView* tensor = find(name);
+    if (tensor == nullptr) return tensor_error(place_, name, "is missing: the file belongs to another model");
+    if (!std::ranges::equal(tensor->shape, shape))
+        return tensor_error(place_, name,
+                            fmt::format("has shape {}, the model needs {}", shape_text(tensor->shape), shape_text(shape)));
+    MILLRACE_ASSERT(tensor->bytes / size_of(tensor->type) == into.size(), "destination does not match the shape");
+    switch (tensor->type) {
+        case ElementType::kF32:
+            if (!into.empty()) std::memcpy(into.data(), tensor->data, tensor->bytes);
+            break;
+        case ElementType::kF64:
+            convert_elements<double>(tensor->data, into, [](double value) { return static_cast<float>(value); });
+            break;
+        case ElementType::kF16: convert_elements<std::uint16_t>(tensor->data, into, half_to_float); break;
+        case ElementType::kBF16:
+            convert_elements<std::uint16_t>(tensor->data, into, [](std::uint16_t value) {
+                return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+            });
+            break;
+        default:
+            return tensor_error(place_, name, fmt::format("has type {}, a floating-point type is needed", name_of(tensor->type)));
+    }
+    return base::ok();
+}
+
+}  // namespace millrace::io
