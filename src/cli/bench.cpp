@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "base/log.h"
+#include "bench/product_ceiling.h"
+#include "bench/rows.h"
 #include "cli/commands.h"
-#include "train/bench_rows.h"
-#include "train/product_ceiling.h"
 #include "train/run_settings.h"
 
 namespace millrace::cli {
@@ -16,27 +16,27 @@ struct BenchArguments {
     std::vector<std::string> names;
     std::string device = "auto";
     bool json = false, no_peers = false, list = false, no_fusion = false, no_ceiling = false;
-    train::BenchOptions options;
+    bench::Options options;
 };
 
 /// The rows of one run. What they share is measured once: the peers of a workload, the ceiling of a precision.
 class Bench {
 public:
-    Bench(train::BenchOptions options, bool with_peers, bool with_ceiling)
+    Bench(bench::Options options, bool with_peers, bool with_ceiling)
         : options_(std::move(options)), with_peers_(with_peers), with_ceiling_(with_ceiling) {}
 
     /// Ours, the peers, ours again: both see the same machine, and a machine that changes shows as spread.
-    base::Result<train::BenchRow> measure(const train::BenchWorkload& workload) {
-        train::BenchRow row;
+    base::Result<bench::Row> measure(const bench::Workload& workload) {
+        bench::Row row;
         row.workload = workload;
         row.settings = options_.settings;
-        train::BenchOptions half = options_;
+        bench::Options half = options_;
         half.seconds = with_peers_ ? options_.seconds / 2 : options_.seconds;
-        MILLRACE_LET(times, train::time_workload(workload, half));
+        MILLRACE_LET(times, bench::time_workload(workload, half));
         row.ours = std::move(times);
         if (with_peers_) {
             row.peers = peers_of(workload, row.ours.precision);
-            MILLRACE_LET(after, train::time_workload(workload, half));
+            MILLRACE_LET(after, bench::time_workload(workload, half));
             row.ours.add(after);
         } else {
             row.peers.reason = options_.settings.empty() ? "--no-peers" : "--set changes our side alone";
@@ -49,26 +49,26 @@ public:
     }
 
 private:
-    const train::PeerTimes& peers_of(const train::BenchWorkload& workload, const std::string& precision) {
+    const bench::PeerTimes& peers_of(const bench::Workload& workload, const std::string& precision) {
         const std::string key =
             fmt::format("{} {} {} {} {}", workload.model, workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
                         workload.batch, workload.members, precision);
         const auto known = peers_.find(key);
         return known != peers_.end() ? known->second
-                                     : peers_.emplace(key, train::time_peers(workload, options_, precision)).first->second;
+                                     : peers_.emplace(key, bench::time_peers(workload, options_, precision)).first->second;
     }
 
     base::Result<double> ceiling_of(const std::string& precision) {
         if (const auto known = ceilings_.find(precision); known != ceilings_.end()) return known->second;
         MILLRACE_LET(backend, ops::make_backend(options_.device, {false, options_.threads}));
-        MILLRACE_LET(rate, train::product_ceiling(*backend, precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32,
-                                                  train::ceiling_size(options_.device)));
+        MILLRACE_LET(rate, bench::product_ceiling(*backend, precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32,
+                                                  bench::ceiling_size(options_.device)));
         return ceilings_.emplace(precision, rate).first->second;
     }
 
-    train::BenchOptions options_;
+    bench::Options options_;
     bool with_peers_, with_ceiling_;
-    std::map<std::string, train::PeerTimes> peers_;
+    std::map<std::string, bench::PeerTimes> peers_;
     std::map<std::string, double> ceilings_;
 };
 
@@ -76,26 +76,26 @@ int run_bench(BenchArguments given) {
     const auto device = train::choose_device(given.device);
     if (!device.ok()) return report(device.error());
     if (given.list) {
-        for (const train::BenchWorkload& workload : train::bench_workloads(*device))
+        for (const bench::Workload& workload : bench::all_workloads(*device))
             say(workload.name + (workload.on_request ? "  only when named\n" : "\n"));
         return 0;
     }
-    const auto workloads = train::select_workloads(train::bench_workloads(*device), given.names);
+    const auto workloads = bench::select_workloads(bench::all_workloads(*device), given.names);
     if (!workloads.ok()) return report(workloads.error());
     given.options.device = *device;
     given.options.fuse = !given.no_fusion;
     Bench bench(given.options, !given.no_peers && given.options.settings.empty(), !given.no_ceiling);
-    std::vector<train::BenchRow> rows;
-    for (const train::BenchWorkload& workload : *workloads) {
+    std::vector<bench::Row> rows;
+    for (const bench::Workload& workload : *workloads) {
         auto row = bench.measure(workload);
         if (!row.ok()) return report(row.error());
         rows.push_back(std::move(row).value());
         if (given.json) continue;
-        if (rows.size() == 1) say(train::bench_header(rows.front()));
-        say(train::bench_line(rows.back()));
+        if (rows.size() == 1) say(bench::table_header(rows.front()));
+        say(bench::table_line(rows.back()));
         std::fflush(stdout);
     }
-    say(given.json ? train::bench_json(rows) : train::bench_legend());
+    say(given.json ? bench::rows_json(rows) : bench::table_legend());
     return 0;
 }
 

@@ -7,15 +7,15 @@
 #include "data/batch_source.h"
 #include "models/registry.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
-struct BenchData {
+struct RandomData {
     std::unique_ptr<data::BatchSource> source;
     models::DataShape shape;
 };
 
 /// 54,000 images or 5,021 pairs of unit vectors, less what a last batch would lack, so that every step has the same size; a batch
 /// larger than that is given its samples. All of them are for training.
-BenchData random_data(models::DataKind kind, std::int32_t batch);
+RandomData random_data(models::DataKind kind, std::int32_t batch);
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

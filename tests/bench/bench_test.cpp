@@ -1,4 +1,4 @@
-#include "train/bench.h"
+#include "bench/bench.h"
 
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 #include <fstream>
 #include <map>
 
+#include "bench/peers.h"
 #include "places.h"
 #include "temporary_folder.h"
-#include "train/peers.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 TEST(Bench, QuartilesAreOfTheSortedTimes) {
@@ -22,7 +22,7 @@ TEST(Bench, QuartilesAreOfTheSortedTimes) {
 }
 
 TEST(Bench, UnknownWorkloadNamesTheNearest) {
-    const auto all = bench_workloads(ops::DeviceKind::cpu);
+    const auto all = all_workloads(ops::DeviceKind::cpu);
     const auto refused = select_workloads(all, {"collective-debug-b33"});
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("did you mean collective-debug-b32"), std::string::npos) << refused.error().text();
@@ -30,13 +30,13 @@ TEST(Bench, UnknownWorkloadNamesTheNearest) {
 }
 
 TEST(Bench, WorkloadsOnRequestRunWhenNamedAlone) {
-    const auto all = bench_workloads(ops::DeviceKind::cpu);
+    const auto all = all_workloads(ops::DeviceKind::cpu);
     const auto tiny = select_workloads(all, {"energy_flow-tiny"});
     ASSERT_TRUE(tiny.ok());
     ASSERT_EQ(tiny->size(), 1u);
     EXPECT_TRUE(tiny->front().on_request);
     const auto usual = select_workloads(all, {});
-    for (const BenchWorkload& workload : *usual) EXPECT_FALSE(workload.on_request) << workload.name;
+    for (const Workload& workload : *usual) EXPECT_FALSE(workload.on_request) << workload.name;
     EXPECT_LT(usual->size(), all.size());
 }
 
@@ -46,7 +46,7 @@ TEST(Bench, EnergyFlowHasItsBarsAndNothingSkippedInTheRowsThatHaveOne) {
                                              {"energy_flow-experiment_v2", 1.5},
                                              {"energy_flow-large-b4", 1.2}};
     std::size_t found = 0;
-    for (const BenchWorkload& workload : bench_workloads(ops::DeviceKind::cuda)) {
+    for (const Workload& workload : all_workloads(ops::DeviceKind::cuda)) {
         if (workload.model != "energy_flow" || !(workload.bar > 0)) continue;
         ASSERT_TRUE(bars.contains(workload.name)) << workload.name;
         EXPECT_EQ(workload.bar, bars.at(workload.name));
@@ -58,16 +58,16 @@ TEST(Bench, EnergyFlowHasItsBarsAndNothingSkippedInTheRowsThatHaveOne) {
         ++found;
     }
     EXPECT_EQ(found, bars.size());
-    EXPECT_EQ(select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-debug"})->front().bar, 1.3);
+    EXPECT_EQ(select_workloads(all_workloads(ops::DeviceKind::cpu), {"energy_flow-debug"})->front().bar, 1.3);
 }
 
 TEST(Bench, FlowStepsAreCountedOnTheDevice) {
-    BenchOptions options;
+    Options options;
     options.seconds = 0.01;
     options.parts = true;
     options.settings = {
         "optim.lr=1e-9"};  // how many steps fit into the time is the machine's affair; what flows do must not depend on it
-    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
+    const Workload tiny = select_workloads(all_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
     const auto times = time_workload(tiny, options);
     ASSERT_TRUE(times.ok()) << times.error().text();
     EXPECT_GT(times->flops, 0);
@@ -83,10 +83,10 @@ TEST(Bench, FlowStepsAreCountedOnTheDevice) {
 }
 
 TEST(Bench, SettingsOfTheCommandLineBeatThoseOfTheWorkload) {
-    BenchOptions options;
+    Options options;
     options.seconds = 0.01;
     options.settings = {"model.early_stop=true", "model.arrive=0.5", "train.batch=3", "optim.lr=1e-9"};
-    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
+    const Workload tiny = select_workloads(all_workloads(ops::DeviceKind::cpu), {"energy_flow-tiny"})->front();
     const auto times = time_workload(tiny, options);
     ASSERT_TRUE(times.ok()) << times.error().text();
     EXPECT_EQ(times->batch, 3);
@@ -99,7 +99,7 @@ TEST(Bench, SettingsOfTheCommandLineBeatThoseOfTheWorkload) {
 }
 
 TEST(Bench, StepIsTimedInSevenWindows) {
-    BenchOptions options;
+    Options options;
     options.seconds = 0.01;
     const auto times = time_workload({"tiny", "shallow", "debug", 8, 1, false}, options);
     ASSERT_TRUE(times.ok()) << times.error().text();
@@ -110,11 +110,11 @@ TEST(Bench, StepIsTimedInSevenWindows) {
 
 TEST(Bench, StepsOnCudaKnowTheGapBetweenLaunchesFusedAndNot) {
     if (const base::Status usable = ops::cuda_available(); !usable.ok()) GTEST_SKIP() << usable.error().message;
-    BenchOptions options;
+    Options options;
     options.device = ops::DeviceKind::cuda;
     options.seconds = 0.01;
     options.settings = {"model.hidden=64", "train.batch=120"};  // rows enough for the joined kernels
-    const BenchWorkload tiny = select_workloads(bench_workloads(ops::DeviceKind::cuda), {"energy_flow-tiny"})->front();
+    const Workload tiny = select_workloads(all_workloads(ops::DeviceKind::cuda), {"energy_flow-tiny"})->front();
     double flow_steps = 0;
     for (const bool fuse : {true, false}) {
         options.fuse = fuse;
@@ -160,7 +160,7 @@ TEST(Peers, ChildInheritsNoBlockedOrIgnoredSignals) {
     for (const int number : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&blocked, number);
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     const auto pipe_before = std::signal(SIGPIPE, SIG_IGN);
-    const PeerTimes times = time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
+    const PeerTimes times = time_peers(all_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
     std::signal(SIGPIPE, pipe_before);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     unsetenv("MILLRACE_PYTHON");
@@ -174,15 +174,15 @@ TEST(Peers, ChildInheritsNoBlockedOrIgnoredSignals) {
 TEST(Peers, AbsentInterpreterIsAReason) {
     setenv("MILLRACE_PYTHON", "/no/such/python", 1);
     setenv("MILLRACE_PEERS", (testing::source_root() / "bench/peers").c_str(), 1);
-    const PeerTimes times = time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
+    const PeerTimes times = time_peers(all_workloads(ops::DeviceKind::cpu).front(), {}, "f32");
     EXPECT_TRUE(times.peers.empty());
     EXPECT_NE(times.reason.find("/no/such/python"), std::string::npos) << times.reason;
     setenv("MILLRACE_PEERS", "/no/such/folder", 1);
-    EXPECT_NE(time_peers(bench_workloads(ops::DeviceKind::cpu).front(), {}, "f32").reason.find("MILLRACE_PEERS"),
+    EXPECT_NE(time_peers(all_workloads(ops::DeviceKind::cpu).front(), {}, "f32").reason.find("MILLRACE_PEERS"),
               std::string::npos);
     unsetenv("MILLRACE_PYTHON");
     unsetenv("MILLRACE_PEERS");
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::bench

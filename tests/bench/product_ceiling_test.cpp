@@ -1,8 +1,8 @@
-#include "train/product_ceiling.h"
+#include "bench/product_ceiling.h"
 
 #include <gtest/gtest.h>
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 TEST(ProductCeiling, IsARateThatGrowsWithTheMatrix) {
@@ -27,4 +27,4 @@ TEST(ProductCeiling, OnCudaTensorCoresBeatFullPrecision) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::bench

@@ -1,4 +1,4 @@
-#include "train/peers.h"
+#include "bench/peers.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 #include "io/file.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,7 +122,7 @@ bool read_peer_row(const std::string& line, PeerTimes& into) {
     return true;
 }
 
-PeerTimes time_peers(const BenchWorkload& workload, const BenchOptions& options, const std::string& precision) {
+PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision) {
     PeerTimes times;
     const auto folder = find_peers();
     if (!folder.ok()) {
@@ -154,4 +154,4 @@ PeerTimes time_peers(const BenchWorkload& workload, const BenchOptions& options,
     return times;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

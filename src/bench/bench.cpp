@@ -1,4 +1,4 @@
-#include "train/bench.h"
+#include "bench/bench.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,14 @@
 #include <memory>
 
 #include "base/nearest.h"
+#include "bench/gpu_activity.h"
+#include "bench/random_data.h"
 #include "models/energy_flow/energy_flow.h"
 #include "models/registry.h"
-#include "train/bench_data.h"
 #include "train/engine.h"
-#include "train/gpu_activity.h"
 #include "train/recipe_keys.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -30,7 +30,7 @@ double milliseconds_since(Clock::time_point begin) {
 }
 
 /// The recipe of a row: what its workload says, less what the command line says otherwise, and that.
-std::vector<std::string> settings_of(const BenchWorkload& workload, const BenchOptions& options) {
+std::vector<std::string> settings_of(const Workload& workload, const Options& options) {
     std::vector<std::string> settings{"model.name=" + workload.model, "model.preset=" + workload.preset,
                                       fmt::format("train.batch={}", workload.batch), fmt::format("members={}", workload.members)};
     settings.insert(settings.end(), workload.settings.begin(), workload.settings.end());
@@ -43,30 +43,30 @@ std::vector<std::string> settings_of(const BenchWorkload& workload, const BenchO
     return settings;
 }
 
-base::Result<std::unique_ptr<Engine>> build(const BenchWorkload& workload, const BenchOptions& options, OurTimes& times) {
-    MILLRACE_LET(recipe, parse_recipe("", "bench", {settings_of(workload, options), {}}));
-    MILLRACE_LET(precision, choose_precision(workload.f32 ? "f32" : options.precision, options.device));
+base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, const Options& options, OurTimes& times) {
+    MILLRACE_LET(recipe, train::parse_recipe("", "bench", {settings_of(workload, options), {}}));
+    MILLRACE_LET(precision, train::choose_precision(workload.f32 ? "f32" : options.precision, options.device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    BenchData data = random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
-    MILLRACE_LET(settings, read_settings(recipe, data.source->samples(data::Part::train)));
+    RandomData data = random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
+    MILLRACE_LET(settings, train::read_settings(recipe, data.source->samples(data::Part::train)));
     settings.telemetry.components = options.parts;
     MILLRACE_LET(model, models::make(recipe, data.shape));
     MILLRACE_LET(backend, ops::make_backend(options.device, {false, options.threads, options.fuse}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
     times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
     times.batch = settings.batch * settings.members;
-    EngineOptions engine_options;
+    train::EngineOptions engine_options;
     engine_options.precision = precision;
-    return Engine::create(std::move(backend), std::move(model), std::move(data.source), settings, engine_options);
+    return train::Engine::create(std::move(backend), std::move(model), std::move(data.source), settings, engine_options);
 }
 
-bool skips_arrived(const BenchWorkload& workload, const BenchOptions& options) {
+bool skips_arrived(const Workload& workload, const Options& options) {
     const std::vector<std::string> settings = settings_of(workload, options);
     return std::find(settings.begin(), settings.end(), "model.skip_arrived=true") != settings.end();
 }
 
 /// Of the newest step; nothing for models without flows.
-std::optional<FlowWork> flow_work(const Engine& engine) {
+std::optional<FlowWork> flow_work(const train::Engine& engine) {
     const auto* model = dynamic_cast<const models::EnergyFlow*>(&engine.model());
     if (model == nullptr) return std::nullopt;
     const std::vector<double> counters = engine.watched_of_step().front();
@@ -78,7 +78,7 @@ std::optional<FlowWork> flow_work(const Engine& engine) {
 
 class StepTimer {
 public:
-    explicit StepTimer(Engine& engine) : engine_(engine), steps_(static_cast<std::uint64_t>(engine.epoch().count())) {}
+    explicit StepTimer(train::Engine& engine) : engine_(engine), steps_(static_cast<std::uint64_t>(engine.epoch().count())) {}
 
     void launch() { engine_.launch_step(step_++ % steps_); }
     /// Mean milliseconds of `count` steps.
@@ -98,13 +98,13 @@ public:
     }
 
 private:
-    Engine& engine_;
+    train::Engine& engine_;
     std::uint64_t steps_, step_ = 0;
 };
 
 /// Median share of a step in which the device has finished one launch and not begun the next, with the queue filled as in
 /// training.
-base::Result<double> idle_share(Engine& engine, StepTimer& timer) {
+base::Result<double> idle_share(train::Engine& engine, StepTimer& timer) {
     MILLRACE_LET(pair, engine.launch_pair());
     pair->launch();
     engine.backend().synchronize();
@@ -120,7 +120,7 @@ base::Result<double> idle_share(Engine& engine, StepTimer& timer) {
     return timing_of(shares).median;
 }
 
-void measure_windows(Engine& engine, StepTimer& timer, double seconds, OurTimes& times) {
+void measure_windows(train::Engine& engine, StepTimer& timer, double seconds, OurTimes& times) {
     GpuActivityMeter meter(engine.backend().kind() == ops::DeviceKind::cuda ? sense::open_machine(sense::machine_options())
                                                                             : nullptr);
     const std::uint64_t count = timer.steps_per_window();
@@ -151,10 +151,10 @@ void measure_windows(Engine& engine, StepTimer& timer, double seconds, OurTimes&
 
 }  // namespace
 
-base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkload> all, const std::vector<std::string>& names) {
+base::Result<std::vector<Workload>> select_workloads(std::vector<Workload> all, const std::vector<std::string>& names) {
     std::vector<std::string> known;
     known.reserve(all.size());
-    for (const BenchWorkload& workload : all) known.push_back(workload.name);
+    for (const Workload& workload : all) known.push_back(workload.name);
     for (const std::string& name : names)
         if (std::find(known.begin(), known.end(), name) == known.end()) {
             const std::string nearest = base::nearest_name(name, known);
@@ -162,7 +162,7 @@ base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkl
                                            nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
                                            fmt::join(known, ", "))};
         }
-    std::erase_if(all, [&](const BenchWorkload& workload) {
+    std::erase_if(all, [&](const Workload& workload) {
         return names.empty() ? workload.on_request : std::find(names.begin(), names.end(), workload.name) == names.end();
     });
     return all;
@@ -186,7 +186,7 @@ void OurTimes::add(const OurTimes& later) {
     if (memory_growth && later.memory_growth) *memory_growth = std::max(*memory_growth, *later.memory_growth);
 }
 
-base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchOptions& options) {
+base::Result<OurTimes> time_workload(const Workload& workload, const Options& options) {
     OurTimes times;
     MILLRACE_LET(engine, build(workload, options, times));
     times.flops = static_cast<double>(engine->flops(0).total());
@@ -208,4 +208,4 @@ base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchO
     return times;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

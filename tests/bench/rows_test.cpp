@@ -1,17 +1,17 @@
-#include "train/bench_rows.h"
+#include "bench/rows.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 using Json = nlohmann::json;
 
 /// Ten milliseconds for 5 TFLOP, of which three fifths had a flow; the ceiling is 800 TFLOP/s.
-BenchRow flow_row() {
-    BenchRow row;
+Row flow_row() {
+    Row row;
     row.workload = {"energy_flow-experiment", "energy_flow", "experiment", 16, 1, false};
     row.workload.bar = 1.5;
     row.ours.device = "cuda: some GPU";
@@ -31,7 +31,7 @@ BenchRow flow_row() {
 }
 
 TEST(BenchRows, JsonHoldsTheFixedKeysAndWhatWasMeasuredBesides) {
-    const Json rows = Json::parse(bench_json({flow_row()}));
+    const Json rows = Json::parse(rows_json({flow_row()}));
     ASSERT_EQ(rows.size(), 1u);
     const Json& row = rows[0];
     EXPECT_EQ(row.at("name"), "energy_flow-experiment");
@@ -56,7 +56,7 @@ TEST(BenchRows, JsonHoldsTheFixedKeysAndWhatWasMeasuredBesides) {
 }
 
 TEST(BenchRows, WhatWasNotMeasuredIsAbsentAndNeverZero) {
-    BenchRow row = flow_row();
+    Row row = flow_row();
     row.workload.bar = 0;
     row.ours.idle = row.ours.sm_active = row.ours.tensor_active = std::nullopt;
     row.ours.flow->all_computed = false;
@@ -64,21 +64,21 @@ TEST(BenchRows, WhatWasNotMeasuredIsAbsentAndNeverZero) {
     row.ceiling = std::nullopt;
     row.peers = {};
     row.peers.reason = "--no-peers";
-    const Json json = Json::parse(bench_json({row}))[0];
+    const Json json = Json::parse(rows_json({row}))[0];
     for (const char* key : {"bar", "idle", "sm_active", "tensor_active", "memory_growth_bytes", "gemm_tflops", "ratio"})
         EXPECT_FALSE(json.contains(key)) << key;
     EXPECT_FALSE(json.at("work").contains("tflops"));  // rows were left out: nobody knows how much was computed
     EXPECT_DOUBLE_EQ(json.at("work").at("counted_tflops"), 300);
     EXPECT_FALSE(json.at("work").contains("counted_of_gemm"));
-    EXPECT_NE(bench_line(row).find("no peer: --no-peers"), std::string::npos);
+    EXPECT_NE(table_line(row).find("no peer: --no-peers"), std::string::npos);
 }
 
 TEST(BenchRows, LineShowsRatioBarRatesAndActivity) {
-    const std::string line = bench_line(flow_row());
+    const std::string line = table_line(flow_row());
     for (const char* cell : {"energy_flow-experiment", "10.0000", "1.60x", "1.5x", "500 (62 %)", "300 (38 %)", "1.25 %", "97 %",
                              "51 %", "compile+graph 16.0000", "graph failed (out of memory)"})
         EXPECT_NE(line.find(cell), std::string::npos) << cell << " in " << line;
-    const std::string header = bench_header(flow_row());
+    const std::string header = table_header(flow_row());
     EXPECT_NE(header.find("800 TFLOP/s"), std::string::npos) << header;
     const std::string titles = header.substr(header.find('\n') + 1);
     EXPECT_EQ(titles.find("peers ms"), line.find("eager 40"));  // columns stand below their titles
@@ -100,4 +100,4 @@ TEST(BenchRows, RowsMeasuredTwiceKeepTheWorseIdleAndMeanActivity) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::bench

@@ -10,9 +10,9 @@
 #include "ops/backend.h"
 #include "tape/instrument.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
-struct BenchWorkload {
+struct Workload {
     std::string name;  ///< "collective-debug-b32-k16"
     std::string model, preset;
     std::int32_t batch = 32;
@@ -26,13 +26,13 @@ struct BenchWorkload {
 };
 
 /// All workloads of a device; f32 rows exist on cuda alone, where bf16 is the normal case.
-std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device);
+std::vector<Workload> all_workloads(ops::DeviceKind device);
 
 /// Those named, in the order of the list; when `names` is empty all but those on request. An unknown name is an error with the
 /// nearest.
-base::Result<std::vector<BenchWorkload>> select_workloads(std::vector<BenchWorkload> all, const std::vector<std::string>& names);
+base::Result<std::vector<Workload>> select_workloads(std::vector<Workload> all, const std::vector<std::string>& names);
 
-struct BenchOptions {
+struct Options {
     ops::DeviceKind device = ops::DeviceKind::cpu;
     int threads = 0;                         ///< 0: one per core
     double seconds = 1;                      ///< least time measured
@@ -79,6 +79,6 @@ struct OurTimes {
 };
 
 /// At least seven windows of about a tenth of a second after a warm-up; the host waits for the device at window ends only.
-base::Result<OurTimes> time_workload(const BenchWorkload& workload, const BenchOptions& options);
+base::Result<OurTimes> time_workload(const Workload& workload, const Options& options);
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

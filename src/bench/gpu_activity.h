@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "sense/machine.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
 /// % of the time, averaged over the chip; absent where the GPU or its driver counts nothing.
 struct GpuActivity {
@@ -28,4 +28,4 @@ private:
     const base::Clock& clock_;
 };
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

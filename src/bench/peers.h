@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "train/bench.h"
+#include "bench/bench.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
 struct PeerTime {
     std::string name;  ///< "torch eager"
@@ -32,6 +32,6 @@ std::string peer_python(ops::DeviceKind device);
 bool read_peer_row(const std::string& line, PeerTimes& into);
 
 /// Times all peers of a workload. Never fails: a peer that is absent is a row with a reason.
-PeerTimes time_peers(const BenchWorkload& workload, const BenchOptions& options, const std::string& precision);
+PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision);
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

@@ -1,4 +1,4 @@
-#include "train/bench_data.h"
+#include "bench/random_data.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "data/resident_images.h"
 #include "data/resident_pairs.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
@@ -67,7 +67,7 @@ std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
 
 }  // namespace
 
-BenchData random_data(models::DataKind kind, std::int32_t batch) {
+RandomData random_data(models::DataKind kind, std::int32_t batch) {
     if (kind == models::DataKind::pairs)
         return {std::make_unique<data::PairSource>(random_pairs(batch)),
                 {static_cast<std::int32_t>(kVector), static_cast<std::int32_t>(kVector)}};
@@ -75,4 +75,4 @@ BenchData random_data(models::DataKind kind, std::int32_t batch) {
             {static_cast<std::int32_t>(kSide * kSide), static_cast<std::int32_t>(kClasses)}};
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

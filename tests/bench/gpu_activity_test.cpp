@@ -1,8 +1,8 @@
-#include "train/gpu_activity.h"
+#include "bench/gpu_activity.h"
 
 #include <gtest/gtest.h>
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 /// One GPU whose counters, like GPM's, tell of the time since the reading before.
@@ -47,4 +47,4 @@ TEST(GpuActivityMeter, IsAbsentWithoutAGpu) {
 }
 
 }  // namespace
-}  // namespace millrace::train
+}  // namespace millrace::bench

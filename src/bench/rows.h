@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "train/bench.h"
-#include "train/peers.h"
+#include "bench/bench.h"
+#include "bench/peers.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
-struct BenchRow {
-    BenchWorkload workload;
+struct Row {
+    Workload workload;
     std::vector<std::string> settings;  ///< of the command line, over the workload's
     OurTimes ours;
     PeerTimes peers;
@@ -28,10 +28,10 @@ struct BenchRow {
 };
 
 /// A list of {"name", "device", "ours_ms", "peers": {name: ms}, "spread", ...}, one element per row.
-std::string bench_json(const std::vector<BenchRow>& rows);
+std::string rows_json(const std::vector<Row>& rows);
 
-std::string bench_header(const BenchRow& first);  ///< machine, ceiling, titles of the columns
-std::string bench_line(const BenchRow& row);
-std::string bench_legend();
+std::string table_header(const Row& first);  ///< machine, ceiling, titles of the columns
+std::string table_line(const Row& row);
+std::string table_legend();
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

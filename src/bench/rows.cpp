@@ -1,4 +1,4 @@
-#include "train/bench_rows.h"
+#include "bench/rows.h"
 
 #include <fmt/format.h>
 
@@ -6,14 +6,14 @@
 
 #include "base/version.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 double spread_of(const Timing& timing) { return (timing.high - timing.low) / timing.median; }
 
-Json work_json(const BenchRow& row) {
+Json work_json(const Row& row) {
     Json work{{"flop", row.ours.flops}};
     const auto rate = [&](const char* name, const char* share, const std::optional<double>& value) {
         if (!value) return;
@@ -31,7 +31,7 @@ Json work_json(const BenchRow& row) {
     return work;
 }
 
-Json row_json(const BenchRow& row) {
+Json row_json(const Row& row) {
     const Timing timing = row.timing();
     Json json{{"name", row.workload.name},
               {"device", row.ours.device.substr(0, row.ours.device.find(':'))},
@@ -90,35 +90,35 @@ constexpr const char* kColumns = "{:<29} {:>4} {:>10} {:>7} {:>7} {:>5} {:>12} {
 
 }  // namespace
 
-const PeerTime* BenchRow::fastest() const {
+const PeerTime* Row::fastest() const {
     const PeerTime* best = nullptr;
     for (const PeerTime& peer : peers.peers)
         if (peer.error.empty() && (best == nullptr || peer.ms < best->ms)) best = &peer;
     return best;
 }
 
-std::optional<double> BenchRow::ratio() const {
+std::optional<double> Row::ratio() const {
     const PeerTime* best = fastest();
     return best == nullptr ? std::nullopt : std::optional(best->ms / timing().median);
 }
 
-std::optional<double> BenchRow::rate() const {
+std::optional<double> Row::rate() const {
     if (!(ours.flops > 0) || (ours.flow && !ours.flow->all_computed)) return std::nullopt;
     return ours.flops / (1e-3 * timing().median);
 }
 
-std::optional<double> BenchRow::counted_rate() const {
+std::optional<double> Row::counted_rate() const {
     if (!ours.flow) return std::nullopt;
     return ours.flops * ours.flow->share() / (1e-3 * timing().median);
 }
 
-std::string bench_json(const std::vector<BenchRow>& rows) {
+std::string rows_json(const std::vector<Row>& rows) {
     Json all = Json::array();
-    for (const BenchRow& row : rows) all.push_back(row_json(row));
+    for (const Row& row : rows) all.push_back(row_json(row));
     return all.dump(1) + "\n";
 }
 
-std::string bench_header(const BenchRow& first) {
+std::string table_header(const Row& first) {
     std::string text = first.ours.device;
     if (!first.peers.versions.empty()) text += "; peers: " + first.peers.versions;
     if (first.ceiling) text += fmt::format("; a large {} product: {:.4g} TFLOP/s", first.ours.precision, *first.ceiling / 1e12);
@@ -127,7 +127,7 @@ std::string bench_header(const BenchRow& first) {
                        "SM", "tensor", "peers ms");
 }
 
-std::string bench_line(const BenchRow& row) {
+std::string table_line(const Row& row) {
     std::string peers;
     for (const PeerTime& peer : row.peers.peers) {
         if (!peers.empty()) peers += "  ";
@@ -144,7 +144,7 @@ std::string bench_line(const BenchRow& row) {
                        percent(row.ours.sm_active, 1, 0), percent(row.ours.tensor_active, 1, 0), peers);
 }
 
-std::string bench_legend() {
+std::string table_legend() {
     return "milliseconds per training step, median; spread: quartiles over the median; ratio: to the fastest peer, bar: what it "
            "has to "
            "be\nTFLOP/s of the matrix products of all rows, counted: of the flow-steps that the device counted, (share of a "
@@ -153,4 +153,4 @@ std::string bench_legend() {
            "during the windows\n";
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

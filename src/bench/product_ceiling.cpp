@@ -1,4 +1,4 @@
-#include "train/product_ceiling.h"
+#include "bench/product_ceiling.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "train/bench.h"
+#include "bench/bench.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 constexpr int kWindows = 7;
@@ -66,4 +66,4 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
     return 2 * edge * edge * edge / (timing_of(times).median * 1e-3);
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

@@ -1,6 +1,6 @@
-#include "train/gpu_activity.h"
+#include "bench/gpu_activity.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
 GpuActivityMeter::GpuActivityMeter(std::unique_ptr<sense::Source> source, const base::Clock& clock)
     : source_(std::move(source)), clock_(clock) {}
@@ -15,4 +15,4 @@ GpuActivity GpuActivityMeter::since_begin() {
     return {sample.gpus.front().sm_active, sample.gpus.front().tensor_active};
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

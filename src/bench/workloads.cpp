@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "bench/bench.h"
 #include "models/registry.h"
-#include "train/bench.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 namespace {
 
 struct FlowRow {
@@ -20,8 +20,8 @@ bool can_skip_arrived() {
 }
 
 /// A row with nothing skipped, which is what the peers do, and one with arrived flows left out.
-void add_flow_rows(std::vector<BenchWorkload>& all, const FlowRow& row, double bar, bool on_request) {
-    BenchWorkload workload{row.name, "energy_flow", row.preset, row.batch, 1, false};
+void add_flow_rows(std::vector<Workload>& all, const FlowRow& row, double bar, bool on_request) {
+    Workload workload{row.name, "energy_flow", row.preset, row.batch, 1, false};
     workload.settings = {"optim.name=adamw", "optim.lr=1e-3", "optim.weight_decay=1e-5", "optim.clip_norm=1.0",
                          "model.early_stop=false"};
     workload.settings.insert(workload.settings.end(), row.settings.begin(), row.settings.end());
@@ -33,14 +33,14 @@ void add_flow_rows(std::vector<BenchWorkload>& all, const FlowRow& row, double b
         return;
     }
     for (const bool skip : {false, true}) {
-        BenchWorkload& added = all.emplace_back(workload);
+        Workload& added = all.emplace_back(workload);
         added.settings.push_back(skip ? "model.skip_arrived=true" : "model.skip_arrived=false");
         added.bar = skip ? 0 : bar;
         if (skip) added.name += "-skip";
     }
 }
 
-void add_energy_flow(std::vector<BenchWorkload>& all, bool gpu) {
+void add_energy_flow(std::vector<Workload>& all, bool gpu) {
     const std::size_t first = all.size();
     const FlowRow debug{"energy_flow-debug", "debug", "debug", 8, 2, {}};
     add_flow_rows(all, debug, gpu ? debug.bar : 1.3, false);
@@ -63,14 +63,14 @@ void add_energy_flow(std::vector<BenchWorkload>& all, bool gpu) {
 
 }  // namespace
 
-std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device) {
-    std::vector<BenchWorkload> all{{"collective-debug-b32", "collective", "debug", 32, 1, false},
-                                   {"collective-debug-b128", "collective", "debug", 128, 1, false},
-                                   {"collective-phase1-b256", "collective", "phase1", 256, 1, false},
-                                   {"collective-debug-b32-k16", "collective", "debug", 32, 16, false}};
+std::vector<Workload> all_workloads(ops::DeviceKind device) {
+    std::vector<Workload> all{{"collective-debug-b32", "collective", "debug", 32, 1, false},
+                              {"collective-debug-b128", "collective", "debug", 128, 1, false},
+                              {"collective-phase1-b256", "collective", "phase1", 256, 1, false},
+                              {"collective-debug-b32-k16", "collective", "debug", 32, 16, false}};
     const bool gpu = device == ops::DeviceKind::cuda;
     for (std::size_t i = 0, count = all.size(); gpu && i < count; ++i) {
-        BenchWorkload full = all[i];
+        Workload full = all[i];
         full.name += "-f32";
         full.f32 = true;
         all.push_back(full);
@@ -79,4 +79,4 @@ std::vector<BenchWorkload> bench_workloads(ops::DeviceKind device) {
     return all;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::bench

@@ -7,7 +7,7 @@
 #include "ops/backend.h"
 #include "tape/buffer.h"
 
-namespace millrace::train {
+namespace millrace::bench {
 
 /// FLOP per second of one product of two [size, size] matrices of random numbers (zeros would let a chip clock higher), the
 /// median of seven windows of at least `window_ms`. Products are the backend's own, with operands of `precision`.
@@ -16,4 +16,4 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
 /// 8192 on a GPU; on a CPU 1536, beyond which nothing gets faster.
 std::int32_t ceiling_size(ops::DeviceKind device);
 
-}  // namespace millrace::train
+}  // namespace millrace::bench
