@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "data/resident_pairs.h"
+#include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
 #include "tape/program.h"
 #include "train/memory_plan.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/philox.h"
-#include "data/resident_pairs.h"
+#include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
 #include "tape/instrument.h"
 #include "train/step_program.h"

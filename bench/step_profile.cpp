@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 #include "base/recipe.h"
-#include "data/resident_images.h"
+#include "data/images/resident_images.h"
 #include "models/registry.h"
 #include "optim/settings.h"
 #include "tape/program.h"

@@ -29,7 +29,7 @@ class Bad(Exception):
     pass
 
 
-# The hashed teacher: the twin of src/data/teacher.h, which has the formula.
+# The hashed teacher: the twin of src/data/pairs/teacher.h, which has the formula.
 MASK = (1 << 64) - 1
 POSITIONS, WORD_WEIGHT, PAIR_WEIGHT = 8, 2, 1
 

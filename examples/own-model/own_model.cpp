@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "data/garments.h"
-#include "data/resident_images.h"
+#include "data/images/garments.h"
+#include "data/images/resident_images.h"
 #include "nn/dense.h"
 #include "nn/layer_norm.h"
 #include "nn/losses.h"

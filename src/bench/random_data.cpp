@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/philox.h"
-#include "data/resident_images.h"
-#include "data/resident_pairs.h"
+#include "data/images/resident_images.h"
+#include "data/pairs/resident_pairs.h"
 
 namespace millrace::bench {
 namespace {
@@ -67,8 +67,8 @@ std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
 
 }  // namespace
 
-RandomData random_data(models::DataKind kind, std::int32_t batch) {
-    if (kind == models::DataKind::pairs)
+RandomData random_data(data::DataKind kind, std::int32_t batch) {
+    if (kind == data::DataKind::pairs)
         return {std::make_unique<data::PairSource>(random_pairs(batch)),
                 {static_cast<std::int32_t>(kVector), static_cast<std::int32_t>(kVector)}};
     return {std::make_unique<data::ResidentImages>(random_images(batch)),

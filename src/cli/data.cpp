@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "data/make.h"
-#include "data/make_pairs.h"
+#include "data/images/make_garments.h"
+#include "data/pairs/make_pairs.h"
 
 namespace millrace::cli {
 namespace {

@@ -54,7 +54,7 @@ base::Result<base::Schema> schema(const std::string& name, const std::string& pr
     return keys;
 }
 
-base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const DataShape& shape) {
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::DataShape& shape) {
     MILLRACE_LET(family, find_family(recipe.text("model.name")));
     return family->make(recipe, shape);
 }

@@ -11,29 +11,20 @@
 #include <vector>
 
 #include "base/recipe.h"
-#include "data/pair_tokens.h"
+#include "data/data_set.h"
 #include "models/model.h"
 
 namespace millrace::models {
-
-/// What a family is trained on.
-enum class DataKind : std::uint8_t { images, pairs };
-
-/// What the data says about the model's ends: pixels and classes of images; of pairs, the width of a vector, twice.
-struct DataShape {
-    std::int32_t features = 784, classes = 10;
-    data::SentenceShape sentences = {};  ///< of pairs, where the recipe asks for them
-};
 
 struct Family {
     std::string name;
     std::vector<std::string> presets;
     base::Schema (*schema)(const std::string& preset);  ///< the family's own keys, defaults by preset
-    base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const DataShape& shape);
+    base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const data::DataShape& shape);
     void (*set_general_defaults)(const std::string& preset,
                                  base::Schema& keys) = nullptr;  ///< of keys outside [model]; null: none
-    DataKind data = DataKind::images;
-    DataShape usual = {};  ///< what parameters are counted for
+    data::DataKind data = data::DataKind::images;
+    data::DataShape usual = {};  ///< what parameters are counted for
     /// The keys of a recipe (`<sentences>.enabled`, `.vocabulary`, `.max_tokens`) that ask for the pairs' sentences as numbers;
     /// empty: the family reads none.
     std::string sentences = {};
@@ -51,7 +42,7 @@ base::Result<const Family*> find_family(const std::string& name);
 base::Result<base::Schema> schema(const std::string& name, const std::string& preset);
 
 /// The model that a recipe (with the keys above under "model.") asks for.
-base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const DataShape& shape);
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::DataShape& shape);
 
 struct Listing {
     std::string model, preset;

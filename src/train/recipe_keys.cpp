@@ -5,29 +5,12 @@
 #include <algorithm>
 #include <array>
 
+#include "data/load.h"
 #include "io/recipe_file.h"
 #include "models/registry.h"
 
 namespace millrace::train {
 namespace {
-
-void add_data_keys(base::Schema& schema, models::DataKind kind) {
-    const bool pairs = kind == models::DataKind::pairs;
-    schema.text("data.path", pairs ? "data/pairs" : "data/garments",
-                pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
-    schema
-        .real("data.validation", 0.1,
-              fmt::format("share of the {} set aside to select the best weights", pairs ? "pairs" : "training images"))
-        .at_least(0)
-        .below(1);
-    schema.integer("data.split_seed", 42, fmt::format("decides which {} are set aside", pairs ? "pairs" : "images")).at_least(0);
-    if (pairs) return;
-    schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
-    schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
-    schema.real("data.shift", 0.1, "augmentation: largest move as a share of the side").between(0, 1);
-    schema.real("data.scale", 0.1, "augmentation: largest change of size, 0.1 is 10 %").at_least(0).below(1);
-    schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
-}
 
 void add_train_keys(base::Schema& schema) {
     schema.integer("train.epochs", 5, "passes over the training data").between(1, 1000000);
@@ -121,7 +104,7 @@ constexpr std::array<std::string_view, 15> kFreeKeys{"train.epochs",
 
 base::Schema general_schema(const models::Family& family) {
     base::Schema schema;
-    add_data_keys(schema, family.data);
+    data::add_data_keys(schema, family.data);
     add_train_keys(schema);
     add_optim_keys(schema);
     add_telemetry_keys(schema);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "data/data_set.h"
 #include "ops/member_state.h"
 #include "train/step_sums.h"
 
@@ -19,14 +20,6 @@ struct BestSoFar {
     std::uint32_t epoch = 0;  ///< counted from 1
     std::uint64_t step = 0;
     std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
-};
-
-/// Identifies the data a run was trained on, wherever it lies.
-struct DataIdentity {
-    std::string name;
-    std::int64_t train = 0, validation = 0, test = 0;
-    std::uint64_t checksum = 0;
-    bool operator==(const DataIdentity&) const = default;
 };
 
 /// For people and for later comparisons; a resumed run does not need them.
@@ -48,7 +41,7 @@ struct RunState {
     std::string recipe;       ///< every key, TOML
     std::string recipe_json;  ///< the same for readers of JSON; written, not read back
     BestSoFar best;
-    DataIdentity data;
+    data::DataIdentity data;
     std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state
     bool complete = false;             ///< nothing was left to train
     RunFigures figures;

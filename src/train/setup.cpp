@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "base/log.h"
+#include "data/load.h"
 #include "models/registry.h"
 #include "train/console.h"
-#include "train/data_sets.h"
 
 namespace millrace::train {
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
@@ -16,9 +16,9 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    MILLRACE_LET(data, load_data(recipe, *family, training, sentences));
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->sentences, training, sentences));
     setup.data = data.identity;
-    setup.unit = family->data == models::DataKind::pairs ? "pairs" : "images";
+    setup.unit = data::unit_of(family->data);
     MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
     setup.settings = std::move(settings);
     if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
@@ -50,7 +50,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     return setup;
 }
 
-std::string data_text(const DataIdentity& data, const std::string& unit) {
+std::string data_text(const data::DataIdentity& data, const std::string& unit) {
     const auto count = [](std::int64_t number) { return grouped(static_cast<std::uint64_t>(number)); };
     return fmt::format("{}: {} {} to train on, {} to select by{}", data.name, count(data.train), unit, count(data.validation),
                        data.test > 0 ? fmt::format(", {} to test", count(data.test)) : "");

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/recipe.h"
-#include "data/pair_tokens.h"
+#include "data/pairs/pair_tokens.h"
 #include "train/engine.h"
 #include "train/run_settings.h"
 #include "train/run_state.h"
@@ -15,7 +15,7 @@ namespace millrace::train {
 
 struct Setup {
     RunSettings settings;
-    DataIdentity data;
+    data::DataIdentity data;
     std::string unit;       ///< what a sample is: "images"
     std::string device;     ///< "cpu: 2 threads"
     std::string precision;  ///< "f32"
@@ -31,6 +31,6 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
                            std::int32_t micro_batch = 0, const data::SentenceShape& sentences = {});
 
 /// Where the samples come from and how many there are: "garments: 54,000 images to train on, 6,000 to select by, 10,000 to test"
-std::string data_text(const DataIdentity& data, const std::string& unit);
+std::string data_text(const data::DataIdentity& data, const std::string& unit);
 
 }  // namespace millrace::train

@@ -3,7 +3,7 @@
 // on, or is scored, takes these and not what the data at hand would give.
 
 #include "base/result.h"
-#include "data/pair_tokens.h"
+#include "data/pairs/pair_tokens.h"
 #include "io/checkpoint.h"
 
 namespace millrace::train {

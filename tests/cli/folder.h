@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/child.h"
-#include "data/make.h"
+#include "data/images/make_garments.h"
 
 namespace millrace::cli {
 

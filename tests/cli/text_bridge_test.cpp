@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/folder.h"
-#include "data/tokenizer.h"
+#include "data/pairs/tokenizer.h"
 
 namespace millrace::cli {
 namespace {

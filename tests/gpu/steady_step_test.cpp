@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "data/resident_images.h"
+#include "data/images/resident_images.h"
 #include "gpu/api_counter.h"
 #include "models/registry.h"
 #include "models/tiny_images.h"

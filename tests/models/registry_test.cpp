@@ -38,7 +38,7 @@ TEST(Registry, UnknownNamesAreRefusedWithTheNearest) {
 }
 
 base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::string& preset, const std::string& text,
-                                          DataShape shape = {}) {
+                                          data::DataShape shape = {}) {
     MILLRACE_LET(keys, schema(name, preset));
     base::Schema below;
     below.add("model", keys);

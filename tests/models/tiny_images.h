@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/philox.h"
-#include "data/image_set.h"
+#include "data/images/image_set.h"
 
 namespace millrace::testing {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/resident_images.h"
+#include "data/images/resident_images.h"
 #include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
 #include "models/model_rig.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/make_pairs.h"
+#include "data/pairs/make_pairs.h"
 #include "train/evaluate.h"
 #include "train/tiny_run.h"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "data/resident_pairs.h"
+#include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
 #include "train/engine.h"
 #include "train/tiny_run.h"

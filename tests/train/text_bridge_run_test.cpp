@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/make_pairs.h"
+#include "data/pairs/make_pairs.h"
 #include "io/safetensors.h"
 #include "train/answer.h"
 #include "train/evaluate.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/make.h"
+#include "data/images/make_garments.h"
 #include "train/recipe_keys.h"
 #include "train/trainer.h"
 

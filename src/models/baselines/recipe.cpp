@@ -22,7 +22,7 @@ base::Schema schema_of(const std::string& preset) {
 }
 
 template <BaselineKind kKind>
-base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::DataShape& data) {
     BaselineConfig config;
     config.residual = is_residual(kKind);
     config.features = data.features;

@@ -50,7 +50,7 @@ MemberShape shape_of(const base::Recipe& recipe, const std::string& who) {
     return shape;
 }
 
-base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::DataShape& data) {
     CollectiveConfig config;
     config.revision = recipe.text("model.revision") == "r2" ? Revision::r2 : Revision::r1;
     config.features = data.features;

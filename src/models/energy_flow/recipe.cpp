@@ -99,7 +99,7 @@ void set_general_defaults(const std::string& preset, base::Schema& keys) {
     keys.at("eval.batch").initial = kEvaluationBatch;
 }
 
-base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::DataShape& data) {
     EnergyFlowConfig config;
     const auto whole = [&](const char* key) { return static_cast<std::int32_t>(recipe.integer(std::string("model.") + key)); };
     config.width = whole("width");
@@ -138,7 +138,7 @@ Family energy_flow_family() {
     family.schema = schema_of;
     family.make = make_energy_flow;
     family.set_general_defaults = set_general_defaults;
-    family.data = DataKind::pairs;
+    family.data = data::DataKind::pairs;
     family.usual = {kTeacherWidth, kTeacherWidth};
     family.sentences = "model.text_bridge";
     family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};

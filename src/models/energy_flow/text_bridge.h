@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/batch_source.h"
-#include "data/pair_tokens.h"
+#include "data/pairs/pair_tokens.h"
 #include "models/energy_flow/config.h"
 #include "nn/transformer.h"
 

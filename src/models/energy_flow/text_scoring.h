@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/tokenizer.h"
+#include "data/pairs/tokenizer.h"
 #include "models/energy_flow/surface_scoring.h"
 
 namespace millrace::models {

@@ -1,0 +1,138 @@
+#include "data/images/image_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace millrace::data {
+namespace {
+
+/// dataset.json, every part optional.
+struct ImageSetDescription {
+    std::optional<std::string> name;
+    std::optional<PixelStatistics> pixels;
+    std::optional<std::uint32_t> classes;
+};
+
+Result<ImageSetDescription> read_image_description(const Path& path) {
+    ImageSetDescription description;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return description;
+    MILLRACE_LET(text, io::read_text(path, std::size_t{1} << 20));
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object())
+        return Error{R"(is not a JSON object such as {"name": "mnist", "mean": 0.13, "std": 0.31, "classes": 10})",
+                     path.string()};
+    // "made" is the note of make_garments(), by which it knows its own.
+    for (const auto& [key, value] : json.items())
+        if (key != "name" && key != "mean" && key != "std" && key != "classes" && key != "made")
+            return Error{fmt::format("has the unknown key '{}'; name, mean, std and classes are known", key), path.string()};
+    if (const auto at = json.find("name"); at != json.end()) {
+        if (!at->is_string()) return Error{"'name' must be a string", path.string()};
+        description.name = at->get<std::string>();
+    }
+    if (const auto at = json.find("classes"); at != json.end()) {
+        if (!at->is_number_integer() || at->get<double>() < 1 || at->get<double>() > 256)
+            return Error{fmt::format("'classes' is {}; a number from 1 to 256 is needed", at->dump()), path.string()};
+        description.classes = at->get<std::uint32_t>();
+    }
+    const auto mean = json.find("mean");
+    const auto deviation = json.find("std");
+    if ((mean == json.end()) != (deviation == json.end()))
+        return Error{"'mean' and 'std' come together or not at all", path.string()};
+    if (mean != json.end()) {
+        if (!mean->is_number() || !deviation->is_number()) return Error{"'mean' and 'std' must be numbers", path.string()};
+        const PixelStatistics pixels{mean->get<double>(), deviation->get<double>()};
+        if (!std::isfinite(pixels.mean) || !std::isfinite(pixels.deviation) || pixels.deviation <= 0)
+            return Error{fmt::format("'mean' {} and 'std' {} must be finite, 'std' above 0", pixels.mean, pixels.deviation),
+                         path.string()};
+        description.pixels = pixels;
+    }
+    return description;
+}
+
+std::optional<PixelStatistics> usual_constants(std::string_view name) {
+    if (name == "mnist") return PixelStatistics{0.1307, 0.3081};
+    if (name == "fashion-mnist" || name == "fashion_mnist" || name == "fmnist") return PixelStatistics{0.2860, 0.3530};
+    return std::nullopt;
+}
+
+Result<LabeledImages> load_pair(const Path& images_path, const Path& labels_path, std::uint32_t classes) {
+    MILLRACE_LET(images, read_idx(images_path));
+    MILLRACE_LET(labels, read_idx(labels_path));
+    if (images.shape.size() != 3)
+        return Error{fmt::format("has {} dimensions; images have three (count, rows, columns)", images.shape.size()),
+                     images_path.string()};
+    if (labels.shape.size() != 1)
+        return Error{fmt::format("has {} dimensions; labels have one", labels.shape.size()), labels_path.string()};
+    if (images.shape[0] != labels.shape[0])
+        return Error{fmt::format("has {} labels for the {} images of {}", labels.shape[0], images.shape[0],
+                                 images_path.filename().string()),
+                     labels_path.string()};
+    if (images.shape[0] == 0 || images.shape[1] == 0 || images.shape[2] == 0)
+        return Error{"holds no images", images_path.string()};
+    for (std::size_t i = 0; i < labels.values.size(); ++i)
+        if (labels.values[i] >= classes)
+            return Error{fmt::format("label {} at index {} is out of range: {} classes are numbered 0 to {}; if there are more, "
+                                     "{} beside it must say so: {{\"classes\": {}}}",
+                                     labels.values[i], i, classes, classes - 1, kDescription,
+                                     *std::max_element(labels.values.begin(), labels.values.end()) + 1),
+                         labels_path.string()};
+    return LabeledImages{images.shape[0], images.shape[1], images.shape[2], std::move(images.values), std::move(labels.values)};
+}
+
+}  // namespace
+
+PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std::uint32_t> indices) {
+    std::array<std::uint64_t, 256> histogram{};
+    const std::size_t size = std::size_t{images.rows} * images.columns;
+    for (const std::uint32_t index : indices)
+        for (std::size_t i = 0; i < size; ++i) ++histogram[images.pixels[index * size + i]];
+    const double count = static_cast<double>(indices.size()) * static_cast<double>(size);
+    if (count == 0) return {};
+    double sum = 0;
+    for (std::size_t level = 0; level < 256; ++level) sum += static_cast<double>(histogram[level]) * static_cast<double>(level);
+    const double mean = sum / count;
+    double squares = 0;
+    for (std::size_t level = 0; level < 256; ++level) {
+        const double away = static_cast<double>(level) - mean;
+        squares += static_cast<double>(histogram[level]) * away * away;
+    }
+    return PixelStatistics{mean / 255, std::sqrt(squares / count) / 255};
+}
+
+Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint64_t split_seed) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored))
+        return Error{
+            fmt::format("no such folder; it should hold {}, {}, {} and {} (`millrace data make garments --out {}` writes a set)",
+                        kTrainImages, kTrainLabels, kTestImages, kTestLabels, folder.string()),
+            folder.string()};
+    MILLRACE_LET(description, read_image_description(folder / kDescription));
+    ImageSet set;
+    set.name = description.name.value_or(folder_name(folder));
+    set.classes = description.classes.value_or(10);
+    MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, set.classes));
+    MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, set.classes));
+    if (train.rows != test.rows || train.columns != test.columns)
+        return Error{
+            fmt::format("images are {} x {}, those for training {} x {}", test.rows, test.columns, train.rows, train.columns),
+            (folder / kTestImages).string()};
+    set.train = std::move(train);
+    set.test = std::move(test);
+    set.split = split_validation(set.train.count, validation, split_seed);
+    if (const auto usual = usual_constants(set.name); description.pixels || usual) {
+        set.pixels = description.pixels ? *description.pixels : *usual;
+    } else {
+        set.pixels = measure_pixels(set.train, set.split.training);
+        if (set.pixels.deviation == 0)
+            return Error{"all pixels are equal: there is nothing to learn", (folder / kTrainImages).string()};
+    }
+    return set;
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,95 @@
+#include "data/images/resident_images.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <numeric>
+
+namespace millrace::data {
+namespace {
+
+constexpr Part kParts[] = {Part::train, Part::validation, Part::test};
+
+base::Status check(const char* which, const LabeledImages& images) {
+    if (images.count == 0) return base::Error{fmt::format("the {} set has no images", which)};
+    if (images.count > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
+        return base::Error{fmt::format("the {} set has {} images; at most 2^31 - 1 would be right", which, images.count)};
+    return base::ok();
+}
+
+}  // namespace
+
+ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation)
+    : set_(std::move(set)), augmentation_(augmentation) {
+    order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
+    order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
+    order_[index_of(Part::test)].resize(set_->test.count);
+    std::iota(order_[index_of(Part::test)].begin(), order_[index_of(Part::test)].end(), 0);
+}
+
+std::int32_t ResidentImages::samples(Part part) const { return static_cast<std::int32_t>(order_[index_of(part)].size()); }
+
+std::int32_t ResidentImages::features() const { return static_cast<std::int32_t>(set_->train.rows * set_->train.columns); }
+
+base::Status ResidentImages::declare(tape::Store& store) {
+    MILLRACE_TRY(check("training", set_->train));
+    MILLRACE_TRY(check("test", set_->test));
+    if (samples(Part::train) == 0)
+        return base::Error{"all training images are held out for validation; a smaller data.validation would be right"};
+    if (augmentation_.enabled && set_->train.rows != set_->train.columns)
+        return base::Error{
+            fmt::format("images of {} x {} cannot be augmented; data.augment = false, or square images, would be right",
+                        set_->train.rows, set_->train.columns)};
+    auto declare_images = [&](const std::string& name, const LabeledImages& images) {
+        const auto count = static_cast<std::int32_t>(images.count);
+        return Resident{store.add_data(name + " images", tensor::DType::u8, count, features()),
+                        store.add_data(name + " labels", tensor::DType::u8, count, 1)};
+    };
+    train_ = declare_images("training", set_->train);
+    test_ = declare_images("test", set_->test);
+    for (Part part : kParts)
+        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1);
+    return base::ok();
+}
+
+base::Status ResidentImages::upload(tape::Store& store) {
+    for (Part part : {Part::train, Part::test}) {
+        const LabeledImages& images = images_of(part);
+        store.write(resident_of(part).images, images.pixels.data(), images.pixels.size());
+        store.write(resident_of(part).labels, images.labels.data(), images.labels.size());
+    }
+    for (Part part : kParts) {
+        const std::vector<std::int32_t>& order = order_[index_of(part)];
+        if (!order.empty()) store.write(subset_[index_of(part)], order.data(), order.size() * sizeof(std::int32_t));
+    }
+    return store.backend().check();
+}
+
+tensor::View ResidentImages::gather(tape::Builder& builder, Part part, const tensor::View& x) {
+    namespace slot = ops::gather_images;
+    ops::GatherImagesParams params;
+    params.samples = static_cast<std::uint32_t>(samples(part));
+    params.op_number = builder.next_op_number();
+    params.training = params.shuffle = builder.training();
+    params.augment = builder.training() && augmentation_.enabled;
+    params.mean = static_cast<float>(set_->pixels.mean);
+    params.std = static_cast<float>(set_->pixels.deviation);
+    params.side = set_->train.rows;
+    params.rotate = augmentation_.rotate;
+    params.shift = augmentation_.shift;
+    params.scale = augmentation_.scale;
+    params.flip = augmentation_.flip;
+
+    const tensor::View labels = builder.buffer(1, x.rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
+    ops::Record record{ops::OpId::gather_images, params, {}, 0, "data"};
+    record.slots[slot::images] = resident_of(part).images;
+    record.slots[slot::labels] = resident_of(part).labels;
+    record.slots[slot::subset] = subset_[index_of(part)];
+    record.slots[slot::state] = builder.store().state();
+    record.slots[slot::x] = x;
+    record.slots[slot::y] = labels;
+    builder.append(std::move(record));
+    return labels;
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,135 @@
+#include "data/load.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "data/images/resident_images.h"
+#include "data/pairs/resident_pairs.h"
+#include "io/checksum.h"
+
+namespace millrace::data {
+namespace {
+
+base::Error cannot_load(const base::Recipe& recipe, bool training, const base::Error& cause) {
+    base::Error error =
+        recipe
+            .bad("data.path",
+                 fmt::format("cannot load data.path = \"{}\"{}", recipe.text("data.path"),
+                             training ? "" : "; --data names the folder when it has moved or the path is not from here"))
+            .because(cause);
+    error.exit_status = cause.exit_status;
+    return error;
+}
+
+/// A folder of the other kind is a mistake in the recipe; its files missing is only how that shows.
+base::Status check_kind(const base::Recipe& recipe, DataKind kind) {
+    namespace fs = std::filesystem;
+    const fs::path folder = recipe.text("data.path");
+    std::error_code ignored;
+    const bool images = fs::exists(folder / kTrainImages, ignored), pairs = fs::exists(folder / kPairVectors, ignored);
+    if (kind == DataKind::images && pairs && !images)
+        return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds pairs of sentences, but {} is trained on images",
+                                                   folder.string(), recipe.text("model.name")));
+    if (kind == DataKind::pairs && images && !pairs)
+        return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds images, but {} is trained on pairs of sentences; "
+                                                   "`millrace data make pairs --out PATH` writes some",
+                                                   folder.string(), recipe.text("model.name")));
+    return base::ok();
+}
+
+std::uint64_t split_seed(const base::Recipe& recipe) { return static_cast<std::uint64_t>(recipe.integer("data.split_seed")); }
+
+DataIdentity identify(const ImageSet& set) {
+    io::Checksum64 sum;
+    for (const LabeledImages* images : {&set.train, &set.test}) {
+        sum.update(std::as_bytes(std::span(images->pixels)));
+        sum.update(std::as_bytes(std::span(images->labels)));
+    }
+    return {set.name, static_cast<std::int64_t>(set.split.training.size()),
+            static_cast<std::int64_t>(set.split.validation.size()), set.test.count, sum.value()};
+}
+
+Augmentation augmentation_of(const base::Recipe& recipe) {
+    return {recipe.boolean("data.augment"), static_cast<float>(recipe.real("data.rotate")),
+            static_cast<float>(recipe.real("data.shift")), static_cast<float>(recipe.real("data.scale")),
+            static_cast<float>(recipe.real("data.flip"))};
+}
+
+base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training) {
+    auto loaded = load_image_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
+    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
+    auto set = std::make_shared<const ImageSet>(std::move(loaded).value());
+    LoadedData data;
+    data.identity = identify(*set);
+    data.shape = {static_cast<std::int32_t>(set->train.rows * set->train.columns), static_cast<std::int32_t>(set->classes), {}};
+    data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe));
+    return data;
+}
+
+/// The sentences of `set` as numbers, and in `shape` what the model must know of them.
+base::Result<PairTokens> number_sentences(const base::Recipe& recipe, const std::string& keys, const PairSet& set,
+                                          const SentenceShape& stored, SentenceShape& shape) {
+    shape = stored;
+    if (!shape.tokenizer) {
+        auto trained = Tokenizer::train(training_texts(set), static_cast<std::int32_t>(recipe.integer(keys + ".vocabulary")));
+        if (!trained.ok())
+            return recipe.bad(keys + (Tokenizer::available() ? ".vocabulary" : ".enabled"), "cannot number the data's sentences")
+                .because(trained.error());
+        shape.tokenizer = std::make_shared<const Tokenizer>(std::move(trained).value());
+    }
+    PairTokens tokens = tokenize(set, *shape.tokenizer, static_cast<std::int32_t>(recipe.integer(keys + ".max_tokens")), shape);
+    shape.input_tokens = tokens[0].tokens;
+    shape.target_tokens = tokens[1].tokens;
+    if (const std::int32_t cut = tokens[0].cut + tokens[1].cut; cut > 0)
+        MILLRACE_LOG(warn, "{} of {} sentences are longer than {} and {} tokens and were cut", cut, 2 * set.count,
+                     shape.input_tokens, shape.target_tokens);
+    return tokens;
+}
+
+base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& sentences, bool training,
+                                    const SentenceShape& stored) {
+    auto loaded = load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
+    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
+    auto set = std::make_shared<const PairSet>(std::move(loaded).value());
+    LoadedData data;
+    data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
+                     static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
+    data.shape = {static_cast<std::int32_t>(set->dimensions), static_cast<std::int32_t>(set->dimensions), {}};
+    PairTokens tokens;
+    if (!sentences.empty() && recipe.boolean(sentences + ".enabled")) {
+        MILLRACE_LET(numbered, number_sentences(recipe, sentences, *set, stored, data.shape.sentences));
+        tokens = std::move(numbered);
+    }
+    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens));
+    return data;
+}
+
+}  // namespace
+
+void add_data_keys(base::Schema& schema, DataKind kind) {
+    const bool pairs = kind == DataKind::pairs;
+    schema.text("data.path", pairs ? "data/pairs" : "data/garments",
+                pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
+    schema
+        .real("data.validation", 0.1,
+              fmt::format("share of the {} set aside to select the best weights", pairs ? "pairs" : "training images"))
+        .at_least(0)
+        .below(1);
+    schema.integer("data.split_seed", 42, fmt::format("decides which {} are set aside", pairs ? "pairs" : "images")).at_least(0);
+    if (pairs) return;
+    schema.boolean("data.augment", false, "turn, move, scale and mirror training images at random");
+    schema.real("data.rotate", 15, "augmentation: largest angle in degrees").between(0, 180);
+    schema.real("data.shift", 0.1, "augmentation: largest move as a share of the side").between(0, 1);
+    schema.real("data.scale", 0.1, "augmentation: largest change of size, 0.1 is 10 %").at_least(0).below(1);
+    schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
+}
+
+base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& sentences, bool training,
+                                   const SentenceShape& stored) {
+    MILLRACE_TRY(check_kind(recipe, kind));
+    return kind == DataKind::pairs ? load_pairs(recipe, sentences, training, stored) : load_images(recipe, training);
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,28 @@
+#pragma once
+// The choice of loader: the data of a kind, loaded as the recipe says.
+
+#include <cstdint>
+#include <memory>
+
+#include "base/recipe.h"
+#include "data/batch_source.h"
+#include "data/data_set.h"
+
+namespace millrace::data {
+
+struct LoadedData {
+    DataIdentity identity;
+    DataShape shape;
+    std::unique_ptr<BatchSource> source;
+};
+
+/// The keys of [data] in a recipe.
+void add_data_keys(base::Schema& schema, DataKind kind);
+
+/// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `sentences` names the keys
+/// (`<sentences>.enabled`, `.vocabulary`, `.max_tokens`) that ask for the sentences of pairs as numbers; empty: nobody reads
+/// them. They are numbered by the tokenizer in `stored`, or by one trained on them when there is none.
+base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& sentences, bool training,
+                                   const SentenceShape& stored = {});
+
+}  // namespace millrace::data

@@ -1,0 +1,136 @@
+#include "data/images/resident_images.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "models/tiny_images.h"
+#include "tape/program.h"
+
+namespace millrace::data {
+namespace {
+
+/// One gather program over a resident set on the reference backend.
+struct Gathered {
+    Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
+             int members = 1)
+        : source(std::move(set), augmentation), backend(ops::make_backend(ops::DeviceKind::ref, {}).value()) {
+        tape::StoreOptions options;
+        options.precision = tape::Precision::f64;
+        options.members = members;
+        store = std::make_unique<tape::Store>(*backend, options);
+        EXPECT_TRUE(source.declare(*store).ok());
+        EXPECT_TRUE(store->allocate().ok());
+        EXPECT_TRUE(source.upload(*store).ok());
+        std::vector<std::uint64_t> seeds;
+        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(70 + k));
+        store->initialize(seeds);
+        tape::BuildOptions build;
+        build.training = training;
+        tape::Builder builder(*store, build);
+        // Behind two columns that belong to somebody else: the row stride is free.
+        x = builder.activation(rows, source.features() + 2, "x", false).view.columns(2, source.features());
+        labels = source.gather(builder, part, x);
+        arena = std::make_unique<tape::Arena>(*backend);
+        program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
+        EXPECT_TRUE(arena->allocate().ok());
+        EXPECT_TRUE(program->prepare().ok());
+    }
+    ResidentImages source;
+    std::unique_ptr<ops::Backend> backend;
+    std::unique_ptr<tape::Store> store;
+    std::unique_ptr<tape::Arena> arena;
+    std::unique_ptr<tape::Program> program;
+    tensor::View x, labels;
+};
+
+std::vector<double> normalised(const ImageSet& set, const LabeledImages& images, std::size_t index) {
+    const std::size_t pixels = std::size_t{images.rows} * images.columns;
+    std::vector<double> row;
+    for (std::size_t p = 0; p < pixels; ++p)
+        row.push_back((images.pixels[index * pixels + p] / 255.0 - static_cast<float>(set.pixels.mean)) /
+                      static_cast<float>(set.pixels.deviation));
+    return row;
+}
+
+TEST(ResidentImages, EvaluationReadsEachPartInItsOrder) {
+    const auto set = testing::tiny_set(30, 7);
+    for (Part part : {Part::train, Part::validation, Part::test}) {
+        const std::int32_t rows = part == Part::train ? 27 : part == Part::validation ? 3 : 7;
+        Gathered gathered(set, {}, part, rows, false);
+        ASSERT_EQ(gathered.source.samples(part), rows);
+        gathered.program->run();
+        const auto values = gathered.program->read(gathered.x), labels = gathered.program->read(gathered.labels);
+        const LabeledImages& images = part == Part::test ? set->test : set->train;
+        for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+            const std::size_t index = part == Part::test    ? row
+                                      : part == Part::train ? set->split.training[row]
+                                                            : set->split.validation[row];
+            EXPECT_EQ(labels[row], images.labels[index]);
+            const auto wanted = normalised(*set, images, index);
+            for (std::size_t p = 0; p < wanted.size(); ++p)
+                ASSERT_NEAR(values[row * wanted.size() + p], wanted[p], 1e-6) << row << " " << p;
+        }
+    }
+}
+
+TEST(ResidentImages, AnEpochVisitsEverySampleOnceInEachMembersOwnOrder) {
+    const auto set = testing::tiny_set(30, 7);
+    Gathered gathered(set, {}, Part::train, 27, true, 2);
+    gathered.program->run();
+    const auto values = gathered.program->read(gathered.x);
+    const std::size_t pixels = 25;
+    std::vector<std::vector<double>> wanted;
+    for (std::uint32_t index : set->split.training) wanted.push_back(normalised(*set, set->train, index));
+    std::vector<std::vector<std::size_t>> orders(2);
+    for (std::size_t member = 0; member < 2; ++member)
+        for (std::size_t row = 0; row < 27; ++row) {
+            const double* found = values.data() + (member * 27 + row) * pixels;
+            for (std::size_t i = 0; i < wanted.size(); ++i)
+                if (std::equal(wanted[i].begin(), wanted[i].end(), found,
+                               [](double a, double b) { return std::abs(a - b) < 1e-6; }))
+                    orders[member].push_back(i);
+        }
+    for (const auto& order : orders) {
+        EXPECT_EQ(order.size(), 27u);
+        EXPECT_EQ(std::set<std::size_t>(order.begin(), order.end()).size(), 27u);
+    }
+    EXPECT_NE(orders[0], orders[1]);
+    EXPECT_FALSE(std::is_sorted(orders[0].begin(), orders[0].end()));
+}
+
+TEST(ResidentImages, AugmentationTouchesTrainingAlone) {
+    const auto set = testing::tiny_set(30, 7);
+    Augmentation augmentation;
+    augmentation.enabled = true;
+    auto read = [&](Augmentation given, bool training) {
+        Gathered gathered(set, given, Part::train, 27, training);
+        gathered.program->run();
+        return gathered.program->read(gathered.x);
+    };
+    EXPECT_NE(read(augmentation, true), read({}, true));
+    EXPECT_EQ(read(augmentation, false), read({}, false));
+}
+
+TEST(ResidentImages, SetsThatCannotTrainAreRefused) {
+    auto backend = ops::make_backend(ops::DeviceKind::ref, {}).value();
+    auto refused = [&](auto change, Augmentation augmentation, const char* word) {
+        ImageSet set = *testing::tiny_set(30, 7);
+        change(set);
+        tape::Store store(*backend, {});
+        ResidentImages source(std::make_shared<const ImageSet>(std::move(set)), augmentation);
+        auto status = source.declare(store);
+        ASSERT_FALSE(status.ok()) << word;
+        EXPECT_NE(status.error().message.find(word), std::string::npos) << status.error().message;
+    };
+    refused([](ImageSet& set) { set.train = {}; }, {}, "training set has no images");
+    refused([](ImageSet& set) { set.test = {}; }, {}, "test set has no images");
+    refused([](ImageSet& set) { set.split.training.clear(); }, {}, "validation");
+    Augmentation augmentation;
+    augmentation.enabled = true;
+    refused([](ImageSet& set) { set.train.rows = 1; }, augmentation, "square");
+}
+
+}  // namespace
+}  // namespace millrace::data

@@ -1,0 +1,121 @@
+#include "data/pairs/resident_pairs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tape/program.h"
+
+namespace millrace::data {
+namespace {
+
+constexpr std::int32_t kWidth = 5;
+
+/// Pair i has the input (i, i + 0.25, ...) and the target (-i, -i - 0.25, ...): a row says which it is.
+std::shared_ptr<const PairSet> numbered_set(std::uint32_t count) {
+    PairSet set;
+    set.count = count;
+    set.dimensions = kWidth;
+    for (std::uint32_t i = 0; i < count; ++i)
+        for (int column = 0; column < kWidth; ++column) {
+            set.inputs.push_back(static_cast<float>(i) + 0.25f * static_cast<float>(column));
+            set.targets.push_back(-set.inputs.back());
+        }
+    set.split = split_validation(count, 0.2, 3);
+    return std::make_shared<const PairSet>(std::move(set));
+}
+
+/// One program that gathers inputs and targets.
+struct GatheredPairs {
+    GatheredPairs(ops::DeviceKind kind, std::shared_ptr<const PairSet> set, Part part, std::int32_t rows, bool training,
+                  int members = 1)
+        : source(std::move(set)), backend(ops::make_backend(kind, {}).value()) {
+        tape::StoreOptions options;
+        options.precision = kind == ops::DeviceKind::ref ? tape::Precision::f64 : tape::Precision::f32;
+        options.members = members;
+        store = std::make_unique<tape::Store>(*backend, options);
+        EXPECT_TRUE(source.declare(*store).ok());
+        EXPECT_TRUE(store->allocate().ok());
+        EXPECT_TRUE(source.upload(*store).ok());
+        std::vector<std::uint64_t> seeds;
+        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(70 + k));
+        store->initialize(seeds);
+        tape::BuildOptions build;
+        build.training = training;
+        tape::Builder builder(*store, build);
+        // Behind two columns that belong to somebody else: the row stride is free.
+        x = builder.activation(rows, kWidth + 2, "x", false).view.columns(2, kWidth);
+        y = builder.activation(rows, kWidth, "y", false).view;
+        source.gather_inputs(builder, part, x);
+        source.gather_targets(builder, part, y);
+        arena = std::make_unique<tape::Arena>(*backend);
+        program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
+        EXPECT_TRUE(arena->allocate().ok());
+        EXPECT_TRUE(program->prepare().ok());
+        program->run();
+    }
+    /// Which pair each row holds, over all members; checks that whole rows and their targets belong to it.
+    std::vector<std::uint32_t> pairs() {
+        const auto inputs = program->read(x), targets = program->read(y);
+        std::vector<std::uint32_t> found;
+        for (std::size_t row = 0; row < inputs.size() / kWidth; ++row) {
+            const double first = inputs[row * kWidth];
+            for (std::size_t column = 0; column < kWidth; ++column) {
+                EXPECT_EQ(inputs[row * kWidth + column], first + 0.25 * static_cast<double>(column));
+                EXPECT_EQ(targets[row * kWidth + column], -inputs[row * kWidth + column]);
+            }
+            found.push_back(static_cast<std::uint32_t>(first));
+        }
+        return found;
+    }
+    PairSource source;
+    std::unique_ptr<ops::Backend> backend;
+    std::unique_ptr<tape::Store> store;
+    std::unique_ptr<tape::Arena> arena;
+    std::unique_ptr<tape::Program> program;
+    tensor::View x, y;
+};
+
+TEST(ResidentPairs, EvaluationReadsEachPartInItsOrder) {
+    const auto set = numbered_set(31);
+    for (const ops::DeviceKind kind : {ops::DeviceKind::ref, ops::DeviceKind::cpu}) {
+        EXPECT_EQ(GatheredPairs(kind, set, Part::train, 25, false).pairs(), set->split.training);
+        GatheredPairs validation(kind, set, Part::validation, 6, false);
+        EXPECT_EQ(validation.pairs(), set->split.validation);
+        EXPECT_EQ(validation.source.samples(Part::train), 25);
+        EXPECT_EQ(validation.source.samples(Part::validation), 6);
+        EXPECT_EQ(validation.source.samples(Part::test), 0);
+        EXPECT_EQ(validation.source.dimensions(), kWidth);
+        EXPECT_EQ(validation.source.pair_at(Part::validation, 5), set->split.validation[5]);
+    }
+}
+
+TEST(ResidentPairs, AnEpochVisitsEveryPairOnceInEachMembersOwnOrder) {
+    const auto set = numbered_set(31);
+    const auto found = GatheredPairs(ops::DeviceKind::ref, set, Part::train, 25, true, 2).pairs();
+    ASSERT_EQ(found.size(), 50u);
+    const std::vector<std::uint32_t> first(found.begin(), found.begin() + 25), second(found.begin() + 25, found.end());
+    const std::set<std::uint32_t> wanted(set->split.training.begin(), set->split.training.end());
+    EXPECT_EQ(std::set(first.begin(), first.end()), wanted);
+    EXPECT_EQ(std::set(second.begin(), second.end()), wanted);
+    EXPECT_NE(first, second);
+    EXPECT_NE(first, set->split.training);
+    EXPECT_EQ(GatheredPairs(ops::DeviceKind::cpu, set, Part::train, 25, true, 2).pairs(), found);
+}
+
+TEST(ResidentPairs, SetsThatCannotTrainAreRefused) {
+    auto backend = ops::make_backend(ops::DeviceKind::ref, {}).value();
+    for (const bool empty : {true, false}) {
+        PairSet set = *numbered_set(7);
+        if (empty) set.count = 0;
+        set.split.training.clear();
+        tape::Store store(*backend, {});
+        const auto status = PairSource(std::make_shared<const PairSet>(std::move(set))).declare(store);
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.error().message.find(empty ? "no pairs" : "data.validation"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace millrace::data
