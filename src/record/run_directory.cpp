@@ -25,10 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kMetrics = "metrics.jsonl";
-constexpr const char* kSamples = "samples.jsonl";
 constexpr const char* kEvents = "events.jsonl";
-constexpr const char* kTrace = "trace.bin";
-constexpr std::array kViews{"tensorboard", "samples.csv", "gpu_stats.csv"};  // of samples and metrics, when asked for
 constexpr const char* kCheckpoints = "checkpoints";
 constexpr const char* kRunLock = ".lock";
 constexpr int kManifestFormat = 1;
@@ -86,19 +83,6 @@ base::Result<bool> holds_nothing(const io::Path& folder) {
     return true;
 }
 
-base::Status remove_run(const io::Path& folder) {
-    // The manifest goes last: until then the folder is still recognised as a run.
-    std::vector<const char*> names{kCheckpoints, kMetrics, kSamples, kEvents, kTrace};
-    names.insert(names.end(), kViews.begin(), kViews.end());
-    names.push_back(kManifest);
-    for (const char* name : names) {
-        std::error_code failure;
-        fs::remove_all(folder / name, failure);
-        if (failure) return io::system_error("cannot remove", folder / name, failure.value());
-    }
-    return base::ok();
-}
-
 base::Result<io::FileDescriptor> take_lock(const io::Path& folder) {
     for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
         MILLRACE_LET(lock, io::try_lock(folder / kRunLock));
@@ -109,7 +93,7 @@ base::Result<io::FileDescriptor> take_lock(const io::Path& folder) {
     return base::Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
 }
 
-/// Decides, under the lock, whether `start` may go on in `folder`, and makes room for it. Gives the manifest to continue with.
+/// Decides, under the lock, whether `start` may go on in `folder`. Gives the manifest to continue with.
 base::Result<Manifest> prepare(const io::Path& folder, RunStart start, Manifest fresh) {
     std::error_code ignored;
     const bool holds_run = fs::exists(folder / kManifest, ignored);
@@ -126,16 +110,15 @@ base::Result<Manifest> prepare(const io::Path& folder, RunStart start, Manifest 
         old.ended.clear();
         return old;
     }
-    if (holds_run && start == RunStart::kNew) {
+    if (holds_run) {
         const auto old = read_manifest(folder);
         return base::Error{
             fmt::format("holds a run already ({}); remove the folder or choose another --out (train goes on with --resume)",
                         old.ok() ? name_of(old->status) : "with an unreadable manifest"),
             folder.string()};
     }
-    if (!holds_run && !empty)
+    if (!empty)
         return base::Error{"is not empty and holds no run: choose another --out, nothing in it was touched", folder.string()};
-    if (holds_run) MILLRACE_TRY(remove_run(folder));
     return fresh;
 }
 

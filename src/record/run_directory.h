@@ -50,9 +50,8 @@ base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& pla
 base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path& place);
 
 enum class RunStart {
-    kNew,        ///< the folder is missing or empty
-    kOverwrite,  ///< an old run in it is removed first; anything that is not a run is still refused
-    kResume,     ///< the folder holds a run that goes on
+    kNew,     ///< the folder is missing or empty
+    kResume,  ///< the folder holds a run that goes on
 };
 
 /// Takes the lock of the run in `folder`, without changing anything in it: what is read from now on no other process replaces.

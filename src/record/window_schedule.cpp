@@ -138,7 +138,6 @@ void WindowSchedule::end_window(const ScheduleView& view) {
     if (was_first) steps_ += static_cast<double>(steps);
     if (steps > 0 && !early)
         bytes_per_step_ = static_cast<double>(view.bytes - std::min(view.bytes, bytes_at_)) / static_cast<double>(steps);
-    steps_recorded_ += std::max<std::uint64_t>(steps, view.facts ? 0 : wanted_steps_);
     const nanoseconds end = over_at_ > nanoseconds{} ? over_at_ : view.now;
     full_time_ += end - since_;
     if (++windows_ == kEarlyWindows) early_over_ = end;

@@ -68,7 +68,6 @@ public:
     [[nodiscard]] bool in_window() const { return phase_ == Phase::kFirst || phase_ == Phase::kWindow; }
     [[nodiscard]] bool is_early() const { return windows_ < 3; }      ///< windows follow one another closely
     [[nodiscard]] std::uint64_t windows() const { return windows_; }  ///< that have ended
-    [[nodiscard]] std::uint64_t steps_recorded() const { return steps_recorded_; }
     /// Steps since the program began, as far as they were counted.
     [[nodiscard]] double steps() const { return steps_; }
     [[nodiscard]] double calls_per_step() const { return calls_per_step_; }  ///< of the pulse call; 0 unknown
@@ -130,7 +129,7 @@ private:
     std::uint32_t looks_again_ = 0;         ///< windows that came since the program had slowed down
     std::chrono::nanoseconds full_time_{};  ///< in windows
     std::uint64_t launches_per_step_ = 0;
-    std::uint64_t windows_ = 0, steps_recorded_ = 0, blind_ = 0;
+    std::uint64_t windows_ = 0, blind_ = 0;
 };
 
 }  // namespace millrace::record

@@ -92,7 +92,7 @@ TEST(RunDirectory, NewerFormatIsCalledByItsName) {
 TEST(RunDirectory, ForeignFolderIsRefusedAndLeftAlone) {
     const test::TemporaryFolder folder;
     ASSERT_TRUE(io::write_atomically(folder / "thesis.tex", "precious").ok());
-    for (const RunStart start : {RunStart::kNew, RunStart::kOverwrite, RunStart::kResume}) {
+    for (const RunStart start : {RunStart::kNew, RunStart::kResume}) {
         const auto run = RunDirectory::open(folder.path(), start, manifest());
         ASSERT_FALSE(run.ok());
         EXPECT_EQ(run.error().exit_status, 2);
@@ -114,7 +114,7 @@ TEST(RunDirectory, LockOfAMissingRunIsRefusedAndLeavesNothing) {
     EXPECT_FALSE(is_being_written(folder / "run"));
 }
 
-TEST(RunDirectory, OldRunIsKeptUnlessToldOtherwise) {
+TEST(RunDirectory, OldRunIsKept) {
     const test::TemporaryFolder folder;
     {
         auto run = RunDirectory::open(folder.path(), RunStart::kNew, manifest());
@@ -125,8 +125,6 @@ TEST(RunDirectory, OldRunIsKeptUnlessToldOtherwise) {
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("holds a run already (finished)"), std::string::npos);
     EXPECT_EQ(read_metrics(folder / "metrics.jsonl")->rows.size(), 1u);
-    ASSERT_TRUE(RunDirectory::open(folder.path(), RunStart::kOverwrite, manifest()).ok());
-    EXPECT_TRUE(read_metrics(folder / "metrics.jsonl")->rows.empty());
 }
 
 TEST(RunDirectory, ResumeGoesOnAndNotesIt) {
@@ -168,7 +166,7 @@ TEST(RunDirectory, SecondWriterIsRefused) {
         auto run = RunDirectory::open(folder.path(), RunStart::kNew, manifest());
         ASSERT_TRUE(run.ok());
         EXPECT_TRUE(is_being_written(folder.path()));
-        for (const RunStart start : {RunStart::kNew, RunStart::kOverwrite, RunStart::kResume}) {
+        for (const RunStart start : {RunStart::kNew, RunStart::kResume}) {
             const auto second = RunDirectory::open(folder.path(), start, manifest());
             ASSERT_FALSE(second.ok());
             EXPECT_NE(second.error().text().find("another process"), std::string::npos);

@@ -105,12 +105,6 @@ float coverage(const Figure& figure, const Pose& pose, Point canvas) {
 
 }  // namespace
 
-const char* garment_class_name(std::uint32_t label) {
-    static constexpr std::array<const char*, kGarmentClasses> kNames{"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-                                                                     "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-    return label < kNames.size() ? kNames[label] : "?";
-}
-
 void draw_garment(std::uint64_t seed, std::uint32_t index, std::span<std::uint8_t, kGarmentPixels> pixels) {
     Draws draw(seed, index);
     const Pose pose = draw_pose(draw);

@@ -15,8 +15,7 @@ inline constexpr std::uint64_t kGarmentSeed = 42;
 /// Test images are those of indices from here on: disjoint from any training set, whatever its size.
 inline constexpr std::uint32_t kGarmentTestBase = 2'000'000'000;
 
-/// T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
-const char* garment_class_name(std::uint32_t label);
+/// In order: T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
 inline std::uint8_t garment_label(std::uint32_t index) { return static_cast<std::uint8_t>(index % kGarmentClasses); }
 
 /// Draws image `index` of class garment_label(index).
