@@ -7,12 +7,12 @@
 
 #include "base/units.h"
 #include "base/version.h"
+#include "plot/svg.h"
 #include "report/doctor_words.h"
 #include "report/html_curves.h"
 #include "report/html_findings.h"
 #include "report/html_page.h"
 #include "report/html_step.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -46,10 +46,11 @@ std::string first_advice(const Diagnosis& diagnosis) {
         return diagnosis.healthy ? "<span class=\"first fine\"><b>A clean bill.</b> Nothing here is worth changing.</span>" : "";
     const diagnose::Finding& first = diagnosis.findings.front();
     std::string text = "<span class=\"first\"><b>Change this first:</b> <a href=\"#finding-1\">";
-    text += first.where && !first.where->file.empty() && !first.where->native
-                ? xml_text(first.where->line > 0 ? fmt::format("{} line {}", file_name(first.where->file), first.where->line)
-                                                 : file_name(first.where->file))
-                : xml_text(title_of(first.kind));
+    text +=
+        first.where && !first.where->file.empty() && !first.where->native
+            ? plot::xml_text(first.where->line > 0 ? fmt::format("{} line {}", file_name(first.where->file), first.where->line)
+                                                   : file_name(first.where->file))
+            : plot::xml_text(title_of(first.kind));
     text += "</a>. ";
     const double speed = whole_step_ms(diagnosis), lost = first.lost_ms_per_step;
     if (lost > 0 && lost < speed)
@@ -211,12 +212,12 @@ std::string ending(const Diagnosis& diagnosis) {
         html_term("window", "short windows"), sentence(overhead_text(diagnosis)), sentence(dropped_text(diagnosis)));
     if (!diagnosis.remarks.empty()) {
         text += "<p>What the doctor could not tell, or wants you to know:</p><ul class=\"remarks\">\n";
-        for (const std::string& remark : diagnosis.remarks) text += "<li>" + xml_text(remark) + "</li>\n";
+        for (const std::string& remark : diagnosis.remarks) text += "<li>" + plot::xml_text(remark) + "</li>\n";
         text += "</ul>";
     }
     text += "</div></section>\n<section aria-labelledby=\"words\"><h2 id=\"words\">Words</h2>\n<dl class=\"glossary card\">\n";
     for (const GlossaryEntry& entry : glossary())
-        text += fmt::format("<dt>{}</dt><dd id=\"g-{}\">{}</dd>\n", entry.term, entry.key, xml_text(entry.meaning));
+        text += fmt::format("<dt>{}</dt><dd id=\"g-{}\">{}</dd>\n", entry.term, entry.key, plot::xml_text(entry.meaning));
     return text + "</dl></section>\n";
 }
 
@@ -225,13 +226,14 @@ std::string ending(const Diagnosis& diagnosis) {
 std::string diagnosis_html(const Diagnosis& diagnosis, const Timeline& timeline) {
     std::string body = "<a class=\"skip\" href=\"#main\">Skip to the report</a>\n";
     body += "<header class=\"top\"><b>Millrace doctor</b>";
-    if (!diagnosis.title.empty()) body += "<code>" + xml_text(shortened(diagnosis.title, 300)) + "</code>";
-    if (!diagnosis.device_name.empty()) body += "<span>" + xml_text(diagnosis.device_name) + "</span>";
+    if (!diagnosis.title.empty()) body += "<code>" + plot::xml_text(plot::shortened(diagnosis.title, 300)) + "</code>";
+    if (!diagnosis.device_name.empty()) body += "<span>" + plot::xml_text(diagnosis.device_name) + "</span>";
     body += "</header>\n<main id=\"main\">\n" + hero(diagnosis) + tiles(diagnosis) + html_findings(diagnosis) +
             breakdown(diagnosis) + steps(diagnosis, timeline) + html_curves(timeline) + ending(diagnosis) + "</main>\n";
     body += fmt::format("<footer>Made by millrace {} from a recording. This file loads nothing from the network.</footer>\n",
-                        xml_text(base::version()));
-    return html_page(diagnosis.title.empty() ? "Millrace doctor" : "Millrace doctor: " + shortened(diagnosis.title, 80), body);
+                        plot::xml_text(base::version()));
+    return html_page(diagnosis.title.empty() ? "Millrace doctor" : "Millrace doctor: " + plot::shortened(diagnosis.title, 80),
+                     body);
 }
 
 }  // namespace millrace::report

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "plot/svg.h"
 #include "report/doctor_words.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -58,7 +58,7 @@ std::string finding(std::size_t rank, const diagnose::Finding& finding, double s
 
 std::string markdown_text(std::string_view text) {
     constexpr std::string_view kAlways = "\\`*_[]#|~$@", kAtTheStart = "+-=0123456789";
-    const std::string escaped = xml_text(text);
+    const std::string escaped = plot::xml_text(text);
     std::string out;
     // A number or a dash makes a list only where a paragraph begins; elsewhere it is left as people write it.
     if (!escaped.empty() && kAtTheStart.find(escaped.front()) != std::string_view::npos) out += "&#8203;";
@@ -73,7 +73,7 @@ std::string markdown_text(std::string_view text) {
 std::string markdown_code(std::string_view text) {
     // As HTML: a code span of backticks cannot hold every name, nor stand in every cell.
     std::string out = "<code>";
-    for (const char byte : xml_text(text)) {
+    for (const char byte : plot::xml_text(text)) {
         if (std::string_view("\\`*_[]|~$@").find(byte) != std::string_view::npos)
             out += fmt::format("&#{};", static_cast<int>(byte));
         else

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "report/svg_panel.h"
+#include "plot/svg.h"
 
 namespace millrace::report {
 namespace {
@@ -54,7 +54,7 @@ EnergyScale::EnergyScale(const std::vector<const std::vector<double>*>& values) 
     double reach = sizes[static_cast<std::size_t>(at)];
     if (!(reach > 0)) reach = *std::max_element(sizes.begin(), sizes.end());
     if (!(reach > 0)) return;
-    const double step = axis_step(reach) / 2, rounded = step * std::ceil(reach / step - 1e-9);
+    const double step = plot::axis_step(reach) / 2, rounded = step * std::ceil(reach / step - 1e-9);
     limit_ = std::isfinite(rounded) && rounded > 0 ? rounded : reach;
     for (const double size : sizes) beyond_ += size > limit_ ? 1 : 0;
 }
@@ -70,24 +70,23 @@ std::string EnergyScale::line_class(double energy) const { return class_of("f", 
 
 std::string EnergyScale::legend(double x, double y, double width, const char* kind, const std::string& title) const {
     constexpr double kHeight = 9;
-    std::string text = fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", short_number(x), short_number(y - 6), xml_text(title));
+    std::string text = plot::text_at(x, y - 6, "", "start", title);
     const double step = width / kLevels;
     const char* crisp = "shape-rendering=\"crispEdges\"";
     for (int level = 0; level < kLevels; ++level)
         text += fmt::format("<rect class=\"{}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" {}/>", class_of(kind, level),
-                            x + level * step, short_number(y), step, kHeight, crisp);
+                            x + level * step, plot::short_number(y), step, kHeight, crisp);
     const auto label = [&](double at, const char* anchor, const std::string& words) {
-        text += fmt::format("<text x=\"{}\" y=\"{}\" class=\"axis\" text-anchor=\"{}\">{}</text>", short_number(at),
-                            short_number(y + kHeight + 12), anchor, xml_text(words));
+        text += plot::text_at(at, y + kHeight + 12, "axis", anchor, words);
     };
     label(x, "start", fmt::format("{}{:.4g}", beyond_ > 0 ? "\u2264 \u2212" : "\u2212", limit_));
     label(x + width / 2, "middle", "0");
     label(x + width, "end", fmt::format("{}{:.4g}", beyond_ > 0 ? "\u2265 " : "", limit_));
     if (not_finite_ > 0) {
-        text += fmt::format("<rect class=\"bad\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>", short_number(x + width + 14),
-                            short_number(y));
-        text += fmt::format("<text x=\"{}\" y=\"{}\">{} of {} not finite</text>", short_number(x + width + 28),
-                            short_number(y + kHeight - 1), not_finite_, values_);
+        text += fmt::format("<rect class=\"bad\" x=\"{}\" y=\"{}\" width=\"9\" height=\"9\"/>",
+                            plot::short_number(x + width + 14), plot::short_number(y));
+        text +=
+            plot::text_at(x + width + 28, y + kHeight - 1, "", "start", fmt::format("{} of {} not finite", not_finite_, values_));
     }
     return text + "\n";
 }
@@ -120,17 +119,6 @@ std::string energy_cells(const EnergyScale& scale, const std::vector<double>& ce
     std::string text;
     for (const auto& [level, path] : paths) text += fmt::format("<path class=\"{}\" d=\"{}\"/>", class_of("e", level), path);
     return text;
-}
-
-std::string short_number(double value) {
-    std::string text = fmt::format("{:.1f}", value);
-    if (text.ends_with(".0")) text.resize(text.size() - 2);
-    return text == "-0" ? "0" : text;
-}
-
-std::string text_at(double x, double y, const char* css_class, const char* anchor, const std::string& text) {
-    return fmt::format("<text x=\"{}\" y=\"{}\" class=\"{}\" text-anchor=\"{}\">{}</text>", short_number(x), short_number(y),
-                       css_class, anchor, xml_text(text));
 }
 
 }  // namespace millrace::report

@@ -39,9 +39,4 @@ std::string energy_rules(bool dark);
 std::string energy_cells(const EnergyScale& scale, const std::vector<double>& cells, std::int32_t width, std::int32_t height,
                          bool inner);
 
-/// A coordinate with one decimal at most.
-std::string short_number(double value);
-/// A line of text as an SVG element.
-std::string text_at(double x, double y, const char* css_class, const char* anchor, const std::string& text);
-
 }  // namespace millrace::report

@@ -7,9 +7,9 @@
 #include <functional>
 #include <set>
 
+#include "plot/svg.h"
 #include "report/energy_scale.h"
 #include "report/surface_svg.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -38,7 +38,7 @@ Spot in_cube(double x, double y, double z) {
             kCubeY - kCubeScale * (z * std::cos(kPitch) + depth(x, y) * std::sin(kPitch))};
 }
 
-std::string at(const Spot& spot) { return short_number(spot.x) + "," + short_number(spot.y); }
+std::string at(const Spot& spot) { return plot::short_number(spot.x) + "," + plot::short_number(spot.y); }
 
 bool is_finite(const FlowPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y) && std::isfinite(point.z); }
 
@@ -94,8 +94,8 @@ std::string lines(const FlowPath& path, const EnergyScale& scale, const Projecti
 }
 
 std::string dot(const Spot& spot, double radius, const std::string& css_class) {
-    return fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>", css_class, short_number(spot.x),
-                       short_number(spot.y), short_number(radius));
+    return fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"/>", css_class, plot::short_number(spot.x),
+                       plot::short_number(spot.y), plot::short_number(radius));
 }
 
 /// Where it starts, where it met walls, and its end, larger with what it laid there.
@@ -144,28 +144,28 @@ std::string cube(const FlowTrace& trace, const Paths& paths, const EnergyScale& 
         for (const FlowPath* path : by_depth) text += marks(*path, scale, in_cube, wanted, [](const FlowPoint&) { return true; });
         return text + "\n";
     };
-    std::string text = text_at(16, 108, "title", "start", "From above the front") + "\n";
+    std::string text = plot::text_at(16, 108, "title", "start", "From above the front") + "\n";
     text += sheet(trace, scale, trace.below, -1, 0.6) + upright(-1, 1, "faint") + half(false);
     text += sheet(trace, scale, trace.input, 0, 0.75) + half(true);
     text += sheet(trace, scale, trace.above, 1, 0.45);
     for (const auto& [x, y] : {std::pair{-1, -1}, std::pair{1, -1}, std::pair{1, 1}}) text += upright(x, y, "frame");
     for (const auto& [z, name] : {std::pair{1, "z = 1"}, std::pair{0, "z = 0"}, std::pair{-1, "z = \u22121"}}) {
         const Spot corner = in_cube(-1, -1, z);
-        text += text_at(corner.x - 6, corner.y + 4, "axis", "end", name);
+        text += plot::text_at(corner.x - 6, corner.y + 4, "axis", "end", name);
     }
     const Spot x_axis = in_cube(0, -1, -1), y_axis = in_cube(1, 0, -1);
-    text += text_at(x_axis.x - 4, x_axis.y + 18, "axis", "middle", "x from \u22121 to 1");
-    text += text_at(y_axis.x + 8, y_axis.y + 16, "axis", "start", "y from \u22121 to 1");
+    text += plot::text_at(x_axis.x - 4, x_axis.y + 18, "axis", "middle", "x from \u22121 to 1");
+    text += plot::text_at(y_axis.x + 8, y_axis.y + 16, "axis", "start", "y from \u22121 to 1");
     return text + "\n";
 }
 
 std::string view(const Paths& paths, const EnergyScale& scale, const char* title, bool along_x, double top) {
     const auto across = [](double value) { return kSideLeft + kSideWidth * (value + 1) / 2; };
     const auto up = [top](double z) { return top + kSideHeight * (1 - z) / 2; };
-    std::string text = text_at(kSideLeft, top - 14, "title", "start", title);
+    std::string text = plot::text_at(kSideLeft, top - 14, "title", "start", title);
     text += fmt::format(
         "<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/><path class=\"frame\" d=\"M{} {}h{}\"/>\n",
-        kSideLeft, top, kSideWidth, kSideHeight, kSideLeft, short_number(up(0)), kSideWidth);
+        kSideLeft, top, kSideWidth, kSideHeight, kSideLeft, plot::short_number(up(0)), kSideWidth);
     const Projection project = [&](double x, double y, double z) { return Spot{across(along_x ? x : y), up(z)}; };
     const auto all = [](double) { return true; };
     const auto on_wall = [along_x](const FlowPoint& point) { return std::abs(along_x ? point.x : point.y) > 1 - 1e-6; };
@@ -173,8 +173,8 @@ std::string view(const Paths& paths, const EnergyScale& scale, const char* title
     for (const FlowPath* path : paths) text += marks(*path, scale, project, all, on_wall);
     for (const int value : {-1, 0, 1}) {
         const std::string name = value < 0 ? "\u22121" : fmt::format("{}", value);
-        text += text_at(across(value), top + kSideHeight + 13, "axis", "middle", value == 0 ? (along_x ? "x" : "y") : name);
-        text += text_at(kSideLeft - 6, up(value) + 3.5, "axis", "end", value == 0 ? "z = 0" : name);
+        text += plot::text_at(across(value), top + kSideHeight + 13, "axis", "middle", value == 0 ? (along_x ? "x" : "y") : name);
+        text += plot::text_at(kSideLeft - 6, up(value) + 3.5, "axis", "end", value == 0 ? "z = 0" : name);
     }
     return text + "\n";
 }
@@ -191,13 +191,15 @@ std::string keys(const FlowTrace& trace, const Paths& paths, const EnergyScale& 
     std::string text = scale.legend(44, kKeysTop + 14, 256, "f", "energy carried by a flow, or laid on a cell");
     const double x = 334;
     const auto key = [&](double left, const std::string& mark, const char* words) {
-        text += mark + text_at(left + 10, kKeysTop + 4, "", "start", words);
+        text += mark + plot::text_at(left + 10, kKeysTop + 4, "", "start", words);
     };
     const double y = kKeysTop;
     key(x + 4, dot({x + 4, y}, 1.1, "ink"), "start of a flow");
     key(x + 124, dot({x + 124, y}, 2, "wall"), "sent back by a wall");
     key(x + 266, dot({x + 266, y}, 4, scale.line_class(scale.limit())), "end, larger with the energy laid");
-    const auto line = [&](int number, const std::string& words) { text += text_at(x, y + 8 + 16 * number, "", "start", words); };
+    const auto line = [&](int number, const std::string& words) {
+        text += plot::text_at(x, y + 8 + 16 * number, "", "start", words);
+    };
     line(1, fmt::format("{} of {} flows drawn, chosen evenly over the cells; {} of {} steps used, no noise.", paths.size(), count,
                         trace.steps_used, trace.steps));
     line(2, fmt::format("Of all, {} arrived above, {} below, {} were projected (dashed); {} spawned, {} bounces.", above,

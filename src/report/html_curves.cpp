@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "diagnose/machine_rows.h"
-#include "report/svg_panel.h"
+#include "plot/svg.h"
 
 namespace millrace::report {
 namespace {
@@ -96,7 +96,7 @@ std::string seconds_text(double seconds, double whole) {
 }
 
 std::string time_ticks(double seconds) {
-    const double unit = seconds >= 7200 ? 3600 : seconds >= 300 ? 60 : 1, step = axis_step(seconds / unit) * unit;
+    const double unit = seconds >= 7200 ? 3600 : seconds >= 300 ? 60 : 1, step = plot::axis_step(seconds / unit) * unit;
     std::string text = "<div></div><div class=\"ticks\" aria-hidden=\"true\">";
     for (int at = 0; seconds > 0 && at * step <= seconds * 1.0001; ++at) {
         const double share = at * step / seconds;
@@ -111,7 +111,7 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
     std::erase_if(curves, [](const Curve& curve) { return curve.all.count == 0; });
     if (curves.empty()) return {};
     for (const Curve& curve : curves) high = std::max(high, curve.all.high);
-    const double step = axis_step(high);
+    const double step = plot::axis_step(high);
     high = std::max(step * std::ceil(high / step - 1e-9), 1e-9);
     std::string keys = "<ul class=\"keys\">", grid, values, drawn, said = title + ":";
     for (int at = 0; at * step <= high * 1.0001; ++at) {
@@ -130,7 +130,7 @@ std::string chart(const std::string& title, const std::string& unit, std::vector
         "<figure class=\"card chart\"><figcaption><h3>{}</h3>{}</ul></figcaption><div class=\"plot\"><div class=\"values\" "
         "aria-hidden=\"true\">{}</div><svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" "
         "aria-label=\"{}\">{}{}</svg>{}</div></figure>\n",
-        xml_text(title), keys, values, kCurveWidth, kCurveHeight, xml_text(said), grid, drawn, time_ticks(seconds));
+        plot::xml_text(title), keys, values, kCurveWidth, kCurveHeight, plot::xml_text(said), grid, drawn, time_ticks(seconds));
 }
 
 }  // namespace

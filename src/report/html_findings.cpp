@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "plot/svg.h"
 #include "report/doctor_words.h"
 #include "report/html_page.h"
 #include "report/source_quote.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -29,7 +29,7 @@ std::string quote(const diagnose::Frame& where) {
         fmt::format("<div class=\"quote\" tabindex=\"0\" role=\"region\" aria-label=\"Source around line {}\"><pre>", where.line);
     for (const SourceLine& line : lines)
         text += fmt::format("<span class=\"row{}\"><span class=\"n\">{}</span>{}\n</span>", line.hit ? " hit" : "", line.number,
-                            xml_text(line.text));
+                            plot::xml_text(line.text));
     return text + "</pre></div>\n";
 }
 
@@ -37,14 +37,14 @@ std::string quote(const diagnose::Frame& where) {
 std::string html_sentence(std::string_view text) {
     std::string out;
     for (const SentencePart& part : sentence_parts(text))
-        out += part.code ? "<code>" + xml_text(part.text) + "</code>" : xml_text(part.text);
+        out += part.code ? "<code>" + plot::xml_text(part.text) + "</code>" : plot::xml_text(part.text);
     return out;
 }
 
 std::string stack(const diagnose::Stack& frames) {
     if (frames.empty()) return {};
     std::string text = "<details><summary>How the program came there</summary><ol class=\"stack\">\n";
-    for (const diagnose::Frame& frame : frames) text += "<li><code>" + xml_text(place_text(frame)) + "</code></li>\n";
+    for (const diagnose::Frame& frame : frames) text += "<li><code>" + plot::xml_text(place_text(frame)) + "</code></li>\n";
     return text + "</ol></details>\n";
 }
 
@@ -78,7 +78,7 @@ std::string card(std::size_t rank, const diagnose::Finding& finding, double shar
         "<article class=\"card finding {}\" id=\"finding-{}\">\n<header><span class=\"rank\" aria-hidden=\"true\">{}</span>"
         "<div><h3>{}</h3><div class=\"chips\"><span class=\"chip severity\">{}</span><span class=\"chip\">{}</span>",
         name_of(finding.severity), rank, rank, title_of(finding.kind), name_of(finding.severity), name_of(finding.kind));
-    text += "<code class=\"where\">" + xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, share) +
+    text += "<code class=\"where\">" + plot::xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, share) +
             "</header>\n<div class=\"inside\">\n";
     if (!finding.what.empty()) text += "<p>" + html_sentence(finding.what) + "</p>\n";
     if (finding.where) text += quote(*finding.where);

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "plot/page.h"
+#include "plot/svg.h"
 #include "report/doctor_words.h"
 #include "report/html_style.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 
@@ -121,28 +122,11 @@ document.documentElement.classList.add("js");
 
 std::string html_term(std::string_view key, std::string_view text) {
     return fmt::format(R"(<span class="term" tabindex="0" aria-describedby="g-{0}" data-tip="{1}">{2}</span>)", key,
-                       xml_text(meaning_of(key)), xml_text(text));
+                       plot::xml_text(meaning_of(key)), plot::xml_text(text));
 }
 
 std::string html_page(std::string_view title, const std::string& body) {
-    std::string text = R"(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; script-src 'sha256-)";
-    text += html_script_hash();
-    text += R"('">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>)";
-    text += xml_text(title);
-    text += R"(</title>
-<link rel="icon" href="data:,">
-<style>)";
-    text += html_style();
-    text += "</style>\n</head>\n<body>\n" + body + "<script>";
-    text += html_script();
-    return text + "</script>\n</body>\n</html>\n";
+    return plot::html_page(title, html_style(), {html_script(), html_script_hash()}, body);
 }
 
 }  // namespace millrace::report

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "plot/svg.h"
 #include "report/doctor_words.h"
 #include "report/html_page.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -32,7 +32,7 @@ auto first_within(const Items& items, const StepView& step) {
 }
 
 std::string name_at(const Timeline& timeline, std::uint32_t name) {
-    return name < timeline.names.size() ? shortened(timeline.names[name], kMostName) : std::string();
+    return name < timeline.names.size() ? plot::shortened(timeline.names[name], kMostName) : std::string();
 }
 
 std::vector<LaneItem> gpu_items(const StepView& step, const Timeline& timeline) {
@@ -120,7 +120,7 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
         reasons                    ? " tall"
         : kind == LaneKind::kCalls ? " calls"
                                    : "",
-        kStepWidth, kStepHeight, xml_text(label));
+        kStepWidth, kStepHeight, plot::xml_text(label));
     for (const LaneItem& item : items) {
         const double from = x(item.begin), to = x(item.end);
         if (!(to > from)) continue;
@@ -129,14 +129,14 @@ std::string lane(std::string_view name, const std::string& label, const std::vec
             "<rect class=\"o{}{}\" x=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\"><title>{}{}, {}, {:.3f} ms after "
             "the step began</title></rect>\n",
             item.colour, busy ? " busy" : "", from, to - from, kStepHeight,
-            item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", xml_text(item.what),
+            item.count > 1 ? fmt::format("{} in a row, the first: ", item.count) : "", plot::xml_text(item.what),
             milliseconds_text(ms_between(item.begin, item.end)), std::max(0.0, ms_between(step.begin, item.begin)));
     }
     return text + "</svg></div>\n";
 }
 
 std::string ticks(double ms) {
-    const double step = axis_step(ms);
+    const double step = plot::axis_step(ms);
     std::string text = "<div class=\"ticks\" aria-hidden=\"true\">";
     for (int at = 0; at * step <= ms * 1.0001; ++at) {
         const double share = at * step / ms;
@@ -195,7 +195,7 @@ std::string html_step(const StepView& step, const Timeline& timeline, std::strin
         "data-do=\"out\" aria-label=\"Zoom out\">&minus;</button><button type=\"button\" data-do=\"all\">Whole "
         "step</button></span>"
         "</figcaption>\n<div class=\"lanes\">\n",
-        std::max(ms, 1e-6), id, id, xml_text(caption));
+        std::max(ms, 1e-6), id, id, plot::xml_text(caption));
     const std::vector<LaneItem> gpu = gpu_items(step, timeline);
     if (!gpu.empty())
         text += lane("GPU runs", fmt::format("{} pieces of work on the GPU", gpu.size()), joined(gpu, kMostItems), step,

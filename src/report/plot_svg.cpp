@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "plot/svg.h"
 #include "report/svg_panel.h"
 
 namespace millrace::report {
@@ -15,30 +16,24 @@ constexpr std::size_t kLongestSubject = 80;
 constexpr std::chrono::nanoseconds kActivityPeriod = std::chrono::milliseconds{100};  ///< the driver refreshes them that often
 constexpr double kHeaderHeight = 72, kFooterHeight = 28;
 
-constexpr const char* kPlotStyle = R"(<style>
-.paper{fill:#ffffff}
-text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;font-size:11px;fill:#374151}
-.head{font-size:15px;font-weight:600;fill:#111827}.title{font-size:12px;font-weight:600;fill:#111827}.axis{font-size:10px;fill:#6b7280}
-.grid{stroke:#e5e7eb;stroke-width:1;fill:none}.key{stroke-width:3}
+constexpr const char* kPlotRules = R"(.grid{stroke:#e5e7eb;stroke-width:1;fill:none}.key{stroke-width:3}
 polyline,.key{fill:none;stroke-linejoin:round}polyline{stroke-width:1.4}polygon{stroke:none;fill-opacity:.22}
 .resident polyline,.resident .key,.other polyline,.other .key{stroke:#9ca3af}.resident polygon,.resident circle,.other polygon,.other circle{fill:#9ca3af}
 .sm polyline,.sm .key,.cpu polyline,.cpu .key{stroke:#2563eb}.sm polygon,.sm circle,.cpu polygon,.cpu circle{fill:#2563eb}
 .tensor polyline,.tensor .key,.heat polyline,.heat .key{stroke:#d97706}.tensor polygon,.tensor circle,.heat polygon,.heat circle{fill:#d97706}
 .dram polyline,.dram .key,.tree polyline,.tree .key{stroke:#059669}.dram polygon,.dram circle,.tree polygon,.tree circle{fill:#059669}
 .power polyline,.power .key,.ram polyline,.ram .key{stroke:#dc2626}.power polygon,.power circle,.ram polygon,.ram circle{fill:#dc2626}
-@media (prefers-color-scheme:dark){
-.paper{fill:#111827}text{fill:#d1d5db}.head,.title{fill:#f9fafb}.axis{fill:#9ca3af}.grid{stroke:#2b3545}
+)";
+constexpr const char* kPlotDarkRules = R"(.grid{stroke:#2b3545}
 .sm polyline,.sm .key,.cpu polyline,.cpu .key{stroke:#60a5fa}.sm polygon,.sm circle,.cpu polygon,.cpu circle{fill:#60a5fa}
 .tensor polyline,.tensor .key,.heat polyline,.heat .key{stroke:#fbbf24}.tensor polygon,.tensor circle,.heat polygon,.heat circle{fill:#fbbf24}
 .dram polyline,.dram .key,.tree polyline,.tree .key{stroke:#34d399}.dram polygon,.dram circle,.tree polygon,.tree circle{fill:#34d399}
-.power polyline,.power .key,.ram polyline,.ram .key{stroke:#f87171}.power polygon,.power circle,.ram polygon,.ram circle{fill:#f87171}
-}
-</style>)";
+.power polyline,.power .key,.ram polyline,.ram .key{stroke:#f87171}.power polygon,.power circle,.ram polygon,.ram circle{fill:#f87171})";
 
 /// The first axis step at or above `high`.
 double rounded_up(double high) {
     if (!(high > 0)) return 1;
-    const double step = axis_step(high);
+    const double step = plot::axis_step(high);
     return step * std::ceil(high / step - 1e-9);
 }
 
@@ -91,7 +86,7 @@ Panel cpu_panel(const WatchRecord& record) {
     return panel;
 }
 
-std::string shortened(const std::string& text) { return report::shortened(text, kLongestSubject); }
+std::string shortened(const std::string& text) { return plot::shortened(text, kLongestSubject); }
 
 std::string header(const WatchRecord& record, const std::string& subject) {
     const sense::MachineFacts& facts = record.facts();
@@ -101,10 +96,8 @@ std::string header(const WatchRecord& record, const std::string& subject) {
     for (const sense::GpuFacts& gpu : facts.gpus)
         third += fmt::format("{}GPU {} {}", third.empty() ? "" : ", ", gpu.index, gpu.name);
     if (facts.gpus.empty()) third = "no GPU: " + (facts.no_gpu.empty() ? "none is visible" : facts.no_gpu);
-    return fmt::format(
-        "<text x=\"16\" y=\"24\" class=\"head\">{}</text><text x=\"16\" y=\"42\">{}</text><text x=\"16\" y=\"58\">{}</text>\n",
-        xml_text(shortened(subject.empty() ? "The machine, watched" : subject)), xml_text(shortened(second)),
-        xml_text(shortened(third)));
+    return plot::text_at(16, 24, "head", "start", shortened(subject.empty() ? "The machine, watched" : subject)) +
+           plot::text_at(16, 42, "", "start", shortened(second)) + plot::text_at(16, 58, "", "start", shortened(third)) + "\n";
 }
 
 }  // namespace
@@ -123,11 +116,7 @@ std::string plot_svg(const WatchRecord& record, const std::string& subject) {
 
     const double width = kPlotLeft + kPlotWidth + kPlotRight;
     const double height = kHeaderHeight + kPanelHeight * static_cast<double>(panels.size()) + kFooterHeight;
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" "
-        "height=\"{1:g}\" role=\"img\">\n<title>{2}</title>\n{3}\n<rect class=\"paper\" width=\"100%\" "
-        "height=\"100%\"/>\n",
-        width, height, xml_text("millrace watch: " + shortened(subject)), kPlotStyle);
+    std::string svg = plot::svg_begin("millrace watch: " + shortened(subject), width, height, kPlotRules, kPlotDarkRules);
     svg += header(record, subject);
     const TimeAxis time{traces.ticks, record.interval()};
     for (std::size_t at = 0; at < panels.size(); ++at)

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "diagnose/source_file.h"
-#include "report/svg_panel.h"
+#include "plot/svg.h"
 
 namespace millrace::report {
 namespace {
@@ -24,7 +24,7 @@ std::vector<SourceLine> quote_source(const diagnose::Frame& where, int around) {
         if (number >= where.line - around) {
             std::string line = text->substr(at, end - at);
             if (line.ends_with('\r')) line.pop_back();
-            lines.push_back({number, shortened(line, kMostLine), number == where.line});
+            lines.push_back({number, plot::shortened(line, kMostLine), number == where.line});
             seen = seen || number == where.line;
         }
         at = end + 1;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "plot/svg.h"
 #include "report/energy_scale.h"
-#include "report/svg_panel.h"
 
 namespace millrace::report {
 namespace {
@@ -14,15 +14,12 @@ namespace {
 constexpr std::size_t kLongestText = 130;
 constexpr double kSurfaceWidth = 912, kLeft = 44, kSide = 256, kGap = 34, kSurfaceTitles = 44, kFooter = 100;
 
-constexpr const char* kSurfaceStyle = R"(.paper{fill:#ffffff}
-text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;font-size:11px;fill:#374151}
-.head{font-size:15px;font-weight:600;fill:#111827}.title{font-size:12px;font-weight:600;fill:#111827}.axis{font-size:10px;fill:#6b7280}
-.frame{fill:none;stroke:#9ca3af}.faint{fill:none;stroke:#d1d5db}.ink{fill:#374151}.wall{fill:#ffffff;stroke:#374151}
+constexpr const char* kSurfaceRules =
+    R"(.frame{fill:none;stroke:#9ca3af}.faint{fill:none;stroke:#d1d5db}.ink{fill:#374151}.wall{fill:#ffffff;stroke:#374151}
 polyline{fill:none!important;stroke-width:1.3;stroke-linejoin:round}.projected{stroke-dasharray:2 3}
 )";
-constexpr const char* kDarkStyle =
-    ".paper{fill:#111827}text{fill:#d1d5db}.head,.title{fill:#f9fafb}.axis{fill:#9ca3af}.frame{stroke:#6b7280}"
-    ".faint{stroke:#374151}.ink{fill:#d1d5db}.wall{fill:#111827;stroke:#d1d5db}";
+constexpr const char* kSurfaceDarkRules =
+    ".frame{stroke:#6b7280}.faint{stroke:#374151}.ink{fill:#d1d5db}.wall{fill:#111827;stroke:#d1d5db}";
 
 struct Sheet {
     const char* title;
@@ -32,45 +29,42 @@ struct Sheet {
 
 std::string draw(const Sheet& sheet, const record::FlowTrace& trace, const EnergyScale& scale, double left, double cell) {
     const double width = cell * trace.width, height = cell * trace.height, top = kSampleHeader + kSurfaceTitles;
-    std::string text = text_at(left, top - 26, "title", "start", sheet.title);
-    text += text_at(left, top - 10, "axis", "start", sheet.below_title) + "\n";
+    std::string text = plot::text_at(left, top - 26, "title", "start", sheet.title);
+    text += plot::text_at(left, top - 10, "axis", "start", sheet.below_title) + "\n";
     // y points up, as in the cube.
     text += fmt::format("<g transform=\"translate({} {}) scale({:.4g} {:.4g})\" shape-rendering=\"crispEdges\">{}</g>\n",
-                        short_number(left), short_number(top + height), cell, -cell,
+                        plot::short_number(left), plot::short_number(top + height), cell, -cell,
                         energy_cells(scale, *sheet.cells, trace.width, trace.height, false));
-    text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", short_number(left),
-                        short_number(top), short_number(width), short_number(height));
+    text += fmt::format("<rect class=\"frame\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>", plot::short_number(left),
+                        plot::short_number(top), plot::short_number(width), plot::short_number(height));
     const auto across = [&](int at) {
-        text += text_at(left + (at + 0.5) * cell, top + height + 13, "axis", "middle", fmt::format("{}", at));
+        text += plot::text_at(left + (at + 0.5) * cell, top + height + 13, "axis", "middle", fmt::format("{}", at));
     };
     const auto upwards = [&](int at) {
-        text += text_at(left - 4, top + height - (at + 0.5) * cell + 3.5, "axis", "end", fmt::format("{}", at));
+        text += plot::text_at(left - 4, top + height - (at + 0.5) * cell + 3.5, "axis", "end", fmt::format("{}", at));
     };
     across(0);
     if (trace.width > 1) across(trace.width - 1);
     upwards(0);
     if (trace.height > 1) upwards(trace.height - 1);
-    text += text_at(left + width / 2, top + height + 13, "axis", "middle", "x, cells");
-    return text + text_at(left - 4, top + height / 2 + 3.5, "axis", "end", "y") + "\n";
+    text += plot::text_at(left + width / 2, top + height + 13, "axis", "middle", "x, cells");
+    return text + plot::text_at(left - 4, top + height / 2 + 3.5, "axis", "end", "y") + "\n";
 }
 
 }  // namespace
 
 std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& headline, double width, double height) {
-    std::string svg = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\">\n"
-        "<title>{2}</title>\n<style>\n{3}{4}\n@media (prefers-color-scheme:dark){{\n{5}\n{6}\n}}\n</style>\n"
-        "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
-        short_number(width), short_number(height), xml_text(headline), kSurfaceStyle, energy_rules(false), kDarkStyle,
-        energy_rules(true));
-    svg += text_at(16, 24, "head", "start", headline);
-    svg += text_at(16, 42, "", "start",
-                   fmt::format("{}, weights after step {}; {} sample {} of {}; cube of {} x {} x {}", trace.model, trace.step,
-                               trace.part, trace.sample, trace.samples, trace.width, trace.height, trace.depth));
+    std::string svg =
+        plot::svg_begin(headline, width, height, kSurfaceRules + energy_rules(false), kSurfaceDarkRules + energy_rules(true));
+    svg += plot::text_at(16, 24, "head", "start", headline);
+    svg +=
+        plot::text_at(16, 42, "", "start",
+                      fmt::format("{}, weights after step {}; {} sample {} of {}; cube of {} x {} x {}", trace.model, trace.step,
+                                  trace.part, trace.sample, trace.samples, trace.width, trace.height, trace.depth));
     double y = 58;
     for (const auto& [name, text] : {std::pair{"given", &trace.input_text}, std::pair{"answer", &trace.target_text}})
         if (!text->empty()) {
-            svg += text_at(16, y, "", "start", fmt::format("{}: {}", name, shortened(*text, kLongestText)));
+            svg += plot::text_at(16, y, "", "start", fmt::format("{}: {}", name, plot::shortened(*text, kLongestText)));
             y += 16;
         }
     return svg + "\n";
@@ -89,12 +83,13 @@ std::string surface_svg(const record::FlowTrace& trace) {
         svg += draw(sheets[i], trace, scale, kLeft + static_cast<double>(i) * (kSide + kGap), cell);
     svg += scale.legend(kLeft, bottom + 44, kSide, "e", "energy of a cell");
     const double x = kLeft + kSide + kGap;
-    svg += text_at(x, bottom + 38, "", "start",
-                   fmt::format("Loss {:.4f}: mean squared difference between output and target.", trace.loss));
-    svg += text_at(x, bottom + 54, "", "start", "Cosine: between the answer's vector and the one read back from the surface.");
-    svg += text_at(x, bottom + 70, "", "start",
-                   fmt::format("{} cells can hold {:.3f} of this answer: the target's own cosine is the ceiling.",
-                               trace.target.size(), trace.target_cosine));
+    svg += plot::text_at(x, bottom + 38, "", "start",
+                         fmt::format("Loss {:.4f}: mean squared difference between output and target.", trace.loss));
+    svg +=
+        plot::text_at(x, bottom + 54, "", "start", "Cosine: between the answer's vector and the one read back from the surface.");
+    svg += plot::text_at(x, bottom + 70, "", "start",
+                         fmt::format("{} cells can hold {:.3f} of this answer: the target's own cosine is the ceiling.",
+                                     trace.target.size(), trace.target_cosine));
     return svg + "\n</svg>\n";
 }
 

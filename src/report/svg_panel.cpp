@@ -5,28 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plot/svg.h"
+
 namespace millrace::report {
 namespace {
 
 constexpr double kTitleRoom = 38, kLetterWidth = 6.5, kKeyRoom = 30;  ///< of the legend's font, a guess that need not be right
-
-/// Length of the well-formed UTF-8 sequence at `at`; 0 when there is none.
-std::size_t sequence_length(std::string_view text, std::size_t at) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char first = byte(at);
-    const std::size_t length = first < 0x80                    ? 1
-                               : first >= 0xc2 && first < 0xe0 ? 2
-                               : first >= 0xe0 && first < 0xf0 ? 3
-                               : first >= 0xf0 && first < 0xf5 ? 4
-                                                               : 0;
-    if (length == 0 || at + length > text.size()) return 0;
-    for (std::size_t i = at + 1; i < at + length; ++i)
-        if ((byte(i) & 0xc0) != 0x80) return 0;
-    if (length == 3 && ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xed && byte(at + 1) >= 0xa0))) return 0;
-    if (length == 3 && first == 0xef && byte(at + 1) == 0xbf && byte(at + 2) >= 0xbe) return 0;  // U+FFFE, U+FFFF: not in XML
-    if (length == 4 && ((first == 0xf0 && byte(at + 1) < 0x90) || (first == 0xf4 && byte(at + 1) >= 0x90))) return 0;
-    return length;
-}
 
 /// Maps ticks and values to the drawing.
 struct Frame {
@@ -90,20 +74,15 @@ double mean_of(const Trace& trace) {
     return sum / static_cast<double>(count);
 }
 
-std::string panel_text(double x, double y, const char* css_class, const char* anchor, std::string_view text) {
-    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>", x, y, css_class, anchor,
-                       xml_text(text));
-}
-
 std::string value_axis(double high, const std::string& unit, double x, const char* anchor, const Frame& frame, bool grid) {
     std::string text;
-    const double step = axis_step(high);
+    const double step = plot::axis_step(high);
     for (int at = 0; at * step <= high * 1.0001; ++at) {
         const double value = at * step, y = frame.y(value);
         if (grid) text += fmt::format("<path class=\"grid\" d=\"M{} {:.1f}h{}\"/>", kPlotLeft, y, kPlotWidth);
-        text += panel_text(x, y + 3.5, "axis", anchor, fmt::format("{:g}", value));
+        text += plot::text_at(x, y + 3.5, "axis", anchor, fmt::format("{:g}", value));
     }
-    return text + panel_text(x, frame.top - 8, "axis", anchor, unit);
+    return text + plot::text_at(x, frame.top - 8, "axis", anchor, unit);
 }
 
 /// Steps people count time in.
@@ -123,12 +102,13 @@ std::string time_text(double seconds, double step) {
 std::string time_axis(const TimeAxis& time, const Frame& frame, bool labels) {
     std::string text;
     const double seconds = time.seconds();
-    if (!(seconds > 0)) return labels ? panel_text(kPlotLeft, frame.top + kPanelPlotHeight + 16, "axis", "middle", "0 s") : text;
+    if (!(seconds > 0))
+        return labels ? plot::text_at(kPlotLeft, frame.top + kPanelPlotHeight + 16, "axis", "middle", "0 s") : text;
     const double step = time_step(seconds);
     for (int at = 0; at * step <= seconds * 1.0001; ++at) {
         const double x = kPlotLeft + kPlotWidth * std::min(at * step / seconds, 1.0);
         text += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}v{}\"/>", x, frame.top, kPanelPlotHeight);
-        if (labels) text += panel_text(x, frame.top + kPanelPlotHeight + 16, "axis", "middle", time_text(at * step, step));
+        if (labels) text += plot::text_at(x, frame.top + kPanelPlotHeight + 16, "axis", "middle", time_text(at * step, step));
     }
     return text;
 }
@@ -154,7 +134,7 @@ std::string legend(const Panel& panel, double y) {
     for (std::size_t at = 0; at < labels.size(); ++at) {
         text += fmt::format("<g class=\"{}\"><path class=\"key\" d=\"M{:.1f} {:.1f}h14\"/></g>", panel.series[at].css_class, x,
                             y - 4);
-        text += panel_text(x + 18, y, "legend", "start", labels[at]);
+        text += plot::text_at(x + 18, y, "legend", "start", labels[at]);
         x += kLetterWidth * static_cast<double>(labels[at].size()) + kKeyRoom;
     }
     return text;
@@ -162,52 +142,13 @@ std::string legend(const Panel& panel, double y) {
 
 }  // namespace
 
-std::string xml_text(std::string_view text) {
-    std::string out;
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t length = sequence_length(text, at);
-        const char byte = text[at];
-        if (length != 1)
-            out += length == 0 ? "?" : std::string(text.substr(at, length));
-        else if (byte == '&')
-            out += "&amp;";
-        else if (byte == '<')
-            out += "&lt;";
-        else if (byte == '>')
-            out += "&gt;";
-        else if (byte == '"')
-            out += "&quot;";
-        else if (byte == '\'')
-            out += "&#39;";
-        else
-            out += static_cast<unsigned char>(byte) < 0x20 || byte == 0x7f ? ' ' : byte;
-        at += std::max<std::size_t>(length, 1);
-    }
-    return out;
-}
-
-std::string shortened(const std::string& text, std::size_t most) {
-    if (text.size() <= most) return text;
-    std::size_t end = most;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-    return text.substr(0, end) + "...";
-}
-
-double axis_step(double high) {
-    if (!(high > 0) || !std::isfinite(high)) return 1;
-    const double least = high / 5, power = std::pow(10, std::floor(std::log10(least)));
-    for (const double factor : {1.0, 2.0, 2.5, 5.0})
-        if (factor * power >= least * 0.9999) return factor * power;
-    return 10 * power;
-}
-
 double TimeAxis::seconds() const {
     return ticks < 2 ? 0 : static_cast<double>(ticks - 1) * std::chrono::duration<double>(interval).count();
 }
 
 std::string svg_panel(const Panel& panel, const TimeAxis& time, double top, bool last) {
     Frame frame{top + kTitleRoom, std::max(1.0, static_cast<double>(time.ticks) - 1), panel.left_high};
-    std::string text = panel_text(kPlotLeft - 40, top + 14, "title", "start", panel.title) + legend(panel, top + 14);
+    std::string text = plot::text_at(kPlotLeft - 40, top + 14, "title", "start", panel.title) + legend(panel, top + 14);
     text += time_axis(time, frame, last);
     text += value_axis(panel.left_high, panel.left_unit, kPlotLeft - 6, "end", frame, true);
     Frame right = frame;

@@ -11,15 +11,6 @@
 
 namespace millrace::report {
 
-/// Text for XML: escaped, without the control characters XML forbids, bytes that are no UTF-8 replaced by "?".
-std::string xml_text(std::string_view text);
-
-/// The first `most` bytes at most, whole characters, and "..." where something was left out.
-std::string shortened(const std::string& text, std::size_t most);
-
-/// Steps of 1, 2 or 5 times a power of ten: the smallest that covers `high` in at most five.
-double axis_step(double high);
-
 /// When ticks are, from left to right.
 struct TimeAxis {
     std::uint64_t ticks = 0;

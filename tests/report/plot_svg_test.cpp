@@ -2,10 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "report/made_up.h"
-#include "report/svg_panel.h"
 #include "report/svg_text.h"
 
 namespace millrace::report {
@@ -88,25 +85,12 @@ TEST(PlotSvg, HoursOfSamplesStayBounded) {
     EXPECT_GT(count_of(svg, "<polygon"), 0u);
 }
 
-TEST(PlotSvg, HostileTextIsMadeHarmless) {
-    EXPECT_EQ(xml_text("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
-    EXPECT_EQ(xml_text(std::string("a\0b\x1b[31m\n", 9)), "a b [31m ");
-    EXPECT_EQ(xml_text("\xff\xc3(\xed\xa0\x80\xc3"), std::string(2, '?') + "(" + std::string(4, '?'));
-    EXPECT_EQ(xml_text("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
-    EXPECT_EQ(xml_text("\xef\xbf\xbf"), std::string(3, '?'));
+TEST(PlotSvg, HostileSubjectIsMadeHarmless) {
     const std::string svg =
         plot_svg(made_up_record(0, [](sense::Sample&) {}), "</svg><script>alert(1)</script>" + std::string(5000, 'x'));
     EXPECT_TRUE(is_balanced(svg));
     EXPECT_EQ(svg.find("<script"), std::string::npos);
     EXPECT_LT(svg.size(), 30000u);
-}
-
-TEST(PlotSvg, AxisStepsAreRound) {
-    EXPECT_EQ(axis_step(100), 20);
-    EXPECT_EQ(axis_step(300), 100);
-    EXPECT_EQ(axis_step(700), 200);
-    EXPECT_EQ(axis_step(0), 1);
-    EXPECT_EQ(axis_step(std::numeric_limits<double>::infinity()), 1);
 }
 
 }  // namespace
