@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "diagnose/kernel_names.h"
-#include "record/step_period.h"
+#include "diagnose/step_period.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -121,14 +121,14 @@ struct Sequence {
     std::vector<std::size_t> at;  ///< of each element, its place in the order of jobs
 };
 
-/// An entry of record::find_step_period.
+/// An entry of find_step_period.
 char mark_of(const Timeline& timeline, const Job& job) {
     const auto name = [&](std::uint32_t work) -> std::string_view { return timeline.names[timeline.work[work].name]; };
-    const auto updates = [&](std::uint32_t work) { return record::updates_parameters(name(work)); };
+    const auto updates = [&](std::uint32_t work) { return updates_parameters(name(work)); };
     const bool update = updates(job.first_work) || std::any_of(job.more_work.begin(), job.more_work.end(), updates);
-    int mark = job.more_work.empty() && is_matrix_kernel(name(job.first_work)) ? record::kMultiplies : 0;
-    if (update) mark |= record::kUpdates;
-    if (update && !job.more_work.empty()) mark |= record::kWholeStep;
+    int mark = job.more_work.empty() && is_matrix_kernel(name(job.first_work)) ? kMultiplies : 0;
+    if (update) mark |= kUpdates;
+    if (update && !job.more_work.empty()) mark |= kWholeStep;
     return static_cast<char>(mark);
 }
 
@@ -185,7 +185,7 @@ std::vector<std::size_t> around_phases(const std::vector<std::uint64_t>& element
 
 /// Steps by what returns.
 std::optional<Cuts> cuts_by_period(const Sequence& sequence, const std::vector<std::uint32_t>& order) {
-    const auto period = record::find_step_period(sequence.elements, sequence.marks);
+    const auto period = find_step_period(sequence.elements, sequence.marks);
     if (!period) return std::nullopt;
     Cuts cuts{order, record::find_starts(sequence.elements, *period, sequence.pauses), period->length, period->match, false};
     cuts.starts = around_phases(sequence.elements, cuts.starts, cuts.length);
@@ -200,7 +200,7 @@ bool have_whole_steps(const Cuts& cuts, const Sequence& sequence) {
     for (const std::size_t start : cuts.starts) {
         const auto begin = sequence.marks.begin() + static_cast<std::ptrdiff_t>(start);
         const auto length = static_cast<std::ptrdiff_t>(std::min(cuts.length, sequence.marks.size() - start));
-        whole += std::any_of(begin, begin + length, [](char mark) { return (mark & record::kWholeStep) != 0; }) ? 1 : 0;
+        whole += std::any_of(begin, begin + length, [](char mark) { return (mark & kWholeStep) != 0; }) ? 1 : 0;
     }
     return 2 * whole > cuts.starts.size();
 }
@@ -241,7 +241,7 @@ std::optional<Cuts> cuts_by_updates(const Timeline& timeline, const Lane& lane, 
     const Sequence sequence = sequence_of(timeline, lane, order, false);
     Cuts cuts{order, {}, 0, kUpdatesMatch, false};
     for (std::size_t i = 1, last = 0; i < order.size(); ++i) {
-        if ((sequence.marks[i - 1] & record::kUpdates) != 0) last = i;
+        if ((sequence.marks[i - 1] & kUpdates) != 0) last = i;
         if (last > 0 && i == last + kTogether) cuts.starts.push_back(last);
     }
     if (cuts.starts.size() < kLeastUpdates) return std::nullopt;

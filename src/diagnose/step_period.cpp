@@ -1,12 +1,12 @@
-#include "record/step_period.h"
+#include "diagnose/step_period.h"
 
 #include <algorithm>
 
-namespace millrace::record {
+namespace millrace::diagnose {
 namespace {
 
-constexpr std::size_t kTogether = 8;    ///< an optimizer takes several kernels; others stand between them
-constexpr std::size_t kMostGroups = 4;  ///< groups of updates in one step: gradients cleared, two optimizers
+constexpr std::size_t kUpdatesTogether = 8;  ///< an optimizer takes several kernels; others stand between them
+constexpr std::size_t kMostGroups = 4;       ///< groups of updates in one step: gradients cleared, two optimizers
 constexpr std::size_t kLeastGroups = 4;
 constexpr std::size_t kLeastShort = 4;  ///< launches of a step, where its update is a single kernel
 constexpr std::size_t kMostLayer = 4;   ///< launches of a layer that passes for a step
@@ -80,8 +80,8 @@ bool updates_parameters(std::string_view kernel) {
 namespace {
 
 /// A period by groups of updates that is shorter than `found`.
-std::optional<Period> period_of(std::span<const std::uint64_t> sequence, std::span<const std::size_t> groups,
-                                const std::optional<Period>& found) {
+std::optional<record::Period> period_of(std::span<const std::uint64_t> sequence, std::span<const std::size_t> groups,
+                                        const std::optional<record::Period>& found) {
     for (std::size_t apart = 1; apart <= kMostGroups && groups.size() >= kLeastGroups * apart; ++apart) {
         std::vector<std::size_t> distances;
         for (std::size_t i = apart; i < groups.size(); ++i) distances.push_back(groups[i] - groups[i - apart]);
@@ -93,7 +93,7 @@ std::optional<Period> period_of(std::span<const std::uint64_t> sequence, std::sp
         // What is nearly as long as the step passes for it where an evaluation returns at that distance.
         if (found && 2 * *middle > found->length && steps < kSureMatch) break;
         const double match = std::max(match_at(sequence, *middle), steps);
-        if (match >= kLeastElementMatch) return Period{*middle, match};
+        if (match >= kLeastElementMatch) return record::Period{*middle, match};
     }
     return std::nullopt;
 }
@@ -109,19 +109,20 @@ bool are_steps(std::span<const std::size_t> groups, std::span<const char> marks,
 }
 
 /// Steps so short that one's update is as near to the next one's as kernels of one optimizer are: each update is one then.
-std::optional<Period> short_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
-                                   const std::optional<Period>& found) {
+std::optional<record::Period> short_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
+                                           const std::optional<record::Period>& found) {
     const std::vector<std::size_t> each = groups_of(marks, 0);
     const auto period = period_of(sequence, each, found);
-    if (!period || period->length < kLeastShort || period->length > kTogether || period->match < kSureMatch) return std::nullopt;
+    if (!period || period->length < kLeastShort || period->length > kUpdatesTogether || period->match < kSureMatch)
+        return std::nullopt;
     return are_steps(each, marks, period->length) ? period : std::nullopt;
 }
 
 /// Steps of layers that are all alike: what returns first is a layer, but updates tell the step.
-std::optional<Period> layered_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
-                                     const std::optional<Period>& found) {
+std::optional<record::Period> layered_period(std::span<const std::uint64_t> sequence, std::span<const char> marks,
+                                             const std::optional<record::Period>& found) {
     if (!found || found->length > kMostLayer) return std::nullopt;
-    const std::vector<std::size_t> groups = groups_of(marks, kTogether);
+    const std::vector<std::size_t> groups = groups_of(marks, kUpdatesTogether);
     const auto period = period_of(sequence, groups, std::nullopt);
     if (!period || period->length <= found->length || period->match < kSureMatch) return std::nullopt;
     return are_steps(groups, marks, 1) ? period : std::nullopt;
@@ -129,13 +130,13 @@ std::optional<Period> layered_period(std::span<const std::uint64_t> sequence, st
 
 }  // namespace
 
-std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks) {
-    const auto found = find_period(sequence);
+std::optional<record::Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks) {
+    const auto found = record::find_period(sequence);
     if (marks.size() != sequence.size()) return found;
     if (const auto period = short_period(sequence, marks, found)) return period;
     if (const auto period = layered_period(sequence, marks, found)) return period;
-    const auto period = period_of(sequence, groups_of(marks, kTogether), found);
+    const auto period = period_of(sequence, groups_of(marks, kUpdatesTogether), found);
     return period ? period : found;
 }
 
-}  // namespace millrace::record
+}  // namespace millrace::diagnose

@@ -8,7 +8,7 @@
 
 #include "record/periodicity.h"
 
-namespace millrace::record {
+namespace millrace::diagnose {
 
 /// Whether a kernel changes parameters: optimizers of the usual frameworks, by name.
 bool updates_parameters(std::string_view kernel);
@@ -19,7 +19,7 @@ constexpr char kWholeStep = 2;   ///< and much else was launched with it: a grap
 constexpr char kMultiplies = 4;  ///< a matrix product, say: no optimizer has these
 
 /// The period of `sequence`, or a shorter one that updates parameters in each of its repetitions; `marks` has one entry per
-/// element. Micro-batches, which update nothing, are no steps. Without updates it is find_period().
-std::optional<Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks);
+/// element. Micro-batches, which update nothing, are no steps. Without updates it is record::find_period().
+std::optional<record::Period> find_step_period(std::span<const std::uint64_t> sequence, std::span<const char> marks);
 
-}  // namespace millrace::record
+}  // namespace millrace::diagnose

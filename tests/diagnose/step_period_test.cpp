@@ -1,8 +1,8 @@
-#include "record/step_period.h"
+#include "diagnose/step_period.h"
 
 #include <gtest/gtest.h>
 
-namespace millrace::record {
+namespace millrace::diagnose {
 namespace {
 
 using Sequence = std::vector<std::uint64_t>;
@@ -84,7 +84,7 @@ TEST(StepPeriod, LayersThatAreAllAlikeAreNoSteps) {
         // Norms that are logged look like updates: where nothing between them is known to be no optimizer's, they tell no step.
         std::vector<char> norms;
         for (const std::uint64_t element : sequence) norms.push_back(element == kUpdate ? kUpdates : char{0});
-        EXPECT_EQ(find_step_period(sequence, norms)->length == step.size(), find_period(sequence)->length > 3) << layers;
+        EXPECT_EQ(find_step_period(sequence, norms)->length == step.size(), record::find_period(sequence)->length > 3) << layers;
     }
 }
 
@@ -159,4 +159,4 @@ TEST(StepPeriod, KnowsOptimizersByName) {
 }
 
 }  // namespace
-}  // namespace millrace::record
+}  // namespace millrace::diagnose
