@@ -36,7 +36,7 @@ class CheckHouse(unittest.TestCase):
         self.assertIn("src/base/log.cpp:2: base/ may not use ops/", output)
 
     def test_engine_and_doctor_do_not_know_each_other(self):
-        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io"), ("plot", "io")):
+        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io"), ("plot", "io"), ("train", "plot"), ("train", "bench")):
             status, output = check({f"src/{used}/a.h": "", f"src/{user}/b.cpp": f'#include "{used}/a.h"\n'})
             self.assertEqual(status, 1, f"{user} -> {used}: {output}")
 
@@ -55,6 +55,9 @@ class CheckHouse(unittest.TestCase):
                 self.assertIn("through io/", output)
             for path in ("io/a.cpp", "sense/a.cpp", "probe/a.cpp", "diagnose/a.cpp", "report/a.cpp", "record/probe_reader.cpp"):
                 self.assertEqual(check({f"src/{path}": f"#include <{header}>\n"})[0], 0, f"{path}: {header}")
+        call = 'auto* file = std::fopen("a", "rb");\n'
+        self.assertEqual(check({"src/train/a.cpp": call})[0], 1)
+        self.assertEqual(check({"src/io/a.cpp": call})[0], 0)
 
     def test_unknown_folder_and_missing_target_are_refused(self):
         self.assertEqual(check({"src/utils/a.h": ""})[0], 1)
