@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
+#include "ops/optimizer/optimizer.h"
 #include "tape/program.h"
 #include "train/memory_plan.h"
 #include "train/step_program.h"

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
+#include "ops/optimizer/optimizer.h"
 #include "tape/instrument.h"
 #include "train/step_program.h"
 

@@ -34,6 +34,32 @@ function(millrace_build_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
+# Adds the sources *.simd.cpp below the current folder, each compiled once per instruction set (src/ops/cpu/isa.h), which is chosen at
+# run time. Products are fused multiply-adds on purpose; the first scheduling pass would pull the chains of a register tile together.
+function(millrace_simd_sources target)
+  set(sets portable)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND sets avx2 avx512)
+  endif()
+  set(portable_bytes 16)
+  set(avx2_bytes 32)
+  set(avx512_bytes 64)
+  set(avx2_options -mavx2 -mfma)
+  set(avx512_options -mavx512f -mfma)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.simd.cpp)
+  foreach(source ${sources})
+    foreach(set ${sets})
+      get_filename_component(name ${source} NAME_WE)
+      set(made ${CMAKE_CURRENT_BINARY_DIR}/simd/${name}_${set}.cpp)
+      file(CONFIGURE OUTPUT ${made} CONTENT
+        "#define MILLRACE_ISA ${set}\nnamespace {\nconstexpr int kVectorBytes = ${${set}_bytes};\n}\n#include \"${source}\"\n")
+      set_source_files_properties(${made} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON OBJECT_DEPENDS ${source}
+        COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-fno-schedule-insns;${${set}_options}")
+      target_sources(${target} PRIVATE ${made})
+    endforeach()
+  endforeach()
+endfunction()
+
 # Compiler options for our own targets. g++ 12 misreports `"literal" + std::string` (-Wrestrict, GCC bug
 # 105651) and moves of std::variant (-Wmaybe-uninitialized); -Wpsabi speaks of
 # binaries of g++ 9, which we do not have.

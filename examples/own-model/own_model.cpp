@@ -8,6 +8,7 @@
 #include "nn/dense.h"
 #include "nn/layer_norm.h"
 #include "nn/losses.h"
+#include "ops/activation.h"
 #include "tape/program.h"
 #include "train/step_program.h"
 

@@ -10,6 +10,7 @@
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
 #include "models/energy_flow/energy_flow.h"
+#include "models/energy_flow/ops/flow.h"
 #include "models/registry.h"
 #include "train/engine.h"
 #include "train/recipe_keys.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "nn/slot_target.h"
+#include "ops/dense/dense.h"
 
 namespace millrace::nn {
 namespace {
@@ -85,7 +86,7 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     if (training && options_.batch_norm)
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
-    ops::Record record{ops::OpId::dense_forward, call.params, {}, 0, label_};
+    ops::Record record{&ops::dense_forward::def, call.params, {}, 0, label_};
     record.slots[slot::x] = call.x.view;
     record.slots[slot::w] = matrix(store.weight(weight_));
     if (options_.bias) record.slots[slot::bias] = vector(store.parameter(bias_));
@@ -113,7 +114,7 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =
         identity ? dy : builder.buffer(dy.g, dy.rows, dy.cols, builder.real(), tape::Role::scratch, label_ + ".dz");
-    ops::Record record{ops::OpId::dense_backward, call.params, {}, 0, label_};
+    ops::Record record{&ops::dense_backward::def, call.params, {}, 0, label_};
     record.slots[slot::dy] = dy;
     record.slots[slot::saved] = call.saved;
     record.slots[slot::inv_std] = call.inv_std;
@@ -141,7 +142,7 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
     if (!dy.present()) return;
     const tensor::View dz = append_dense_backward(builder, call, dy);
 
-    ops::Record weight{ops::OpId::linear_wgrad, ops::LinearGradParams{}, {}, 0, label_};
+    ops::Record weight{&ops::linear_wgrad::def, ops::LinearGradParams{}, {}, 0, label_};
     weight.slots[ops::linear_wgrad::dz] = dz;
     weight.slots[ops::linear_wgrad::x] = call.x.view;
     tape::Builder::Target dw = builder.parameter_gradient(weight_);
@@ -157,7 +158,7 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
         part = part.columns(call.gradient_columns->begin, call.gradient_columns->width);
         w = w.columns(call.gradient_columns->begin, call.gradient_columns->width);
     }
-    ops::Record input{ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, label_};
+    ops::Record input{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, label_};
     input.slots[ops::linear_dgrad::dz] = dz;
     input.slots[ops::linear_dgrad::w] = w;
     write_to(input, ops::linear_dgrad::dx, builder.gradient_target(part));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/activation.h"
 #include "tape/builder.h"
 
 namespace millrace::nn {

@@ -1,6 +1,7 @@
 #include "nn/layer_norm.h"
 
 #include "nn/slot_target.h"
+#include "ops/norm/layernorm.h"
 
 namespace millrace::nn {
 
@@ -16,7 +17,7 @@ tape::Value LayerNorm::forward(tape::Builder& builder, const tape::Value& x) con
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name_, training);
     const tensor::View mean = builder.buffer(1, x.view.rows, 1, builder.stat(), tape::Role::saved, name_ + ".mean");
     const tensor::View inv_std = builder.buffer(1, x.view.rows, 1, builder.stat(), tape::Role::saved, name_ + ".inv_std");
-    ops::Record record{ops::OpId::layernorm_forward, ops::LayerNormParams{eps_}, {}, 0, name_};
+    ops::Record record{&ops::layernorm_forward::def, ops::LayerNormParams{eps_}, {}, 0, name_};
     record.slots[fore::x] = x.view;
     record.slots[fore::gamma] = store.parameter(gamma_);
     record.slots[fore::beta] = store.parameter(beta_);
@@ -30,7 +31,7 @@ tape::Value LayerNorm::forward(tape::Builder& builder, const tape::Value& x) con
         namespace back = ops::layernorm_backward;
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
-        ops::Record rule{ops::OpId::layernorm_backward, ops::LayerNormParams{layer.eps_}, {}, 0, layer.name_};
+        ops::Record rule{&ops::layernorm_backward::def, ops::LayerNormParams{layer.eps_}, {}, 0, layer.name_};
         rule.slots[back::dy] = dy;
         rule.slots[back::x] = x.view;
         rule.slots[back::gamma] = builder.store().parameter(layer.gamma_);

@@ -1,12 +1,13 @@
 #include "nn/losses.h"
 
 #include "nn/slot_target.h"
+#include "ops/loss/loss.h"
 
 namespace millrace::nn {
 
 void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels) {
     namespace slot = ops::cross_entropy;
-    ops::Record record{ops::OpId::cross_entropy, ops::LossParams{builder.share()}, {}, 0, "cross_entropy"};
+    ops::Record record{&ops::cross_entropy::def, ops::LossParams{builder.share()}, {}, 0, "cross_entropy"};
     record.slots[slot::logits] = logits.view;
     record.slots[slot::labels] = labels;
     record.slots[slot::state] = builder.store().state();
@@ -23,7 +24,7 @@ namespace {
 void append_mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const ops::LossParams& params,
                 const std::string& name) {
     namespace slot = ops::mse;
-    ops::Record record{ops::OpId::mse, params, {}, 0, name};
+    ops::Record record{&ops::mse::def, params, {}, 0, name};
     record.slots[slot::prediction] = prediction.view;
     record.slots[slot::target] = wanted;
     record.slots[slot::state] = builder.store().state();
@@ -52,7 +53,7 @@ void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::i
     if (!builder.training()) return;
     const tape::Value grouped = outputs.split_columns(groups);
     ops::Record record{
-        ops::OpId::cosine_diversity, ops::DiversityParams{weight, temperature, builder.share()}, {}, 0, "cosine_diversity"};
+        &ops::cosine_diversity::def, ops::DiversityParams{weight, temperature, builder.share()}, {}, 0, "cosine_diversity"};
     record.slots[slot::o] = grouped.view;
     record.slots[slot::state] = builder.store().state();
     write_to(record, slot::dout, builder.gradient_target(grouped));

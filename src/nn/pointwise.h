@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "ops/activation.h"
 #include "tape/builder.h"
 
 namespace millrace::nn {

@@ -1,6 +1,7 @@
 #include "nn/text.h"
 
 #include "nn/slot_target.h"
+#include "ops/text/text.h"
 
 namespace millrace::nn {
 
@@ -16,7 +17,7 @@ tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sentences& sen
     MILLRACE_ASSERT(sentences.places() == places_, name_);
     MILLRACE_ASSERT(prefix.view.present() == (sentences.prefix > 0), name_);
     const tape::Value y = builder.activation(sentences.rows(), cols_, name_, builder.training());
-    ops::Record record{ops::OpId::token_embed, ops::TokenParams{sentences.prefix}, {}, 0, name_};
+    ops::Record record{&ops::token_embed::def, ops::TokenParams{sentences.prefix}, {}, 0, name_};
     record.slots[slot::table] = builder.store().parameter(tokens_);
     record.slots[slot::place] = builder.store().parameter(place_);
     record.slots[slot::before] = prefix.view;
@@ -35,7 +36,7 @@ void TokenEmbedding::backward(tape::Builder& builder, const Sentences& sentences
     namespace slot = ops::token_embed_backward;
     const tensor::View dy = builder.gradient(y);
     if (!dy.present()) return;
-    ops::Record record{ops::OpId::token_embed_backward, ops::TokenParams{sentences.prefix}, {}, 0, name_};
+    ops::Record record{&ops::token_embed_backward::def, ops::TokenParams{sentences.prefix}, {}, 0, name_};
     record.slots[slot::dy] = dy;
     record.slots[slot::ids] = sentences.ids;
     record.slots[slot::lengths] = sentences.lengths;
@@ -49,7 +50,7 @@ tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sent
     namespace fore = ops::masked_mean;
     MILLRACE_ASSERT(x.view.rows == sentences.rows(), name);
     const tape::Value y = builder.activation(sentences.count(), x.view.cols, name, builder.training() && x.needs_gradient);
-    ops::Record record{ops::OpId::masked_mean, ops::TokenParams{sentences.prefix}, {}, 0, name};
+    ops::Record record{&ops::masked_mean::def, ops::TokenParams{sentences.prefix}, {}, 0, name};
     record.slots[fore::x] = x.view;
     record.slots[fore::lengths] = sentences.lengths;
     record.slots[fore::y] = y.view;
@@ -60,7 +61,7 @@ tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sent
         namespace back = ops::masked_mean_backward;
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
-        ops::Record rule{ops::OpId::masked_mean_backward, ops::TokenParams{sentences.prefix}, {}, 0, name};
+        ops::Record rule{&ops::masked_mean_backward::def, ops::TokenParams{sentences.prefix}, {}, 0, name};
         rule.slots[back::dy] = dy;
         rule.slots[back::lengths] = sentences.lengths;
         write_to(rule, back::dx, builder.gradient_target(x));
@@ -73,7 +74,7 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
                          const TokenLossOptions& options) {
     namespace slot = ops::token_cross_entropy;
     MILLRACE_ASSERT(logits.view.rows == sentences.rows(), "token_cross_entropy");
-    ops::Record record{ops::OpId::token_cross_entropy,
+    ops::Record record{&ops::token_cross_entropy::def,
                        ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss},
                        {},
                        0,
@@ -95,7 +96,7 @@ void token_choose(tape::Builder& builder, const tape::Value& logits, const Sente
                   std::int32_t end, const std::string& name) {
     namespace slot = ops::token_choose;
     MILLRACE_ASSERT(!builder.training() && logits.view.rows == sentences.rows(), "token_choose");
-    ops::Record record{ops::OpId::token_choose, ops::TokenChooseParams{first, end}, {}, 0, name};
+    ops::Record record{&ops::token_choose::def, ops::TokenChooseParams{first, end}, {}, 0, name};
     record.slots[slot::logits] = logits.view;
     record.slots[slot::ids] = sentences.ids;
     record.slots[slot::lengths] = sentences.lengths;

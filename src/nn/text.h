@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ops/text/text.h"
 #include "tape/builder.h"
 
 namespace millrace::nn {

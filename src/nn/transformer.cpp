@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "nn/pointwise.h"
+#include "ops/activation.h"
+#include "ops/attention/attention.h"
 
 namespace millrace::nn {
 namespace {
@@ -46,7 +48,7 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
     const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
     const tensor::View level =
         builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
-    ops::Record record{ops::OpId::attention_forward, params, {}, 0, label};
+    ops::Record record{&ops::attention_forward::def, params, {}, 0, label};
     record.slots[fore::qkv] = qkv.view;
     record.slots[fore::lengths] = sentences.lengths;
     record.slots[fore::level] = level;
@@ -58,7 +60,7 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
         namespace back = ops::attention_backward;
         const tensor::View dout = builder.gradient(out);
         if (!dout.present()) return;
-        ops::Record rule{ops::OpId::attention_backward, params, {}, 0, label};
+        ops::Record rule{&ops::attention_backward::def, params, {}, 0, label};
         rule.slots[back::dout] = dout;
         rule.slots[back::qkv] = qkv.view;
         rule.slots[back::lengths] = sentences.lengths;

@@ -17,8 +17,8 @@ const char* name_of(DeviceKind kind) {
     return "?";
 }
 
-base::Error missing_operator(OpId op, DeviceKind kind) {
-    return base::Error{std::string("operator ") + name_of(op) + " has no " + name_of(kind) + " backend"};
+base::Error missing_operator(const OpDef& op, DeviceKind kind) {
+    return base::Error{std::string("operator ") + op.name + " has no " + name_of(kind) + " backend"};
 }
 
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options) {

@@ -106,8 +106,8 @@ public:
     }
 };
 
-/// What prepare() answers for an operator that a backend's table lacks: "operator X has no cpu backend".
-base::Error missing_operator(OpId op, DeviceKind kind);
+/// What prepare() answers for an operator whose definition lacks a backend: "operator X has no cpu backend".
+base::Error missing_operator(const OpDef& op, DeviceKind kind);
 /// Whether the machine has a usable CUDA device; the error says why not.
 base::Status cuda_available();
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options);

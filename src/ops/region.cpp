@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/flow_rule.h"
+#include "models/energy_flow/ops/flow_rule.h"
 
 namespace millrace::ops {
 namespace {

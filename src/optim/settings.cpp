@@ -1,4 +1,5 @@
 #include "optim/settings.h"
+#include "ops/optimizer/optimizer.h"
 
 #include <fmt/format.h>
 

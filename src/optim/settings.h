@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "ops/op.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/step/step.h"
 #include "tape/store.h"
 
 namespace millrace::optim {

@@ -1,4 +1,6 @@
 #include "optim/update.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/step/step.h"
 
 namespace millrace::optim {
 
@@ -11,20 +13,20 @@ void append_step_begin(tape::Builder& builder, const OptimizerSettings& settings
     params.interval = schedule.interval;
     params.floor = schedule.floor;
     params.gamma = schedule.gamma;
-    ops::Record record{ops::OpId::step_begin, params, {}, 0, "step"};
+    ops::Record record{&ops::step_begin::def, params, {}, 0, "step"};
     record.slots[ops::step_begin::state] = builder.store().state();
     builder.append(std::move(record));
 }
 
 void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     const tape::Store& store = builder.store();
-    ops::Record norm{ops::OpId::grad_norm, ops::GradNormParams{}, {}, 0, "update"};
+    ops::Record norm{&ops::grad_norm::def, ops::GradNormParams{}, {}, 0, "update"};
     norm.slots[ops::grad_norm::grads] = store.gradient_arena();
     norm.slots[ops::grad_norm::scratch] = store.norm_scratch();
     norm.slots[ops::grad_norm::state] = store.state();
     builder.append(std::move(norm));
 
-    ops::Record update{ops::OpId::optimizer, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
+    ops::Record update{&ops::optimizer::def, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
     update.slots[ops::optimizer::params] = store.parameter_arena();
     update.slots[ops::optimizer::grads] = store.gradient_arena();
     update.slots[ops::optimizer::m] = store.first_moment();
@@ -33,7 +35,7 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     update.slots[ops::optimizer::state] = store.state();
     builder.append(std::move(update));
 
-    ops::Record push{ops::OpId::metrics_push, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};
+    ops::Record push{&ops::metrics_push::def, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};
     push.slots[ops::metrics_push::state] = store.state();
     push.slots[ops::metrics_push::counter] = store.ring_counter();
     push.slots[ops::metrics_push::ring] = store.ring();

@@ -1,4 +1,5 @@
 #include "tape/builder.h"
+#include "ops/pointwise/pointwise.h"
 
 #include <algorithm>
 
@@ -101,7 +102,7 @@ void Builder::zero_gaps(Gradient& gradient, const View& view, Interval span) {
     auto zero = [&](std::int64_t from, std::int64_t to) {
         if (from >= to) return;
         ops::Record r;
-        r.op = ops::OpId::fill;
+        r.op = &ops::fill::def;
         r.params = ops::FillParams{};
         r.slots[ops::fill::out] = base.columns(static_cast<std::int32_t>(from), static_cast<std::int32_t>(to - from));
         r.layer = "gradient";

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a training step that people ask about.
+// Which part of a training step each record belongs to.
 
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace millrace::tape {
 
-enum class Phase : std::uint8_t { data, forward, loss, backward, optimizer };
+using ops::Phase;
 constexpr int kPhaseCount = 5;
 constexpr std::array<const char*, kPhaseCount> kPhaseNames{"data", "forward", "loss", "backward", "optimizer"};
 

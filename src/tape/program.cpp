@@ -7,8 +7,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "ops/flops.h"
-
 namespace millrace::tape {
 
 using tensor::DType;
@@ -186,9 +184,9 @@ void Program::launch() noexcept {
 
 std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
     const ops::Record& record = *bound.record;
-    for (int slot = 0; slot < ops::slot_count(record.op); ++slot) {
+    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
         const View& v = record.slots[static_cast<std::size_t>(slot)];
-        if (!v.present() || !ops::slot_is_written(record.op, slot) || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
+        if (!v.present() || !record.op->slot(slot).written() || v.dtype == DType::u8 || v.dtype == DType::i32) continue;
         std::vector<std::byte> host(static_cast<std::size_t>(extent(v)) * tensor::size_of(v.dtype));
         store_.backend().download(host.data(), address(v), host.size());
         std::optional<NonFinite> found;
@@ -196,7 +194,7 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
             if (found) return;
             const double value = element(host.data() + at, v.dtype);
             if (!std::isfinite(value))
-                found = NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), k, g, r, c, value};
+                found = NonFinite{record.op->name, record.layer, record.op->slot(slot).name, k, g, r, c, value};
         });
         if (found) return found;
     }
@@ -205,15 +203,14 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
 
 std::optional<NonFinite> Program::find_new_mark(const ops::Record& record, std::vector<bool>& marked) const {
     std::optional<NonFinite> found;
-    for (int slot = 0; slot < ops::slot_count(record.op); ++slot) {
+    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
         const View& view = record.slots[static_cast<std::size_t>(slot)];
-        if (!view.present() || view.buffer != store_.state().buffer || !ops::slot_is_written(record.op, slot)) continue;
+        if (!view.present() || view.buffer != store_.state().buffer || !record.op->slot(slot).written()) continue;
         const auto states = store_.read_states();
         for (std::size_t k = 0; k < states.size(); ++k) {
             const bool now = states[k].nonfinite != 0;
             if (now && !marked[k] && !found)
-                found =
-                    NonFinite{name_of(record.op), record.layer, ops::slot_name(record.op, slot), static_cast<int>(k), 0, 0, 0, 0};
+                found = NonFinite{record.op->name, record.layer, record.op->slot(slot).name, static_cast<int>(k), 0, 0, 0, 0};
             marked[k] = now;
         }
     }
@@ -268,7 +265,7 @@ base::Result<std::vector<KernelTime>> Program::time_kernels(int repeats) {
 std::string Program::text_of(const ops::Kernel& kernel) const {
     std::string text;
     for (std::size_t r = kernel.first; r < kernel.first + std::min<std::size_t>(kernel.count, 2); ++r)
-        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", name_of(records_[r].op), records_[r].layer);
+        text += fmt::format("{}{} {}", text.empty() ? "" : " + ", records_[r].op->name, records_[r].layer);
     if (kernel.count > 2) text += fmt::format(" + {} more", kernel.count - 2);
     return text;
 }
@@ -278,7 +275,8 @@ Flops Program::flops() const {
     for (const Section& section : sections_)
         for (std::size_t r = section.first; r < section.first + section.count; ++r) {
             const bool conditional = records_[r].slots[ops::kWhile].present();
-            (conditional ? sum.conditional : sum.always) += section.repeat * ops::flops_of(records_[r]);
+            (conditional ? sum.conditional : sum.always) +=
+                section.repeat * (records_[r].op->flops != nullptr ? records_[r].op->flops(records_[r]) : 0);
         }
     return sum;
 }
@@ -295,11 +293,10 @@ std::string Program::listing() const {
         if (sections_[s].repeat != 1) out += fmt::format("  repeat {}:\n", sections_[s].repeat);
         for (std::size_t r = sections_[s].first; r < sections_[s].first + sections_[s].count; ++r) {
             const ops::Record& record = records_[r];
-            out += fmt::format("{:4} {:20} {:16}", r, name_of(record.op), record.layer);
-            for (int slot = 0; slot < ops::slot_count(record.op); ++slot)
+            out += fmt::format("{:4} {:20} {:16}", r, record.op->name, record.layer);
+            for (int slot = 0; slot < record.op->slot_count(); ++slot)
                 if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())
-                    out += fmt::format(" {}{}{}", ops::slot_name(record.op, slot), record.accumulates(slot) ? "+" : "",
-                                       shape_text(v));
+                    out += fmt::format(" {}{}{}", record.op->slot(slot).name, record.accumulates(slot) ? "+" : "", shape_text(v));
             out += '\n';
         }
     }

@@ -7,6 +7,7 @@
 
 #include "base/orthonormal.h"
 #include "base/philox.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::tape {
 

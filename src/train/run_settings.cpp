@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/step/step.h"
 
 namespace millrace::train {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "models/baselines/baseline.h"
 #include "models/model_rig.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::models {
 namespace {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/energy_flow/ops/flow.h"
 #include "models/flow_rig.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::models {
 namespace {

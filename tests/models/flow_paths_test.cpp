@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/surface_scoring.h"
 #include "models/flow_rig.h"
 

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "models/energy_flow/energy_flow.h"
+#include "models/energy_flow/ops/flow.h"
 #include "models/golden.h"
 #include "models/model_rig.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace millrace::testing {
 
@@ -40,7 +42,7 @@ public:
             shared.k = builder.store().members();
             return shared;
         };
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = for_all(x_);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
@@ -73,7 +75,7 @@ struct FlowRig {
         return rig.start(model, source, {1});
     }
     static void keep(tape::Builder& builder, const tensor::View& view, const tensor::View& place) {
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept"};
+        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};
         record.slots[ops::copy::in] = view;
         record.slots[ops::copy::out] = place;
         builder.append(std::move(record));

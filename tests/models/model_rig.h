@@ -12,6 +12,7 @@
 
 #include "models/model.h"
 #include "ops/backend.h"
+#include "ops/pointwise/pointwise.h"
 #include "optim/settings.h"
 #include "tape/program.h"
 #include "train/step_program.h"
@@ -50,7 +51,7 @@ public:
             shared.k = builder.store().members();
             return shared;
         };
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = for_all(feed->x);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
@@ -77,7 +78,7 @@ public:
         inner_->build(builder, source, part, rows);
         logits_ = inner_->logits();
         tensor::View copy = builder.buffer(1, rows, logits_.view.cols, builder.stat(), tape::Role::scratch, "kept logits");
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept logits"};
+        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept logits"};
         record.slots[ops::copy::in] = logits_.view;
         record.slots[ops::copy::out] = copy;
         builder.append(std::move(record));

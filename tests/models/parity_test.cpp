@@ -10,6 +10,7 @@
 #include "models/collective/collective.h"
 #include "models/golden.h"
 #include "models/model_rig.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::models {
 namespace {

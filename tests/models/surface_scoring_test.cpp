@@ -1,4 +1,5 @@
 #include "models/energy_flow/surface_scoring.h"
+#include "models/energy_flow/ops/flow.h"
 
 #include <gtest/gtest.h>
 

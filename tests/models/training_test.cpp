@@ -7,6 +7,7 @@
 #include "models/collective/collective.h"
 #include "models/model_rig.h"
 #include "models/tiny_images.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::models {
 namespace {

@@ -7,10 +7,11 @@
 
 #include "base/philox.h"
 #include "nn/dense.h"
-#include "nn/embedding.h"
 #include "nn/layer_norm.h"
 #include "nn/losses.h"
 #include "nn/pointwise.h"
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
 #include "tape/program.h"
 
 namespace millrace::nn {
@@ -119,21 +120,6 @@ TEST(Layers, NormActivationsAndResidualHaveRightGradients) {
     }
 }
 
-TEST(Layers, EmbeddingCollectsRepeatedRows) {
-    Bench bench;
-    const tensor::View index = bench.store->add_data("index", tensor::DType::i32, 6, 1),
-                       labels = bench.store->add_data("l", tensor::DType::i32, 6, 1);
-    Embedding table(*bench.store, "table", 5, 3);
-    Dense out(*bench.store, {"out"}, {}, plain(3, 4));
-    bench.build(
-        [&](tape::Builder& builder) { cross_entropy(builder, out.forward(builder, table.forward(builder, index)), labels); });
-    bench.program->write(index, {4, 0, 4, 4, 1, 0});
-    bench.program->write(labels, {0, 1, 2, 3, 3, 1});
-    bench.check_parameters();
-    const auto gradient = bench.program->read(bench.store->gradient(0));
-    for (std::size_t c = 0; c < 3; ++c) EXPECT_EQ(gradient[2 * 3 + c], 0) << "row 2 is not used";
-}
-
 TEST(Layers, ParameterUsedTwiceAddsItsGradients) {
     Bench bench;
     const tensor::View x = bench.store->add_data("x", tensor::DType::f64, 5, 3),
@@ -161,7 +147,7 @@ TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
     Dense outs(*bench.store, {"oa", "ob"}, {}, narrow);
     bench.build([&](tape::Builder& builder) {
         const tape::Value seen = builder.activation(6, 7, "seen", true);
-        ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = x;
         record.slots[ops::copy::out] = seen.view.columns(0, 4);
         builder.append(record);
@@ -172,7 +158,7 @@ TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
     bench.fill(wanted, 2);
     bench.check_parameters();
     for (const ops::Record& record : bench.records) {
-        if (record.op == ops::OpId::linear_dgrad && record.layer.starts_with("a")) {
+        if (record.op == &ops::linear_dgrad::def && record.layer.starts_with("a")) {
             EXPECT_EQ(record.slots[ops::linear_dgrad::dx].cols, 3);
         }
     }
@@ -229,8 +215,8 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
             },
             training);
         for (const ops::Record& record : bench.records) {
-            if (record.op != ops::OpId::dense_forward) continue;
-            const auto& params = std::get<ops::DenseParams>(record.params);
+            if (record.op != &ops::dense_forward::def) continue;
+            const auto& params = record.params_as<ops::DenseParams>();
             numbers[training].push_back(params.op_number);
             if (!training) {
                 EXPECT_EQ(params.dropout, 0);
@@ -255,8 +241,8 @@ TEST(Dense, InputGradientComesRightBeforeTheLayerBelow) {
         cross_entropy(builder, second.forward(builder, first.forward(builder, {x, false})), labels);
     });
     for (std::size_t i = 0; i + 1 < bench.records.size(); ++i) {
-        if (bench.records[i].op == ops::OpId::linear_dgrad) {
-            EXPECT_EQ(bench.records[i + 1].op, ops::OpId::dense_backward);
+        if (bench.records[i].op == &ops::linear_dgrad::def) {
+            EXPECT_EQ(bench.records[i + 1].op, &ops::dense_backward::def);
         }
     }
 }

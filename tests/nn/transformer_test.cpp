@@ -10,6 +10,9 @@
 #include "models/golden.h"
 #include "models/model_rig.h"
 #include "nn/losses.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/text/text.h"
 #include "optim/update.h"
 #include "tape/program.h"
 
@@ -122,7 +125,7 @@ struct TextRig {
         optim::append_step_begin(builder, settings);
         builder.close_section();
         const tape::Value result = network->forward(builder, sentences, cells);
-        ops::Record copy{ops::OpId::copy, ops::CopyParams{}, {}, 0, "kept"};
+        ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};
         copy.slots[ops::copy::in] = result.view;
         copy.slots[ops::copy::out] = kept;
         builder.append(std::move(copy));

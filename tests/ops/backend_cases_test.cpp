@@ -50,7 +50,7 @@ void expect_members_separate(Backend& backend, Precision precision, const OpCase
 }
 
 template <class Body>
-void for_each_case_of(OpId op, Body&& body) {
+void for_each_case_of(const OpDef* op, Body&& body) {
     for (const OpCase& op_case : op_cases()) {
         if (op_case.op != op) continue;
         SCOPED_TRACE(op_case.name);
@@ -59,7 +59,7 @@ void for_each_case_of(OpId op, Body&& body) {
 }
 
 /// One test per operator, each running all of its cases.
-class OperatorTest : public testing::TestWithParam<OpId> {
+class OperatorTest : public testing::TestWithParam<const OpDef*> {
 protected:
     template <class Body>
     static void for_each_case(Body&& body) {
@@ -68,7 +68,7 @@ protected:
 };
 class RefOperator : public OperatorTest {};
 /// An operator with each table of kernels that the machine can run.
-class CpuOperator : public testing::TestWithParam<std::tuple<OpId, const char*>> {
+class CpuOperator : public testing::TestWithParam<std::tuple<const OpDef*, const char*>> {
 protected:
     template <class Body>
     static void for_each_case(Body&& body) {
@@ -93,23 +93,23 @@ protected:
 
 TEST(OpCases, NamesAreUniqueAndEveryOperatorHasSome) {
     std::set<std::string> names;
-    std::set<OpId> ops;
+    std::set<const OpDef*> ops;
     for (const OpCase& op_case : op_cases()) {
         EXPECT_TRUE(names.insert(op_case.name).second) << op_case.name;
         ops.insert(op_case.op);
     }
-    EXPECT_EQ(ops.size(), static_cast<std::size_t>(kOpCount));
+    EXPECT_EQ(ops.size(), definitions().size());
 }
 
 TEST_P(RefOperator, WritesItsOutputsAndNothingElse) {
     for_each_case([](const OpCase& op_case) {
         const Outcome outcome = run(reference(), Precision::f64, op_case);
         EXPECT_EQ(byte_difference(op_case, outcome, run(reference(), Precision::f64, op_case)), "") << "second run";
-        for (int s = 0; s < slot_count(op_case.op) && !op_case.makes_nan; ++s) {
+        for (int s = 0; s < op_case.op->slot_count() && !op_case.makes_nan; ++s) {
             const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
-            if (!slot.present || !slot.compare || !slot_is_written(op_case.op, s)) continue;
+            if (!slot.present || !slot.compare || !op_case.op->slot(s).written()) continue;
             for (const double value : outcome.slots[static_cast<std::size_t>(s)].values)
-                ASSERT_TRUE(std::isfinite(value)) << "slot " << slot_name(op_case.op, s);
+                ASSERT_TRUE(std::isfinite(value)) << "slot " << op_case.op->slot(s).name;
         }
     });
 }
@@ -171,25 +171,19 @@ TEST_P(CudaOperator, MembersEqualSeparateRuns) {
     });
 }
 
-std::vector<OpId> all_operators() {
-    std::vector<OpId> ops;
-    for (int op = 0; op < kOpCount; ++op) ops.push_back(static_cast<OpId>(op));
-    return ops;
-}
 std::vector<const char*> all_tables() {
     std::vector<const char*> ids;
     for (const cpu::SimdKernels* table : cpu::tables()) ids.push_back(table->id);
     return ids;
 }
-std::string operator_name(const testing::TestParamInfo<OpId>& info) { return name_of(info.param); }
+std::string operator_name(const testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
 
-INSTANTIATE_TEST_SUITE_P(Table, RefOperator, testing::ValuesIn(all_operators()), operator_name);
-INSTANTIATE_TEST_SUITE_P(Table, CpuOperator,
-                         testing::Combine(testing::ValuesIn(all_operators()), testing::ValuesIn(all_tables())),
+INSTANTIATE_TEST_SUITE_P(Table, RefOperator, testing::ValuesIn(definitions()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CpuOperator, testing::Combine(testing::ValuesIn(definitions()), testing::ValuesIn(all_tables())),
                          [](const auto& given) {
-                             return std::string(name_of(std::get<0>(given.param))) + "_" + std::get<1>(given.param);
+                             return std::string(std::get<0>(given.param)->name) + "_" + std::get<1>(given.param);
                          });
-INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(all_operators()), operator_name);
+INSTANTIATE_TEST_SUITE_P(Table, CudaOperator, testing::ValuesIn(definitions()), operator_name);
 
 }  // namespace
 }  // namespace millrace::ops::cases

@@ -32,7 +32,7 @@ struct Tolerance {
 
 std::string slot_difference(const OpCase& op_case, int s, double tolerance, const Content& expected, const Content& actual) {
     const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
-    if (expected.values.size() != actual.values.size()) return fmt::format("slot {}: sizes differ", slot_name(op_case.op, s));
+    if (expected.values.size() != actual.values.size()) return fmt::format("slot {}: sizes differ", op_case.op->slot(s).name);
     Tolerance limit;
     if (slot.element != Element::i32 && slot.element != Element::u8 && tolerance > 0) {
         limit.of_slot = tolerance * slot.slack * largest(expected.values);
@@ -46,7 +46,7 @@ std::string slot_difference(const OpCase& op_case, int s, double tolerance, cons
         const bool tiny = want != 0 && std::fabs(want) < static_cast<double>(std::numeric_limits<float>::min());
         const bool zeros_differ = slot.exact_zeros && !tiny && (want == 0) != (got == 0);
         if ((limit.accepts(want, got) && !zeros_differ) || ++wrong <= allowed) continue;
-        return fmt::format("slot {}: element {} of {} is {}, expected {} (tolerance {})", slot_name(op_case.op, s), i,
+        return fmt::format("slot {}: element {} of {} is {}, expected {} (tolerance {})", op_case.op->slot(s).name, i,
                            expected.values.size(), got, want, limit.of_slot);
     }
     return {};
@@ -96,7 +96,7 @@ std::string difference(const OpCase& op_case, Precision precision, const Outcome
     const double tolerance = precision == Precision::bf16  ? op_case.bf16_tolerance
                              : precision == Precision::f32 ? op_case.f32_tolerance
                                                            : std::min(1e-12, op_case.f32_tolerance);
-    for (int s = 0; s < slot_count(op_case.op); ++s) {
+    for (int s = 0; s < op_case.op->slot_count(); ++s) {
         const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
         if (!slot.present || !slot.compare) continue;
         const Content &want = expected.slots[static_cast<std::size_t>(s)], &got = actual.slots[static_cast<std::size_t>(s)];
@@ -109,16 +109,16 @@ std::string difference(const OpCase& op_case, Precision precision, const Outcome
 }
 
 std::string byte_difference(const OpCase& op_case, const Outcome& expected, const Outcome& actual) {
-    for (int s = 0; s < slot_count(op_case.op); ++s) {
+    for (int s = 0; s < op_case.op->slot_count(); ++s) {
         const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
         if (!slot.present || !slot.compare) continue;
         const auto &want = expected.slots[static_cast<std::size_t>(s)].bytes,
                    &got = actual.slots[static_cast<std::size_t>(s)].bytes;
         if (want.size() != got.size())
-            return fmt::format("slot {}: {} bytes, expected {}", slot_name(op_case.op, s), got.size(), want.size());
+            return fmt::format("slot {}: {} bytes, expected {}", op_case.op->slot(s).name, got.size(), want.size());
         const auto at = std::mismatch(want.begin(), want.end(), got.begin()).first - want.begin();
         if (at != static_cast<std::ptrdiff_t>(want.size()))
-            return fmt::format("slot {}: bytes differ from {} on", slot_name(op_case.op, s), at);
+            return fmt::format("slot {}: bytes differ from {} on", op_case.op->slot(s).name, at);
     }
     return {};
 }

@@ -116,7 +116,7 @@ public:
     }
 
     base::Status build() {
-        for (int s = 0; s < slot_count(case_.op); ++s) {
+        for (int s = 0; s < case_.op->slot_count(); ++s) {
             const Slot& slot = slot_at(s);
             if (!slot.present) continue;
             Buffer& buffer = buffers_[static_cast<std::size_t>(s)];
@@ -138,7 +138,7 @@ public:
     }
 
     void fill(std::uint32_t variation) {
-        for (int s = 0; s < slot_count(case_.op); ++s) {
+        for (int s = 0; s < case_.op->slot_count(); ++s) {
             if (!slot_at(s).present || slot_at(s).same_memory_as >= 0) continue;
             Buffer& buffer = buffers_[static_cast<std::size_t>(s)];
             if (slot_at(s).element == Element::state)
@@ -169,7 +169,7 @@ public:
 
     Outcome read() {
         Outcome outcome;
-        for (int s = 0; s < slot_count(case_.op); ++s) {
+        for (int s = 0; s < case_.op->slot_count(); ++s) {
             if (!slot_at(s).present) continue;
             Buffer& buffer = buffers_[static_cast<std::size_t>(owner_of(s))];
             std::vector<std::byte> now(buffer.image.size());
@@ -218,8 +218,8 @@ private:
     }
 
     [[nodiscard]] bool is_written(int s) const {
-        for (int other = 0; other < slot_count(case_.op); ++other)
-            if (slot_at(other).present && owner_of(other) == s && slot_is_written(case_.op, other)) return true;
+        for (int other = 0; other < case_.op->slot_count(); ++other)
+            if (slot_at(other).present && owner_of(other) == s && case_.op->slot(other).written()) return true;
         return false;
     }
 
@@ -235,7 +235,7 @@ private:
         for (std::size_t i = 0; i < now.size(); ++i)
             if (!free[i] && now[i] != buffer.image[i])
                 return fmt::format("slot {}: byte {} from the start of the buffer was {:02x} and is {:02x}",
-                                   slot_name(case_.op, s), static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
+                                   case_.op->slot(s).name, static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(kGuard),
                                    static_cast<unsigned>(buffer.image[i]), static_cast<unsigned>(now[i]));
         return {};
     }

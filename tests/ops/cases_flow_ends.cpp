@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "flow_table.h"
+#include "models/energy_flow/ops/flow.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -13,7 +14,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 void add_begin(std::vector<OpCase>& cases, const FlowSpec& spec, Layout layout) {
     const int k = spec.k, n = spec.rows();
-    const auto start = [&](OpId op, const char* title) {
+    const auto start = [&](const OpDef* op, const char* title) {
         OpCase c;
         c.name = fmt::format("{}/{}{}", title, layout.right > 0 ? "window/" : "", spec.text());
         c.op = op;
@@ -22,12 +23,12 @@ void add_begin(std::vector<OpCase>& cases, const FlowSpec& spec, Layout layout) 
         c.f32_tolerance = 2e-6;
         return c;
     };
-    OpCase c = start(OpId::flow_begin, "flow_begin");
+    OpCase c = start(&flow_begin::def, "flow_begin");
     c.slot(flow_begin::e, Element::real, k, 1, spec.samples, spec.cells(), uniform(-1, 1).with(1, 0), layout);
     c.slot(flow_begin::flow, Element::stat, k, 1, n, kFlowColumns, poison());
     c.slot(flow_begin::counters, Element::i32, k, 1, 1, kFlowCounters, integers(5, 9));
     cases.push_back(c);
-    c = start(OpId::flow_begin_backward, "flow_begin_backward");
+    c = start(&flow_begin_backward::def, "flow_begin_backward");
     c.slot(flow_begin_backward::dflow, Element::stat, k, 1, n, kFlowColumns, given(flow_gradient(spec, 15)));
     c.slot(flow_begin_backward::de, Element::real, k, 1, spec.samples, spec.cells(), poison(), layout);
     cases.push_back(c);
@@ -56,7 +57,7 @@ std::vector<double> resting(const FlowSpec& spec, const std::vector<Bad>& bad) {
 
 void add_lay(std::vector<OpCase>& cases, const FlowSpec& spec, const std::string& note, const std::vector<Bad>& bad = {}) {
     const int k = spec.k, n = spec.rows();
-    const auto start = [&](OpId op, const char* title) {
+    const auto start = [&](const OpDef* op, const char* title) {
         OpCase c;
         c.name = fmt::format("{}/{}/{}", title, note, spec.text());
         c.op = op;
@@ -66,13 +67,13 @@ void add_lay(std::vector<OpCase>& cases, const FlowSpec& spec, const std::string
         return c;
     };
     const Values flow = given(resting(spec, bad));
-    OpCase c = start(OpId::flow_lay, "flow_lay");
+    OpCase c = start(&flow_lay::def, "flow_lay");
     c.states = sample_states(k);
     c.slot(flow_lay::flow, Element::stat, k, 1, n, kFlowColumns, flow);
     c.state(flow_lay::state);
     c.slot(flow_lay::surface, Element::stat, k, 1, spec.samples, spec.cells(), poison());
     cases.push_back(c);
-    c = start(OpId::flow_lay_backward, "flow_lay_backward");
+    c = start(&flow_lay_backward::def, "flow_lay_backward");
     c.slot(flow_lay_backward::flow, Element::stat, k, 1, n, kFlowColumns, flow);
     c.slot(flow_lay_backward::dsurface, Element::stat, k, 1, spec.samples, spec.cells(), uniform(-1, 1));
     c.slot(flow_lay_backward::dflow, Element::stat, k, 1, n, kFlowColumns, poison());

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 
 #include "flow_table.h"
+#include "models/energy_flow/ops/flow.h"
+#include "ops/dense/dense.h"
+#include "ops/recurrent/gru.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -35,7 +38,7 @@ OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     namespace at = gru_forward;
     OpCase c;
     c.name = fmt::format("gru_forward/{}{}/{}", training ? "training" : "evaluation", note, cell.text());
-    c.op = OpId::gru_forward;
+    c.op = &gru_forward::def;
     c.params = GruParams{};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
@@ -65,7 +68,7 @@ OpCase gru_back(const Cell& cell, const Pairs& pairs, bool begins, Layout layout
     OpCase c;
     c.name = fmt::format("gru_backward/{}{}{}/{}", begins ? "begins_" : "", fmt::join(pairs, "+"),
                          layout.right > 0 ? "_padded" : "", cell.text());
-    c.op = OpId::gru_backward;
+    c.op = &gru_backward::def;
     c.params = GruBackwardParams{begins};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
@@ -94,7 +97,7 @@ OpCase sum(int k, int g, int rows, int cols, Element element, bool adding, Layou
     c.name =
         fmt::format("column_sum/{}{}{}{}/K{}_G{}_R{}_C{}", element == Element::real ? "real" : "stat", adding ? "_adding" : "",
                     layout.left > 0 ? "_window" : "", layout.groups_in_row ? "_concat" : "", k, g, rows, cols);
-    c.op = OpId::column_sum;
+    c.op = &column_sum::def;
     c.params = ColumnSumParams{};
     c.members = k;
     c.slot(column_sum::in, element, k, g, rows, cols, uniform(-1, 1), layout);
@@ -137,7 +140,7 @@ void add_neuron(std::vector<OpCase>& cases, const FlowSpec& spec, int cols, int 
         namespace at = flow_neuron_forward;
         OpCase c;
         c.name = "flow_neuron_forward/" + name;
-        c.op = OpId::flow_neuron_forward;
+        c.op = &flow_neuron_forward::def;
         c.params = params;
         c.members = k;
         c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, flow);
@@ -149,7 +152,7 @@ void add_neuron(std::vector<OpCase>& cases, const FlowSpec& spec, int cols, int 
     namespace at = flow_neuron_backward;
     OpCase c;
     c.name = fmt::format("flow_neuron_backward/{}{}", adding ? "adding_" : "", name);
-    c.op = OpId::flow_neuron_backward;
+    c.op = &flow_neuron_backward::def;
     c.params = params;
     c.members = k;
     c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, flow);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "op_case.h"
+#include "ops/optimizer/optimizer.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -14,7 +15,7 @@ OpCase norm(int k, int count, const std::string& note, Values grads, float clip)
     namespace at = grad_norm;
     OpCase c;
     c.name = fmt::format("grad_norm/{}/K{}_P{}", note, k, count);
-    c.op = OpId::grad_norm;
+    c.op = &grad_norm::def;
     c.params = GradNormParams{};
     c.members = k;
     c.states = sample_states(k);
@@ -37,7 +38,7 @@ OpCase update(const Variant& v, int k, int count) {
     static constexpr const char* kKinds[] = {"sgd", "adam", "adamw"};
     OpCase c;
     c.name = fmt::format("optimizer/{}_{}/K{}_P{}", kKinds[static_cast<int>(v.kind)], v.note, k, count);
-    c.op = OpId::optimizer;
+    c.op = &optimizer::def;
     c.params = OptimizerParams{v.kind, v.zero_grads};
     c.members = k;
     c.f32_tolerance = c.bf16_tolerance = 1e-6;  // the arenas are f32 in every precision
@@ -74,7 +75,7 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm(3, 513, "nan", uniform(-1, 1).with(600, kNan), 1.0f));
     cases.push_back(norm(3, 513, "infinite", uniform(-1, 1).with(1538, -kInfinity), 1.0f));
     for (auto& c : cases)
-        if (c.op == OpId::grad_norm &&
+        if (c.op == &grad_norm::def &&
             (c.name.find("/nan/") != std::string::npos || c.name.find("/infinite/") != std::string::npos))
             c.makes_nan = true;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "op_case.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -19,7 +20,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
     static constexpr const char* kNames[] = {"none", "relu", "gelu", "tanh", "sigmoid"};
     const std::string name = fmt::format("{}{}{}{}/{}", kNames[static_cast<int>(activation)], dropout > 0 ? "_drop" : "",
                                          in.left > 0 ? "_windows" : "", adding ? "_adding" : "", s.text());
-    const auto start = [&](OpId op, const char* title) {
+    const auto start = [&](const OpDef* op, const char* title) {
         OpCase c;
         c.name = fmt::format("{}/{}", title, name);
         c.op = op;
@@ -30,7 +31,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
     };
     if (!adding) {
         namespace at = pointwise_forward;
-        OpCase c = start(OpId::pointwise_forward, "pointwise_forward");
+        OpCase c = start(&pointwise_forward::def, "pointwise_forward");
         c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 3), in);
         if (dropout > 0) c.state(at::state);
         c.slot(at::y, Element::real, s.k, s.g, s.rows, s.cols, poison(), out);
@@ -38,7 +39,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
         cases.push_back(c);
     }
     namespace at = pointwise_backward;
-    OpCase c = start(OpId::pointwise_backward, "pointwise_backward");
+    OpCase c = start(&pointwise_backward::def, "pointwise_backward");
     c.slot(at::dy, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 1), out);
     c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 3), in);
     if (dropout > 0) c.state(at::state);
@@ -52,7 +53,7 @@ OpCase copy_case(const std::string& note, const Shape& s, Element from, Element 
                  Layout out = kDense) {
     OpCase c;
     c.name = fmt::format("copy/{}/{}", note, s.text());
-    c.op = OpId::copy;
+    c.op = &copy::def;
     c.params = CopyParams{};
     c.members = s.k;
     c.f32_tolerance = c.bf16_tolerance = 0;
@@ -64,7 +65,7 @@ void add_moves(std::vector<OpCase>& cases) {
     const auto fill_case = [](const std::string& note, const Shape& s, Element element, double value, Layout layout) {
         OpCase c;
         c.name = fmt::format("fill/{}/{}", note, s.text());
-        c.op = OpId::fill;
+        c.op = &fill::def;
         c.params = FillParams{value};
         c.members = s.k;
         c.f32_tolerance = c.bf16_tolerance = 0;
@@ -113,7 +114,7 @@ void add_pointwise_cases(std::vector<OpCase>& cases) {
     const auto add_case = [](const std::string& note, const Shape& s, bool second, bool adding, Layout in, Layout out) {
         OpCase c;
         c.name = fmt::format("add/{}/{}", note, s.text());
-        c.op = OpId::add;
+        c.op = &add::def;
         c.params = AddParams{};
         c.members = s.k;
         c.slot(add::a, Element::real, s.k, s.g, s.rows, s.cols, uniform(-1, 1), in);

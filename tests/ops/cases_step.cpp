@@ -3,6 +3,8 @@
 #include <cstddef>
 
 #include "op_case.h"
+#include "ops/gather/gather.h"
+#include "ops/step/step.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -20,7 +22,7 @@ OpCase gather(const Gather& g) {
     OpCase c;
     const int pixels = g.side * g.side;
     c.name = fmt::format("gather_images/{}/K{}_B{}_P{}", g.note, g.k, g.rows, pixels);
-    c.op = OpId::gather_images;
+    c.op = &gather_images::def;
     GatherImagesParams params;
     params.samples = static_cast<std::uint32_t>(g.samples);
     params.op_number = 23;
@@ -61,7 +63,7 @@ OpCase rows(const Rows& g) {
     namespace at = gather_rows;
     OpCase c;
     c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
-    c.op = OpId::gather_rows;
+    c.op = &gather_rows::def;
     c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -80,7 +82,7 @@ OpCase rows(const Rows& g) {
 OpCase begin(const std::string& note, const StepBeginParams& params) {
     OpCase c;
     c.name = "step_begin/" + note;
-    c.op = OpId::step_begin;
+    c.op = &step_begin::def;
     c.params = params;
     c.f32_tolerance = c.bf16_tolerance = 2e-7;
     c.states = sample_states(9);
@@ -99,7 +101,7 @@ OpCase begin(const std::string& note, const StepBeginParams& params) {
 OpCase end(const std::string& note, const MicroEndParams& params) {
     OpCase c;
     c.name = "micro_end/" + note;
-    c.op = OpId::micro_end;
+    c.op = &micro_end::def;
     c.params = params;
     c.states = sample_states(4);
     const std::uint32_t positions[] = {0, 32, 68, 69};
@@ -112,7 +114,7 @@ OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
     namespace at = metrics_push;
     OpCase c;
     c.name = fmt::format("metrics_push/K{}_capacity{}_pushes{}_after{}", k, capacity, repeats, earlier);
-    c.op = OpId::metrics_push;
+    c.op = &metrics_push::def;
     c.params = MetricsPushParams{capacity};
     c.members = k;
     c.splits = false;  // the ring's rows hold all members

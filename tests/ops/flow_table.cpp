@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/philox.h"
+#include "models/energy_flow/ops/flow.h"
 
 namespace millrace::ops::cases {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/energy_flow/ops/flow.h"
 #include "op_case.h"
 
 namespace millrace::ops::cases {

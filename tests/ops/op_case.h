@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/op.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace millrace::ops::cases {
 
@@ -69,8 +69,8 @@ struct Slot {
 
 struct OpCase {
     std::string name;  ///< "dense_forward/batch_train_relu_drop/K2_G3_B7_In13_Out5"
-    OpId op = OpId::fill;
-    Params params;
+    const OpDef* op = &fill::def;
+    std::any params;
     std::array<Slot, kMaxSlots> slots;
     std::vector<MemberState> states;  ///< content of the `state` slot, one per member
     std::uint32_t accumulate = 0;

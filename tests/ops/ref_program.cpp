@@ -63,7 +63,8 @@ RefProgram::Id RefProgram::states(std::vector<MemberState> states) {
     return static_cast<Id>(tensors_.size()) - 1;
 }
 
-void RefProgram::add(OpId op, Params params, std::initializer_list<std::pair<int, Id>> slots, std::uint32_t accumulate) {
+void RefProgram::add(const OpDef* op, std::any params, std::initializer_list<std::pair<int, Id>> slots,
+                     std::uint32_t accumulate) {
     Record& record = records_.emplace_back();
     record.op = op;
     record.params = std::move(params);

@@ -29,7 +29,7 @@ public:
     Id window(Id of, int row, int rows, int col, int cols);
     Id states(std::vector<MemberState> states);
 
-    void add(OpId op, Params params, std::initializer_list<std::pair<int, Id>> slots, std::uint32_t accumulate = 0);
+    void add(const OpDef* op, std::any params, std::initializer_list<std::pair<int, Id>> slots, std::uint32_t accumulate = 0);
     /// Runs the records in order; aborts when the backend refuses one.
     void run();
 

@@ -7,21 +7,25 @@
 
 #include "op_case.h"
 #include "ops/backend.h"
+#include "ops/dense/dense.h"
+#include "ops/loss/loss.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/step/step.h"
 #include "ref_program.h"
 
 namespace millrace::ops::cases {
 namespace {
 
 TEST(Backend, MissingOperatorIsNamedWithItsBackend) {
-    EXPECT_EQ(missing_operator(OpId::cosine_diversity, DeviceKind::cuda).message,
-              "operator cosine_diversity has no cuda backend");
+    EXPECT_EQ(missing_operator(cosine_diversity::def, DeviceKind::cuda).message, "operator cosine_diversity has no cuda backend");
 }
 
 TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
     auto backend = std::move(make_backend(DeviceKind::ref, {})).value();
     float data = 0;
     Record record;
-    record.op = OpId::add;
+    record.op = &add::def;
     record.params = AddParams{};
     record.layer = "head";
     Bound bound;
@@ -50,7 +54,7 @@ TEST(DenseForward, BatchNormNormalisesOverTheRowsAndMovesTheRunningStatistics) {
     const auto mean = p.tensor(1, 1, 1, 1, {10}), var = p.tensor(1, 1, 1, 1, {20});
     const auto saved = p.tensor(1, 1, 2, 1), inv_std = p.tensor(1, 1, 1, 1), y = p.tensor(1, 1, 2, 1);
     DenseParams params{Norm::batch_train, Activation::relu, 0, 0, 0.25f, 0};
-    p.add(OpId::dense_forward, params,
+    p.add(&dense_forward::def, params,
           {{at::x, x},
            {at::w, w},
            {at::bias, bias},
@@ -75,7 +79,7 @@ TEST(Dropout, KeepsTheShareItPromisesAndScalesWhatItKeeps) {
     constexpr int kCount = 20000;
     const auto x = p.tensor(1, 1, 1, kCount, std::vector<double>(kCount, 1.0)), y = p.tensor(1, 1, 1, kCount),
                state = p.states(sample_states(1));
-    p.add(OpId::pointwise_forward, PointwiseParams{Activation::none, 0.25f, 1}, {{at::x, x}, {at::state, state}, {at::y, y}});
+    p.add(&pointwise_forward::def, PointwiseParams{Activation::none, 0.25f, 1}, {{at::x, x}, {at::state, state}, {at::y, y}});
     p.run();
     const auto first = p.values(y);
     int kept = 0;
@@ -95,7 +99,7 @@ TEST(CrossEntropy, CountsRowsLossAndTiesInFavourOfTheLowestIndex) {
     RefProgram p;
     const auto logits = p.tensor(1, 1, 3, 2, {0, 0, 0, 0, 0, std::log(3.0)}), labels = p.indices(1, 3, {0, 1, 1});
     const auto dlogits = p.tensor(1, 1, 3, 2), state = p.states(std::vector<MemberState>(1));
-    p.add(OpId::cross_entropy, LossParams{1},
+    p.add(&cross_entropy::def, LossParams{1},
           {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
     p.run();
     EXPECT_EQ(p.state(state).rows, 3u);
@@ -111,7 +115,7 @@ TEST(CrossEntropy, LabelOutsideSetsNonfiniteAndLeavesLossAndGradientZero) {
         RefProgram p;
         const auto logits = p.tensor(1, 1, 1, 2, {1, 2}), labels = p.indices(1, 1, {label});
         const auto dlogits = p.tensor(1, 1, 1, 2), state = p.states(std::vector<MemberState>(1));
-        p.add(OpId::cross_entropy, LossParams{1},
+        p.add(&cross_entropy::def, LossParams{1},
               {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         p.run();
         EXPECT_EQ(p.state(state).nonfinite, 1u);
@@ -128,7 +132,7 @@ TEST(GradNorm, ClipsToTheLimitAndFlagsNonfinite) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const auto grads = p.tensor(3, 1, 1, 2, {3, 4, 3, 4, 1, nan}), scratch = p.tensor(3, 1, 1, kNormBlocks),
                state = p.states(states);
-    p.add(OpId::grad_norm, GradNormParams{}, {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}});
+    p.add(&grad_norm::def, GradNormParams{}, {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}});
     p.run();
     EXPECT_FLOAT_EQ(p.state(state, 0).grad_norm, 5);
     EXPECT_FLOAT_EQ(p.state(state, 0).clip_scale, 0.2f);
@@ -147,7 +151,7 @@ struct OptimizerRun {
         m = program.tensor(1, 1, 1, 1, {0});
         v = program.tensor(1, 1, 1, 1, {0});
         state = program.states({start});
-        program.add(OpId::optimizer, OptimizerParams{kind, zero_grads},
+        program.add(&optimizer::def, OptimizerParams{kind, zero_grads},
                     {{at::params, p}, {at::grads, g}, {at::m, m}, {at::v, v}, {at::state, state}});
     }
 };
@@ -209,7 +213,7 @@ TEST(StepBegin, CosineAfterWarmupReachesItsFloor) {
     state.base_lr = 2;
     RefProgram p;
     const auto id = p.states({state});
-    p.add(OpId::step_begin, StepBeginParams{ScheduleKind::cosine, 4, 12, 1, 0.25, 1}, {{step_begin::state, id}});
+    p.add(&step_begin::def, StepBeginParams{ScheduleKind::cosine, 4, 12, 1, 0.25, 1}, {{step_begin::state, id}});
     std::vector<double> rates;
     for (int i = 0; i < 14; ++i) {
         p.run();
@@ -227,7 +231,7 @@ TEST(StepBegin, StepScheduleFallsAfterEachInterval) {
     state.base_lr = 8;
     RefProgram p;
     const auto id = p.states({state});
-    p.add(OpId::step_begin, StepBeginParams{ScheduleKind::step, 0, 0, 2, 0, 0.5}, {{step_begin::state, id}});
+    p.add(&step_begin::def, StepBeginParams{ScheduleKind::step, 0, 0, 2, 0, 0.5}, {{step_begin::state, id}});
     for (const float expected : {8.f, 8.f, 4.f, 4.f, 2.f}) {
         p.run();
         EXPECT_FLOAT_EQ(p.state(id).lr, expected);
@@ -238,7 +242,7 @@ TEST(StepBegin, StepScheduleFallsAfterEachInterval) {
 TEST(MicroEnd, PassEndsWhereTheSamplesEnd) {
     RefProgram p;
     const auto id = p.states(std::vector<MemberState>(1));
-    p.add(OpId::micro_end, MicroEndParams{4, 10, true}, {{micro_end::state, id}});
+    p.add(&micro_end::def, MicroEndParams{4, 10, true}, {{micro_end::state, id}});
     for (const std::uint32_t expected : {4u, 8u, 0u, 4u}) {
         p.run();
         EXPECT_EQ(p.state(id).position, expected);
@@ -251,7 +255,7 @@ TEST(CosineDiversity, ParallelGroupsCostTheWholeWeight) {
     namespace at = cosine_diversity;
     RefProgram p;
     const auto o = p.tensor(1, 2, 1, 2, {1, 2, 2, 4}), state = p.states(std::vector<MemberState>(1)), dout = p.tensor(1, 2, 1, 2);
-    p.add(OpId::cosine_diversity, DiversityParams{0.5, 2, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
+    p.add(&cosine_diversity::def, DiversityParams{0.5, 2, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
     p.run();
     EXPECT_NEAR(p.state(state).penalty, 0.25, 1e-15);
     for (const double value : p.values(dout)) EXPECT_NEAR(value, 0, 1e-15);  // a maximum

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/optimizer/optimizer.h"
+#include "ops/step/step.h"
 #include "optim/update.h"
 
 namespace millrace::optim {
@@ -86,14 +88,14 @@ TEST(Update, RecordsFrameTheStepInOrder) {
     append_step_begin(builder, settings);
     append_update(builder, settings);
     ASSERT_EQ(builder.records().size(), 4u);
-    EXPECT_EQ(builder.records()[0].op, ops::OpId::step_begin);
-    EXPECT_EQ(builder.records()[1].op, ops::OpId::grad_norm);
+    EXPECT_EQ(builder.records()[0].op, &ops::step_begin::def);
+    EXPECT_EQ(builder.records()[1].op, &ops::grad_norm::def);
     const ops::Record& update = builder.records()[2];
-    EXPECT_EQ(update.op, ops::OpId::optimizer);
-    EXPECT_TRUE(std::get<ops::OptimizerParams>(update.params).zero_grads);
+    EXPECT_EQ(update.op, &ops::optimizer::def);
+    EXPECT_TRUE(update.params_as<ops::OptimizerParams>().zero_grads);
     EXPECT_TRUE(update.slots[ops::optimizer::m].present());
     EXPECT_FALSE(update.slots[ops::optimizer::v].present());
-    EXPECT_EQ(builder.records()[3].op, ops::OpId::metrics_push);
+    EXPECT_EQ(builder.records()[3].op, &ops::metrics_push::def);
 }
 
 }  // namespace

@@ -5,13 +5,15 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
 #include "tape/tape_rig.h"
 
 namespace millrace::tape {
 namespace {
 
-std::vector<ops::OpId> operators(const Builder& builder) {
-    std::vector<ops::OpId> found;
+std::vector<const ops::OpDef*> operators(const Builder& builder) {
+    std::vector<const ops::OpDef*> found;
     for (const ops::Record& record : builder.records()) found.push_back(record.op);
     return found;
 }
@@ -50,7 +52,7 @@ TEST(Gradient, PartialOverlapFillsTheGapsWithZeros) {
     EXPECT_TRUE(builder.gradient_target(x).accumulate);
     ASSERT_EQ(builder.records().size(), 2u);
     const tensor::View left = builder.records()[0].slots[ops::fill::out], right = builder.records()[1].slots[ops::fill::out];
-    EXPECT_EQ(operators(builder), (std::vector{ops::OpId::fill, ops::OpId::fill}));
+    EXPECT_EQ(operators(builder), (std::vector{&ops::fill::def, &ops::fill::def}));
     EXPECT_EQ(std::pair(left.offset, left.cols), std::pair(std::int64_t{0}, 2));
     EXPECT_EQ(std::pair(right.offset, right.cols), std::pair(std::int64_t{5}, 5));
     EXPECT_EQ(right.k, 2);
@@ -164,8 +166,8 @@ TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
 void register_rules(Builder& builder) {
     for (const char* layer : {"below", "above"})
         builder.on_backward([&builder, layer] {
-            builder.append_weight_gradient({ops::OpId::linear_wgrad, ops::LinearGradParams{}, {}, 0, layer});
-            builder.append({ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, layer});
+            builder.append_weight_gradient({&ops::linear_wgrad::def, ops::LinearGradParams{}, {}, 0, layer});
+            builder.append({&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, layer});
         });
 }
 
@@ -176,7 +178,7 @@ TEST(Backward, RunsRulesInReverse) {
     register_rules(builder);
     builder.backward();
     EXPECT_EQ(operators(builder),
-              (std::vector{ops::OpId::linear_wgrad, ops::OpId::linear_dgrad, ops::OpId::linear_wgrad, ops::OpId::linear_dgrad}));
+              (std::vector{&ops::linear_wgrad::def, &ops::linear_dgrad::def, &ops::linear_wgrad::def, &ops::linear_dgrad::def}));
     EXPECT_EQ(builder.records().front().layer, "above");
     builder.backward();
     EXPECT_EQ(builder.records().size(), 4u) << "a rule runs once";
@@ -191,7 +193,7 @@ TEST(Backward, DeferredWeightGradientsComeLastInTheirOrder) {
     register_rules(builder);
     builder.backward();
     EXPECT_EQ(operators(builder),
-              (std::vector{ops::OpId::linear_dgrad, ops::OpId::linear_dgrad, ops::OpId::linear_wgrad, ops::OpId::linear_wgrad}));
+              (std::vector{&ops::linear_dgrad::def, &ops::linear_dgrad::def, &ops::linear_wgrad::def, &ops::linear_wgrad::def}));
     EXPECT_EQ(builder.records()[2].layer, "above");
     EXPECT_EQ(builder.records()[3].layer, "below");
 }

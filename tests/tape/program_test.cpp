@@ -6,8 +6,11 @@
 #include <limits>
 
 #include "base/philox.h"
+#include "models/energy_flow/ops/flow.h"
 #include "nn/dense.h"
 #include "nn/losses.h"
+#include "ops/optimizer/optimizer.h"
+#include "ops/pointwise/pointwise.h"
 #include "optim/update.h"
 #include "tape/tape_rig.h"
 
@@ -119,18 +122,18 @@ TEST_P(Checked, ExplosionIsFoundWhereItHappens) {
     int matches = 0;
     const bool marked_only = found->slot == "state";
     for (const ops::Record& record : net.rig.program->records()) {
-        if (name_of(record.op) != found->op || record.layer != found->layer) continue;
+        if (record.op->name != found->op || record.layer != found->layer) continue;
         ++matches;
-        for (int slot = 0; slot < ops::slot_count(record.op); ++slot) {
+        for (int slot = 0; slot < record.op->slot_count(); ++slot) {
             const tensor::View& view = record.slots[static_cast<std::size_t>(slot)];
             if (!view.present() || view.dtype == tensor::DType::u8) continue;
-            if (marked_only && ops::slot_is_written(record.op, slot)) continue;
+            if (marked_only && record.op->slot(slot).written()) continue;
             const auto values = net.rig.program->read(view);
-            if (ops::slot_name(record.op, slot) == found->slot) {
+            if (record.op->slot(slot).name == found->slot) {
                 const auto at = static_cast<std::size_t>(found->row * view.cols + found->col);
                 EXPECT_FALSE(std::isfinite(values.at(at)));
-            } else if (!ops::slot_is_written(record.op, slot)) {
-                for (double value : values) EXPECT_TRUE(std::isfinite(value)) << ops::slot_name(record.op, slot);
+            } else if (!record.op->slot(slot).written()) {
+                for (double value : values) EXPECT_TRUE(std::isfinite(value)) << record.op->slot(slot).name;
             }
         }
     }
@@ -256,7 +259,7 @@ TEST(Program, ReadsAndWritesWindowsOfEveryMember) {
     rig.allocate();
     Builder builder(*rig.store, {});
     const Value x = builder.activation(2, 4, "x", false);
-    builder.append({ops::OpId::fill, ops::FillParams{7}, {x.view}, 0, "fill"});
+    builder.append({&ops::fill::def, ops::FillParams{7}, {x.view}, 0, "fill"});
     rig.prepare(std::move(builder));
     rig.program->run();
     rig.program->write(x.view.columns(1, 2), {1, 2, 3, 4, 5, 6, 7, 8});
@@ -307,7 +310,7 @@ TEST(Program, KeptBuffersOutliveTheirLastRecord) {
         std::vector<Value> values;
         for (int i = 0; i < 9; ++i) {
             values.push_back(builder.activation(3, 5, "x", false));
-            builder.append({ops::OpId::fill, ops::FillParams{static_cast<double>(i)}, {values.back().view}, 0, "fill"});
+            builder.append({&ops::fill::def, ops::FillParams{static_cast<double>(i)}, {values.back().view}, 0, "fill"});
         }
         if (keep) builder.keep(values.front().view);
         builder.keep(rig.store->parameter_arena());  // stays anyway
@@ -341,7 +344,7 @@ TEST(Arena, IsAsLargeAsTheLargestProgram) {
     for (std::int32_t rows : {3, 300, 30}) {
         Builder builder(*rig.store, {});
         const Value x = builder.activation(rows, 10, "x", false);
-        builder.append({ops::OpId::fill, ops::FillParams{0}, {x.view}, 0, "fill"});
+        builder.append({&ops::fill::def, ops::FillParams{0}, {x.view}, 0, "fill"});
         sizes.push_back(Program("p", *rig.store, std::move(builder), arena).plan().bytes);
     }
     EXPECT_EQ(arena.size(), sizes[1]);

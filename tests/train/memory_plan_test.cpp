@@ -6,6 +6,7 @@
 
 #include "data/pairs/resident_pairs.h"
 #include "models/energy_flow/energy_flow.h"
+#include "ops/optimizer/optimizer.h"
 #include "train/engine.h"
 #include "train/tiny_run.h"
 

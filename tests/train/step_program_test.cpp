@@ -6,6 +6,8 @@
 #include "models/baselines/baseline.h"
 #include "models/model_rig.h"
 #include "models/tiny_images.h"
+#include "ops/dense/dense.h"
+#include "ops/loss/loss.h"
 
 namespace millrace::train {
 namespace {
@@ -50,10 +52,10 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
     std::vector<std::uint32_t> numbers;
     std::vector<double> scales;
     for (const ops::Record& record : builder.records()) {
-        if (const auto* dense = std::get_if<ops::DenseParams>(&record.params); dense && record.op == ops::OpId::dense_forward)
+        if (const auto* dense = std::any_cast<ops::DenseParams>(&record.params); dense && record.op == &ops::dense_forward::def)
             numbers.push_back(dense->op_number);
-        if (const auto* loss = std::get_if<ops::LossParams>(&record.params)) scales.push_back(loss->scale);
-        if (record.op == ops::OpId::linear_wgrad) {
+        if (const auto* loss = std::any_cast<ops::LossParams>(&record.params)) scales.push_back(loss->scale);
+        if (record.op == &ops::linear_wgrad::def) {
             EXPECT_TRUE(record.accumulates(ops::linear_wgrad::dw));
         }
     }

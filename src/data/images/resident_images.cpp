@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "ops/gather/gather.h"
+
 namespace millrace::data {
 namespace {
 
@@ -81,7 +83,7 @@ tensor::View ResidentImages::gather(tape::Builder& builder, Part part, const ten
     params.flip = augmentation_.flip;
 
     const tensor::View labels = builder.buffer(1, x.rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
-    ops::Record record{ops::OpId::gather_images, params, {}, 0, "data"};
+    ops::Record record{&ops::gather_images::def, params, {}, 0, "data"};
     record.slots[slot::images] = resident_of(part).images;
     record.slots[slot::labels] = resident_of(part).labels;
     record.slots[slot::subset] = subset_[index_of(part)];

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/gather/gather.h"
+
 namespace millrace::data {
 namespace {
 
@@ -80,7 +82,7 @@ void PairSource::gather_from(tape::Builder& builder, Part part, const tensor::Vi
     ops::GatherRowsParams params;
     params.samples = static_cast<std::uint32_t>(samples(part));
     params.training = params.shuffle = builder.training();
-    ops::Record record{ops::OpId::gather_rows, params, {}, 0, "data"};
+    ops::Record record{&ops::gather_rows::def, params, {}, 0, "data"};
     record.slots[slot::table] = table;
     record.slots[slot::subset] = subset_[index_of(part)];
     record.slots[slot::state] = builder.store().state();

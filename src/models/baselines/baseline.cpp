@@ -6,6 +6,7 @@
 
 #include "nn/losses.h"
 #include "nn/pointwise.h"
+#include "ops/activation.h"
 
 namespace millrace::models {
 namespace {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nn/losses.h"
+#include "ops/activation.h"
 
 namespace millrace::models {
 namespace {

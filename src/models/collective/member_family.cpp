@@ -1,4 +1,5 @@
 #include "models/collective/member_family.h"
+#include "ops/activation.h"
 
 #include <fmt/format.h>
 

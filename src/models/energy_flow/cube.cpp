@@ -6,6 +6,10 @@
 #include <cmath>
 
 #include "models/energy_flow/cube_pass.h"
+#include "models/energy_flow/ops/flow.h"
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/recurrent/gru.h"
 
 namespace millrace::models {
 namespace {
@@ -86,7 +90,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     if (pass->keeps_inputs()) pass->x = real(pass->steps, kInputColumns, "carrier input");
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
         pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, fmt::format("state {}", layer)));
-        ops::Record zero{ops::OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
+        ops::Record zero{&ops::fill::def, ops::FillParams{0}, {}, 0, "carrier"};
         zero.slots[ops::fill::out] = pass->state_before(static_cast<std::size_t>(layer), 0);
         builder.append(std::move(zero));
     }
@@ -100,7 +104,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
         return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, fmt::format("flows {}", t));
     };
     pass->tables.push_back(table(0));
-    ops::Record begin{ops::OpId::flow_begin, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
+    ops::Record begin{&ops::flow_begin::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
     begin.slots[ops::flow_begin::e] = e.view;
     begin.slots[ops::flow_begin::flow] = pass->tables[0];
     begin.slots[ops::flow_begin::counters] = pass->counters[0];
@@ -119,7 +123,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
     }
     pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
                      builder.training()};
-    ops::Record lay{ops::OpId::flow_lay, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
+    ops::Record lay{&ops::flow_lay::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
     lay.slots[ops::flow_lay::flow] = pass->tables.back();
     lay.slots[ops::flow_lay::state] = builder.store().state();
     lay.slots[ops::flow_lay::surface] = pass->surface.view;
@@ -133,7 +137,7 @@ tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
 
 void Cube::append_neuron(tape::Builder& builder, const Pass& pass, std::int32_t t, const tensor::View& out) const {
     const auto step = static_cast<std::size_t>(t);
-    ops::Record neuron{ops::OpId::flow_neuron_forward, neuron_, {}, 0, fmt::format("step {} neuron", t)};
+    ops::Record neuron{&ops::flow_neuron_forward::def, neuron_, {}, 0, fmt::format("step {} neuron", t)};
     neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
     neuron.slots[ops::flow_neuron_forward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
     neuron.slots[ops::flow_neuron_forward::counters] = pass.counters[step];
@@ -147,7 +151,7 @@ void Cube::append_cell(tape::Builder& builder, const Pass& pass, std::size_t lay
     const tape::Store& store = builder.store();
     const Cell& cell = cells_[layer];
     const std::string name = fmt::format("step {} gru {}", t, layer);
-    ops::Record gru{ops::OpId::gru_forward, ops::GruParams{}, {}, 0, name};
+    ops::Record gru{&ops::gru_forward::def, ops::GruParams{}, {}, 0, name};
     gru.slots[at::x] = x;
     gru.slots[at::h] = pass.state_before(layer, t);
     gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
@@ -168,7 +172,7 @@ void Cube::append_head(tape::Builder& builder, const Pass& pass, std::size_t ind
     const Head& head = heads_[index];
     ops::DenseParams gelu;
     gelu.activation = ops::Activation::gelu;
-    ops::Record in{ops::OpId::dense_forward, gelu, {}, 0, fmt::format("step {} head {}", t, index)};
+    ops::Record in{&ops::dense_forward::def, gelu, {}, 0, fmt::format("step {} head {}", t, index)};
     in.slots[at::x] = pass.state_before(cells_.size() - 1, t + 1);
     in.slots[at::w] = builder.store().weight(head.in_weight);
     in.slots[at::bias] = builder.store().parameter(head.in_bias);
@@ -202,7 +206,7 @@ void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) cons
         const bool kept = pass.keeps_inputs();
         const tensor::View y = kept ? pass.of_step(pass.heads[i].y, t) : fresh(head.width, Role::activation, "head");
         append_head(builder, pass, i, t, kept ? pass.of_step(pass.heads[i].saved, t) : tensor::View{}, y);
-        ops::Record out{ops::OpId::dense_forward, ops::DenseParams{}, {}, 0, fmt::format("{} head {} out", name, i)};
+        ops::Record out{&ops::dense_forward::def, ops::DenseParams{}, {}, 0, fmt::format("{} head {} out", name, i)};
         out.slots[at::x] = y;
         out.slots[at::w] = store.weight(head.out_weight);
         out.slots[at::bias] = store.parameter(head.out_bias);
@@ -224,7 +228,7 @@ void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, co
     params.max_spawn = config_.spawns() ? config_.max_spawn : 0;
     params.op_number = builder.next_op_number();
     pass.moved.push_back(builder.buffer(1, pass.rows, ops::kMovedColumns, builder.stat(), Role::saved, name + " moves"));
-    ops::Record move{ops::OpId::flow_move, params, {}, 0, name + " move"};
+    ops::Record move{&ops::flow_move::def, params, {}, 0, name + " move"};
     move.slots[ops::flow_move::before] = pass.tables[step];
     move.slots[ops::flow_move::u] = u;
     if (params.noise > 0) move.slots[ops::flow_move::state] = builder.store().state();
@@ -233,20 +237,20 @@ void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, co
     move.slots[ops::flow_move::after] = pass.tables[step + 1];
     builder.append(std::move(move));
     if (config_.spawns()) {
-        ops::Record spawn{ops::OpId::flow_spawn, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+        ops::Record spawn{&ops::flow_spawn::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
         spawn.slots[ops::flow_spawn::before] = pass.tables[step];
         spawn.slots[ops::flow_spawn::flow] = pass.tables[step + 1];
         spawn.slots[ops::flow_spawn::moved] = pass.moved.back();
         spawn.slots[ops::flow_spawn::counters] = pass.counters[step];
         builder.append(std::move(spawn));
         for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
-            ops::Record state{ops::OpId::flow_spawn_state, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+            ops::Record state{&ops::flow_spawn_state::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
             state.slots[ops::flow_spawn_state::flow] = pass.tables[step + 1];
             state.slots[ops::flow_spawn_state::h] = pass.state_before(layer, t + 1);
             builder.append(std::move(state));
         }
     }
-    ops::Record counting{ops::OpId::flow_count, count_params(t), {}, 0, name + " count"};
+    ops::Record counting{&ops::flow_count::def, count_params(t), {}, 0, name + " count"};
     counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
     counting.slots[ops::flow_count::moved] = pass.moved.back();
     counting.slots[ops::flow_count::counters] = pass.counters[step];
@@ -280,7 +284,7 @@ ops::FlowCountParams Cube::count_params(std::int32_t t) const {
 void Cube::append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
     namespace at = ops::flow_rest;
     const auto step = static_cast<std::size_t>(t);
-    ops::Record rest{ops::OpId::flow_rest, count_params(t), {}, 0, fmt::format("step {} rest", t)};
+    ops::Record rest{&ops::flow_rest::def, count_params(t), {}, 0, fmt::format("step {} rest", t)};
     rest.slots[at::counters] = pass.counters[step];
     rest.slots[at::before] = pass.tables[step];
     rest.slots[at::after] = pass.tables[step + 1];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/energy_flow/config.h"
+#include "models/energy_flow/ops/flow.h"
 #include "tape/builder.h"
 
 namespace millrace::models {

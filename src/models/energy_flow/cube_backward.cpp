@@ -3,16 +3,19 @@
 #include <algorithm>
 
 #include "models/energy_flow/cube_pass.h"
+#include "models/energy_flow/ops/flow.h"
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/recurrent/gru.h"
 
 namespace millrace::models {
 namespace {
 
-using ops::OpId;
 using tape::Role;
 using tensor::View;
 
 void append_dgrad(tape::Builder& builder, const View& dz, const View& w, const View& dx, bool add, const std::string& layer) {
-    ops::Record record{OpId::linear_dgrad, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_dgrad::dx : 0u, layer};
+    ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_dgrad::dx : 0u, layer};
     record.slots[ops::linear_dgrad::dz] = dz;
     record.slots[ops::linear_dgrad::w] = w;
     record.slots[ops::linear_dgrad::dx] = dx;
@@ -20,7 +23,7 @@ void append_dgrad(tape::Builder& builder, const View& dz, const View& w, const V
 }
 
 void append_wgrad(tape::Builder& builder, const View& dz, const View& x, const View& dw, bool add, const std::string& layer) {
-    ops::Record record{OpId::linear_wgrad, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_wgrad::dw : 0u, layer};
+    ops::Record record{&ops::linear_wgrad::def, ops::LinearGradParams{}, {}, add ? 1u << ops::linear_wgrad::dw : 0u, layer};
     record.slots[ops::linear_wgrad::dz] = dz;
     record.slots[ops::linear_wgrad::x] = x;
     record.slots[ops::linear_wgrad::dw] = dw;
@@ -28,7 +31,7 @@ void append_wgrad(tape::Builder& builder, const View& dz, const View& x, const V
 }
 
 void append_column_sum(tape::Builder& builder, const View& in, const View& out, bool add, const std::string& layer) {
-    ops::Record record{OpId::column_sum, ops::ColumnSumParams{}, {}, add ? 1u << ops::column_sum::out : 0u, layer};
+    ops::Record record{&ops::column_sum::def, ops::ColumnSumParams{}, {}, add ? 1u << ops::column_sum::out : 0u, layer};
     record.slots[ops::column_sum::in] = in;
     record.slots[ops::column_sum::out] = out;
     builder.append(std::move(record));
@@ -44,7 +47,7 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
                                               fmt::format("state gradient {}", layer)));
         }
         pass->dtable = builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
-        ops::Record lay{OpId::flow_lay_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
+        ops::Record lay{&ops::flow_lay_backward::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
         lay.slots[ops::flow_lay_backward::flow] = pass->tables.back();
         lay.slots[ops::flow_lay_backward::dsurface] = builder.gradient(pass->surface);
         lay.slots[ops::flow_lay_backward::dflow] = pass->dtable;
@@ -77,7 +80,7 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
         }
         const tape::Builder::Target target = builder.gradient_target(pass->e);
         MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
-        ops::Record begin{OpId::flow_begin_backward, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
+        ops::Record begin{&ops::flow_begin_backward::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
         begin.slots[ops::flow_begin_backward::dflow] = pass->dtable;
         begin.slots[ops::flow_begin_backward::de] = target.view;
         builder.append(std::move(begin));
@@ -86,7 +89,7 @@ void Cube::register_backward(tape::Builder& builder, const std::shared_ptr<Pass>
 
 void Cube::begin_sums(tape::Builder& builder, const Pass& pass) const {
     const auto zero = [&](const View& view) {
-        ops::Record record{OpId::fill, ops::FillParams{0}, {}, 0, "carrier"};
+        ops::Record record{&ops::fill::def, ops::FillParams{0}, {}, 0, "carrier"};
         record.slots[ops::fill::out] = view;
         builder.append(std::move(record));
     };
@@ -101,7 +104,7 @@ void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::v
     const auto name = [](std::int32_t t) { return fmt::format("step {} rest", t); };
     for (std::int32_t t = first + pass.chunk.count - 1; t >= first; --t) {
         const auto done = static_cast<std::size_t>(first + pass.chunk.count - 1 - t);
-        ops::Record rest{OpId::flow_rest_backward, ops::FlowRestParams{}, {}, 0, name(t)};
+        ops::Record rest{&ops::flow_rest_backward::def, ops::FlowRestParams{}, {}, 0, name(t)};
         rest.slots[ops::flow_rest_backward::counters] = pass.counters[static_cast<std::size_t>(t)];
         rest.slots[ops::flow_rest_backward::dafter] = dtables[done];
         rest.slots[ops::flow_rest_backward::dbefore] = dtables[done + 1];
@@ -112,7 +115,7 @@ void Cube::append_rest_backward(tape::Builder& builder, Pass& pass, const std::v
     namespace at = ops::flow_clear;
     constexpr std::size_t kOuts = at::slots - at::out0;
     for (std::size_t begin = 0; begin < cells_.size() && !pass.waiting[0].empty(); begin += kOuts) {
-        ops::Record clear{OpId::flow_clear, ops::FlowRestParams{}, {}, 0, name(first)};
+        ops::Record clear{&ops::flow_clear::def, ops::FlowRestParams{}, {}, 0, name(first)};
         clear.slots[at::counters] = pass.counters[static_cast<std::size_t>(first)];
         clear.slots[at::earlier] = pass.counters[0];
         clear.slots[ops::kWhile] = earlier;
@@ -163,14 +166,14 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
     const std::string name = fmt::format("step {}", t);
     const View before = builder.buffer(1, pass.rows, ops::kFlowColumns, builder.stat(), Role::saved, "flow gradient");
     if (config_.spawns()) {
-        ops::Record spawn{OpId::flow_spawn_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+        ops::Record spawn{&ops::flow_spawn_backward::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
         spawn.slots[ops::flow_spawn_backward::moved] = pass.moved[step];
         spawn.slots[ops::flow_spawn_backward::dafter] = pass.dtable;
         spawn.slots[ops::flow_spawn_backward::dbefore] = before;
         builder.append(std::move(spawn));
         for (const View& dh : pass.dh) {
             if (t + 1 == pass.steps && !config_.skip_arrived) break;  // nothing has reached the states yet
-            ops::Record state{OpId::flow_spawn_state_backward, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
+            ops::Record state{&ops::flow_spawn_state_backward::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
             state.slots[ops::flow_spawn_state_backward::moved] = pass.moved[step];
             state.slots[ops::flow_spawn_state_backward::dh] = dh;
             builder.append(std::move(state));
@@ -179,8 +182,11 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
     ops::FlowMoveParams params;
     params.width = config_.width;
     params.height = config_.height;
-    ops::Record move{
-        OpId::flow_move_backward, params, {}, config_.spawns() ? 1u << ops::flow_move_backward::dbefore : 0u, name + " move"};
+    ops::Record move{&ops::flow_move_backward::def,
+                     params,
+                     {},
+                     config_.spawns() ? 1u << ops::flow_move_backward::dbefore : 0u,
+                     name + " move"};
     move.slots[ops::flow_move_backward::dafter] = pass.dtable;
     move.slots[ops::flow_move_backward::moved] = pass.moved[step];
     move.slots[ops::flow_move_backward::du] = pass.of_chunk(pass.chunk.du, t);
@@ -190,7 +196,7 @@ void Cube::step_backward(tape::Builder& builder, Pass& pass, std::int32_t t) con
     heads_backward(builder, pass, t);
     for (std::size_t layer = cells_.size(); layer-- > 0;) cell_backward(builder, pass, layer, t);
 
-    ops::Record neuron{OpId::flow_neuron_backward, neuron_, {}, 1u << ops::flow_neuron_backward::dflow, name + " neuron"};
+    ops::Record neuron{&ops::flow_neuron_backward::def, neuron_, {}, 1u << ops::flow_neuron_backward::dflow, name + " neuron"};
     // The last step comes first: it overwrites unless an earlier micro-batch left something.
     if (t + 1 < pass.steps || config_.skip_arrived || builder.parameter_gradient(neuron_first_).accumulate)
         neuron.accumulate |= 1u << ops::flow_neuron_backward::dparams;
@@ -225,7 +231,7 @@ void Cube::heads_backward(tape::Builder& builder, Pass& pass, std::int32_t t) co
                      dz, false, name(i));
         ops::DenseParams gelu;
         gelu.activation = ops::Activation::gelu;
-        ops::Record back{OpId::dense_backward, gelu, {}, 0, name(i)};
+        ops::Record back{&ops::dense_backward::def, gelu, {}, 0, name(i)};
         back.slots[at::dy] = dz;
         back.slots[at::saved] = saved[i];
         back.slots[at::dz] = dz;
@@ -250,7 +256,7 @@ void Cube::cell_backward(tape::Builder& builder, Pass& pass, std::size_t layer, 
         append_cell(builder, pass, layer, t, layer == 0 ? pass.of_chunk(pass.chunk.x, t) : pass.state_before(layer - 1, t + 1),
                     gates, pass.state_again);
     }
-    ops::Record gru{OpId::gru_backward, ops::GruBackwardParams{t + 1 == pass.steps && !config_.skip_arrived}, {}, 0, name};
+    ops::Record gru{&ops::gru_backward::def, ops::GruBackwardParams{t + 1 == pass.steps && !config_.skip_arrived}, {}, 0, name};
     gru.slots[at::dh] = pass.dh[layer];
     gru.slots[at::gates] = gates;
     gru.slots[at::h] = pass.state_before(layer, t);

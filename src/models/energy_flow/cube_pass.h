@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "models/energy_flow/cube.h"
+#include "models/energy_flow/ops/flow.h"
 
 namespace millrace::models {
 

@@ -6,8 +6,11 @@
 #include <cmath>
 
 #include "models/energy_flow/flow_paths.h"
+#include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/text_scoring.h"
 #include "nn/losses.h"
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace millrace::models {
 namespace {
@@ -44,7 +47,7 @@ void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::
     const tensor::View targets = source.gather(builder, part, x.view);
     // In stat, whatever the precision: goals are what the model is measured against.
     const tensor::View goals = builder.buffer(1, rows, config_.cells(), builder.stat(), tape::Role::activation, "goals");
-    ops::Record map{ops::OpId::dense_forward, ops::DenseParams{}, {}, 0, "goals"};
+    ops::Record map{&ops::dense_forward::def, ops::DenseParams{}, {}, 0, "goals"};
     map.slots[ops::dense_forward::x] = targets;
     map.slots[ops::dense_forward::w] = builder.store().parameter(target_map_);
     map.slots[ops::dense_forward::y] = goals;
@@ -78,7 +81,7 @@ void EnergyFlow::build_answer(tape::Builder& builder, const nn::Sentences& input
 
 tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const {
     const tensor::View vectors = builder.buffer(1, surface.rows, config_.embedding, builder.stat(), tape::Role::activation, name);
-    ops::Record record{ops::OpId::linear_dgrad, ops::LinearGradParams{}, {}, 0, name};
+    ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, name};
     record.slots[ops::linear_dgrad::dz] = surface;
     record.slots[ops::linear_dgrad::w] = builder.store().parameter(target_map_);
     record.slots[ops::linear_dgrad::dx] = vectors;
@@ -115,7 +118,7 @@ void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, cons
         return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
     };
     const tensor::View energies = stat(config_.cells(), "mapper's surface");
-    ops::Record copy{ops::OpId::copy, ops::CopyParams{}, {}, 0, "mapper's surface"};
+    ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "mapper's surface"};
     copy.slots[ops::copy::in] = energies_.view;
     copy.slots[ops::copy::out] = energies;
     builder.append(std::move(copy));

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/result.h"
-#include "ops/op.h"
+#include "models/energy_flow/ops/flow.h"
 
 namespace millrace::models {
 namespace {

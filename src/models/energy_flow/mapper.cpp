@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "nn/pointwise.h"
+#include "ops/activation.h"
 
 namespace millrace::models {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "models/energy_flow/config.h"
+#include "models/energy_flow/ops/flow.h"
 #include "models/scoring.h"
-#include "ops/op.h"
 
 namespace millrace::models {
 

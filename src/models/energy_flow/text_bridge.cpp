@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "nn/losses.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/text/text.h"
 
 namespace millrace::models {
 namespace {
@@ -34,7 +36,7 @@ std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& n
 
 /// A copy with a type and a lifetime of its own, through which no gradient flows.
 tensor::View copied(tape::Builder& builder, const tensor::View& from, const tensor::View& to, const char* name) {
-    ops::Record record{ops::OpId::copy, ops::CopyParams{}, {}, 0, name};
+    ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, name};
     record.slots[ops::copy::in] = from;
     record.slots[ops::copy::out] = to;
     builder.append(std::move(record));
@@ -46,7 +48,7 @@ tensor::View numbers(tape::Builder& builder, std::int32_t rows, std::int32_t col
 }
 
 void fill_zero(tape::Builder& builder, const tensor::View& out, const char* name) {
-    ops::Record record{ops::OpId::fill, ops::FillParams{}, {}, 0, name};
+    ops::Record record{&ops::fill::def, ops::FillParams{}, {}, 0, name};
     record.slots[ops::fill::out] = out;
     builder.append(std::move(record));
 }

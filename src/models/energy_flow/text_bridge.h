@@ -13,6 +13,7 @@
 #include "data/pairs/pair_tokens.h"
 #include "models/energy_flow/config.h"
 #include "nn/transformer.h"
+#include "ops/text/text.h"
 
 namespace millrace::models {
 

@@ -1,4 +1,5 @@
 #include "models/energy_flow/text_scoring.h"
+#include "ops/text/text.h"
 
 #include <fmt/format.h>
 

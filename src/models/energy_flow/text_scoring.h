@@ -7,6 +7,7 @@
 
 #include "data/pairs/tokenizer.h"
 #include "models/energy_flow/surface_scoring.h"
+#include "ops/text/text.h"
 
 namespace millrace::models {
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -13,59 +12,6 @@
 
 namespace millrace::ops::cpu {
 namespace {
-
-constexpr std::array<Factory, kOpCount> kFactories = {
-    make_step_begin,
-    make_micro_end,
-    make_metrics_push,
-    make_fill,
-    make_copy,
-    make_gather_images,
-    make_gather_rows,
-    make_dense_forward,
-    make_dense_backward,
-    make_linear_dgrad,
-    make_linear_wgrad,
-    make_add,
-    make_pointwise_forward,
-    make_pointwise_backward,
-    make_layernorm_forward,
-    make_layernorm_backward,
-    make_embedding_forward,
-    make_embedding_backward,
-    make_cross_entropy,
-    make_mse,
-    make_cosine_diversity,
-    make_grad_norm,
-    make_optimizer,
-    make_column_sum,
-    make_gru_forward,
-    make_gru_backward,
-    make_flow_begin,
-    make_flow_begin_backward,
-    make_flow_neuron_forward,
-    make_flow_neuron_backward,
-    make_flow_move,
-    make_flow_move_backward,
-    make_flow_spawn,
-    make_flow_spawn_state,
-    make_flow_spawn_backward,
-    make_flow_spawn_state_backward,
-    make_flow_count,
-    make_flow_lay,
-    make_flow_lay_backward,
-    make_flow_rest,
-    make_flow_rest_backward,
-    make_flow_clear,
-    make_token_embed,
-    make_token_embed_backward,
-    make_attention_forward,
-    make_attention_backward,
-    make_masked_mean,
-    make_masked_mean_backward,
-    make_token_cross_entropy,
-    make_token_choose,
-};
 
 constexpr const char* kTableVariable = "MILLRACE_CPU";
 
@@ -117,10 +63,9 @@ public:
         std::vector<std::unique_ptr<Kernel>> kernels;
         kernels.reserve(records.size());
         for (std::size_t i = 0; i < records.size(); ++i) {
-            const auto op = static_cast<std::size_t>(records[i].record->op);
-            if (op >= kFactories.size() || kFactories[op] == nullptr)
-                return base::Error{fmt::format("the CPU backend has no operator number {}", op), records[i].record->layer};
-            MILLRACE_LET(kernel, kFactories[op](context_, records[i]));
+            const OpDef& op = *records[i].record->op;
+            if (op.cpu == nullptr) return missing_operator(op, DeviceKind::cpu);
+            MILLRACE_LET(kernel, op.cpu(context_, records[i]));
             kernel->first = i;
             kernels.push_back(std::move(kernel));
         }

@@ -1,5 +1,5 @@
 // Exponential, sigmoid, tanh and the normal distribution without branches, so that loops over them vectorise. Included by
-// simd_*.cpp inside namespace millrace::ops::cpu before the loops that use them. All pass on NaN; errors are a few units in the
+// *.simd.cpp (isa.h) before the loops that use them. All pass on NaN; errors are a few units in the
 // last place.
 
 namespace {

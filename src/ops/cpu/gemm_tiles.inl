@@ -1,22 +1,11 @@
-// Register tiles of the matrix products and their packing. Included by simd_*.cpp inside namespace millrace::ops::cpu with
-// kVectorBytes, kTileRows and kTileVectors defined. An element of c is one chain of multiply-adds over k in ascending order,
+// Register tiles of the matrix products and their packing. Included after vector.inl. An element of c is one chain of multiply-adds over k in ascending order,
 // whatever the tile: so instruction set, tile position and thread leave no trace in it.
 
 namespace {
 
-constexpr int kWidth = kVectorBytes / 4;
+constexpr int kTileRows = kVectorBytes == 16 ? 4 : kVectorBytes == 32 ? 6 : 8, kTileVectors = kVectorBytes == 16 ? 4 : 2;
 constexpr int kTileColumns = kTileVectors * kWidth;
 static_assert(kTileRows <= kMaxTileRows && kTileColumns <= kMaxTileColumns);
-
-using Vector __attribute__((vector_size(kVectorBytes))) = float;
-using VectorAt __attribute__((vector_size(kVectorBytes), aligned(4), may_alias)) = float;
-using Quad __attribute__((vector_size(16))) = float;
-using QuadAt __attribute__((vector_size(16), aligned(4), may_alias)) = float;
-
-inline Vector load(const float* p) { return *reinterpret_cast<const VectorAt*>(p); }
-inline void store(float* p, Vector v) { *reinterpret_cast<VectorAt*>(p) = v; }
-inline Quad load_quad(const float* p) { return *reinterpret_cast<const QuadAt*>(p); }
-inline void store_quad(float* p, Quad v) { *reinterpret_cast<QuadAt*>(p) = v; }
 
 struct Tile {
     Vector at[kTileRows][kTileVectors] = {};
@@ -115,17 +104,6 @@ void pack_rows(int k, const float* in, std::ptrdiff_t ld, int cols, int width, f
         for (; j < cols; ++j) panel[j] = in[j];
         for (; j < width; ++j) panel[j] = 0;
     }
-}
-
-/// out[c][r] = in[r][c] for a 4 x 4 block.
-inline void transpose_quad(const float* in, std::ptrdiff_t ld_in, float* out, std::ptrdiff_t ld_out) {
-    const Quad a = load_quad(in), b = load_quad(in + ld_in), c = load_quad(in + 2 * ld_in), d = load_quad(in + 3 * ld_in);
-    const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    store_quad(out, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-    store_quad(out + ld_out, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-    store_quad(out + 2 * ld_out, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-    store_quad(out + 3 * ld_out, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
 }
 
 void transpose(int rows, int cols, const float* in, std::ptrdiff_t ld_in, float* out, std::ptrdiff_t ld_out) {

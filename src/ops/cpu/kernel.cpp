@@ -16,7 +16,7 @@ Checker& Checker::require(int slot, tensor::DType dtype, int k, int g, int rows,
     const tensor::Operand& at = bound_[slot];
     const bool fits = at.dtype == dtype && at.k == k && at.g == g && at.rows == rows && at.cols == cols;
     if (fits && (at.present() || at.count() == 0)) return *this;
-    problem_ = fmt::format("{}.{} must be {}, got {}", name_of(bound_.record->op), slot_name(bound_.record->op, slot),
+    problem_ = fmt::format("{}.{} must be {}, got {}", bound_.record->op->name, bound_.record->op->slot(slot).name,
                            describe(dtype, k, g, rows, cols),
                            at.present() ? describe(at.dtype, at.k, at.g, at.rows, at.cols) : "nothing");
     return *this;
@@ -39,7 +39,7 @@ Checker& Checker::state(int slot, int k) {
 }
 
 Checker& Checker::that(bool condition, const char* message) {
-    if (problem_.empty() && !condition) problem_ = fmt::format("{}: {}", name_of(bound_.record->op), message);
+    if (problem_.empty() && !condition) problem_ = fmt::format("{}: {}", bound_.record->op->name, message);
     return *this;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
-// Inner loops that exist once per instruction set: the files simd_*.cpp compile the same sources with other flags, one table
-// each. Plain pointers and sizes; matrices are row-major with a leading dimension in elements. Every loop has an order of
-// summation that depends on shapes alone, never on the table's vector width where the result is a sum of products.
+// Inner loops that exist once per instruction set (isa.h). Plain pointers and sizes; matrices are row-major with a leading
+// dimension in elements. Every loop has an order of summation that depends on shapes alone, never on the table's vector width
+// where the result is a sum of products.
 
 #include <cstddef>
 #include <cstdint>
+
+#include "ops/cpu/isa.h"
 
 namespace millrace::ops::cpu {
 
@@ -73,16 +75,7 @@ struct GruGates {
     std::int64_t h_stride, gates_stride, out_stride;
 };
 
-/// The neuron's tensors, and their gradients (added to), as ops/flow_op.h names them.
-template <class Pointer>
-struct NeuronTensors {
-    Pointer place_w, place_b, w0, b0, gain1, shift1, w3, b3, gain4, shift4, w6, b6;
-};
-using NeuronWeights = NeuronTensors<const float*>;
-using NeuronGradients = NeuronTensors<float*>;
-constexpr int kNeuronTile = 32;  ///< rows that pass the neuron together
-
-/// One head of attention over one sentence (ops/text_op.h): pointers to its columns at place 0.
+/// One head of attention over one sentence (ops/attention/attention.h): pointers to its columns at place 0.
 struct AttentionHead {
     std::int32_t width, places, filled, prefix;
     bool causal;
@@ -116,6 +109,7 @@ struct LayerNormSums {
 struct SimdKernels {
     const char* id;    ///< as MILLRACE_CPU names it: "neon", "avx2", ...
     const char* name;  ///< "NEON", "AVX2", ...
+    int vector_bytes;  ///< 16, 32 or 64
     int mr, nr;        ///< tile of the products: rows of A, columns of B
 
     /// c[mr, nr] (+)= a[mr, kc] * panel[kc, nr]; a row-major, `rows` (1..mr) of its rows exist and the rest of c is rubbish.
@@ -155,12 +149,8 @@ struct SimdKernels {
     void (*add_difference)(int n, double across, const float* a, double along, const float* b, float* y);
 
     void (*gru_gates)(const GruGates& pass);
-    /// One alive row of gru_backward (ops/flow_op.h): gates and dgates [4, width], dh in place.
+    /// One row of gru_backward that is not masked: gates and dgates [4, width], dh in place.
     void (*gru_row_backward)(int width, const float* gates, const float* h, float* dgates, float* dh);
-    /// One tile of rows: flow [4][kNeuronTile] = x, y, z, energy; out and dout [kNeuronTile][64]; dflow [4][kNeuronTile] without
-    /// the energy's own column of dout.
-    void (*neuron_forward)(const NeuronWeights& w, const float* flow, float* out);
-    void (*neuron_backward)(const NeuronWeights& w, const float* flow, const float* dout, const NeuronGradients& d, float* dflow);
 
     /// Number of the largest element, the lowest on ties; a NaN is never the largest.
     int (*largest)(int n, const float* x);
@@ -185,10 +175,6 @@ inline std::size_t attention_floats(const SimdKernels& simd, int places, int wid
     return 2 * columns * d + 3 * n * across + 2 * up(places, simd.mr) * columns + rows * (across + n) + kRounding;
 }
 
-const SimdKernels& simd_portable();
-#if defined(__x86_64__)
-const SimdKernels& simd_avx2();
-const SimdKernels& simd_avx512();
-#endif
+MILLRACE_ISA_TABLE(SimdKernels, simd_kernels)
 
 }  // namespace millrace::ops::cpu

@@ -9,10 +9,10 @@ namespace millrace::ops::cpu {
 std::vector<const SimdKernels*> tables() {
     std::vector<const SimdKernels*> all;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) all.push_back(&simd_avx512());
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&simd_avx2());
+    if (__builtin_cpu_supports("avx512f")) all.push_back(&avx512::simd_kernels);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::simd_kernels);
 #endif
-    all.push_back(&simd_portable());
+    all.push_back(&portable::simd_kernels);
     return all;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// Which tables of kernels (simd_kernels.h) this processor can run. Apart from them, because what their sources include must not
-// contain inline functions: those would be compiled for one instruction set and run under another.
+// Which tables of kernels (simd_kernels.h) this processor can run.
 
 #include <string_view>
 #include <vector>

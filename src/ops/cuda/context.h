@@ -42,7 +42,6 @@ struct Context {
 };
 
 using KernelPtr = std::unique_ptr<Kernel>;
-using KernelResult = base::Result<KernelPtr>;
 
 /// A kernel from a callable that enqueues the launch.
 template <class F>
@@ -81,69 +80,18 @@ base::Error cuda_error(cudaError_t code, const std::string& what);
 /// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
 bool dependent_launches();
 
-// One factory per operator; each reads the record's contract in ops/op.h.
-KernelResult make_step_begin(Context&, const Bound&);
-KernelResult make_micro_end(Context&, const Bound&);
-KernelResult make_metrics_push(Context&, const Bound&);
-KernelResult make_fill(Context&, const Bound&);
 /// How many of the first records are fills that one kernel takes in whole runs.
 std::size_t count_fills(std::span<const Bound> records);
 KernelResult make_fills(Context&, std::span<const Bound> fills);
 /// Zeros, as fill does.
 KernelResult make_zeros(Context&, const tensor::Operand& out);
-KernelResult make_copy(Context&, const Bound&);
-KernelResult make_gather_images(Context&, const Bound&);
-KernelResult make_gather_rows(Context&, const Bound&);
-KernelResult make_dense_forward(Context&, const Bound&);
-KernelResult make_dense_backward(Context&, const Bound&);
-KernelResult make_linear_dgrad(Context&, const Bound&);
-KernelResult make_linear_wgrad(Context&, const Bound&);
-KernelResult make_add(Context&, const Bound&);
-KernelResult make_pointwise_forward(Context&, const Bound&);
-KernelResult make_pointwise_backward(Context&, const Bound&);
-KernelResult make_layernorm_forward(Context&, const Bound&);
-KernelResult make_layernorm_backward(Context&, const Bound&);
-KernelResult make_embedding_forward(Context&, const Bound&);
-KernelResult make_embedding_backward(Context&, const Bound&);
-KernelResult make_cross_entropy(Context&, const Bound&);
-KernelResult make_mse(Context&, const Bound&);
-KernelResult make_cosine_diversity(Context&, const Bound&);
-KernelResult make_grad_norm(Context&, const Bound&);
-KernelResult make_optimizer(Context&, const Bound&);
-KernelResult make_column_sum(Context&, const Bound&);
 KernelResult make_column_sum(Context&, const tensor::Operand& in, const tensor::Operand& out, bool accumulate);
 /// How many of the first records sum columns of one matrix (0 unless several): they read it once.
 std::size_t count_column_sums(const Context&, std::span<const Bound> records);
 KernelResult make_column_sums(Context&, std::span<const Bound> sums);
-KernelResult make_gru_forward(Context&, const Bound&);
-KernelResult make_gru_backward(Context&, const Bound&);
-KernelResult make_flow_begin(Context&, const Bound&);
-KernelResult make_flow_begin_backward(Context&, const Bound&);
-KernelResult make_flow_neuron_forward(Context&, const Bound&);
-KernelResult make_flow_neuron_backward(Context&, const Bound&);
-KernelResult make_flow_move(Context&, const Bound&);
 /// flow_move and the flow_count behind it as one launch, where nothing is spawned between them.
 bool counts_moves(const Bound& move, const Bound& count);
 KernelResult make_counted_move(Context&, const Bound& move, const Bound& count);
-KernelResult make_flow_move_backward(Context&, const Bound&);
-KernelResult make_flow_spawn(Context&, const Bound&);
-KernelResult make_flow_spawn_state(Context&, const Bound&);
-KernelResult make_flow_spawn_backward(Context&, const Bound&);
-KernelResult make_flow_spawn_state_backward(Context&, const Bound&);
-KernelResult make_flow_count(Context&, const Bound&);
-KernelResult make_flow_lay(Context&, const Bound&);
-KernelResult make_flow_lay_backward(Context&, const Bound&);
-KernelResult make_flow_rest(Context&, const Bound&);
-KernelResult make_flow_rest_backward(Context&, const Bound&);
-KernelResult make_flow_clear(Context&, const Bound&);
-KernelResult make_token_embed(Context&, const Bound&);
-KernelResult make_token_embed_backward(Context&, const Bound&);
-KernelResult make_attention_forward(Context&, const Bound&);
-KernelResult make_attention_backward(Context&, const Bound&);
-KernelResult make_masked_mean(Context&, const Bound&);
-KernelResult make_masked_mean_backward(Context&, const Bound&);
-KernelResult make_token_cross_entropy(Context&, const Bound&);
-KernelResult make_token_choose(Context&, const Bound&);
 /// grad_norm, optimizer and metrics_push as two launches.
 bool fuses_update(const Bound& norm, const Bound& update);
 KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update, const Bound& push);

@@ -9,8 +9,11 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/timeline.h"
+#include "ops/dense/dense.h"
+#include "ops/optimizer/optimizer.h"
 #include "ops/peak.h"
 #include "ops/region.h"
+#include "ops/step/step.h"
 
 namespace millrace::ops {
 namespace cuda {
@@ -97,63 +100,6 @@ private:
 };
 
 constexpr std::int64_t kMostBlocks = 65535;  // of a grid along y and z
-
-using Factory = KernelResult (*)(Context&, const Bound&);
-constexpr std::array<Factory, kOpCount> kFactories = [] {
-    std::array<Factory, kOpCount> f{};
-    auto set = [&f](OpId op, Factory make) { f[static_cast<std::size_t>(op)] = make; };
-    set(OpId::step_begin, make_step_begin);
-    set(OpId::micro_end, make_micro_end);
-    set(OpId::metrics_push, make_metrics_push);
-    set(OpId::fill, make_fill);
-    set(OpId::copy, make_copy);
-    set(OpId::gather_images, make_gather_images);
-    set(OpId::gather_rows, make_gather_rows);
-    set(OpId::dense_forward, make_dense_forward);
-    set(OpId::dense_backward, make_dense_backward);
-    set(OpId::linear_dgrad, make_linear_dgrad);
-    set(OpId::linear_wgrad, make_linear_wgrad);
-    set(OpId::add, make_add);
-    set(OpId::pointwise_forward, make_pointwise_forward);
-    set(OpId::pointwise_backward, make_pointwise_backward);
-    set(OpId::layernorm_forward, make_layernorm_forward);
-    set(OpId::layernorm_backward, make_layernorm_backward);
-    set(OpId::embedding_forward, make_embedding_forward);
-    set(OpId::embedding_backward, make_embedding_backward);
-    set(OpId::cross_entropy, make_cross_entropy);
-    set(OpId::mse, make_mse);
-    set(OpId::cosine_diversity, make_cosine_diversity);
-    set(OpId::grad_norm, make_grad_norm);
-    set(OpId::optimizer, make_optimizer);
-    set(OpId::column_sum, make_column_sum);
-    set(OpId::gru_forward, make_gru_forward);
-    set(OpId::gru_backward, make_gru_backward);
-    set(OpId::flow_begin, make_flow_begin);
-    set(OpId::flow_begin_backward, make_flow_begin_backward);
-    set(OpId::flow_neuron_forward, make_flow_neuron_forward);
-    set(OpId::flow_neuron_backward, make_flow_neuron_backward);
-    set(OpId::flow_move, make_flow_move);
-    set(OpId::flow_move_backward, make_flow_move_backward);
-    set(OpId::flow_spawn, make_flow_spawn);
-    set(OpId::flow_spawn_state, make_flow_spawn_state);
-    set(OpId::flow_spawn_backward, make_flow_spawn_backward);
-    set(OpId::flow_spawn_state_backward, make_flow_spawn_state_backward);
-    set(OpId::flow_count, make_flow_count);
-    set(OpId::flow_lay, make_flow_lay);
-    set(OpId::flow_lay_backward, make_flow_lay_backward);
-    set(OpId::flow_rest, make_flow_rest);
-    set(OpId::flow_rest_backward, make_flow_rest_backward);
-    set(OpId::flow_clear, make_flow_clear);
-    set(OpId::token_embed, make_token_embed);
-    set(OpId::token_embed_backward, make_token_embed_backward);
-    set(OpId::attention_forward, make_attention_forward);
-    set(OpId::attention_backward, make_attention_backward);
-    set(OpId::masked_mean, make_masked_mean);
-    set(OpId::masked_mean_backward, make_masked_mean_backward);
-    set(OpId::token_cross_entropy, make_token_cross_entropy);
-    set(OpId::token_choose, make_token_choose);
-    return f;
-}();
 
 class CudaBackend final : public Backend {
 public:
@@ -280,7 +226,7 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t b
 
 base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::span<const Bound> records, std::size_t at) {
     const Bound& record = records[at];
-    const OpId op = record.record->op;
+    const OpDef* const op = record.record->op;
     const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
     if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
         return base::Error{fmt::format(
@@ -291,14 +237,14 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
     };
     // The first kernel of a section may follow an update directly; later ones may look at parameters early.
     const bool early = at > 0 && std::none_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(at),
-                                              [](const Bound& b) { return b.record->op == OpId::optimizer; });
+                                              [](const Bound& b) { return b.record->op == &optimizer::def; });
     for (const tensor::Operand& o : record.operands)
         if (o.present() && std::int64_t{o.k} * o.g > kMostBlocks)
             return base::Error{
                 fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
                             o.g, kMostBlocks)};
-    const Factory make = kFactories[static_cast<std::size_t>(op)];
-    if (make == nullptr) return base::Error{fmt::format("operator {} has no cuda backend", name_of(op))};
+    if (op->cuda == nullptr) return missing_operator(*op, DeviceKind::cuda);
+    const auto make = op->cuda;
     if (!context_.fuse) return covering(make(context_, record), 1);
     if (const std::size_t count = count_heads(context_, records.subspan(at)); count > 0)
         return covering(make_heads_forward(context_, records.subspan(at, count)), count);
@@ -310,25 +256,25 @@ base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::sp
         return covering(make_column_sums(context_, records.subspan(at, count)), count);
     if (at + 1 < records.size() && counts_moves(record, records[at + 1]))
         return covering(make_counted_move(context_, record, records[at + 1]), 2);
-    if (op == OpId::dense_forward && fuses_dense_forward(context_, record))
+    if (op == &dense_forward::def && fuses_dense_forward(context_, record))
         return covering(make_fused_dense_forward(context_, record, early), 1);
-    if (op == OpId::linear_dgrad && at + 1 < records.size() && records[at + 1].record->op == OpId::dense_backward &&
+    if (op == &linear_dgrad::def && at + 1 < records.size() && records[at + 1].record->op == &dense_backward::def &&
         fuses_backward(context_, &record, &records[at + 1]))
         return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
-    if (op == OpId::linear_wgrad && groups_wgrad(context_, record)) {
+    if (op == &linear_wgrad::def && groups_wgrad(context_, record)) {
         std::size_t end = at + 1;
         auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
             return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at),
                                records.begin() + static_cast<std::ptrdiff_t>(end),
                                [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
         };
-        while (end < records.size() && records[end].record->op == OpId::linear_wgrad && groups_wgrad(context_, records[end]) &&
+        while (end < records.size() && records[end].record->op == &linear_wgrad::def && groups_wgrad(context_, records[end]) &&
                !adds_to_one_before(records[end]))
             ++end;
         return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
     }
-    if (op == OpId::grad_norm && at + 2 < records.size() && records[at + 1].record->op == OpId::optimizer &&
-        records[at + 2].record->op == OpId::metrics_push && fuses_update(record, records[at + 1]))
+    if (op == &grad_norm::def && at + 2 < records.size() && records[at + 1].record->op == &optimizer::def &&
+        records[at + 2].record->op == &metrics_push::def && fuses_update(record, records[at + 1]))
         return covering(make_fused_update(context_, record, records[at + 1], records[at + 2]), 3);
     return covering(make(context_, record), 1);
 }
@@ -355,10 +301,10 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
 /// Appends the kernel that covers `at` and moves it on.
 base::Status CudaBackend::prepare_next(std::span<const Bound> records, std::size_t& at, std::vector<KernelPtr>& kernels) {
     const Record& r = *records[at].record;
-    if (r.op == OpId::grad_norm || r.op == OpId::optimizer) context_.packed.clear();  // weights change here
+    if (r.op == &grad_norm::def || r.op == &optimizer::def) context_.packed.clear();  // weights change here
     auto made = prepare_one(records, at);
     if (!made.ok())
-        return base::Error{fmt::format("cannot prepare {}{}{}", name_of(r.op), r.layer.empty() ? "" : " of ", r.layer)}.because(
+        return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
             made.error());
     auto [kernel, count] = std::move(made).value();
     kernel->first = at;

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/philox.h"
-#include "ops/op.h"
+#include "ops/activation.h"
 
 namespace millrace::ops::cuda {
 

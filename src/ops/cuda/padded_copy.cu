@@ -69,9 +69,9 @@ void forget_stale_copies(Context& c, const Bound& b) {
                                   std::int64_t{o.rows - 1} * o.stride_row + o.cols;
         return static_cast<const std::byte*>(o.data) + last * static_cast<std::int64_t>(tensor::size_of(o.dtype));
     };
-    for (int s = 0; s < slot_count(b.record->op); ++s) {
+    for (int s = 0; s < b.record->op->slot_count(); ++s) {
         const Operand& written = b[s];
-        if (!written.present() || written.count() == 0 || !slot_is_written(b.record->op, s)) continue;
+        if (!written.present() || written.count() == 0 || !b.record->op->slot(s).written()) continue;
         std::erase_if(c.padded, [&](const PaddedCopy& p) { return p.in.data < end_of(written) && written.data < end_of(p.in); });
     }
 }

@@ -1,7 +1,7 @@
 #include "ops/cuda/region.h"
 
-#include "ops/cuda/flow_device.cuh"
-#include "ops/flow_rule.h"
+#include "models/energy_flow/ops/flow_device.cuh"
+#include "models/energy_flow/ops/flow_rule.h"
 
 namespace millrace::ops::cuda {
 namespace {

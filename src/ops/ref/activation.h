@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/philox.h"
+#include "ops/activation.h"
 #include "ops/op.h"
 
 namespace millrace::ops::ref {

@@ -1,80 +1,27 @@
 #include "ops/ref/ref_backend.h"
 
-#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
 
 #include <fmt/format.h>
 
+#include "ops/optimizer/optimizer.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/ref/kernels.h"
 #include "ops/region.h"
 
 namespace millrace::ops::ref {
 namespace {
 
-/// In the order of OpId; an operator without a function is refused by prepare().
-constexpr std::array<Run, kOpCount> kTable = {
-    run_step_begin,
-    run_micro_end,
-    run_metrics_push,
-    run_fill,
-    run_copy,
-    run_gather_images,
-    run_gather_rows,
-    run_dense_forward,
-    run_dense_backward,
-    run_linear_dgrad,
-    run_linear_wgrad,
-    run_add,
-    run_pointwise_forward,
-    run_pointwise_backward,
-    run_layernorm_forward,
-    run_layernorm_backward,
-    run_embedding_forward,
-    run_embedding_backward,
-    run_cross_entropy,
-    run_mse,
-    run_cosine_diversity,
-    run_grad_norm,
-    run_optimizer,
-    run_column_sum,
-    run_gru_forward,
-    run_gru_backward,
-    run_flow_begin,
-    run_flow_begin_backward,
-    run_flow_neuron_forward,
-    run_flow_neuron_backward,
-    run_flow_move,
-    run_flow_move_backward,
-    run_flow_spawn,
-    run_flow_spawn_state,
-    run_flow_spawn_backward,
-    run_flow_spawn_state_backward,
-    run_flow_count,
-    run_flow_lay,
-    run_flow_lay_backward,
-    run_flow_rest,
-    run_flow_rest_backward,
-    run_flow_clear,
-    run_token_embed,
-    run_token_embed_backward,
-    run_attention_forward,
-    run_attention_backward,
-    run_masked_mean,
-    run_masked_mean_backward,
-    run_token_cross_entropy,
-    run_token_choose,
-};
-
 class RefKernel : public Kernel {
 public:
-    RefKernel(const Bound& bound, Run function) : bound_(bound), function_(function) {}
+    RefKernel(const Bound& bound, void (*function)(const Bound&)) : bound_(bound), function_(function) {}
     void run() noexcept override { function_(bound_); }
 
 private:
     Bound bound_;
-    Run function_;
+    void (*function_)(const Bound&);
 };
 
 class HostMemory : public Memory {
@@ -96,14 +43,14 @@ private:
 
 /// Floating operands are f64, but for those whose type is a matter of the operator: copy, fill and the optimizer's bf16 copy.
 base::Status check_types(const Record& record, const Bound& bound) {
-    if (record.op == OpId::copy || record.op == OpId::fill) return base::ok();
-    for (int slot = 0; slot < slot_count(record.op); ++slot) {
+    if (record.op == &copy::def || record.op == &fill::def) return base::ok();
+    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
         const tensor::Operand& operand = bound[slot];
         const bool floating = operand.dtype == tensor::DType::f32 || operand.dtype == tensor::DType::bf16;
-        const bool copy16 = record.op == OpId::optimizer && slot == optimizer::copy16;
+        const bool copy16 = record.op == &optimizer::def && slot == optimizer::copy16;
         if (operand.present() && floating && !copy16)
-            return base::Error{fmt::format("operator {} has a slot {} of {}; the ref backend computes in f64", name_of(record.op),
-                                           slot_name(record.op, slot), tensor::name_of(operand.dtype)),
+            return base::Error{fmt::format("operator {} has a slot {} of {}; the ref backend computes in f64", record.op->name,
+                                           record.op->slot(slot).name, tensor::name_of(operand.dtype)),
                                record.layer};
     }
     return base::ok();
@@ -135,10 +82,9 @@ public:
         std::vector<std::unique_ptr<Kernel>> kernels;
         for (std::size_t i = 0; i < records.size(); ++i) {
             const Record& record = *records[i].record;
-            const Run function = kTable[static_cast<std::size_t>(record.op)];
-            if (function == nullptr) return missing_operator(record.op, DeviceKind::ref);
+            if (record.op->ref == nullptr) return missing_operator(*record.op, DeviceKind::ref);
             MILLRACE_TRY(check_types(record, records[i]));
-            kernels.push_back(std::make_unique<RefKernel>(records[i], function));
+            kernels.push_back(std::make_unique<RefKernel>(records[i], record.op->ref));
             kernels.back()->first = i;
         }
         gather_regions(records, kernels);

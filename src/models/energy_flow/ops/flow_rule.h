@@ -1,0 +1,46 @@
+#pragma once
+// What the counters of a flow table say: whether a flow is left, and when a member stops. Host and device.
+
+#include <cstdint>
+
+#include "models/energy_flow/ops/flow.h"
+
+#ifdef __CUDACC__
+#define MILLRACE_BOTH __host__ __device__
+#else
+#define MILLRACE_BOTH
+#endif
+
+namespace millrace::ops {
+
+/// The member has not stopped and not all of its flows have arrived.
+MILLRACE_BOTH inline bool any_alive(const std::int32_t* counters) {
+    return counters[flow_counter::stopped] == 0 &&
+           counters[flow_counter::used] > counters[flow_counter::arrived_up] + counters[flow_counter::arrived_down];
+}
+
+/// Ends step p.t with so many arrivals up and down, of a member that has not stopped: the rule of flow_count.
+MILLRACE_BOTH inline void end_step(const FlowCountParams& p, std::int32_t up, std::int32_t down, std::int32_t* counters) {
+    const std::int32_t done = up + down;
+    counters[flow_counter::steps] = p.t + 1;
+    counters[flow_counter::arrived_up] = up;
+    counters[flow_counter::arrived_down] = down;
+    if (done > counters[flow_counter::most]) {
+        counters[flow_counter::waited] = 0;
+        counters[flow_counter::most] = done;
+    } else if (counters[flow_counter::most] > 0) {
+        ++counters[flow_counter::waited];
+    }
+    if (p.early_stop && p.t + 1 >= p.min_steps &&
+        (done >= p.stop_at * counters[flow_counter::used] || counters[flow_counter::waited] >= p.patience))
+        counters[flow_counter::stopped] = 1;
+}
+
+/// Ends step p.t in which nobody was alive.
+MILLRACE_BOTH inline void rest(const FlowCountParams& p, const std::int32_t* counters, std::int32_t* next) {
+    for (int i = 0; i < kFlowCounters; ++i) next[i] = counters[i];
+    if (next[flow_counter::stopped] == 0)
+        end_step(p, counters[flow_counter::arrived_up], counters[flow_counter::arrived_down], next);
+}
+
+}  // namespace millrace::ops

@@ -1,0 +1,213 @@
+// Children of long strides: admitted in row order by a scan over the rows, and what they give back to their parents.
+
+#include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/flow_device.cuh"
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kScanThreads = 1024;
+
+__device__ std::int32_t wanted_by(const Mat<const float>& moved, int k, int row) {
+    return static_cast<std::int32_t>(moved.row(k, 0, row)[moved::wanted]);
+}
+
+/// Children wanted by each block of rows, and behind them the rows in use: scratch [members, blocks + 1].
+__global__ void spawn_sum_kernel(Mat<const float> moved, Mat<const std::int32_t> counters, std::int32_t* scratch,
+                                 int first_member) {
+    __shared__ std::int32_t shared[32];
+    begin_kernel();
+    const int row = flow_row(), k = first_member + static_cast<int>(blockIdx.z), used = counters.row(k, 0, 0)[flow_counter::used];
+    std::int32_t* out = scratch + static_cast<std::int64_t>(blockIdx.z) * (gridDim.x + 1);
+    const std::int32_t sum = block_sum(row < used ? wanted_by(moved, k, row) : 0, shared);
+    if (threadIdx.x != 0) return;
+    out[blockIdx.x] = sum;
+    if (blockIdx.x == 0) out[gridDim.x] = used;
+}
+
+/// Sum of `value` over the threads before this one.
+__device__ std::int32_t block_sum_before(std::int32_t value, std::int32_t (&shared)[32]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    std::int32_t sum = value;
+    for (int d = 1; d < 32; d *= 2) {
+        const std::int32_t other = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += other;
+    }
+    if (lane == 31) shared[warp] = sum;
+    __syncthreads();
+    std::int32_t before = 0;
+    for (int w = 0; w < warp; ++w) before += shared[w];
+    __syncthreads();
+    return before + sum - value;
+}
+
+struct SpawnArgs {
+    Mat<const float> before;
+    Mat<float> table, moved;
+    Mat<std::int32_t> counters;
+    const std::int32_t* scratch;
+    int rows, first_member;
+};
+
+__global__ void spawn_kernel(const __grid_constant__ SpawnArgs a) {
+    __shared__ std::int32_t shared[32];
+    begin_kernel();
+    const int row = flow_row(), k = a.first_member + static_cast<int>(blockIdx.z), blocks = gridDim.x;
+    const std::int32_t* sums = a.scratch + static_cast<std::int64_t>(blockIdx.z) * (blocks + 1);
+    const int used = sums[blocks];
+    std::int32_t earlier = 0, all = 0;
+    for (int b = static_cast<int>(threadIdx.x); b < blocks; b += kScanThreads) {
+        if (b < static_cast<int>(blockIdx.x)) earlier += sums[b];
+        all += sums[b];
+    }
+    earlier = block_sum(earlier, shared);
+    all = block_sum(all, shared);
+    float* note = row < used ? a.moved.row(k, 0, row) : nullptr;
+    const std::int32_t wanted = note != nullptr ? static_cast<std::int32_t>(note[moved::wanted]) : 0;
+    const int begin = used + earlier + block_sum_before(wanted, shared);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        const int admitted = min(all, max(0, a.rows - used));
+        std::int32_t* c = a.counters.row(k, 0, 0);
+        c[flow_counter::used] = used + admitted;
+        c[flow_counter::spawned] += admitted;
+        c[flow_counter::refused] += all - admitted;
+    }
+    if (wanted == 0) return;
+    const int admitted = min(wanted, max(0, a.rows - begin));
+    note[moved::admitted] = static_cast<float>(admitted);
+    note[moved::first_child] = static_cast<float>(begin);
+    if (admitted == 0) return;
+    float* parent = a.table.row(k, 0, row);
+    const float* from = a.before.row(k, 0, row);
+    const float share = parent[flow::energy] / static_cast<float>(1 + admitted);
+    parent[flow::energy] = share;
+    for (int i = 0; i < admitted; ++i) {
+        float* child = a.table.row(k, 0, begin + i);
+        for (int axis = 0; axis < 3; ++axis) child[axis] = from[axis];
+        child[flow::energy] = share;
+        child[flow::heading] = parent[flow::heading];
+        child[flow::active] = 1;
+        child[flow::owner] = parent[flow::owner];
+        child[flow::parent] = static_cast<float>(row);
+    }
+}
+
+constexpr int kWarps = 8;  // rows of a block in the kernels that give each row a warp
+const dim3 kWarpBlock(32, kWarps);
+dim3 warp_grid(const Operand& o) { return dim3(blocks_for(o.rows, kWarps), 1, static_cast<unsigned>(o.k)); }
+__device__ int warp_row() { return static_cast<int>(blockIdx.x * kWarps + threadIdx.y); }
+
+template <class T>
+__global__ void spawn_state_kernel(Mat<const float> table, Mat<T> h, int rows, int cols) {
+    begin_kernel();
+    const int row = warp_row(), k = blockIdx.z;
+    if (row >= rows) return;
+    const float parent = table.row(k, 0, row)[flow::parent];
+    if (!(parent >= 0)) return;
+    const T* from = h.row(k, 0, static_cast<int>(parent));
+    T* to = h.row(k, 0, row);
+    for (int c = static_cast<int>(threadIdx.x); c < cols; c += 32) to[c] = from[c];
+}
+
+/// Children's own rows have admitted nothing, so that no row is touched by two threads.
+__global__ void spawn_backward_kernel(Mat<const float> moved, Mat<float> dafter, Mat<float> dbefore, int rows, bool accumulate) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    if (row >= rows) return;
+    float* back = dbefore.row(k, 0, row);
+    for (int c = 0; c < kFlowColumns && !accumulate; ++c) back[c] = 0;
+    const float* note = moved.row(k, 0, row);
+    const auto admitted = static_cast<int>(note[moved::admitted]), first = static_cast<int>(note[moved::first_child]);
+    if (admitted == 0) return;
+    float energy = dafter.row(k, 0, row)[flow::energy];
+    for (int i = 0; i < admitted; ++i) {
+        float* child = dafter.row(k, 0, first + i);
+        energy += child[flow::energy];
+        for (int axis = 0; axis < 3; ++axis) back[axis] += child[axis];
+        for (int c = 0; c < kFlowColumns; ++c) child[c] = 0;
+    }
+    dafter.row(k, 0, row)[flow::energy] = energy / static_cast<float>(1 + admitted);
+}
+
+__global__ void spawn_state_backward_kernel(Mat<const float> moved, Mat<float> dh, int rows, int cols) {
+    begin_kernel();
+    const int row = warp_row(), k = blockIdx.z;
+    if (row >= rows) return;
+    const float* note = moved.row(k, 0, row);
+    const auto admitted = static_cast<int>(note[moved::admitted]), first = static_cast<int>(note[moved::first_child]);
+    if (admitted == 0) return;
+    float* parent = dh.row(k, 0, row);
+    for (int c = static_cast<int>(threadIdx.x); c < cols; c += 32) {
+        float sum = parent[c];
+        for (int i = 0; i < admitted; ++i) {
+            float* child = dh.row(k, 0, first + i) + c;
+            sum += *child;
+            *child = 0;
+        }
+        parent[c] = sum;
+    }
+}
+
+}  // namespace
+
+KernelResult make_flow_spawn(Context& c, const Bound& b) {
+    namespace at = flow_spawn;
+    const Operand &table = b[at::flow], &moved = b[at::moved], &counters = b[at::counters];
+    if (table.count() == 0) return make_kernel([] {});
+    SpawnArgs a{};
+    a.before = mat<const float>(b[at::before]);
+    a.table = mat<float>(table);
+    a.moved = mat<float>(moved);
+    a.counters = mat<std::int32_t>(counters);
+    a.scratch = static_cast<const std::int32_t*>(c.workspace);
+    a.rows = table.rows;
+    const unsigned blocks = blocks_for(table.rows, kScanThreads);
+    const int at_once = static_cast<int>(c.workspace_bytes / ((blocks + 1) * sizeof(std::int32_t)));
+    if (at_once == 0) return base::Error{"flow_spawn over " + std::to_string(table.rows) + " rows: more than its scratch holds"};
+    return make_kernel([stream = c.stream, scratch = static_cast<std::int32_t*>(c.workspace), members = table.k, moved, counters,
+                        blocks, at_once, a] {
+        for (int first = 0; first < members; first += at_once) {
+            const dim3 grid(blocks, 1, static_cast<unsigned>(std::min(at_once, members - first)));
+            SpawnArgs part = a;
+            part.first_member = first;
+            launch(spawn_sum_kernel, grid, dim3(kScanThreads), 0, stream, mat<const float>(moved),
+                   mat<const std::int32_t>(counters), scratch, first);
+            launch(spawn_kernel, grid, dim3(kScanThreads), 0, stream, part);
+        }
+    });
+}
+
+KernelResult make_flow_spawn_state(Context& c, const Bound& b) {
+    const Operand &table = b[flow_spawn_state::flow], &h = b[flow_spawn_state::h];
+    if (h.count() == 0) return make_kernel([] {});
+    return by_real(h.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, table, h] {
+            launch(spawn_state_kernel<T>, warp_grid(h), kWarpBlock, 0, stream, mat<const float>(table), mat<T>(h), h.rows,
+                   h.cols);
+        });
+    });
+}
+
+KernelResult make_flow_spawn_backward(Context& c, const Bound& b) {
+    namespace at = flow_spawn_backward;
+    const Operand &moved = b[at::moved], &dafter = b[at::dafter], &dbefore = b[at::dbefore];
+    if (dafter.count() == 0) return make_kernel([] {});
+    return make_kernel([stream = c.stream, moved, dafter, dbefore, accumulate = b.accumulates(at::dbefore)] {
+        launch(spawn_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(moved),
+               mat<float>(dafter), mat<float>(dbefore), dafter.rows, accumulate);
+    });
+}
+
+KernelResult make_flow_spawn_state_backward(Context& c, const Bound& b) {
+    const Operand &moved = b[flow_spawn_state_backward::moved], &dh = b[flow_spawn_state_backward::dh];
+    if (dh.count() == 0) return make_kernel([] {});
+    return make_kernel([stream = c.stream, moved, dh] {
+        launch(spawn_state_backward_kernel, warp_grid(dh), kWarpBlock, 0, stream, mat<const float>(moved), mat<float>(dh),
+               dh.rows, dh.cols);
+    });
+}
+
+}  // namespace millrace::ops::cuda

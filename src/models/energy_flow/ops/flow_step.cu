@@ -1,0 +1,328 @@
+// Beginning, moving and counting flows: one thread per row.
+
+#include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/flow_device.cuh"
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+__device__ float on_line(int index, int count) { return -1 + 2.0f * static_cast<float>(index) / static_cast<float>(count - 1); }
+
+template <class T>
+__global__ void flow_begin_kernel(Mat<const T> e, Mat<float> table, Mat<std::int32_t> counters, int rows, int first, int cells,
+                                  FlowGridParams grid) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    if (blockIdx.x == 0 && threadIdx.x < kFlowCounters)
+        counters.row(k, 0, 0)[threadIdx.x] = threadIdx.x == flow_counter::used ? first : 0;
+    if (row >= rows) return;
+    float values[kFlowColumns] = {};
+    values[flow::heading] = 1;
+    values[flow::parent] = -1;
+    if (row < first) {
+        const int sample = row / cells, cell = row % cells;
+        values[flow::x] = on_line(cell % grid.width, grid.width);
+        values[flow::y] = on_line(cell / grid.width, grid.height);
+        values[flow::energy] = load(e.row(k, 0, sample) + cell);
+        values[flow::heading] = values[flow::energy] < 0 ? -1 : 1;
+        values[flow::active] = 1;
+        values[flow::owner] = static_cast<float>(sample);
+    }
+    float* to = table.row(k, 0, row);
+#pragma unroll
+    for (int c = 0; c < kFlowColumns; ++c) to[c] = values[c];
+}
+
+template <class T>
+__global__ void flow_begin_backward_kernel(Mat<const float> dflow, Mat<T> de, int first, int cells) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    if (row >= first) return;
+    store(de.row(k, 0, row / cells) + row % cells, dflow.row(k, 0, row)[flow::energy]);
+}
+
+/// Mirrors at -1 and 1 for any overshoot and tells whether the direction changed.
+__device__ float fold(float v, bool& mirrored) {
+    mirrored = false;
+    if (fabsf(v) <= 1) return v;
+    float rest = fmodf(v + 1, 4);
+    if (rest < 0) rest += 4;
+    mirrored = rest > 2;
+    return 1 - fabsf(rest - 2);
+}
+
+template <class T>
+struct MoveArgs {
+    Flows before;
+    Mat<const T> u;
+    States state;
+    Mat<float> moved, after;
+    int rows;
+    FlowMoveParams p;
+};
+
+template <class T>
+__device__ void move_row(const MoveArgs<T>& a, int k, int row, float (&next)[kFlowColumns], float (&moved)[kMovedColumns]) {
+    const float* old = a.before.table.row(k, 0, row);
+#pragma unroll
+    for (int c = 0; c < kFlowColumns; ++c) next[c] = old[c];
+    next[flow::parent] = -1;
+    if (a.before.alive(k, row)) {
+        const T* u = a.u.row(k, 0, row);
+        const float cell[2] = {2.0f / static_cast<float>(a.p.width - 1), 2.0f / static_cast<float>(a.p.height - 1)};
+        const float from[3] = {next[0], next[1], next[2]};
+        float raw[3];
+        moved[moved::gain] = 0.5f * tanhf(load(u));
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            moved[moved::move_x + i] = 0.5f * tanhf(load(u + 1 + i));
+            raw[i] = from[i] + moved[moved::move_x + i];
+        }
+        raw[2] += next[flow::heading] * a.p.drift;
+        if (a.p.noise > 0) {
+            const MemberState& m = a.state[k];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                raw[i] += a.p.noise * cell[i] *
+                          base::random_normal(m.seed, m.step, m.micro, a.p.op_number,
+                                              2 * static_cast<std::uint64_t>(row) + static_cast<std::uint64_t>(i));
+        }
+        std::int32_t bits = kAlive;
+        bool mirrored = false;
+        next[flow::x] = fold(raw[0], mirrored);
+        if (mirrored) bits |= kMirroredX;
+        next[flow::y] = fold(raw[1], mirrored);
+        if (mirrored) bits |= kMirroredY;
+        next[flow::z] = raw[2] < -1 ? -1 : raw[2] > 1 ? 1 : raw[2];  // a NaN stays one
+        if (fabsf(raw[2]) > 1) bits |= kCutZ;
+        next[flow::energy] += moved[moved::gain];
+        next[flow::active] = fabsf(raw[2]) < 1 ? 1 : 0;
+        float squares = 0;
+#pragma unroll
+        for (int i = 0; i < 3; ++i) squares += (next[i] - from[i]) * (next[i] - from[i]);
+        const float stride = sqrtf(squares);
+        if (a.p.max_spawn > 0 && next[flow::active] != 0 && stride > a.p.spawn_length)
+            moved[moved::wanted] = fminf(static_cast<float>(a.p.max_spawn), floorf(stride / a.p.spawn_length));
+        moved[moved::bits] = static_cast<float>(bits);
+    }
+    float *to = a.after.row(k, 0, row), *note = a.moved.row(k, 0, row);
+#pragma unroll
+    for (int c = 0; c < kFlowColumns; ++c) to[c] = next[c];
+#pragma unroll
+    for (int c = 0; c < kMovedColumns; ++c) note[c] = moved[c];
+}
+
+template <class T>
+__global__ void flow_move_backward_kernel(Mat<const float> dafter, Mat<const float> moved, Mat<T> du, Mat<float> dbefore,
+                                          int rows, bool accumulate) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    if (row >= rows) return;
+    const float *d = dafter.row(k, 0, row), *note = moved.row(k, 0, row);
+    const auto bits = static_cast<std::int32_t>(note[moved::bits]);
+    const bool live = (bits & kAlive) != 0;
+    const float denergy = d[flow::energy];
+    float draw[3] = {d[0], d[1], d[2]};
+    if (live) {
+        if ((bits & kMirroredX) != 0) draw[0] = -draw[0];
+        if ((bits & kMirroredY) != 0) draw[1] = -draw[1];
+        if ((bits & kCutZ) != 0) draw[2] = 0;
+    }
+    const auto through = [live](float gradient, float value) { return live ? gradient * (0.5f - 2 * value * value) : 0.0f; };
+    T* to = du.row(k, 0, row);
+    store(to, through(denergy, note[moved::gain]));
+#pragma unroll
+    for (int i = 0; i < 3; ++i) store(to + 1 + i, through(draw[i], note[moved::move_x + i]));
+    float* back = dbefore.row(k, 0, row);
+#pragma unroll
+    for (int c = 0; c < kFlowColumns; ++c) {
+        const float value = c < 3 ? draw[c] : c == flow::energy ? denergy : 0.0f;
+        back[c] = accumulate ? back[c] + value : value;
+    }
+}
+
+enum Counted { kUp, kDown, kReflected, kLive, kCounted };
+
+/// What counts the rows of a step. `tally` [K, kCounted + 1] holds sums of whole numbers and how many blocks have brought theirs;
+/// the last one finds the member's counters and leaves zeros for the next run.
+struct CountArgs {
+    Mat<const std::int32_t> counters;
+    Mat<std::int32_t> next;
+    std::int32_t* tally;
+    FlowCountParams p;
+};
+
+__device__ void apply_rule(const std::int32_t (&sums)[kCounted], const std::int32_t* counters, std::int32_t* c,
+                           const FlowCountParams& p) {
+    for (int i = 0; i < kFlowCounters; ++i) c[i] = counters[i];
+    if (c[flow_counter::stopped] != 0) return;
+    const std::int32_t done = sums[kUp] + sums[kDown];
+    c[flow_counter::steps] = p.t + 1;
+    c[flow_counter::flow_steps] += sums[kLive];
+    c[flow_counter::reflected] += sums[kReflected];
+    c[flow_counter::arrived_up] = sums[kUp];
+    c[flow_counter::arrived_down] = sums[kDown];
+    if (done > c[flow_counter::most]) {
+        c[flow_counter::waited] = 0;
+        c[flow_counter::most] = done;
+    } else if (c[flow_counter::most] > 0) {
+        ++c[flow_counter::waited];
+    }
+    if (p.early_stop && p.t + 1 >= p.min_steps &&
+        (done >= p.stop_at * c[flow_counter::used] || c[flow_counter::waited] >= p.patience))
+        c[flow_counter::stopped] = 1;
+}
+
+/// All threads of the block, each with its row after the step; `valid`: it has one.
+__device__ void count_rows(const CountArgs& a, int k, int row, bool valid, const float* flow, std::int32_t bits) {
+    __shared__ unsigned long long shared[32];
+    constexpr int kField = 16;  // a block's sums are at most twice its threads: four fit one number
+    unsigned long long counts = 0;
+    const auto count = [&counts](Counted what, bool yes) { counts += yes ? 1ull << kField * what : 0ull; };
+    if (valid) {
+        count(kReflected, (bits & kMirroredX) != 0);
+        count(kReflected, (bits & kMirroredY) != 0);
+        count(kLive, (bits & kAlive) != 0);
+        const bool arrived = row < a.counters.row(k, 0, 0)[flow_counter::used] && flow[flow::active] == 0;
+        count(kDown, arrived && flow[flow::z] < 0);
+        count(kUp, arrived && !(flow[flow::z] < 0));
+    }
+    counts = block_sum(counts, shared);
+    if (threadIdx.x != 0) return;
+    std::int32_t* tally = a.tally + static_cast<std::int64_t>(k) * (kCounted + 1);
+    for (int i = 0; i < kCounted; ++i) atomicAdd(tally + i, static_cast<std::int32_t>(counts >> kField * i & 0xffff));
+    __threadfence();
+    if (atomicAdd(tally + kCounted, 1) != static_cast<int>(gridDim.x) - 1) return;
+    __threadfence();
+    std::int32_t sums[kCounted];
+    for (int i = 0; i < kCounted; ++i) sums[i] = atomicExch(tally + i, 0);
+    atomicExch(tally + kCounted, 0);
+    apply_rule(sums, a.counters.row(k, 0, 0), a.next.row(k, 0, 0), a.p);
+}
+
+__global__ void flow_count_kernel(Mat<const float> table, Mat<const float> moved, const __grid_constant__ CountArgs a, int rows) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    const bool valid = row < rows;
+    const auto bits = valid ? static_cast<std::int32_t>(moved.row(k, 0, row)[moved::bits]) : 0;
+    count_rows(a, k, row, valid, valid ? table.row(k, 0, row) : nullptr, bits);
+}
+
+/// Moving, and counting when somebody asks for it.
+template <class T, bool Counting>
+__global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a, const __grid_constant__ CountArgs counting) {
+    begin_kernel();
+    const int row = flow_row(), k = blockIdx.z;
+    float next[kFlowColumns] = {}, moved[kMovedColumns] = {};
+    if (row < a.rows) move_row(a, k, row, next, moved);
+    if constexpr (Counting) count_rows(counting, k, row, row < a.rows, next, static_cast<std::int32_t>(moved[moved::bits]));
+}
+
+base::Result<CountArgs> count_args(Context& c, const Bound& b, std::shared_ptr<DeviceTable>& held) {
+    const Operand& counters = b[flow_count::counters];
+    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(counters.k) * (kCounted + 1) * sizeof(std::int32_t));
+    if (!memory.ok()) return memory.error();
+    held = std::make_shared<DeviceTable>(std::move(*memory));
+    return CountArgs{mat<const std::int32_t>(counters), mat<std::int32_t>(b[flow_count::next]),
+                     static_cast<std::int32_t*>(held->data()), b.params<FlowCountParams>()};
+}
+
+template <class T>
+MoveArgs<T> move_args(const Bound& b) {
+    namespace at = flow_move;
+    MoveArgs<T> a{};
+    a.before = flows(b[at::before], b[at::counters]);
+    a.u = mat<const T>(b[at::u]);
+    a.state = states(b[at::state]);
+    a.moved = mat<float>(b[at::moved]);
+    a.after = mat<float>(b[at::after]);
+    a.rows = b[at::before].rows;
+    a.p = b.params<FlowMoveParams>();
+    return a;
+}
+
+}  // namespace
+
+KernelResult make_flow_begin(Context& c, const Bound& b) {
+    const Operand &e = b[flow_begin::e], &table = b[flow_begin::flow], &counters = b[flow_begin::counters];
+    if (table.k == 0) return make_kernel([] {});
+    return by_real(e.dtype, [&]<class T>(T) -> KernelResult {
+        dim3 launches = flow_grid(table);
+        launches.x = std::max(launches.x, 1u);  // the counters are there even without rows
+        return make_kernel([stream = c.stream, launches, e, table, counters, grid = b.params<FlowGridParams>()] {
+            launch(flow_begin_kernel<T>, launches, dim3(kFlowThreads), 0, stream, mat<const T>(e), mat<float>(table),
+                   mat<std::int32_t>(counters), table.rows, e.rows * e.cols, e.cols, grid);
+        });
+    });
+}
+
+KernelResult make_flow_begin_backward(Context& c, const Bound& b) {
+    const Operand &dflow = b[flow_begin_backward::dflow], &de = b[flow_begin_backward::de];
+    if (de.count() == 0) return make_kernel([] {});
+    return by_real(de.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, dflow, de] {
+            launch(flow_begin_backward_kernel<T>, flow_grid(dflow), dim3(kFlowThreads), 0, stream, mat<const float>(dflow),
+                   mat<T>(de), de.rows * de.cols, de.cols);
+        });
+    });
+}
+
+KernelResult make_flow_move(Context& c, const Bound& b) {
+    const Operand& before = b[flow_move::before];
+    if (before.count() == 0) return make_kernel([] {});
+    return by_real(b[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, grid = flow_grid(before), a = move_args<T>(b)] {
+            launch(flow_move_kernel<T, false>, grid, dim3(kFlowThreads), 0, stream, a, CountArgs{});
+        });
+    });
+}
+
+bool counts_moves(const Bound& move, const Bound& count) {
+    if (move.record->op != &flow_move::def || count.record->op != &flow_count::def) return false;
+    return move[flow_move::before].count() > 0 && move[flow_move::after].data == count[flow_count::flow].data &&
+           move[flow_move::moved].data == count[flow_count::moved].data &&
+           move[flow_move::counters].data == count[flow_count::counters].data &&
+           move[flow_move::before].rows == count[flow_count::flow].rows;
+}
+
+KernelResult make_counted_move(Context& c, const Bound& move, const Bound& count) {
+    std::shared_ptr<DeviceTable> held;
+    auto counting = count_args(c, count, held);
+    if (!counting.ok()) return counting.error();
+    return by_real(move[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, grid = flow_grid(move[flow_move::before]), a = move_args<T>(move),
+                            counting = *counting,
+                            held] { launch(flow_move_kernel<T, true>, grid, dim3(kFlowThreads), 0, stream, a, counting); });
+    });
+}
+
+KernelResult make_flow_move_backward(Context& c, const Bound& b) {
+    namespace at = flow_move_backward;
+    const Operand &dafter = b[at::dafter], &moved = b[at::moved], &du = b[at::du], &dbefore = b[at::dbefore];
+    if (dafter.count() == 0) return make_kernel([] {});
+    return by_real(du.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, dafter, moved, du, dbefore, accumulate = b.accumulates(at::dbefore)] {
+            launch(flow_move_backward_kernel<T>, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(dafter),
+                   mat<const float>(moved), mat<T>(du), mat<float>(dbefore), dafter.rows, accumulate);
+        });
+    });
+}
+
+KernelResult make_flow_count(Context& c, const Bound& b) {
+    const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved];
+    if (table.k == 0) return make_kernel([] {});
+    std::shared_ptr<DeviceTable> held;
+    auto counting = count_args(c, b, held);
+    if (!counting.ok()) return counting.error();
+    dim3 grid = flow_grid(table);
+    grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows
+    return make_kernel([stream = c.stream, grid, table, moved, counting = *counting, held] {
+        launch(flow_count_kernel, grid, dim3(kFlowThreads), 0, stream, mat<const float>(table), mat<const float>(moved), counting,
+               table.rows);
+    });
+}
+
+}  // namespace millrace::ops::cuda

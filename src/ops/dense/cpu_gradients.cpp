@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/kernel.h"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+using tensor::DType;
+
+tensor::Operand first_columns(tensor::Operand operand, int cols) {
+    operand.cols = cols;
+    return operand;
+}
+
+}  // namespace
+
+KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
+                               bool transposed, bool accumulate) {
+    return make_kernel([product = GradProduct(context, a, b, c, transposed, accumulate)]() noexcept { product.run(); });
+}
+
+KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
+    using namespace linear_dgrad;
+    const tensor::Operand& weight = bound[w];
+    Checker check(bound);
+    check.require(w, DType::f32, weight.k, weight.g, weight.rows, weight.cols);
+    check.require(dz, DType::f32, weight.k, weight.g, bound[dz].rows, weight.rows);
+    check.require(dx, DType::f32, weight.k, weight.g, bound[dz].rows, bound[dx].cols);
+    check.that(bound[dx].cols >= weight.cols, "dx has fewer columns than w");
+    MILLRACE_TRY(check.status());
+    const tensor::Operand out = first_columns(bound[dx], weight.cols);
+    if (bound[dx].cols == weight.cols || bound.accumulates(dx))
+        return make_grad_product(context, bound[dz], weight, out, false, bound.accumulates(dx));
+    MILLRACE_LET(product, make_grad_product(context, bound[dz], weight, out, false, false));
+    return make_kernel([wide = bound[dx], from = weight.cols, product = std::move(product)]() noexcept {
+        product->run();
+        for (int k = 0; k < wide.k; ++k)
+            for (int g = 0; g < wide.g; ++g)
+                for (int row = 0; row < wide.rows; ++row) std::fill_n(wide.at<float>(k, g, row) + from, wide.cols - from, 0.0f);
+    });
+}
+
+KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
+    using namespace linear_wgrad;
+    const tensor::Operand& out = bound[dw];
+    Checker check(bound);
+    check.require(dw, DType::f32, out.k, out.g, out.rows, out.cols);
+    check.require(dz, DType::f32, out.k, out.g, bound[dz].rows, out.rows);
+    check.require(x, DType::f32, out.k, out.g, bound[dz].rows, bound[x].cols);
+    check.that(bound[x].cols >= out.cols, "x has fewer columns than dw");
+    MILLRACE_TRY(check.status());
+    return make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
+}
+
+KernelResult make_column_sum(Context& context, const Bound& bound) {
+    namespace at = column_sum;
+    const tensor::Operand from = bound[at::in], to = bound[at::out];
+    Checker check(bound);
+    check.require(at::in, DType::f32, from.k, from.g, from.rows, from.cols)
+        .require(at::out, DType::f32, from.k, from.g, 1, from.cols);
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, from, to, add = bound.accumulates(at::out)]() noexcept {
+        const bool parallel = from.count() >= kParallelElements;
+        const Blocks columns(from.cols, 16, parallel ? 2 * context.pool.threads() : 1, kMaxColumns);
+        context.pool.for_each_if(parallel, from.k * from.g * columns.count, [&](int task, int) {
+            const int part = task % columns.count, batch = task / columns.count, col = columns.begin(part);
+            const int cols = columns.end(part) - col;
+            float sums[kMaxColumns];
+            context.simd.column_sums(from.rows, cols, from.at<float>(batch / from.g, batch % from.g) + col, from.stride_row,
+                                     sums);
+            float* target = to.at<float>(batch / from.g, batch % from.g) + col;
+            for (int i = 0; i < cols; ++i) target[i] = add ? target[i] + sums[i] : sums[i];
+        });
+    });
+}
+
+}  // namespace millrace::ops::cpu

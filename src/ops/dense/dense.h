@@ -1,0 +1,51 @@
+#pragma once
+// Linear layers with norm, activation and dropout, their gradients, sums over rows. Conventions: ops/op.h.
+
+#include "ops/activation.h"
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
+
+enum class Norm : std::uint8_t { none, batch_train, batch_eval };
+
+/// dense_forward. z = x w^T + bias; then per Norm: none: u = z. batch_train: mean and biased variance of z over the B rows (per member,
+/// group and column), xhat = (z - mean) * inv_std with inv_std = 1 / sqrt(var + eps), u = gamma * xhat + beta; running_mean and
+/// running_var (unbiased, B / (B - 1); B = 1 keeps the biased value) move by `momentum`, columns with a mean or variance that is not
+/// finite excepted: a dropped step must not poison evaluation. batch_eval: u = gamma * (z - running_mean) / sqrt(running_var + eps) +
+/// beta. Then a = act(u), y = dropout(a) when training and p > 0.
+/// Slots: x real [K,G,B,In]; w real [K,G,Out,In]; bias stat [K,G,1,Out] optional; gamma, beta, running_mean, running_var stat [K,G,1,Out]
+/// with a norm; saved real [K,G,B,Out] (training, when norm or activation is present): xhat with batch_train, else u; inv_std stat
+/// [K,G,1,Out] with batch_train; state (with dropout); y real [K,G,B,Out]. Where `saved` is rounded to real, u is computed from the
+/// rounded value so that the backward pass sees the same sign.
+struct DenseParams {
+    Norm norm = Norm::none;
+    Activation activation = Activation::none;
+    float dropout = 0;
+    float eps = 1e-5f, momentum = 0.1f;
+    std::uint32_t op_number = 0;
+};
+namespace dense_forward { enum Slot { x, w, bias, gamma, beta, running_mean, running_var, saved, inv_std, state, y, slots }; extern const OpDef def; }
+
+/// dense_backward. From dy to dz, the gradient before the norm: dropout, activation, norm in reverse. With batch_train:
+/// du = dy through dropout and activation; dgamma (+) = sum_b du * xhat, dbeta (+) = sum_b du, dz = gamma * inv_std / B * (B du - sum du
+/// - xhat * sum(du * xhat)); the bias gradient is zero by construction and is not written. With none: dz = du, dbias (+) = sum_b dz.
+/// Slots: dy real, saved, gamma, beta, inv_std, state, dz real [K,G,B,Out] (may be the memory of dy), dgamma, dbeta, dbias stat [K,G,1,Out].
+/// `batch_eval` never appears. Sums run over rows in ascending order of blocks fixed by the shape alone.
+namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, dz, dgamma, dbeta, dbias, slots }; extern const OpDef def; }
+
+/// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,C],
+/// C >= In: further columns become 0, or stay when adding.
+/// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In], x real [K,G,B,C], C >= In: further columns do not matter.
+struct LinearGradParams {};
+namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef def; }
+namespace linear_wgrad { enum Slot { dz, x, dw, slots }; extern const OpDef def; }
+
+/// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
+struct ColumnSumParams {};
+namespace column_sum { enum Slot { in, out, slots }; extern const OpDef def; }
+
+// clang-format on
+}  // namespace millrace::ops

@@ -1,0 +1,312 @@
+// From the gradient of the layer above (dz w) through dropout, activation and batch norm to this layer's dz, in one kernel.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+struct BackwardArgs {
+    // The product: absent when `dz_above` is null, then dy is read.
+    Mat<const bf16> dz_above, w;
+    Mat<bf16> dx;
+    int summed, product_cols;  ///< columns of one group of dx (of dy without a product)
+    bool add_dx, w_vector;
+    // The layer: absent when `dz` is null, then dx is written.
+    Mat<const bf16> dy, saved;
+    Mat<const float> gamma, beta, inv_std;
+    Mat<bf16> dz;
+    Mat<float> dgamma, dbeta, dbias;
+    bool add_dgamma, add_dbeta, add_dbias;
+    States state;
+    int cols;  ///< columns of one group of dz
+    DenseParams p;
+    int rows, row_tile, row_tiles;  ///< of the batch; of a block; blocks of a cluster
+    bool early;                     ///< parameters may be read before the predecessor is done
+};
+
+/// Columns [column0, +kColumns) of w, transposed: shared[c][n], rows `stride` elements apart, zeros beyond the edges.
+template <int kColumns>
+__device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, int k, int g, int column0) {
+    const int limit = a.product_cols - column0;
+    for (int i = threadIdx.x; i < stride * (kColumns / 8); i += blockDim.x) {
+        const int n = i % stride, c0 = 8 * (i / stride);
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (n < a.summed) {
+            const bf16* row = a.w.row(k, g, n) + column0;
+            v = a.w_vector ? fetch8<true>(row, c0, limit) : fetch8<false>(row, c0, limit);
+        }
+        const std::uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        auto* out = reinterpret_cast<unsigned short*>(shared);
+#pragma unroll
+        for (int c = 0; c < 8; ++c) out[(c0 + c) * stride + n] = static_cast<unsigned short>(words[c / 2] >> (16 * (c & 1)));
+    }
+}
+
+/// Shared row length of the staged weights: quads of lanes that read 16 bytes of neighbouring columns meet different banks.
+__host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
+
+/// The product of one strip; the weights are staged already.
+template <int kTiles, int kSplit, bool kVector>
+__device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows,
+                        float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
+    auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
+    const int stride = staged_stride(a.summed);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
+    const bf16* a_rows[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        const int row = 32 * strip + 8 * r + lane / 4;
+        a_rows[r] = row < rows ? a.dz_above.row(k, g, row0 + row) : nullptr;
+    }
+    float acc[2][kTiles][4] = {};
+    auto fetch_b = [&](int t, int at) {
+        return at < stride ? *reinterpret_cast<const uint4*>(weights + (8 * t + lane / 4) * stride + at) : make_uint4(0, 0, 0, 0);
+    };
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+}
+
+/// What a thread needs of the layer besides dy, asked for before the product so that it arrives meanwhile.
+template <int kOwn>
+struct LayerValues {
+    float gamma = 1, beta = 0, inv = 1;
+    DropoutKey key;
+    float xhat[kOwn];
+};
+
+template <int kColumns, int kOwn>
+__device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool valid, int row0, int rows,
+                           LayerValues<kOwn>& v) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    if (a.p.norm == Norm::batch_train && valid) {
+        v.gamma = a.gamma.row(k, g, 0)[column];
+        v.beta = a.beta.row(k, g, 0)[column];
+        v.inv = a.inv_std.row(k, g, 0)[column];
+    }
+    v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        v.xhat[i] = a.saved && valid && first + i * step < rows
+                        ? __bfloat162float(a.saved.row(k, g, row0 + first + i * step)[column])
+                        : 0;
+}
+
+/// own: dy in, dz out. Column sums of the parameters' gradients on the way.
+template <int kColumns, int kOwn>
+__device__ void through_layer(const BackwardArgs& a, float* scratch, float* exchange, int k, int g, int column, bool valid,
+                              int row0, int rows, const LayerValues<kOwn>& v, float (&own)[kOwn]) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool batch = a.p.norm == Norm::batch_train;
+    float sum = 0, dot = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) {
+            own[i] = 0;
+            continue;
+        }
+        const float u = batch ? v.gamma * v.xhat[i] + v.beta : v.xhat[i];
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + column;
+        own[i] *= dropout_factor(v.key, element) * activation_slope(u, a.p.activation);
+        sum += own[i];
+        dot += own[i] * v.xhat[i];
+    }
+    sum = column_sum<kColumns>(sum, scratch);
+    if (batch) dot = column_sum<kColumns>(dot, scratch);
+    if (a.row_tiles > 1) {
+        const int mine = threadIdx.x % kColumns;
+        if (first == 0) {
+            exchange[mine] = sum;
+            exchange[kColumns + mine] = dot;
+        }
+        cluster_arrive();
+        cluster_wait();
+        sum = dot = 0;
+        for (int r = 0; r < a.row_tiles; ++r) {
+            sum += read_rank(exchange + mine, r);
+            dot += read_rank(exchange + kColumns + mine, r);
+        }
+        cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+    }
+    if (batch) {
+        const float n = static_cast<float>(a.rows), factor = v.gamma * v.inv / n;
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - v.xhat[i] * dot);
+    }
+    if (first != 0 || !valid || row0 != 0) return;
+    auto put = [&](const Mat<float>& to, bool add, float value) {
+        float& at = to.row(k, g, 0)[column];
+        at = add ? at + value : value;
+    };
+    if (batch) {
+        if (a.dgamma) put(a.dgamma, a.add_dgamma, dot);
+        if (a.dbeta) put(a.dbeta, a.add_dbeta, sum);
+    } else if (a.dbias) {
+        put(a.dbias, a.add_dbias, sum);
+    }
+}
+
+template <int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_constant__ BackwardArgs a) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    extern __shared__ float shared[];
+    __shared__ float exchange[2 * kColumns];
+    if (!a.early) begin_kernel();
+    const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, rows = min(a.row_tile, a.rows - row0);
+    const int product_group = blockIdx.y, column0 = blockIdx.x * kColumns;
+    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool valid = column < a.product_cols;
+    const int flat = product_group * a.product_cols + column;  // the groups of dx lie side by side, and so do those of dy
+    const int group = a.dz ? flat / a.cols : product_group, layer_column = a.dz ? flat % a.cols : column;
+
+    if (a.dz_above)
+        stage_weights<kColumns>(a, reinterpret_cast<bf16*>(shared + blockDim.x * kColumns), staged_stride(a.summed), k,
+                                product_group, column0);
+    if (a.early) begin_kernel();
+    LayerValues<kOwn> layer;
+    if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
+    __syncthreads();
+
+    float own[kOwn];
+    if (a.dz_above) {
+        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own);
+        if (a.add_dx) {
+#pragma unroll
+            for (int i = 0; i < kOwn; ++i)
+                if (valid && first + i * step < rows)
+                    own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i)
+            own[i] = valid && first + i * step < rows
+                         ? __bfloat162float(a.dy.row(k, group, row0 + first + i * step)[layer_column])
+                         : 0;
+    }
+    if (a.dz) through_layer<kColumns>(a, shared, exchange, k, group, layer_column, valid, row0, rows, layer, own);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) continue;
+        bf16* out = a.dz ? a.dz.row(k, group, row) + layer_column : a.dx.row(k, product_group, row) + column;
+        *out = __float2bfloat16_rn(own[i]);
+    }
+    if (a.dz && a.row_tiles > 1) cluster_wait();
+}
+
+using BackwardKernel = void (*)(BackwardArgs);
+
+template <int kSplit>
+BackwardKernel narrow_kernel(int tiles, bool vector) {
+    if (!vector) return dense_backward_kernel<1, kSplit, false>;
+    return tiles == 2 ? dense_backward_kernel<2, kSplit, true> : dense_backward_kernel<1, kSplit, true>;
+}
+
+BackwardKernel kernel_for(const Shape& s, bool vector) {
+    if (s.tiles == 4) return dense_backward_kernel<4, 8, true>;
+    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
+           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
+                          : narrow_kernel<2>(s.tiles, vector);
+}
+
+bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
+
+std::size_t shared_bytes(const Shape& shape, int summed) {
+    if (summed == 0) return shape.partial_bytes();
+    return shape.partial_bytes() +
+           sizeof(bf16) * 8 * static_cast<std::size_t>(shape.tiles) * static_cast<std::size_t>(staged_stride(summed));
+}
+
+/// `layer`: column sums over all rows are wanted.
+Shape backward_shape(const Context& c, const Operand& columns, bool layer, int summed, bool wide_allowed) {
+    const int members = c.deterministic ? 1 : columns.k;
+    Shape shape =
+        shape_for({columns.rows, summed, std::int64_t{(columns.cols + 7) / 8} * columns.g * members, layer, wide_allowed},
+                  c.multiprocessors);
+    while (shape.tiles > 1 && shared_bytes(shape, summed) > c.shared_limit) shape.tiles /= 2;
+    return shape;
+}
+
+void fill_product(BackwardArgs& a, const Bound& d) {
+    using namespace linear_dgrad;
+    a.dz_above = mat<const bf16>(d[dz]);
+    a.w = mat<const bf16>(d[w]);
+    a.dx = mat<bf16>(d[dx]);
+    a.summed = d[dz].cols;
+    a.product_cols = d[dx].cols;
+    a.add_dx = d.accumulates(dx);
+    a.w_vector = aligned16(d[w]);
+    a.rows = d[dx].rows;
+}
+
+void fill_layer(BackwardArgs& a, const Bound& b) {
+    using namespace dense_backward;
+    a.dy = mat<const bf16>(b[dy]);
+    a.saved = mat<const bf16>(b[saved]);
+    a.gamma = mat<const float>(b[gamma]);
+    a.beta = mat<const float>(b[beta]);
+    a.inv_std = mat<const float>(b[inv_std]);
+    a.dz = mat<bf16>(b[dz]);
+    a.dgamma = mat<float>(b[dgamma]);
+    a.dbeta = mat<float>(b[dbeta]);
+    a.dbias = mat<float>(b[dbias]);
+    a.add_dgamma = b.accumulates(dgamma);
+    a.add_dbeta = b.accumulates(dbeta);
+    a.add_dbias = b.accumulates(dbias);
+    a.state = states(b[state]);
+    a.cols = b[dz].cols;
+    a.p = b.params<DenseParams>();
+    a.rows = b[dz].rows;
+}
+
+}  // namespace
+
+bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (shape.dtype != tensor::DType::bf16 || shape.rows > c.fused_rows || shape.rows == 0) return false;
+    if (d) {
+        if (shape.cols != (*d)[linear_dgrad::w].cols) return false;
+        const int summed = (*d)[linear_dgrad::dz].cols;
+        if (shared_bytes(backward_shape(c, shape, b != nullptr, summed, false), summed) > c.shared_limit) return false;
+    }
+    if (d && b) {
+        const Operand &dx = (*d)[linear_dgrad::dx], &dy = (*b)[dense_backward::dy];
+        if (dx.data != dy.data || dx.k != dy.k || dx.rows != dy.rows || dx.g * dx.cols != dy.g * dy.cols) return false;
+        if (dx.stride_row != dy.stride_row || (dx.k > 1 && dx.stride_k != dy.stride_k)) return false;
+        if (!side_by_side(dx) || !side_by_side(dy)) return false;
+    }
+    return true;
+}
+
+KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, bool early) {
+    BackwardArgs a{};
+    a.early = early;
+    if (b) fill_layer(a, *b);
+    if (d) fill_product(a, *d);
+    const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
+    if (!d) a.product_cols = shape.cols;
+    if (shape.count() == 0) return make_kernel([] {});
+    const bool vector = !d || aligned16((*d)[linear_dgrad::dz]);
+    const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
+    a.row_tile = tiling.row_tile;
+    a.row_tiles = tiling.row_tiles;
+    const BackwardKernel kernel = kernel_for(tiling, vector);
+    const std::size_t bytes = shared_bytes(tiling, a.summed);
+    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g),
+                    static_cast<unsigned>(shape.k * tiling.row_tiles));
+    const dim3 block(tiling.threads());
+    const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
+    auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
+    made->keeps_inner = d != nullptr && b != nullptr;
+    return KernelResult(std::move(made));
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,231 @@
+// Linear, batch norm, activation and dropout in one kernel.
+
+#include <string>
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+struct ForwardArgs {
+    Mat<const bf16> x, w;
+    Mat<const float> bias, gamma, beta;
+    Mat<float> running_mean, running_var, inv_std;
+    Mat<bf16> saved, y;
+    States state;
+    int rows, in, out, row_tile, row_tiles;
+    bool early;  ///< parameters may be read before the predecessor is done
+    DenseParams p;
+};
+
+/// What a thread needs of its column besides the product.
+struct Column {
+    float bias = 0, gamma = 1, beta = 0;
+};
+
+__device__ Column load_column(const ForwardArgs& a, int k, int g, int column) {
+    Column c;
+    if (column >= a.out) return c;
+    if (a.bias) c.bias = __ldcg(a.bias.row(k, g, 0) + column);
+    if (a.p.norm != Norm::none) {
+        c.gamma = __ldcg(a.gamma.row(k, g, 0) + column);
+        c.beta = __ldcg(a.beta.row(k, g, 0) + column);
+    }
+    return c;
+}
+
+struct Moments {
+    float mean, squares;  ///< sum of squared distances from the mean
+};
+
+/// Moments of a column over all rows of the batch: of the block's own rows first, then merged over the cluster in the order of
+/// the ranks.
+template <int kColumns, int kOwn>
+__device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int rows) {
+    const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns, mine = threadIdx.x % kColumns;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        if (first + i * step < rows) sum += own[i];
+    Moments m;
+    m.mean = column_sum<kColumns>(sum, scratch) / static_cast<float>(rows);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i)
+        if (first + i * step < rows) squares += (own[i] - m.mean) * (own[i] - m.mean);
+    m.squares = column_sum<kColumns>(squares, scratch);
+    if (a.row_tiles == 1) return m;
+
+    if (first == 0) {
+        exchange[mine] = m.mean;
+        exchange[kColumns + mine] = m.squares;
+    }
+    cluster_arrive();
+    cluster_wait();
+    float total = 0;
+    for (int r = 0; r < a.row_tiles; ++r)
+        total += static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * read_rank(exchange + mine, r);
+    m.mean = total / static_cast<float>(a.rows);
+    m.squares = 0;
+    for (int r = 0; r < a.row_tiles; ++r) {
+        const float apart = read_rank(exchange + mine, r) - m.mean;
+        m.squares += read_rank(exchange + kColumns + mine, r) +
+                     static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * apart * apart;
+    }
+    cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+    return m;
+}
+
+/// Normalises the thread's values in place: own becomes xhat, rounded as `saved` stores it. `old`: running mean and variance.
+template <int kColumns, int kOwn>
+__device__ void batch_norm(float (&own)[kOwn], const ForwardArgs& a, float* scratch, float* exchange, int k, int g, int column,
+                           int rows, float2 old, bool writes) {
+    const Moments moments = batch_moments<kColumns>(own, a, scratch, exchange, rows);
+    const auto n = static_cast<float>(a.rows);
+    const float var = moments.squares / n, inv = 1 / sqrtf(var + a.p.eps);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] = rounded((own[i] - moments.mean) * inv, static_cast<const bf16*>(nullptr));
+    if (!writes) return;
+    a.inv_std.row(k, g, 0)[column] = inv;
+    const float unbiased = a.rows > 1 ? moments.squares / (n - 1) : var;
+    if (!isfinite(moments.mean) || !isfinite(unbiased)) return;
+    a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (moments.mean - old.x);
+    a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
+}
+
+template <int kTiles, int kSplit, bool kVector>
+__global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constant__ ForwardArgs a) {
+    constexpr int kColumns = Strip<kTiles, kSplit>::kColumns, kOwn = Strip<kTiles, kSplit>::kOwn;
+    extern __shared__ float shared[];
+    __shared__ float exchange[2 * kColumns];
+    if (!a.early) begin_kernel();
+    const int k = blockIdx.z / a.row_tiles, row0 = (blockIdx.z % a.row_tiles) * a.row_tile, g = blockIdx.y;
+    const int rows = min(a.row_tile, a.rows - row0);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % kSplit, strip = warp / kSplit;
+    const int column0 = blockIdx.x * kColumns;
+    const int column = column0 + threadIdx.x % kColumns, step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
+    const bool valid = column < a.out;
+
+    const bf16* b_rows[kTiles];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+        const int b_column = column0 + 8 * t + lane / 4;
+        b_rows[t] = b_column < a.out ? a.w.row(k, g, b_column) : nullptr;
+    }
+    auto fetch_b = [&](int t, int at) { return fetch8<kVector>(b_rows[t], at, a.in); };
+    Fragments<kTiles, kSplit> b;
+    fetch_round<kTiles, kSplit>(b, split, fetch_b);
+    const Column constants = load_column(a, k, g, column);
+    if (a.early) begin_kernel();
+
+    // Whatever the epilogue needs is asked for now, so that it arrives while the product runs.
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    float2 running = make_float2(0, 1);
+    if (a.p.norm != Norm::none && valid)
+        running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
+    const bf16* a_rows[4];
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+        const int row = 32 * strip + 8 * r + lane / 4;
+        a_rows[r] = row < rows ? a.x.row(k, g, row0 + row) : nullptr;
+    }
+    float acc[2][kTiles][4] = {};
+    multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
+    float own[kOwn];
+    reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) own[i] += constants.bias;
+
+    if (a.p.norm == Norm::batch_train) {
+        batch_norm<kColumns>(own, a, shared, exchange, k, g, column, rows, running, valid && first == 0 && row0 == 0);
+    } else if (a.p.norm == Norm::batch_eval) {
+        const float inv = 1 / sqrtf(running.y + a.p.eps);
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = (own[i] - running.x) * inv;
+    } else if (a.saved) {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const bf16*>(nullptr));
+    }
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const int row = row0 + first + i * step;
+        if (!valid || first + i * step >= rows) continue;
+        if (a.saved) a.saved.row(k, g, row)[column] = __float2bfloat16_rn(own[i]);
+        const float u = a.p.norm == Norm::none ? own[i] : constants.gamma * own[i] + constants.beta;
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
+        a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, element));
+    }
+    if (a.p.norm == Norm::batch_train && a.row_tiles > 1) cluster_wait();
+}
+
+using ForwardKernel = void (*)(ForwardArgs);
+
+template <int kSplit>
+ForwardKernel narrow_kernel(int tiles, bool vector) {
+    if (!vector) return dense_forward_kernel<1, kSplit, false>;
+    return tiles == 2 ? dense_forward_kernel<2, kSplit, true> : dense_forward_kernel<1, kSplit, true>;
+}
+
+ForwardKernel kernel_for(const Shape& s, bool vector) {
+    if (s.tiles == 4) return dense_forward_kernel<4, 8, true>;
+    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
+           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
+                          : narrow_kernel<2>(s.tiles, vector);
+}
+
+}  // namespace
+
+bool fuses_dense_forward(const Context& c, const Bound& b) {
+    const Operand& y = b[dense_forward::y];
+    const Norm norm = b.params<DenseParams>().norm;
+    if (y.dtype != tensor::DType::bf16 || (norm == Norm::batch_train && y.rows > c.fused_rows)) return false;
+    const bool library = !c.deterministic && norm == Norm::none && y.rows >= c.library_rows && y.cols >= 64;
+    return !library || !aligned16(b[dense_forward::x]) || !aligned16(b[dense_forward::w]) || !aligned16(y);
+}
+
+KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
+    using namespace dense_forward;
+    const Operand &ox = b[x], &ow = b[w], &oy = b[y];
+    ForwardArgs a{};
+    a.x = mat<const bf16>(ox);
+    a.w = mat<const bf16>(ow);
+    a.bias = mat<const float>(b[bias]);
+    a.gamma = mat<const float>(b[gamma]);
+    a.beta = mat<const float>(b[beta]);
+    a.running_mean = mat<float>(b[running_mean]);
+    a.running_var = mat<float>(b[running_var]);
+    a.inv_std = mat<float>(b[inv_std]);
+    a.saved = mat<bf16>(b[saved]);
+    a.y = mat<bf16>(oy);
+    a.state = states(b[state]);
+    a.rows = oy.rows;
+    a.in = ox.cols;
+    a.out = oy.cols;
+    a.p = b.params<DenseParams>();
+    a.early = early;
+    if (oy.count() == 0) return make_kernel([] {});
+
+    const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
+    const int members = c.deterministic ? 1 : oy.k;
+    const Shape shape = shape_for(
+        {oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
+    a.row_tile = shape.row_tile;
+    a.row_tiles = shape.row_tiles;
+    if (std::int64_t{oy.k} * shape.row_tiles > 65535)
+        return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
+                           " members is more than a launch takes; use a smaller eval.batch"};
+    const ForwardKernel kernel = kernel_for(shape, vector);
+    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g),
+                    static_cast<unsigned>(oy.k * shape.row_tiles));
+    const dim3 block(shape.threads());
+    const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
+    const std::size_t bytes = shape.partial_bytes();
+    if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+    return make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
+}
+
+}  // namespace millrace::ops::cuda

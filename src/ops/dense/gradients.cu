@@ -1,0 +1,87 @@
+// Gradients of a product's operands. Where the side of x has more columns than the weight, both products run over all of them:
+// 16-byte rows are worth more than a few columns of zeros.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/vector.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+KernelPtr one_after_the_other(KernelPtr first, KernelPtr second) {
+    return make_kernel([first = std::shared_ptr<Kernel>(std::move(first)), second = std::shared_ptr<Kernel>(std::move(second))] {
+        first->run();
+        second->run();
+    });
+}
+
+KernelResult make_fitted_dgrad(Context& c, const Bound& b) {
+    using namespace linear_dgrad;
+    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
+    const bool add = b.accumulates(dx);
+    if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
+    return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
+}
+
+/// Columns 0 .. cols - 1 of a scratch matrix to where they belong.
+__global__ void first_columns_kernel(Mat<const float> in, Mat<float> out, int groups, int rows, int cols, bool accumulate) {
+    begin_kernel();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (int r = static_cast<int>(blockIdx.x); r < rows; r += static_cast<int>(gridDim.x))
+        for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x)) {
+            float* at = out.row(k, g, r) + c;
+            *at = accumulate ? *at + in.row(k, g, r)[c] : in.row(k, g, r)[c];
+        }
+}
+
+/// dw through a scratch matrix with as many columns as x.
+KernelResult make_wide_wgrad(Context& c, const Operand& dz, const Operand& x, const Operand& dw, bool accumulate) {
+    Operand sums = dw;
+    sums.cols = x.cols;
+    sums.stride_row = x.cols;
+    sums.stride_g = sums.stride_row * dw.rows;
+    sums.stride_k = sums.stride_g * dw.g;
+    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(sums.stride_k * dw.k) * sizeof(float));
+    if (!memory.ok()) return memory.error();
+    sums.data = memory->data();
+    auto product = make_product(c, Product::wgrad, dz, x, sums, false);
+    if (!product.ok()) return product.error();
+    auto fit = make_kernel([stream = c.stream, sums, dw, accumulate, held = std::make_shared<DeviceTable>(std::move(*memory))] {
+        launch(first_columns_kernel, dim3(static_cast<unsigned>(std::min(dw.rows, 4096)), 1, static_cast<unsigned>(dw.k * dw.g)),
+               dim3(128), 0, stream, mat<const float>(sums), mat<float>(dw), dw.g, dw.rows, dw.cols, accumulate);
+    });
+    return one_after_the_other(std::move(*product), std::move(fit));
+}
+
+}  // namespace
+
+KernelResult make_linear_dgrad(Context& c, const Bound& b) {
+    using namespace linear_dgrad;
+    if (b[dx].count() == 0) return make_kernel([] {});
+    // Over many rows a copy of the weights costs less than a product that cannot read whole runs of them.
+    const bool by_library = b[w].dtype == DType::bf16 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
+    if (b[dx].cols == b[w].cols && (!by_library || whole_runs(b[w]))) return make_fitted_dgrad(c, b);
+    Bound fitted = b;
+    auto copy = share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]);
+    if (!copy.ok()) return copy.error();
+    auto product = make_fitted_dgrad(c, fitted);
+    if (!product.ok()) return product.error();
+    return one_after_the_other(std::move(*copy), std::move(*product));
+}
+
+KernelResult make_linear_wgrad(Context& c, const Bound& b) {
+    using namespace linear_wgrad;
+    if (b[dw].count() == 0) return make_kernel([] {});
+    if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
+    Operand in = b[x];
+    const bool wide = in.dtype == DType::bf16 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
+    if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
+    in.cols = b[dw].cols;
+    if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
+    return make_product(c, Product::wgrad, b[dz], in, b[dw], b.accumulates(dw));
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,142 @@
+// Weight gradients of many layers in one launch: every block computes one tile of one layer's dw = dz^T x.
+
+#include <vector>
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kTile = 64, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
+
+struct WgradTile {
+    const bf16 *dz, *x;  ///< first column of the tile, row 0
+    float* dw;
+    std::int32_t ld_dz, ld_x, ld_dw;
+    std::int32_t depth;            ///< rows of the batch
+    std::int32_t outputs, inputs;  ///< valid rows and columns of the tile
+    std::uint8_t vector_dz, vector_x, pairs, accumulate;
+};
+
+__device__ void ldmatrix_transposed(std::uint32_t (&r)[4], const bf16* at) {
+    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+__device__ void stage(bf16* to, const bf16* from, int ld, int row0, int rows, int cols, bool vector) {
+    for (int i = threadIdx.x; i < kDepth * (kTile / 8); i += blockDim.x) {
+        const int row = i / (kTile / 8), at = 8 * (i % (kTile / 8));
+        const bf16* source = row0 + row < rows ? from + std::int64_t{row0 + row} * ld : nullptr;
+        *reinterpret_cast<uint4*>(to + row * kPitch + at) =
+            vector ? fetch8<true>(source, at, cols) : fetch8<false>(source, at, cols);
+    }
+}
+
+__device__ void put_pair(const WgradTile& tile, int row, int col, float first, float second) {
+    if (row >= tile.outputs || col >= tile.inputs) return;
+    float* at = tile.dw + std::int64_t{row} * tile.ld_dw + col;
+    const bool both = col + 1 < tile.inputs;
+    if (tile.accumulate) {
+        first += at[0];
+        if (both) second += at[1];
+    }
+    if (tile.pairs && both) {
+        *reinterpret_cast<float2*>(at) = make_float2(first, second);
+    } else {
+        at[0] = first;
+        if (both) at[1] = second;
+    }
+}
+
+__global__ void __launch_bounds__(128) wgrad_kernel(const WgradTile* tiles) {
+    __shared__ __align__(16) bf16 dz[kDepth * kPitch];
+    __shared__ __align__(16) bf16 x[kDepth * kPitch];
+    begin_kernel();
+    const WgradTile tile = tiles[blockIdx.x];
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int out0 = 32 * (warp & 1), in0 = 32 * (warp >> 1);
+    const int part = lane / 8, line = lane % 8;
+    float acc[2][4][4] = {};
+    for (int row0 = 0; row0 < tile.depth; row0 += kDepth) {
+        __syncthreads();
+        stage(dz, tile.dz, tile.ld_dz, row0, tile.depth, tile.outputs, tile.vector_dz);
+        stage(x, tile.x, tile.ld_x, row0, tile.depth, tile.inputs, tile.vector_x);
+        __syncthreads();
+        const int steps = min(kDepth, (tile.depth - row0 + 15) / 16 * 16) / 16;
+        for (int s = 0; s < steps; ++s) {
+            std::uint32_t a[2][4], b[2][4];
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+                ldmatrix_transposed(a[m], dz + (16 * s + (part >> 1) * 8 + line) * kPitch + out0 + 16 * m + (part & 1) * 8);
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+                ldmatrix_transposed(b[n], x + (16 * s + (part & 1) * 8 + line) * kPitch + in0 + 16 * n + (part >> 1) * 8);
+#pragma unroll
+            for (int m = 0; m < 2; ++m)
+#pragma unroll
+                for (int n = 0; n < 4; ++n)
+                    mma_bf16(acc[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][2 * (n & 1)], b[n / 2][2 * (n & 1) + 1]);
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const int row = out0 + 16 * m + lane / 4, col = in0 + 8 * n + 2 * (lane & 3);
+            put_pair(tile, row, col, acc[m][n][0], acc[m][n][1]);
+            put_pair(tile, row + 8, col, acc[m][n][2], acc[m][n][3]);
+        }
+}
+
+void append_tiles(std::vector<WgradTile>& tiles, const Bound& b) {
+    using namespace linear_wgrad;
+    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    for (int k = 0; k < ow.k; ++k)
+        for (int g = 0; g < ow.g; ++g)
+            for (int row = 0; row < ow.rows; row += kTile)
+                for (int col = 0; col < ow.cols; col += kTile) {
+                    WgradTile t{};
+                    t.dz = oz.at<const bf16>(k, g) + row;
+                    t.x = ox.at<const bf16>(k, g) + col;
+                    t.dw = ow.at<float>(k, g, row) + col;
+                    t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
+                    t.ld_x = static_cast<std::int32_t>(ox.stride_row);
+                    t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
+                    t.depth = oz.rows;
+                    t.outputs = std::min(kTile, ow.rows - row);
+                    t.inputs = std::min(kTile, ow.cols - col);
+                    t.vector_dz = aligned16(oz);
+                    t.vector_x = aligned16(ox);
+                    t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
+                    t.accumulate = b.accumulates(dw);
+                    tiles.push_back(t);
+                }
+}
+
+}  // namespace
+
+bool groups_wgrad(const Context& c, const Bound& b) {
+    const Operand& x = b[linear_wgrad::x];
+    if (x.dtype != tensor::DType::bf16 || is_narrow(c, b[linear_wgrad::dz])) return false;
+    return c.deterministic || x.rows < c.library_rows;
+}
+
+KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
+    std::vector<WgradTile> tiles;
+    for (const Bound& b : wgrads) append_tiles(tiles, b);
+    if (tiles.empty()) return make_kernel([] {});
+    auto table = DeviceTable::upload(c, tiles.data(), tiles.size() * sizeof(WgradTile));
+    if (!table.ok()) return table.error();
+    return make_kernel([stream = c.stream, count = static_cast<unsigned>(tiles.size()),
+                        shared = std::make_shared<DeviceTable>(std::move(table).value())] {
+        launch(wgrad_kernel, dim3(count), dim3(128), 0, stream, static_cast<const WgradTile*>(shared->data()));
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,96 @@
+#include <cmath>
+#include <numbers>
+
+#include "base/philox.h"
+#include "ops/cpu/kernel.h"
+#include "ops/gather/gather.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+using namespace gather_images;
+using tensor::DType;
+
+/// One sample's affine map from an output pixel to the source pixel.
+struct Affine {
+    float cosine, sine, dx, dy, inverse_scale, centre;
+    bool flip;
+
+    Affine(const GatherImagesParams& p, const MemberState& s, std::uint32_t row) {
+        const auto unit = [&](std::uint32_t j) {
+            return base::uniform01(base::random_bits(s.seed, s.step, s.micro, p.op_number, std::uint64_t{row} * 8 + j));
+        };
+        const auto spread = [&](std::uint32_t j, float range) { return (2 * unit(j) - 1) * range; };
+        const float angle = spread(0, p.rotate) * std::numbers::pi_v<float> / 180;
+        cosine = std::cos(angle);
+        sine = std::sin(angle);
+        dx = std::floor(spread(1, p.shift) * static_cast<float>(p.side) + 0.5f);
+        dy = std::floor(spread(2, p.shift) * static_cast<float>(p.side) + 0.5f);
+        inverse_scale = 1 / (1 + spread(3, p.scale));
+        flip = unit(4) < p.flip;
+        centre = static_cast<float>(p.side - 1) / 2;
+    }
+
+    void apply(const std::uint8_t* image, int side, float scale, float shift, float* out) const {
+        for (int v = 0; v < side; ++v) {
+            const float b = (static_cast<float>(v) - centre - dy) * inverse_scale;
+            for (int u = 0; u < side; ++u) {
+                const float a = (static_cast<float>(flip ? side - 1 - u : u) - centre - dx) * inverse_scale;
+                const float column = std::floor(cosine * a + sine * b + centre + 0.5f),
+                            row = std::floor(cosine * b - sine * a + centre + 0.5f);
+                const auto limit = static_cast<float>(side);
+                const bool inside = column >= 0 && column < limit && row >= 0 && row < limit;
+                const float pixel =
+                    inside ? static_cast<float>(image[static_cast<int>(row) * side + static_cast<int>(column)]) : 0.0f;
+                out[v * side + u] = pixel * scale + shift;
+            }
+        }
+    }
+};
+
+void gather_row(Context& context, const Bound& b, const GatherImagesParams& p, int member, int row,
+                const base::Shuffle& order) noexcept {
+    const MemberState& s = state_of(b[state], member);
+    const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
+    if (q >= p.samples) return;
+    const std::uint32_t place = p.shuffle ? base::shuffled_index(order, q) : q;
+    const std::int32_t index = *b[subset].at<std::int32_t>(0, 0, place);
+    const std::uint8_t* image = b[images].at<std::uint8_t>(0, 0, index);
+    float* out = b[x].at<float>(member, 0, row);
+    const auto scale = static_cast<float>(1.0 / (255.0 * static_cast<double>(p.std)));
+    const auto shift = static_cast<float>(-static_cast<double>(p.mean) / static_cast<double>(p.std));
+    if (p.augment) {
+        Affine(p, s, static_cast<std::uint32_t>(row)).apply(image, static_cast<int>(p.side), scale, shift, out);
+    } else {
+        context.simd.pixels(b[x].cols, image, scale, shift, out);
+    }
+    *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::uint8_t>(0, 0, index);
+}
+
+}  // namespace
+
+KernelResult make_gather_images(Context& context, const Bound& bound) {
+    const auto p = bound.params<GatherImagesParams>();
+    const tensor::Operand& out = bound[x];
+    Checker check(bound);
+    check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
+    check.require(images, DType::u8, 1, 1, bound[images].rows, out.cols).require(labels, DType::u8, 1, 1, bound[images].rows, 1);
+    check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
+    check.that(p.std > 0, "std must be positive");
+    check.that(!p.augment || p.side * p.side == static_cast<std::uint32_t>(out.cols),
+               "augmentation needs square images of side * side pixels");
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, p]() noexcept {
+        const tensor::Operand& to = b[x];
+        const bool parallel = to.count() >= kParallelElements;
+        const Blocks rows(to.rows, 8, parallel ? 2 * context.pool.threads() : 1);
+        context.pool.for_each_if(parallel, to.k * rows.count, [&](int task, int) {
+            const int member = task / rows.count, part = task % rows.count;
+            const MemberState& s = state_of(b[state], member);
+            const base::Shuffle order = base::make_shuffle(s.seed, s.epoch, p.samples);
+            for (int row = rows.begin(part); row < rows.end(part); ++row) gather_row(context, b, p, member, row, order);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cpu

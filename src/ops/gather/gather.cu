@@ -1,0 +1,124 @@
+// Rows of resident data in the order of the pass.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+#include "ops/gather/gather.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+struct Affine {
+    float cosine, sine, dx, dy, scale;
+    bool flip;
+};
+
+__device__ Affine draw_affine(const GatherImagesParams& p, const MemberState& m, int row) {
+    float u[5];
+    for (int j = 0; j < 5; ++j)
+        u[j] = base::uniform01(base::random_bits(m.seed, m.step, m.micro, p.op_number, static_cast<std::uint64_t>(row) * 8 + j));
+    const float angle = (2 * u[0] - 1) * p.rotate * 0.017453292519943295f;
+    Affine a;
+    a.cosine = cosf(angle);
+    a.sine = sinf(angle);
+    a.dx = floorf((2 * u[1] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
+    a.dy = floorf((2 * u[2] - 1) * p.shift * static_cast<float>(p.side) + 0.5f);
+    a.scale = 1 + (2 * u[3] - 1) * p.scale;
+    a.flip = u[4] < p.flip;
+    return a;
+}
+
+__device__ float affine_pixel(const Affine& a, const std::uint8_t* image, int pixel, int side) {
+    const float centre = 0.5f * static_cast<float>(side - 1);
+    int u = pixel % side;
+    const int v = pixel / side;
+    if (a.flip) u = side - 1 - u;
+    const float x = (static_cast<float>(u) - centre - a.dx) / a.scale, y = (static_cast<float>(v) - centre - a.dy) / a.scale;
+    const int column = static_cast<int>(floorf(a.cosine * x + a.sine * y + centre + 0.5f));
+    const int line = static_cast<int>(floorf(a.cosine * y - a.sine * x + centre + 0.5f));
+    if (column < 0 || column >= side || line < 0 || line >= side) return 0;
+    return image[line * side + column];
+}
+
+template <class T>
+__global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels,
+                              std::int64_t label_stride, const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y,
+                              int pixels, GatherImagesParams p) {
+    begin_kernel();
+    const int b = blockIdx.x, k = blockIdx.y;
+    __shared__ std::int32_t chosen;
+    __shared__ Affine affine;
+    if (threadIdx.x == 0) {
+        const MemberState& m = states[k];
+        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+        if (p.augment) affine = draw_affine(p, m, b);
+        *y.row(k, 0, b) = labels[chosen * label_stride];
+    }
+    __syncthreads();
+    const std::uint8_t* image = images + chosen * image_stride;
+    T* out = x.row(k, 0, b);
+    for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
+        const float value = p.augment ? affine_pixel(affine, image, i, static_cast<int>(p.side)) : static_cast<float>(image[i]);
+        store(out + i, (value / 255 - p.mean) / p.std);
+    }
+}
+
+template <class From, class T>
+__global__ void gather_rows_kernel(const From* table, std::int64_t stride, const std::int32_t* subset, States states, Mat<T> out,
+                                   int cols, GatherRowsParams p) {
+    begin_kernel();
+    const int b = blockIdx.x, k = blockIdx.y;
+    __shared__ std::int32_t chosen;
+    if (threadIdx.x == 0) {
+        const MemberState& m = states[k];
+        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+    }
+    __syncthreads();
+    const From* from = table + chosen * stride;
+    T* to = out.row(k, 0, b);
+    for (int i = threadIdx.x; i < cols; i += blockDim.x)
+        if constexpr (std::is_same_v<From, T>)
+            to[i] = from[i];
+        else
+            store(to + i, from[i]);
+}
+
+}  // namespace
+
+KernelResult make_gather_images(Context& c, const Bound& b) {
+    const Operand &images = b[gather_images::images], &labels = b[gather_images::labels], &subset = b[gather_images::subset];
+    const Operand &s = b[gather_images::state], &x = b[gather_images::x], &y = b[gather_images::y];
+    const auto& p = b.params<GatherImagesParams>();
+    if (x.count() == 0) return make_kernel([] {});
+    auto make = [&]<class T>(T) {
+        return make_kernel([stream = c.stream, images, labels, subset, s, x, y, p] {
+            launch(gather_kernel<T>, dim3(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.k)), dim3(128), 0, stream,
+                   static_cast<const std::uint8_t*>(images.data), images.stride_row,
+                   static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
+                   static_cast<const std::int32_t*>(subset.data), states(s), mat<T>(x), mat<std::int32_t>(y), x.cols, p);
+        });
+    };
+    return x.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+}
+
+KernelResult make_gather_rows(Context& c, const Bound& b) {
+    const Operand &table = b[gather_rows::table], &subset = b[gather_rows::subset], &s = b[gather_rows::state];
+    const Operand& out = b[gather_rows::out];
+    const auto& p = b.params<GatherRowsParams>();
+    if (out.count() == 0) return make_kernel([] {});
+    auto make = [&]<class From, class T>(From, T) {
+        return make_kernel([stream = c.stream, table, subset, s, out, p] {
+            launch(gather_rows_kernel<From, T>, dim3(static_cast<unsigned>(out.rows), static_cast<unsigned>(out.k)), dim3(128), 0,
+                   stream, static_cast<const From*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
+                   states(s), mat<T>(out), out.cols, p);
+        });
+    };
+    if (out.dtype == DType::i32) return make(std::int32_t{}, std::int32_t{});
+    return out.dtype == DType::bf16 ? make(float{}, bf16{}) : make(float{}, float{});
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/philox.h"
+#include "ops/gather/gather.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops::ref {
+namespace {
+
+/// Where an output pixel of an augmented image comes from.
+struct Affine {
+    double cosine = 1, sine = 0, scale = 1, dx = 0, dy = 0, centre = 0;
+    bool flipped = false;
+
+    /// Index of the source pixel, or -1 outside the image.
+    [[nodiscard]] int source(int pixel, int side) const {
+        const int u = pixel % side, v = pixel / side;
+        const double across = ((flipped ? side - 1 - u : u) - centre - dx) / scale;
+        const double down = (v - centre - dy) / scale;
+        const double column = std::floor(cosine * across + sine * down + centre + 0.5);
+        const double row = std::floor(cosine * down - sine * across + centre + 0.5);
+        if (!(column >= 0 && column < side && row >= 0 && row < side)) return -1;
+        return static_cast<int>(row) * side + static_cast<int>(column);
+    }
+};
+
+Affine draw(const GatherImagesParams& params, const MemberState& state, int row) {
+    const auto uniform = [&](int j) {
+        const auto element = static_cast<std::uint64_t>(row) * 8 + static_cast<std::uint64_t>(j);
+        return static_cast<double>(
+            base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number, element)));
+    };
+    const auto within = [&](int j, double range) { return (2 * uniform(j) - 1) * range; };
+    Affine affine;
+    const double angle = within(0, params.rotate) * 3.14159265358979323846 / 180;
+    affine.cosine = std::cos(angle);
+    affine.sine = std::sin(angle);
+    affine.dx = std::floor(within(1, params.shift) * params.side + 0.5);
+    affine.dy = std::floor(within(2, params.shift) * params.side + 0.5);
+    affine.scale = 1 + within(3, params.scale);
+    affine.flipped = uniform(4) < params.flip;
+    affine.centre = (params.side - 1) / 2.0;
+    return affine;
+}
+
+/// Which sample row `row` of the micro-batch is; none behind the end of the pass.
+template <class P>
+std::optional<std::int32_t> sample_of(const P& params, const MemberState& state, const tensor::Operand& subset, int row) {
+    const std::uint32_t q = (params.training ? state.position : state.eval_position) + static_cast<std::uint32_t>(row);
+    if (q >= params.samples) return std::nullopt;
+    const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
+    return *subset.at<std::int32_t>(0, 0, place);
+}
+
+}  // namespace
+
+void run_gather_images(const Bound& bound) {
+    namespace at = gather_images;
+    const auto& params = bound.params<GatherImagesParams>();
+    const auto &images = bound[at::images], &x = bound[at::x];
+    for (int m = 0; m < x.k; ++m) {
+        const MemberState& state = state_of(bound[at::state], m);
+        for (int b = 0; b < x.rows; ++b) {
+            const auto index = sample_of(params, state, bound[at::subset], b);
+            if (!index) break;
+            const std::uint8_t* image = images.at<std::uint8_t>(0, 0, *index);
+            const Affine affine = draw(params, state, b);
+            for (int p = 0; p < x.cols; ++p) {
+                const int source = params.augment ? affine.source(p, static_cast<int>(params.side)) : p;
+                const double grey = source < 0 ? 0 : image[source];
+                x.at<double>(m, 0, b)[p] = (grey / 255 - params.mean) / params.std;
+            }
+            *bound[at::y].at<std::int32_t>(m, 0, b) = *bound[at::labels].at<std::uint8_t>(0, 0, *index);
+        }
+    }
+}
+
+void run_gather_rows(const Bound& bound) {
+    namespace at = gather_rows;
+    const auto& params = bound.params<GatherRowsParams>();
+    const auto &table = bound[at::table], &out = bound[at::out];
+    for (int m = 0; m < out.k; ++m)
+        for (int b = 0; b < out.rows; ++b) {
+            const auto index = sample_of(params, state_of(bound[at::state], m), bound[at::subset], b);
+            if (!index) break;
+            if (out.dtype == tensor::DType::i32)
+                std::copy_n(table.at<std::int32_t>(0, 0, *index), out.cols, out.at<std::int32_t>(m, 0, b));
+            else
+                std::copy_n(table.at<double>(0, 0, *index), out.cols, out.at<double>(m, 0, b));
+        }
+}
+
+}  // namespace millrace::ops::ref

@@ -1,0 +1,94 @@
+#include <cmath>
+
+#include "ops/cpu/kernel.h"
+#include "ops/loss/loss.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+/// Loss of one row of logits; `gradient` (may be null) receives (softmax - onehot) * factor.
+double cross_entropy_row(const float* logits, int classes, std::int32_t label, float* gradient, double factor,
+                         bool& correct) noexcept {
+    int best = 0;
+    for (int c = 1; c < classes; ++c) best = logits[c] > logits[best] ? c : best;
+    correct = best == label;
+    const double top = static_cast<double>(logits[best]);
+    double sum = 0;
+    for (int c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(logits[c]) - top);
+    if (gradient != nullptr) {
+        for (int c = 0; c < classes; ++c) {
+            const double probability = std::exp(static_cast<double>(logits[c]) - top) / sum;
+            gradient[c] = static_cast<float>((probability - (c == label ? 1 : 0)) * factor);
+        }
+    }
+    return std::log(sum) - (static_cast<double>(logits[label]) - top);
+}
+
+}  // namespace
+
+KernelResult make_cross_entropy(Context& context, const Bound& bound) {
+    using namespace cross_entropy;
+    const Operand in = bound[logits];
+    Checker check(bound);
+    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
+        .require(labels, DType::i32, in.k, 1, in.rows, 1)
+        .state(state, in.k);
+    check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class");
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {
+        context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
+            MemberState& s = state_of(b[state], member);
+            double total = 0;
+            bool strange = false;
+            for (int row = 0; row < in.rows; ++row) {
+                const std::int32_t label = *b[labels].at<std::int32_t>(member, 0, row);
+                float* gradient = b[dlogits].present() ? b[dlogits].at<float>(member, 0, row) : nullptr;
+                if (label < 0 || label >= in.cols) {
+                    strange = true;
+                    for (int c = 0; gradient != nullptr && c < in.cols; ++c) gradient[c] = 0;
+                    continue;
+                }
+                bool correct = false;
+                total += cross_entropy_row(in.at<float>(member, 0, row), in.cols, label, gradient, scale / in.rows, correct);
+                s.correct += correct ? 1 : 0;
+            }
+            s.loss += total;
+            s.rows += static_cast<std::uint32_t>(in.rows);
+            if (strange || !std::isfinite(total)) s.nonfinite = 1;
+        });
+    });
+}
+
+KernelResult make_mse(Context& context, const Bound& bound) {
+    using namespace mse;
+    const Operand in = bound[prediction];
+    Checker check(bound);
+    check.require(prediction, DType::f32, in.k, in.g, in.rows, in.cols)
+        .like(target, prediction)
+        .allow_like(dprediction, prediction);
+    check.state(state, in.k).that(in.g == 1 && in.cols > 0, "takes one group of at least one column");
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, in, params = bound.params<LossParams>()]() noexcept {
+        const auto factor = static_cast<float>(2 * params.scale / (static_cast<double>(in.rows) * in.cols));
+        context.pool.for_each_if(in.k > 1 && in.count() >= kParallelElements, in.k, [&](int member, int) {
+            double total = 0;
+            for (int row = 0; row < in.rows; ++row) {
+                const float *p = in.at<float>(member, 0, row), *t = b[target].at<float>(member, 0, row);
+                float* gradient = b[dprediction].present() ? b[dprediction].at<float>(member, 0, row) : nullptr;
+                total += context.simd.squared_distance(in.cols, p, t, factor, gradient) / in.cols;
+            }
+            MemberState& s = state_of(b[state], member);
+            if (!params.as_loss) {
+                s.penalty += in.rows > 0 ? params.scale * total / in.rows : 0;
+                return;
+            }
+            s.loss += total;
+            s.rows += static_cast<std::uint32_t>(in.rows);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cpu

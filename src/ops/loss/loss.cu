@@ -1,0 +1,216 @@
+// Losses: one block per member, sums in a fixed order.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+#include "ops/loss/loss.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+/// Largest logit of a row with its index (the lowest on ties), by the row's kLanes threads.
+template <int kLanes, class T>
+__device__ void find_largest(const T* logits, int classes, int lane, float& most, int& best) {
+    most = -INFINITY;
+    best = classes;
+    for (int c = lane; c < classes; c += kLanes)
+        if (const float v = load(logits + c); v > most || best == classes) {
+            most = v;
+            best = c;
+        }
+    for (int d = kLanes / 2; d > 0; d /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, most, d);
+        const int at = __shfl_xor_sync(0xffffffffu, best, d);
+        if (other > most || (other == most && at < best)) {
+            most = other;
+            best = at;
+        }
+    }
+}
+
+template <int kLanes, class T>
+__global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t> labels, States state, Mat<T> dlogits, int rows,
+                                     int classes, float scale) {
+    __shared__ double sums[32];
+    __shared__ std::uint32_t counts[32];
+    begin_kernel();
+    const int k = blockIdx.x, lane = threadIdx.x % kLanes, step = blockDim.x / kLanes;
+    double loss = 0;
+    std::uint32_t correct = 0;
+    bool bad = false;
+    for (int r0 = 0; r0 < rows; r0 += step) {  // the whole warp takes part in the shuffles, rows or not
+        const int r = min(r0 + static_cast<int>(threadIdx.x) / kLanes, rows - 1);
+        const bool real = r0 + static_cast<int>(threadIdx.x) / kLanes < rows;
+        const T* l = logits.row(k, 0, r);
+        const std::int32_t label = *labels.row(k, 0, r);
+        float most;
+        int best;
+        find_largest<kLanes>(l, classes, lane, most, best);
+        float total = 0;
+        for (int c = lane; c < classes; c += kLanes) total += expf(load(l + c) - most);
+        for (int d = kLanes / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+        const bool known = label >= 0 && label < classes;
+        if (!real) continue;
+        if (lane == 0) {
+            const float row_loss = known ? logf(total) - (load(l + label) - most) : 0;
+            bad = bad || !known || !isfinite(row_loss);
+            loss += row_loss;
+            correct += known && best == label;
+        }
+        if (!dlogits) continue;
+        for (int c = lane; c < classes; c += kLanes)
+            store(dlogits.row(k, 0, r) + c,
+                  known ? (expf(load(l + c) - most) / total - (c == label ? 1.0f : 0.0f)) * scale : 0.0f);
+    }
+    loss = block_sum(loss, sums);
+    correct = block_sum(correct, counts);
+    const int any_bad = __syncthreads_or(bad);
+    if (threadIdx.x != 0) return;
+    MemberState& m = state[k];
+    m.loss += loss;
+    m.rows += rows;
+    m.correct += correct;
+    if (any_bad) m.nonfinite = 1;
+}
+
+template <class T>
+__global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States state, Mat<T> dprediction, int rows, int cols,
+                           LossParams params) {
+    __shared__ double sums[32];
+    begin_kernel();
+    const int k = blockIdx.x;
+    const auto scale = static_cast<float>(params.scale / fmax(1.0 * rows * cols, 1.0));
+    double sum = 0;
+    for (std::int64_t i = threadIdx.x; i < std::int64_t{rows} * cols; i += blockDim.x) {
+        const std::int64_t r = i / cols, c = i % cols;
+        const float d = load(prediction.row(k, 0, r) + c) - load(target.row(k, 0, r) + c);
+        sum += static_cast<double>(d) * d;
+        if (dprediction) store(dprediction.row(k, 0, r) + c, 2 * d * scale);
+    }
+    sum = block_sum(sum, sums);
+    if (threadIdx.x != 0) return;
+    MemberState& m = state[k];
+    if (params.as_loss) {
+        m.loss += cols > 0 ? sum / cols : 0;
+        m.rows += rows;
+    } else {
+        m.penalty += rows > 0 && cols > 0 ? params.scale * (sum / cols) / rows : 0;
+    }
+    if (!isfinite(sum)) m.nonfinite = 1;
+}
+
+constexpr float kTiny = 1e-12f;
+
+template <class T>
+__device__ float norm_of(const T* v, int cols) {
+    float sum = 0;
+    for (int c = 0; c < cols; ++c) sum += load(v + c) * load(v + c);
+    return sqrtf(sum);
+}
+
+/// One block per member; dynamic shared memory: G * G cosines and one double per warp.
+template <class T>
+__global__ void diversity_kernel(Mat<const T> o, States state, Mat<T> dout, int groups, int rows, int cols, DiversityParams p,
+                                 bool accumulate) {
+    extern __shared__ double cosines[];
+    __shared__ double sums[32];
+    begin_kernel();
+    const int k = blockIdx.x;
+    for (int i = 0; i < groups; ++i)
+        for (int j = i + 1; j < groups; ++j) {
+            double sum = 0;
+            for (int r = threadIdx.x; r < rows; r += blockDim.x) {
+                const T *a = o.row(k, i, r), *b = o.row(k, j, r);
+                float dot = 0;
+                for (int c = 0; c < cols; ++c) dot += load(a + c) * load(b + c);
+                sum += dot / (fmaxf(norm_of(a, cols), kTiny) * fmaxf(norm_of(b, cols), kTiny));
+            }
+            sum = block_sum(sum, sums);
+            if (threadIdx.x == 0) cosines[i * groups + j] = cosines[j * groups + i] = sum / rows / p.temperature;
+        }
+    __syncthreads();
+    const double pairs = 0.5 * groups * (groups - 1);
+    if (threadIdx.x == 0) {
+        double total = 0;
+        for (int i = 0; i < groups; ++i)
+            for (int j = i + 1; j < groups; ++j) total += fabs(cosines[i * groups + j]);
+        const double penalty = p.weight * total / pairs;
+        state[k].penalty += p.scale * penalty;
+        if (!isfinite(penalty)) state[k].nonfinite = 1;
+    }
+    if (!dout) return;
+    const double factor = p.scale * p.weight / (pairs * p.temperature * rows);
+    for (int work = threadIdx.x; work < groups * rows; work += blockDim.x) {
+        const int i = work / rows, r = work % rows;
+        const T* a = o.row(k, i, r);
+        const float na = norm_of(a, cols);
+        for (int c = 0; c < cols; ++c) {
+            double slope = 0;
+            for (int j = 0; j < groups; ++j) {
+                const double cosine = cosines[i * groups + j];
+                if (j == i || cosine == 0) continue;
+                const T* b = o.row(k, j, r);
+                const float nb = fmaxf(norm_of(b, cols), kTiny);
+                float dot = 0;
+                for (int q = 0; q < cols; ++q) dot += load(a + q) * load(b + q);
+                // Below the floor of the norm the divisor is a constant.
+                const float along = na > kTiny ? dot * load(a + c) / (na * na) : 0;
+                slope += (cosine > 0 ? 1.0 : -1.0) * (load(b + c) - along) / (fmaxf(na, kTiny) * nb);
+            }
+            T* at = dout.row(k, i, r) + c;
+            const auto v = static_cast<float>(factor * slope);
+            store(at, accumulate ? load(at) + v : v);
+        }
+    }
+}
+
+}  // namespace
+
+KernelResult make_cross_entropy(Context& c, const Bound& b) {
+    using namespace cross_entropy;
+    const Operand &l = b[logits], &y = b[labels], &s = b[state], &d = b[dlogits];
+    if (l.cols == 0) return base::Error{"cross-entropy over zero classes"};
+    return by_real(l.dtype, [&]<class T>(T) -> KernelResult {
+        const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
+        // Sixteen threads a row until the rows alone fill the block.
+        const auto kernel = l.rows <= 64 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<1, T>;
+        return make_kernel([stream = c.stream, kernel, l, y, s, d, scale] {
+            launch(kernel, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y),
+                   states(s), mat<T>(d), l.rows, l.cols, scale);
+        });
+    });
+}
+
+KernelResult make_mse(Context& c, const Bound& b) {
+    using namespace mse;
+    const Operand &q = b[prediction], &t = b[target], &s = b[state], &d = b[dprediction];
+    return by_real(q.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, q, t, s, d, params = b.params<LossParams>()] {
+            launch(mse_kernel<T>, dim3(static_cast<unsigned>(q.k)), dim3(512), 0, stream, mat<const T>(q), mat<const T>(t),
+                   states(s), mat<T>(d), q.rows, q.cols, params);
+        });
+    });
+}
+
+KernelResult make_cosine_diversity(Context& c, const Bound& b) {
+    using namespace cosine_diversity;
+    const Operand &in = b[o], &s = b[state], &d = b[dout];
+    const bool accumulate = b.accumulates(dout);
+    const auto& p = b.params<DiversityParams>();
+    if (in.g < 2 || in.rows == 0) {  // no pairs: the gradient is zero
+        if (!d.present() || accumulate) return make_kernel([] {});
+        return make_zeros(c, d);
+    }
+    const auto bytes = sizeof(double) * static_cast<std::size_t>(in.g) * static_cast<std::size_t>(in.g);
+    if (bytes > 32 * 1024) return base::Error{"cosine diversity on cuda takes at most 64 groups"};
+    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, in, s, d, p, accumulate, bytes] {
+            launch(diversity_kernel<T>, dim3(static_cast<unsigned>(in.k)), dim3(256), bytes, stream, mat<const T>(in), states(s),
+                   mat<T>(d), in.g, in.rows, in.cols, p, accumulate);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda

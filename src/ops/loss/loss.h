@@ -1,0 +1,30 @@
+#pragma once
+// Losses and penalties of a batch. Conventions: ops/op.h.
+
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
+
+/// cross_entropy. Per row: loss = log(sum exp(l - max)) - (l[label] - max), in stat. state.loss += sum over rows (ascending),
+/// state.rows += B, state.correct += rows whose largest logit (lowest index on ties) is the label. dlogits (optional, real)
+/// = (softmax - onehot) * scale / B, where `scale` is the micro-batch's share of the step's rows (1 without accumulation).
+/// A non-finite loss sets state.nonfinite. logits real [K,1,B,C], labels i32 [K,1,B,1]; a label outside [0, C) sets nonfinite, loss 0, gradient 0.
+struct LossParams { double scale = 1; bool as_loss = true; };
+namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; extern const OpDef def; }
+
+/// mse. Mean over rows and cols of (p - t)^2: state.loss += sum over rows of the row's mean over cols, state.rows += B;
+/// dprediction (optional) = 2 (p - t) * scale / (B C). The three are of one type, real or stat. as_loss false: state.penalty += scale * mean instead of
+/// loss and rows. (cross_entropy is always a loss.)
+namespace mse { enum Slot { prediction, target, state, dprediction, slots }; extern const OpDef def; }
+
+/// cosine_diversity. o real [K,G,B,C]: for each unordered pair of groups i < j: c_ij = mean over b of <o_ib, o_jb> / (max(|o_ib|, 1e-12)
+/// max(|o_jb|, 1e-12)) / temperature; penalty = weight * mean over pairs |c_ij|. state.penalty += scale * penalty; dout (+) = scale * d penalty / d o.
+/// d|c| at c = 0 is 0. G = 1 has no pairs: penalty 0, gradient 0.
+struct DiversityParams { double weight = 0, temperature = 1, scale = 1; };
+namespace cosine_diversity { enum Slot { o, state, dout, slots }; extern const OpDef def; }
+
+// clang-format on
+}  // namespace millrace::ops

@@ -1,0 +1,18 @@
+#pragma once
+// Layer norm. Conventions: ops/op.h.
+
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
+
+/// layernorm_forward: over the cols of each row. Saves mean and inv_std, stat [K,G,B,1]. gamma, beta stat [K,G,1,C].
+/// layernorm_backward: dx (+), dgamma (+), dbeta (+).
+struct LayerNormParams { float eps = 1e-5f; };
+namespace layernorm_forward { enum Slot { x, gamma, beta, mean, inv_std, y, slots }; extern const OpDef def; }
+namespace layernorm_backward { enum Slot { dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, slots }; extern const OpDef def; }
+
+// clang-format on
+}  // namespace millrace::ops

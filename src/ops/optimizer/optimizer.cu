@@ -1,0 +1,320 @@
+// Global norm, clipping and the update, each one launch over the arenas of all members.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+#include "ops/optimizer/optimizer.h"
+#include "ops/step/step.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kThreads = 256;
+
+/// Block b of a member sums a fixed slice of its gradients.
+__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads) {
+    __shared__ float shared[32];
+    begin_kernel();
+    const int k = blockIdx.y;
+    const float* g = grads.row(k, 0, 0);
+    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice,
+                       end = min(begin + slice, width);
+    float sum = 0;
+    if (quads) {
+        for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+            const float4 v = *reinterpret_cast<const float4*>(g + i);
+            sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+        }
+    } else {
+        for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += g[i] * g[i];
+    }
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
+}
+
+/// The norm of member k from its slices, by a block of kNormBlocks threads, and what follows from it.
+__device__ void finish_norm(MemberState& m, const float* slices, float* shared) {
+    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared));
+    m.grad_norm = norm;
+    m.clip_scale = m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f;
+    if (!isfinite(norm)) m.nonfinite = 1;
+}
+
+__global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
+    __shared__ float shared[32];
+    begin_kernel();
+    MemberState m = state[blockIdx.x];
+    finish_norm(m, scratch.row(blockIdx.x, 0, 0), shared);
+    if (threadIdx.x == 0) state[blockIdx.x] = m;
+}
+
+struct UpdateArgs {
+    Mat<float> params, grads, m, v;
+    Mat<bf16> copy16;
+    States state;
+    std::int64_t width;
+    OptimizerParams p;
+    // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
+    // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
+    // the step.
+    Mat<const float> slices;
+    std::uint32_t* blocks_done;
+    std::uint64_t* counter;
+    MetricsRow* ring;
+    std::uint32_t capacity;
+};
+
+/// Member k's place in the metrics ring, as its state will stand when the step is closed.
+__device__ void report_step(const UpdateArgs& a, int k, float* shared) {
+    const std::uint64_t sequence = *a.counter + 1;
+    MemberState m = a.state[k];
+    finish_norm(m, a.slices.row(k, 0, 0), shared);
+    if (m.nonfinite) m.skipped += 1;
+    if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
+}
+
+/// Run by the last block of the grid, when nobody reads the state any more.
+__device__ void close_step(const UpdateArgs& a) {
+    const int members = gridDim.y;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) {
+        MemberState& m = a.state[k];
+        if (!isfinite(m.grad_norm)) m.nonfinite = 1;
+        if (m.nonfinite)
+            m.skipped += 1;
+        else
+            m.applied += 1;
+    }
+    if (threadIdx.x == 0) {
+        *a.counter += 1;
+        *a.blocks_done = 0;
+    }
+}
+
+/// One element. Returns the new parameter.
+__device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size,
+                        float root2) {
+    g *= s.clip_scale;
+    if (kind == OptimizerKind::sgd) {
+        g += s.weight_decay * p;
+        m = s.applied == 0 ? g : s.beta1 * m + g;
+        return p - s.lr * (s.beta1 != 0 ? m : g);
+    }
+    if (kind == OptimizerKind::adamw)
+        p -= s.lr * s.weight_decay * p;
+    else
+        g += s.weight_decay * p;
+    m = s.beta1 * m + (1 - s.beta1) * g;
+    v = s.beta2 * v + (1 - s.beta2) * g * g;
+    return p - step_size * m / (sqrtf(v) / root2 + s.epsilon);
+}
+
+/// Four neighbouring elements of the arenas of one member.
+struct Quad {
+    float4 p, g, m, v;
+};
+
+struct Arenas {
+    float *params, *grads, *first, *second;
+    bf16* copy;
+
+    __device__ Arenas(const UpdateArgs& a, int k)
+        : params(a.params.row(k, 0, 0)),
+          grads(a.grads.row(k, 0, 0)),
+          first(a.m ? a.m.row(k, 0, 0) : nullptr),
+          second(a.v ? a.v.row(k, 0, 0) : nullptr),
+          copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr) {}
+
+    __device__ Quad read(std::int64_t i, std::int64_t width) const {
+        Quad q{};
+        if (i >= width) return q;
+        q.p = *reinterpret_cast<const float4*>(params + i);
+        q.g = *reinterpret_cast<const float4*>(grads + i);
+        if (first) q.m = *reinterpret_cast<const float4*>(first + i);
+        if (second) q.v = *reinterpret_cast<const float4*>(second + i);
+        return q;
+    }
+    __device__ void write(std::int64_t i, const Quad& q) const {
+        *reinterpret_cast<float4*>(params + i) = q.p;
+        if (first) *reinterpret_cast<float4*>(first + i) = q.m;
+        if (second) *reinterpret_cast<float4*>(second + i) = q.v;
+        if (!copy) return;
+        __nv_bfloat162 low = __floats2bfloat162_rn(q.p.x, q.p.y), high = __floats2bfloat162_rn(q.p.z, q.p.w);
+        uint2 packed;
+        packed.x = *reinterpret_cast<std::uint32_t*>(&low);
+        packed.y = *reinterpret_cast<std::uint32_t*>(&high);
+        *reinterpret_cast<uint2*>(copy + i) = packed;
+    }
+};
+
+/// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is
+/// finished.
+__device__ MemberState stream_update(const UpdateArgs& a, int k, unsigned block, unsigned blocks, float* shared) {
+    const Arenas arenas(a, k);
+    const std::int64_t stride = std::int64_t{4} * blocks * kThreads;
+    std::int64_t i = 4 * (block * std::int64_t{kThreads} + threadIdx.x);
+    Quad next = arenas.read(i, a.width);
+    MemberState s = a.state[k];
+    if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
+    const float step_size = s.lr / s.bias1, root2 = sqrtf(s.bias2);
+    for (; i < a.width; i += stride) {
+        Quad q = next;
+        next = arenas.read(i + stride, a.width);
+        if (s.nonfinite == 0) {
+            q.p.x = update(s, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x, step_size, root2);
+            q.p.y = update(s, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y, step_size, root2);
+            q.p.z = update(s, a.p.kind, q.p.z, q.g.z, q.m.z, q.v.z, step_size, root2);
+            q.p.w = update(s, a.p.kind, q.p.w, q.g.w, q.m.w, q.v.w, step_size, root2);
+            arenas.write(i, q);
+        }
+        if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
+    }
+    return s;
+}
+
+__global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
+    __shared__ float shared[32];
+    __shared__ bool last;
+    begin_kernel();
+    const int k = blockIdx.y;
+    if (!a.slices) {
+        stream_update(a, k, blockIdx.x, gridDim.x, shared);
+        return;
+    }
+    if (blockIdx.x == 0) {
+        report_step(a, k, shared);
+    } else {
+        const MemberState s = stream_update(a, k, blockIdx.x - 1, gridDim.x - 1, shared);
+        if (blockIdx.x == 1 && threadIdx.x == 0) {  // the other blocks of the member have their own copy of these two
+            a.state[k].grad_norm = s.grad_norm;
+            a.state[k].clip_scale = s.clip_scale;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (last) close_step(a);
+}
+
+/// The same for arenas whose width is no multiple of four.
+__global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::int64_t begin) {
+    begin_kernel();
+    const int k = blockIdx.y;
+    const MemberState s = a.state[k];
+    const std::int64_t i = begin + blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+    if (i >= a.width) return;
+    float* grad = a.grads.row(k, 0, 0) + i;
+    if (s.nonfinite == 0) {
+        float m = a.m ? a.m.row(k, 0, 0)[i] : 0, v = a.v ? a.v.row(k, 0, 0)[i] : 0;
+        float* param = a.params.row(k, 0, 0) + i;
+        *param = update(s, a.p.kind, *param, *grad, m, v, s.lr / s.bias1, sqrtf(s.bias2));
+        if (a.m) a.m.row(k, 0, 0)[i] = m;
+        if (a.v) a.v.row(k, 0, 0)[i] = v;
+        if (a.copy16) a.copy16.row(k, 0, 0)[i] = __float2bfloat16_rn(*param);
+    }
+    if (a.p.zero_grads) *grad = 0;
+}
+
+__global__ void count_step_kernel(States state, int members) {
+    begin_kernel();
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    if (state[k].nonfinite)
+        state[k].skipped += 1;
+    else
+        state[k].applied += 1;
+}
+
+bool quads(const Operand& o) {
+    return !o.present() ||
+           (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
+}
+
+bool takes_quads(const Bound& b) {
+    using namespace optimizer;
+    return quads(b[params]) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
+}
+
+UpdateArgs update_args(const Bound& b) {
+    using namespace optimizer;
+    UpdateArgs a{};
+    a.params = mat<float>(b[params]);
+    a.grads = mat<float>(b[grads]);
+    a.m = mat<float>(b[m]);
+    a.v = mat<float>(b[v]);
+    a.copy16 = mat<bf16>(b[copy16]);
+    a.state = states(b[state]);
+    a.width = b[params].cols;
+    a.p = b.params<OptimizerParams>();
+    return a;
+}
+
+unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
+    // Two quads a thread at least, and no more blocks than run at once: each streams, none waits for a place.
+    return std::max(1u, std::min(blocks_for(elements / 8, kThreads), static_cast<unsigned>(4 * c.multiprocessors) / members));
+}
+
+}  // namespace
+
+KernelResult make_grad_norm(Context& c, const Bound& b) {
+    const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
+    static_assert(kNormBlocks == 256);
+    return make_kernel([stream = c.stream, g, scratch, s] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g),
+               mat<float>(scratch), std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0);
+        launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch),
+               states(s));
+    });
+}
+
+KernelResult make_optimizer(Context& c, const Bound& b) {
+    using namespace optimizer;
+    const Operand &op = b[params], &s = b[state];
+    const UpdateArgs a = update_args(b);
+    const bool vector = takes_quads(b);
+    const std::int64_t whole = vector ? std::int64_t{op.cols} / 4 * 4 : 0, tail = op.cols - whole;
+    const auto members = static_cast<unsigned>(op.k);
+    const unsigned blocks = update_blocks(c, whole, members);
+    return make_kernel([=, stream = c.stream] {
+        if (whole > 0) {
+            UpdateArgs body = a;
+            body.width = whole;
+            launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
+        }
+        if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
+        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k);
+    });
+}
+
+bool fuses_update(const Bound& norm, const Bound& update) {
+    const Operand& p = update[optimizer::params];
+    return takes_quads(update) && p.cols % 4 == 0 && p.count() > 0 &&
+           norm[grad_norm::grads].data == update[optimizer::grads].data;
+}
+
+KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& update, const Bound& push) {
+    UpdateArgs a = update_args(update);
+    const Operand &g = norm[grad_norm::grads], &scratch = norm[grad_norm::scratch];
+    a.slices = mat<const float>(scratch);
+    a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
+    a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
+    a.capacity = push.params<MetricsPushParams>().capacity;
+    const std::uint32_t zero = 0;
+    auto table = DeviceTable::upload(c, &zero, sizeof zero);
+    if (!table.ok()) return table.error();
+    a.blocks_done = static_cast<std::uint32_t*>(table.value().data());
+    static_assert(kThreads == kNormBlocks);
+    const auto members = static_cast<unsigned>(g.k);
+    const unsigned blocks = update_blocks(c, a.width, members);
+    return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g),
+               mat<float>(scratch), std::int64_t{g.cols}, true);
+        launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,30 @@
+#pragma once
+// Gradient norm and update. Conventions: ops/op.h.
+
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
+
+enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
+
+/// grad_norm. grads stat [K,1,1,P] (the whole arena of one member): state.grad_norm = sqrt(sum g^2), clip_scale = min(1, clip_norm /
+/// (norm + 1e-6)) when clip_norm > 0 else 1; a non-finite norm sets state.nonfinite. `scratch` stat [K,1,1,kNormBlocks] holds partial sums
+/// in a fixed order.
+struct GradNormParams {};
+constexpr int kNormBlocks = 256;
+namespace grad_norm { enum Slot { grads, scratch, state, slots }; extern const OpDef def; }
+
+/// optimizer. Element-wise over the arenas [K,1,1,P]: when state.nonfinite: nothing but state.skipped += 1; else state.applied += 1 and with g' = g * clip_scale
+/// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
+/// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
+/// adamw: p -= lr * wd * p first, then adam with wd = 0.
+/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step too (a NaN left behind would
+/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters of state change once, after all elements.
+struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
+namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; extern const OpDef def; }
+
+// clang-format on
+}  // namespace millrace::ops

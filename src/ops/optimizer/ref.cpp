@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/optimizer/optimizer.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops::ref {
+
+void run_grad_norm(const Bound& bound) {
+    namespace at = grad_norm;
+    const auto& grads = bound[at::grads];
+    for (int m = 0; m < grads.k; ++m) {
+        MemberState& state = state_of(bound[at::state], m);
+        double sum = 0;
+        for (int i = 0; i < grads.cols; ++i) sum += grads.at<double>(m)[i] * grads.at<double>(m)[i];
+        const double norm = std::sqrt(sum);
+        state.grad_norm = static_cast<float>(norm);
+        state.clip_scale = state.clip_norm > 0 ? static_cast<float>(std::min(1.0, state.clip_norm / (norm + 1e-6))) : 1.0f;
+        if (!std::isfinite(norm)) state.nonfinite = 1;
+    }
+}
+
+namespace {
+
+/// One parameter with its gradient and moments, and the step's scalars in double.
+struct Element {
+    double p, g, m, v;
+};
+
+void update(Element& e, OptimizerKind kind, const MemberState& state) {
+    const double lr = state.lr, decay = state.weight_decay, beta1 = state.beta1, beta2 = state.beta2;
+    double g = e.g * state.clip_scale;
+    if (kind == OptimizerKind::adamw)
+        e.p -= lr * decay * e.p;
+    else
+        g += decay * e.p;
+    if (kind == OptimizerKind::sgd) {
+        e.m = state.applied == 0 ? g : beta1 * e.m + g;
+        e.p -= lr * (beta1 != 0 ? e.m : g);
+        return;
+    }
+    e.m = beta1 * e.m + (1 - beta1) * g;
+    e.v = beta2 * e.v + (1 - beta2) * g * g;
+    e.p -= lr / state.bias1 * e.m / (std::sqrt(e.v) / std::sqrt(static_cast<double>(state.bias2)) + state.epsilon);
+}
+
+}  // namespace
+
+void run_optimizer(const Bound& bound) {
+    namespace at = optimizer;
+    const auto& params = bound.params<OptimizerParams>();
+    const auto &values = bound[at::params], &grads = bound[at::grads], &first = bound[at::m], &second = bound[at::v];
+    for (int member = 0; member < values.k; ++member) {
+        MemberState& state = state_of(bound[at::state], member);
+        for (int i = 0; i < values.cols; ++i) {
+            double &p = values.at<double>(member)[i], &g = grads.at<double>(member)[i];
+            if (state.nonfinite == 0) {
+                Element e{p, g, first.present() ? first.at<double>(member)[i] : 0,
+                          second.present() ? second.at<double>(member)[i] : 0};
+                update(e, params.kind, state);
+                p = e.p;
+                if (first.present()) first.at<double>(member)[i] = e.m;
+                if (second.present()) second.at<double>(member)[i] = e.v;
+                if (bound[at::copy16].present())
+                    bound[at::copy16].at<std::uint16_t>(member)[i] = tensor::to_bf16(static_cast<float>(p));
+            }
+            if (params.zero_grads) g = 0;
+        }
+        ++(state.nonfinite == 0 ? state.applied : state.skipped);
+    }
+}
+
+}  // namespace millrace::ops::ref

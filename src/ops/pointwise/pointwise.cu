@@ -1,0 +1,159 @@
+// Element-wise operators.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+#include "ops/pointwise/pointwise.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+/// Calls f(k, g, row, col) for every element of [groups, rows, cols] of one member-group per blockIdx.z.
+template <class F>
+__device__ void for_elements(int groups, int rows, int cols, F f) {
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x)
+        f(k, g, static_cast<int>(i / cols), static_cast<int>(i % cols));
+}
+
+template <class T>
+__global__ void add_kernel(Mat<const T> a, Mat<const T> b, Mat<T> out, int groups, int rows, int cols, bool accumulate) {
+    begin_kernel();
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        float v = load(a.row(k, g, r) + c);
+        if (b) v += load(b.row(k, g, r) + c);
+        T* at = out.row(k, g, r) + c;
+        store(at, accumulate ? load(at) + v : v);
+    });
+}
+
+template <class T>
+__global__ void pointwise_forward_kernel(Mat<const T> x, States state, Mat<T> y, int groups, int rows, int cols,
+                                         PointwiseParams p) {
+    begin_kernel();
+    const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
+        store(y.row(k, g, r) + c, activate(load(x.row(k, g, r) + c), p.activation) * dropout_factor(key, element));
+    });
+}
+
+template <class T>
+__global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, States state, Mat<T> dx, int groups, int rows,
+                                          int cols, PointwiseParams p, bool accumulate) {
+    begin_kernel();
+    const DropoutKey key = dropout_key({p.dropout, p.op_number}, state, blockIdx.z / groups);
+    for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
+        const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
+        const float v =
+            load(dy.row(k, g, r) + c) * dropout_factor(key, element) * activation_slope(load(x.row(k, g, r) + c), p.activation);
+        T* at = dx.row(k, g, r) + c;
+        store(at, accumulate ? load(at) + v : v);
+    });
+}
+
+template <class T>
+__global__ void fill_kernel(Mat<T> out, int groups, int rows, int cols, float value) {
+    begin_kernel();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x)
+        store(out.row(k, g, i / cols) + i % cols, value);
+}
+
+template <class In, class Out>
+__global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int cols) {
+    begin_kernel();
+    const int k = blockIdx.z / groups, g = blockIdx.z % groups;
+    for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < std::int64_t{rows} * cols;
+         i += std::int64_t{gridDim.x} * blockDim.x) {
+        const In* from = in.row(k, g, i / cols) + i % cols;
+        Out* to = out.row(k, g, i / cols) + i % cols;
+        if constexpr (std::is_same_v<In, bf16> || std::is_same_v<Out, bf16>)
+            store(to, static_cast<float>(load(from)));
+        else
+            *to = static_cast<Out>(*from);
+    }
+}
+
+KernelResult make_constant(Context& c, const Operand& o, float value) {
+    if (o.count() == 0) return make_kernel([] {});
+    auto make = [&]<class T>(T) {
+        return make_kernel([stream = c.stream, o, value] {
+            launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value);
+        });
+    };
+    if (o.dtype == DType::f32) return make(float{});
+    if (o.dtype == DType::bf16) return make(bf16{});
+    if (o.dtype == DType::i32) return make(std::int32_t{});
+    return base::Error{std::string("fill on cuda takes f32, bf16 and i32, not ") + name_of(o.dtype)};
+}
+
+}  // namespace
+
+KernelResult make_fill(Context& c, const Bound& b) {
+    return make_constant(c, b[fill::out], static_cast<float>(b.params<FillParams>().value));
+}
+KernelResult make_zeros(Context& c, const Operand& out) { return make_constant(c, out, 0); }
+
+KernelResult make_copy(Context& c, const Bound& b) {
+    const Operand &in = b[copy::in], &out = b[copy::out];
+    if (out.count() == 0) return make_kernel([] {});
+    auto make = [&]<class In, class Out>(In, Out) {
+        return make_kernel([stream = c.stream, in, out] {
+            launch(copy_kernel<In, Out>, element_grid(out), dim3(256), 0, stream, mat<In>(in), mat<Out>(out), out.g, out.rows,
+                   out.cols);
+        });
+    };
+    auto from = [&]<class In>(In a) -> KernelResult {
+        if (out.dtype == DType::f32) return make(a, float{});
+        if (out.dtype == DType::bf16) return make(a, bf16{});
+        if (out.dtype == DType::i32) return make(a, std::int32_t{});
+        if (out.dtype == DType::f64) return make(a, double{});
+        return base::Error{std::string("copy on cuda cannot write ") + name_of(out.dtype)};
+    };
+    if (in.dtype == DType::f32) return from(float{});
+    if (in.dtype == DType::bf16) return from(bf16{});
+    if (in.dtype == DType::i32) return from(std::int32_t{});
+    if (in.dtype == DType::f64) return from(double{});
+    return base::Error{std::string("copy on cuda cannot read ") + name_of(in.dtype)};
+}
+
+KernelResult make_add(Context& c, const Bound& bound) {
+    const Operand &a = bound[add::a], &b = bound[add::b], &out = bound[add::out];
+    if (out.count() == 0) return make_kernel([] {});
+    return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, a, b, out, accumulate = bound.accumulates(add::out)] {
+            launch(add_kernel<T>, element_grid(out), dim3(256), 0, stream, mat<const T>(a), mat<const T>(b), mat<T>(out), out.g,
+                   out.rows, out.cols, accumulate);
+        });
+    });
+}
+
+KernelResult make_pointwise_forward(Context& c, const Bound& b) {
+    const Operand &x = b[pointwise_forward::x], &s = b[pointwise_forward::state], &y = b[pointwise_forward::y];
+    if (y.count() == 0) return make_kernel([] {});
+    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, x, s, y, p = b.params<PointwiseParams>()] {
+            launch(pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, stream, mat<const T>(x), states(s), mat<T>(y), y.g,
+                   y.rows, y.cols, p);
+        });
+    });
+}
+
+KernelResult make_pointwise_backward(Context& c, const Bound& b) {
+    using namespace pointwise_backward;
+    const Operand &ody = b[dy], &ox = b[x], &s = b[state], &odx = b[dx];
+    if (odx.count() == 0) return make_kernel([] {});
+    return by_real(odx.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, ody, ox, s, odx, p = b.params<PointwiseParams>(), accumulate = b.accumulates(dx)] {
+            launch(pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, stream, mat<const T>(ody), mat<const T>(ox),
+                   states(s), mat<T>(odx), odx.g, odx.rows, odx.cols, p, accumulate);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda

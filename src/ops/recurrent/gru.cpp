@@ -1,0 +1,46 @@
+#include "ops/recurrent/gru.h"
+
+#include "ops/kernels.h"
+
+namespace millrace::ops {
+
+MILLRACE_DECLARE_KERNELS(gru_forward)
+MILLRACE_DECLARE_KERNELS(gru_backward)
+
+namespace {
+
+using enum Access;
+
+std::int64_t forward_flops(const Record& r) {
+    namespace at = gru_forward;
+    return product_flops(r.slots[at::out], 3 * (r.slots[at::w_ih].cols + r.slots[at::w_hh].cols));
+}
+std::int64_t backward_flops(const Record& r) {
+    namespace at = gru_backward;
+    std::int64_t sum = 0;
+    for (std::size_t a = at::a0; a <= at::a3 && r.slots[a].present(); a += 2)
+        sum += product_flops(r.slots[at::dh], r.slots[a].cols);
+    return sum;
+}
+
+constexpr SlotDef kGruForward[] = {{"x"},    {"h"},    {"flow"},           {"counters"},     {"w_ih"},      {"w_hh"},
+                                   {"b_ih"}, {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write}};
+static_assert(std::size(kGruForward) == gru_forward::slots);
+constexpr SlotDef kGruBackward[] = {{"dh", update}, {"gates"}, {"h"},  {"flow"}, {"counters"}, {"a0"}, {"w0"},
+                                    {"a1"},         {"w1"},    {"a2"}, {"w2"},   {"a3"},       {"w3"}, {"dgates", write}};
+static_assert(std::size(kGruBackward) == gru_backward::slots);
+
+}  // namespace
+
+const OpDef gru_forward::def({.name = "gru_forward",
+                              .slots = kGruForward,
+                              .phase = Phase::forward,
+                              .flops = forward_flops,
+                              MILLRACE_KERNELS(gru_forward)});
+const OpDef gru_backward::def({.name = "gru_backward",
+                               .slots = kGruBackward,
+                               .phase = Phase::backward,
+                               .flops = backward_flops,
+                               MILLRACE_KERNELS(gru_backward)});
+
+}  // namespace millrace::ops

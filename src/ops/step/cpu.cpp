@@ -1,0 +1,107 @@
+// The operators that keep the books of a step: a few words per member, always on the calling thread.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "ops/cpu/kernel.h"
+#include "ops/step/step.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+double schedule_factor(const StepBeginParams& p, std::uint32_t step) {
+    if (step <= p.warmup_steps) return std::min(1.0, static_cast<double>(step) / p.warmup_steps);
+    const double t = static_cast<double>(step) - p.warmup_steps;
+    const double n = std::max(1.0, static_cast<double>(p.total_steps) - p.warmup_steps);
+    switch (p.schedule) {
+        case ScheduleKind::constant: return 1;
+        case ScheduleKind::cosine: return p.floor + (1 - p.floor) * (1 + std::cos(std::numbers::pi * std::min(t, n) / n)) / 2;
+        case ScheduleKind::step: return std::pow(p.gamma, std::floor((step - 1.0) / std::max(1u, p.interval)));
+    }
+    return 1;
+}
+
+float bias_correction(float beta, std::uint32_t applied) {
+    return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(applied) + 1));
+}
+
+void begin(const StepBeginParams& p, MemberState& s) {
+    s.step += 1;
+    s.micro = 0;
+    s.nonfinite = 0;
+    s.rows = s.correct = 0;
+    s.loss = s.penalty = 0;
+    s.lr = static_cast<float>(static_cast<double>(s.base_lr) * schedule_factor(p, s.step));
+    s.bias1 = bias_correction(s.beta1, s.applied);
+    s.bias2 = bias_correction(s.beta2, s.applied);
+}
+
+void close_micro(const MicroEndParams& p, MemberState& s) {
+    if (!p.training) {
+        s.eval_position += p.rows;
+        return;
+    }
+    s.micro += 1;
+    s.position += p.rows;
+    if (s.position >= p.samples) {
+        s.position = 0;
+        s.epoch += 1;
+    }
+}
+
+/// Writes a row that a reader may look at meanwhile: its number is zero while the rest changes, and comes last.
+void publish(MetricsRow* target, const MetricsRow& row) {
+    constexpr std::size_t kWords = sizeof(MetricsRow) / sizeof(std::uint64_t);
+    std::uint64_t words[kWords];
+    std::memcpy(words, &row, sizeof row);
+    auto* out = reinterpret_cast<std::uint64_t*>(target);
+    std::atomic_ref<std::uint64_t>(out[0]).store(0, std::memory_order_relaxed);
+    for (std::size_t i = 1; i < kWords; ++i) std::atomic_ref<std::uint64_t>(out[i]).store(words[i], std::memory_order_release);
+    std::atomic_ref<std::uint64_t>(out[0]).store(words[0], std::memory_order_release);
+}
+
+}  // namespace
+
+KernelResult make_step_begin(Context&, const Bound& bound) {
+    const tensor::Operand state = bound[step_begin::state];
+    MILLRACE_TRY(Checker(bound).state(step_begin::state, state.k).status());
+    return make_kernel([state, p = bound.params<StepBeginParams>()]() noexcept {
+        for (int member = 0; member < state.k; ++member) begin(p, state_of(state, member));
+    });
+}
+
+KernelResult make_micro_end(Context&, const Bound& bound) {
+    const tensor::Operand state = bound[micro_end::state];
+    MILLRACE_TRY(Checker(bound).state(micro_end::state, state.k).status());
+    return make_kernel([state, p = bound.params<MicroEndParams>()]() noexcept {
+        for (int member = 0; member < state.k; ++member) close_micro(p, state_of(state, member));
+    });
+}
+
+KernelResult make_metrics_push(Context&, const Bound& bound) {
+    using namespace metrics_push;
+    const auto p = bound.params<MetricsPushParams>();
+    const tensor::Operand from = bound[state];
+    Checker check(bound);
+    check.state(state, from.k).require(counter, tensor::DType::u8, 1, 1, 1, 8);
+    check.require(ring, tensor::DType::u8, 1, 1, static_cast<int>(p.capacity), from.k * static_cast<int>(sizeof(MetricsRow)));
+    check.that(p.capacity > 0, "the ring needs at least one row");
+    MILLRACE_TRY(check.status());
+    return make_kernel([from, p, count = bound[counter].at<std::uint8_t>(0), out = bound[ring]]() noexcept {
+        std::atomic_ref<std::uint64_t> pushes(*reinterpret_cast<std::uint64_t*>(count));
+        const std::uint64_t sequence = pushes.load(std::memory_order_relaxed) + 1;
+        auto* rows = reinterpret_cast<MetricsRow*>(out.at<std::uint8_t>(0, 0, static_cast<std::int64_t>(sequence % p.capacity)));
+        const auto now = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+        for (int member = 0; member < from.k; ++member) {
+            const MemberState& s = state_of(from, member);
+            publish(rows + member, MetricsRow{sequence, s.step, s.epoch, s.rows, s.correct, s.skipped, s.nonfinite, s.lr,
+                                              s.grad_norm, s.loss, s.penalty, now});
+        }
+        pushes.store(sequence, std::memory_order_release);
+    });
+}
+
+}  // namespace millrace::ops::cpu

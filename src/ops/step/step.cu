@@ -1,0 +1,107 @@
+// Bookkeeping of the step: schedule, counters, metrics ring, fills, copies, and the gathering of images.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+#include "ops/step/step.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+__device__ double schedule_factor(const StepBeginParams& p, std::uint32_t s) {
+    if (s <= p.warmup_steps) return static_cast<double>(s) / p.warmup_steps;
+    const double n = p.total_steps > p.warmup_steps ? p.total_steps - p.warmup_steps : 1;
+    const double t = fmin(static_cast<double>(s - p.warmup_steps), n);
+    switch (p.schedule) {
+        case ScheduleKind::constant: return 1;
+        case ScheduleKind::cosine: return p.floor + (1 - p.floor) * (1 + cospi(t / n)) / 2;
+        case ScheduleKind::step: return pow(p.gamma, static_cast<double>((s - 1) / p.interval));
+    }
+    return 1;
+}
+
+__global__ void step_begin_kernel(States states, int members, StepBeginParams p) {
+    begin_kernel();
+    // Three threads a member: each of the three double-precision powers takes longer than all the rest.
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    MemberState& m = states[k];
+    if (threadIdx.y == 1) {
+        m.bias1 = static_cast<float>(1 - pow(static_cast<double>(m.beta1), static_cast<double>(m.applied + 1)));
+        return;
+    }
+    if (threadIdx.y == 2) {
+        m.bias2 = static_cast<float>(1 - pow(static_cast<double>(m.beta2), static_cast<double>(m.applied + 1)));
+        return;
+    }
+    m.step += 1;
+    m.micro = 0;
+    m.nonfinite = 0;
+    m.rows = m.correct = 0;
+    m.loss = m.penalty = 0;
+    m.lr = static_cast<float>(m.base_lr * schedule_factor(p, m.step));
+}
+
+__global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
+    begin_kernel();
+    const int k = blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= members) return;
+    MemberState& m = states[k];
+    if (!p.training) {
+        m.eval_position += p.rows;
+        return;
+    }
+    m.micro += 1;
+    m.position += p.rows;
+    if (m.position >= p.samples) {
+        m.position = 0;
+        m.epoch += 1;
+    }
+}
+
+__global__ void metrics_push_kernel(States states, int members, std::uint64_t* counter, MetricsRow* ring,
+                                    std::uint32_t capacity) {
+    begin_kernel();
+    const std::uint64_t sequence = *counter + 1;
+    __syncthreads();
+    MetricsRow* row = ring + (sequence % capacity) * members;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) write_metrics(row + k, states[k], sequence);
+    if (threadIdx.x == 0) *counter = sequence;
+}
+
+}  // namespace
+
+bool dependent_launches() {
+    static const bool able = [] {
+        cudaFuncAttributes compiled{};
+        if (cudaFuncGetAttributes(&compiled, step_begin_kernel) != cudaSuccess) return false;
+        return std::min(compiled.ptxVersion, compiled.binaryVersion) >= 90;
+    }();
+    return able;
+}
+
+KernelResult make_step_begin(Context& c, const Bound& b) {
+    const Operand& s = b[step_begin::state];
+    return make_kernel([stream = c.stream, s, p = b.params<StepBeginParams>()] {
+        launch(step_begin_kernel, dim3(blocks_for(s.k, 32)), dim3(32, 3), 0, stream, states(s), s.k, p);
+    });
+}
+
+KernelResult make_micro_end(Context& c, const Bound& b) {
+    const Operand& s = b[micro_end::state];
+    return make_kernel([stream = c.stream, s, p = b.params<MicroEndParams>()] {
+        launch(micro_end_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k, p);
+    });
+}
+
+KernelResult make_metrics_push(Context& c, const Bound& b) {
+    const Operand &s = b[metrics_push::state], &counter = b[metrics_push::counter], &ring = b[metrics_push::ring];
+    return make_kernel([stream = c.stream, s, counter, ring, p = b.params<MetricsPushParams>()] {
+        launch(metrics_push_kernel, dim3(1), dim3(64), 0, stream, states(s), s.k, static_cast<std::uint64_t*>(counter.data),
+               static_cast<MetricsRow*>(ring.data), p.capacity);
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,36 @@
+#pragma once
+// What every step begins and ends with: schedule, counters, the metrics ring. Conventions: ops/op.h.
+
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+// Parameters and slots of an operator stay on one line each, below its contract.
+// clang-format off
+
+enum class ScheduleKind : std::uint8_t { constant, cosine, step };
+
+/// step_begin. state[K]: step += 1, micro = 0, nonfinite = 0, rows = correct = 0, loss = penalty = 0; lr by the schedule at step s
+/// (from 1): factor = warm-up min(1, s / warmup_steps) when s <= warmup_steps, else with t = s - warmup_steps, n = max(1, total_steps -
+/// warmup_steps): constant 1; cosine floor + (1 - floor) * (1 + cos(pi * min(t, n) / n)) / 2; step gamma^(floor((s - 1) / interval)).
+/// lr = base_lr * factor, computed in double, stored as float. bias1 = 1 - beta1^(applied + 1), bias2 likewise.
+struct StepBeginParams {
+    ScheduleKind schedule = ScheduleKind::constant;
+    std::uint32_t warmup_steps = 0, total_steps = 0, interval = 1;
+    double floor = 0, gamma = 1;
+};
+namespace step_begin { enum Slot { state, slots }; extern const OpDef def; }
+
+/// micro_end. Closes a micro-batch: training: micro += 1, position += rows; when position >= samples: position = 0, epoch += 1.
+/// Evaluation: eval_position += rows.
+struct MicroEndParams { std::uint32_t rows = 0, samples = 0; bool training = true; };
+namespace micro_end { enum Slot { state, slots }; extern const OpDef def; }
+
+/// metrics_push. Copies the step's values of every member into ring row (sequence mod capacity), ring [1,1,capacity,K * sizeof(MetricsRow)] u8.
+/// sequence = (number of earlier pushes) + 1, kept in `counter` [1,1,1,8] u8 (one uint64). A reader may look at any time: `sequence`
+/// of each row is stored last, with release order. `clock` is the one thing a step writes that is not the same every time.
+struct MetricsPushParams { std::uint32_t capacity = 0; };
+namespace metrics_push { enum Slot { state, counter, ring, slots }; extern const OpDef def; }
+
+// clang-format on
+}  // namespace millrace::ops

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/text/cpu_sequences.h"
+#include "ops/text/text.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+namespace at = token_cross_entropy;
+
+/// Rows on all threads, then one sum per member in the order of the rows.
+class TokenLoss {
+public:
+    TokenLoss(Context& context, const Bound& bound)
+        : context_(context),
+          b_(bound),
+          params_(bound.params<TokenLossParams>()),
+          places_(places_of(bound[at::logits], bound[at::lengths])),
+          found_(static_cast<std::size_t>(bound[at::logits].k) * static_cast<std::size_t>(bound[at::logits].rows)) {}
+
+    void operator()() noexcept {
+        const Operand &logits = b_[at::logits], &lengths = b_[at::lengths];
+        const int sentences = lengths.rows;
+        context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sentences, [&](int task, int) {
+            run_sentence(task / sentences, task % sentences, tokens_in(task / sentences));
+        });
+        for (int member = 0; member < logits.k; ++member) conclude(member);
+    }
+
+private:
+    struct Found {
+        double loss;
+        bool right, bad;
+    };
+
+    [[nodiscard]] int tokens(int member, int sentence) const {
+        return tokens_of(b_[at::lengths], member, sentence, b_[at::ids].cols);
+    }
+    [[nodiscard]] std::int64_t tokens_in(int member) const {
+        std::int64_t sum = 0;
+        for (int b = 0; b < b_[at::lengths].rows; ++b) sum += tokens(member, b);
+        return sum;
+    }
+    [[nodiscard]] Found& found(int member, std::int64_t row) {
+        return found_[static_cast<std::size_t>(member * std::int64_t{b_[at::logits].rows} + row)];
+    }
+
+    void run_sentence(int member, int sentence, std::int64_t all) noexcept {
+        const Operand& dlogits = b_[at::dlogits];
+        const int count = tokens(member, sentence);
+        for (int place = 0; place < places_; ++place) {
+            const std::int64_t row = std::int64_t{sentence} * places_ + place;
+            float* gradient = dlogits.present() ? dlogits.at<float>(member, 0, row) : nullptr;
+            const int t = place - params_.first;
+            if (t >= 0 && t < count) {
+                const std::int32_t id = b_[at::ids].at<std::int32_t>(member, 0, sentence)[t];
+                found(member, row) =
+                    run_row(b_[at::logits].at<float>(member, 0, row), id, gradient, params_.scale / static_cast<double>(all));
+            } else if (gradient != nullptr) {
+                std::fill_n(gradient, dlogits.cols, 0.0f);
+            }
+        }
+    }
+
+    [[nodiscard]] Found run_row(const float* logits, std::int32_t id, float* gradient, double share) const noexcept {
+        const int count = b_[at::logits].cols;
+        if (id < 0 || id >= count) {
+            if (gradient != nullptr) std::fill_n(gradient, count, 0.0f);
+            return {0, false, true};
+        }
+        const int best = context_.simd.largest(count, logits);
+        const float top = logits[best], sum = context_.simd.exp_sum(count, logits, top, gradient);
+        if (gradient != nullptr) {
+            const auto factor = static_cast<float>(share / static_cast<double>(sum));
+            const auto own = static_cast<float>((static_cast<double>(gradient[id]) / static_cast<double>(sum) - 1) * share);
+            context_.simd.scale_row(count, factor, gradient);
+            gradient[id] = own;
+        }
+        const double loss = std::log(static_cast<double>(sum)) - (static_cast<double>(logits[id]) - static_cast<double>(top));
+        return {loss, best == id, !std::isfinite(loss)};
+    }
+
+    void conclude(int member) noexcept {
+        MemberState& state = state_of(b_[at::state], member);
+        const int sentences = b_[at::lengths].rows;
+        double sums[kTallyColumns] = {};
+        for (int b = 0; b < sentences; ++b) {
+            const int count = tokens(member, b);
+            int right = 0;
+            for (int t = 0; t < count; ++t) {
+                const Found& token = found(member, std::int64_t{b} * places_ + params_.first + t);
+                sums[tally::loss] += token.loss;
+                right += token.right ? 1 : 0;
+                if (token.bad) state.nonfinite = 1;
+            }
+            sums[tally::tokens] += count;
+            sums[tally::right] += right;
+            sums[tally::whole] += count > 0 && right == count ? 1 : 0;
+        }
+        const double mean = sums[tally::tokens] > 0 ? sums[tally::loss] / sums[tally::tokens] : 0;
+        if (params_.as_loss) {
+            state.loss += sentences * mean;
+            state.rows += static_cast<std::uint32_t>(sentences);
+        } else {
+            state.penalty += params_.scale * mean;
+        }
+        if (!b_[at::tally].present()) return;
+        float* to = b_[at::tally].at<float>(member);
+        const bool add = b_.accumulates(at::tally);
+        for (int c = 0; c < kTallyColumns; ++c) to[c] = static_cast<float>(add ? static_cast<double>(to[c]) + sums[c] : sums[c]);
+    }
+
+    Context& context_;
+    Bound b_;
+    TokenLossParams params_;
+    int places_;
+    std::vector<Found> found_;
+};
+
+}  // namespace
+
+KernelResult make_token_cross_entropy(Context& context, const Bound& bound) {
+    namespace at = token_cross_entropy;
+    const Operand logits = bound[at::logits], lengths = bound[at::lengths], ids = bound[at::ids];
+    const int first = bound.params<TokenLossParams>().first;
+    Checker check(bound);
+    check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols).allow_like(at::dlogits, at::logits);
+    require_places(check, at::lengths, lengths, logits, 0);
+    check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).state(at::state, logits.k);
+    check.allow(at::tally, DType::f32, logits.k, 1, 1, kTallyColumns);
+    check.that(first >= 0 && (first + ids.cols <= places_of(logits, lengths) || lengths.rows == 0), "tokens have no place");
+    MILLRACE_TRY(check.status());
+    return make_kernel(TokenLoss(context, bound));
+}
+
+KernelResult make_token_choose(Context& context, const Bound& bound) {
+    namespace at = token_choose;
+    const Operand logits = bound[at::logits], ids = bound[at::ids], lengths = bound[at::lengths];
+    const auto params = bound.params<TokenChooseParams>();
+    const int places = places_of(logits, lengths);
+    Checker check(bound);
+    check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols);
+    require_places(check, at::lengths, lengths, logits, 0);
+    check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).that(logits.cols > 0, "there is no token to choose");
+    check.that(params.first >= 0 && (params.first + ids.cols <= places || lengths.rows == 0), "tokens have no place");
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, logits, ids, lengths, params, places]() noexcept {
+        const bool parallel = std::int64_t{lengths.rows} * logits.cols >= kParallelElements;
+        context.pool.for_each_if(parallel, logits.k * lengths.rows, [&](int task, int) {
+            const int member = task / lengths.rows, sentence = task % lengths.rows;
+            std::int32_t* words = ids.at<std::int32_t>(member, 0, sentence);
+            const int length = tokens_of(lengths, member, sentence, ids.cols);
+            if (length == ids.cols || (length > 0 && words[length - 1] == params.end)) return;
+            const std::int64_t row = std::int64_t{sentence} * places + params.first + length;
+            words[length] = context.simd.largest(logits.cols, logits.at<float>(member, 0, row));
+            *lengths.at<std::int32_t>(member, 0, sentence) = length + 1;
+        });
+    });
+}
+
+}  // namespace millrace::ops::cpu

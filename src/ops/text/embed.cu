@@ -1,0 +1,207 @@
+// Tokens and places become vectors and back; the mean over places.
+
+#include "ops/cuda/context.h"
+#include "ops/text/sequences.cuh"
+#include "ops/text/text.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+struct Shape {
+    int sentences, tokens, prefix, cols;
+    __host__ __device__ int places() const { return prefix + tokens; }
+};
+
+/// One block per row of y.
+template <class T>
+__global__ void embed_kernel(Mat<const float> table, Mat<const float> place, Mat<const T> before, Mat<const std::int32_t> ids,
+                             Mat<const std::int32_t> lengths, States state, Mat<T> y, Shape shape, int vocabulary) {
+    begin_kernel();
+    const int row = blockIdx.x, k = blockIdx.z, sentence = row / shape.places(), at = row % shape.places();
+    T* to = y.row(k, 0, row);
+    if (at >= shape.prefix + tokens_of(lengths, k, sentence, shape.tokens)) {
+        for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, 0.0f);
+        return;
+    }
+    const float* where = place.row(k, 0, at);
+    if (at < shape.prefix) {
+        const T* from = before.row(k, 0, sentence) + at * shape.cols;
+        for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, load(from + c) + where[c]);
+        return;
+    }
+    const std::int32_t id = ids.row(k, 0, sentence)[at - shape.prefix];
+    const bool known = id >= 0 && id < vocabulary;
+    if (!known && threadIdx.x == 0) atomicOr(&state[k].nonfinite, 1u);
+    const float* from = table.row(k, 0, known ? id : 0);
+    for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, (known ? from[c] : 0.0f) + where[c]);
+}
+
+constexpr int kTableThreads = 256;
+
+/// One block per row of the table: the block looks at as many tokens at a time as it has threads, then adds those that are its
+/// own in their order, so the sum does not depend on the schedule.
+template <class T>
+__global__ void table_kernel(Mat<const T> dy, Mat<const std::int32_t> ids, Mat<const std::int32_t> lengths, Mat<float> dtable,
+                             Shape shape, bool accumulate) {
+    __shared__ std::uint32_t hits[kTableThreads / 32];
+    begin_kernel();
+    const int v = blockIdx.x, k = blockIdx.z, total = shape.sentences * shape.tokens;
+    for (int begin = 0; begin < shape.cols; begin += kTableThreads) {
+        const int c = begin + threadIdx.x;
+        float sum = 0;
+        for (int first = 0; first < total; first += kTableThreads) {
+            const int i = first + threadIdx.x;
+            bool hit = false;
+            if (i < total) {
+                const int sentence = i / shape.tokens, t = i % shape.tokens;
+                hit = t < tokens_of(lengths, k, sentence, shape.tokens) && ids.row(k, 0, sentence)[t] == v;
+            }
+            const std::uint32_t word = __ballot_sync(0xffffffffu, hit);
+            if (threadIdx.x % 32 == 0) hits[threadIdx.x / 32] = word;
+            __syncthreads();
+            for (int w = 0; w < kTableThreads / 32; ++w)
+                for (std::uint32_t bits = hits[w]; bits != 0; bits &= bits - 1) {
+                    const int token = first + 32 * w + __ffs(static_cast<int>(bits)) - 1;
+                    const int row = token / shape.tokens * shape.places() + shape.prefix + token % shape.tokens;
+                    if (c < shape.cols) sum += load(dy.row(k, 0, row) + c);
+                }
+            __syncthreads();
+        }
+        if (c >= shape.cols) continue;  // no barrier follows in the last round, and in earlier ones no thread is beyond
+        float* to = dtable.row(k, 0, v) + c;
+        *to = accumulate ? *to + sum : sum;
+    }
+}
+
+/// One block per place: sentences in order.
+template <class T>
+__global__ void place_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<float> dplace, Shape shape, bool accumulate) {
+    begin_kernel();
+    const int at = blockIdx.x, k = blockIdx.z;
+    for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) {
+        float sum = 0;
+        for (int b = 0; b < shape.sentences; ++b)
+            if (at < shape.prefix + tokens_of(lengths, k, b, shape.tokens))
+                sum += load(dy.row(k, 0, b * shape.places() + at) + c);
+        float* to = dplace.row(k, 0, at) + c;
+        *to = accumulate ? *to + sum : sum;
+    }
+}
+
+/// One block per vector of the prefix.
+template <class T>
+__global__ void before_kernel(Mat<const T> dy, Mat<T> dbefore, Shape shape, bool accumulate) {
+    begin_kernel();
+    const int sentence = blockIdx.x / shape.prefix, at = blockIdx.x % shape.prefix, k = blockIdx.z;
+    const T* from = dy.row(k, 0, sentence * shape.places() + at);
+    T* to = dbefore.row(k, 0, sentence) + at * shape.cols;
+    for (int c = threadIdx.x; c < shape.cols; c += blockDim.x)
+        store(to + c, accumulate ? load(to + c) + load(from + c) : load(from + c));
+}
+
+/// One block per sentence and 64 columns.
+template <class T>
+__global__ void mean_kernel(Mat<const T> x, Mat<const std::int32_t> lengths, Mat<T> y, int places, int prefix, int cols) {
+    begin_kernel();
+    const int sentence = blockIdx.x, k = blockIdx.z, c = blockIdx.y * 64 + threadIdx.x;
+    if (c >= cols) return;
+    const int filled = prefix + tokens_of(lengths, k, sentence, places - prefix);
+    float sum = 0;
+    for (int at = 0; at < filled; ++at) sum += load(x.row(k, 0, std::int64_t{sentence} * places + at) + c);
+    store(y.row(k, 0, sentence) + c, filled > 0 ? sum / static_cast<float>(filled) : 0.0f);
+}
+
+/// One block per row of dx.
+template <class T>
+__global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<T> dx, int places, int prefix,
+                                     int cols, bool accumulate) {
+    begin_kernel();
+    const int row = blockIdx.x, k = blockIdx.z, sentence = row / places;
+    const int filled = prefix + tokens_of(lengths, k, sentence, places - prefix);
+    const float share = row % places < filled ? 1 / static_cast<float>(filled) : 0;
+    if (share == 0 && accumulate) return;
+    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+        const float v = share == 0 ? 0 : load(dy.row(k, 0, sentence) + c) * share;
+        T* to = dx.row(k, 0, row) + c;
+        store(to, accumulate ? load(to) + v : v);
+    }
+}
+
+dim3 grid_of(int blocks, int members) { return dim3(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(members)); }
+
+}  // namespace
+
+KernelResult make_token_embed(Context& c, const Bound& b) {
+    namespace at = token_embed;
+    const Operand &t = b[at::table], &p = b[at::place], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
+                  &s = b[at::state], &y = b[at::y];
+    const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
+    if (y.rows != shape.sentences * shape.places() || p.rows != shape.places())
+        return base::Error{std::to_string(y.rows) + " rows and " + std::to_string(p.rows) + " places for " +
+                           std::to_string(l.rows) + " sentences of " + std::to_string(shape.places())};
+    if (y.count() == 0) return make_kernel([] {});
+    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, t, p, before, ids, l, s, y, shape] {
+            launch(embed_kernel<T>, grid_of(y.rows, y.k), dim3(128), 0, stream, mat<const float>(t), mat<const float>(p),
+                   mat<const T>(before), mat<const std::int32_t>(ids), mat<const std::int32_t>(l), states(s), mat<T>(y), shape,
+                   t.rows);
+        });
+    });
+}
+
+KernelResult make_token_embed_backward(Context& c, const Bound& b) {
+    namespace at = token_embed_backward;
+    const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dplace],
+                  &db = b[at::dbefore];
+    const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, dy.cols};
+    if (dy.rows != shape.sentences * shape.places())
+        return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sentences of " +
+                           std::to_string(shape.places()) + " places"};
+    const bool add_table = b.accumulates(at::dtable), add_place = b.accumulates(at::dplace),
+               add_before = b.accumulates(at::dbefore);
+    return by_real(dy.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, dy, ids, l, dt, dp, db, shape, add_table, add_place, add_before] {
+            if (dt.present() && dt.count() > 0)
+                launch(table_kernel<T>, grid_of(dt.rows, dy.k), dim3(kTableThreads), 0, stream, mat<const T>(dy),
+                       mat<const std::int32_t>(ids), mat<const std::int32_t>(l), mat<float>(dt), shape, add_table);
+            if (dp.present() && dp.count() > 0)
+                launch(place_kernel<T>, grid_of(dp.rows, dy.k), dim3(128), 0, stream, mat<const T>(dy),
+                       mat<const std::int32_t>(l), mat<float>(dp), shape, add_place);
+            if (db.present() && db.count() > 0)
+                launch(before_kernel<T>, grid_of(shape.sentences * shape.prefix, dy.k), dim3(128), 0, stream, mat<const T>(dy),
+                       mat<T>(db), shape, add_before);
+        });
+    });
+}
+
+KernelResult make_masked_mean(Context& c, const Bound& b) {
+    namespace at = masked_mean;
+    const Operand &x = b[at::x], &l = b[at::lengths], &y = b[at::y];
+    const int prefix = b.params<TokenParams>().prefix, places = places_of(x, l);
+    MILLRACE_TRY(check_places(x, l, prefix));
+    if (y.count() == 0) return make_kernel([] {});
+    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, x, l, y, places, prefix] {
+            launch(mean_kernel<T>, dim3(static_cast<unsigned>(y.rows), blocks_for(y.cols, 64), static_cast<unsigned>(y.k)),
+                   dim3(64), 0, stream, mat<const T>(x), mat<const std::int32_t>(l), mat<T>(y), places, prefix, y.cols);
+        });
+    });
+}
+
+KernelResult make_masked_mean_backward(Context& c, const Bound& b) {
+    namespace at = masked_mean_backward;
+    const Operand &dy = b[at::dy], &l = b[at::lengths], &dx = b[at::dx];
+    const int prefix = b.params<TokenParams>().prefix, places = places_of(dx, l);
+    MILLRACE_TRY(check_places(dx, l, prefix));
+    if (dx.count() == 0) return make_kernel([] {});
+    return by_real(dx.dtype, [&]<class T>(T) -> KernelResult {
+        return make_kernel([stream = c.stream, dy, l, dx, places, prefix, accumulate = b.accumulates(at::dx)] {
+            launch(mean_backward_kernel<T>, grid_of(dx.rows, dx.k), dim3(128), 0, stream, mat<const T>(dy),
+                   mat<const std::int32_t>(l), mat<T>(dx), places, prefix, dx.cols, accumulate);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda

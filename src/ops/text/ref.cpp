@@ -1,0 +1,182 @@
+#include "ops/text/sequences.h"
+
+#include <cmath>
+
+#include "ops/ref/kernels.h"
+#include "ops/text/text.h"
+
+namespace millrace::ops::ref {
+
+void run_token_embed(const Bound& bound) {
+    namespace at = token_embed;
+    const int prefix = bound.params<TokenParams>().prefix;
+    const auto &table = bound[at::table], &ids = bound[at::ids], &y = bound[at::y];
+    const int places = prefix + ids.cols;
+    for (int m = 0; m < y.k; ++m)
+        for (int row = 0; row < y.rows; ++row) {
+            const int b = row / places, place = row % places;
+            double* to = y.at<double>(m, 0, row);
+            std::fill_n(to, y.cols, 0.0);
+            if (place >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
+            const double* from = nullptr;
+            if (place < prefix) {
+                from = bound[at::before].at<double>(m, 0, b) + place * y.cols;
+            } else {
+                const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[place - prefix];
+                if (id >= 0 && id < table.rows)
+                    from = table.at<double>(m, 0, id);
+                else
+                    state_of(bound[at::state], m).nonfinite = 1;
+            }
+            for (int c = 0; c < y.cols; ++c)
+                to[c] = (from == nullptr ? 0 : from[c]) + bound[at::place].at<double>(m, 0, place)[c];
+        }
+}
+
+namespace {
+
+void clear(const Bound& bound, int slot, int member) {
+    const auto& out = bound[slot];
+    if (!out.present() || bound.accumulates(slot)) return;
+    for (int row = 0; row < out.rows; ++row) std::fill_n(out.at<double>(member, 0, row), out.cols, 0.0);
+}
+
+void add_row(double* to, const double* from, int count) {
+    for (int c = 0; c < count; ++c) to[c] += from[c];
+}
+
+}  // namespace
+
+void run_token_embed_backward(const Bound& bound) {
+    namespace at = token_embed_backward;
+    const int prefix = bound.params<TokenParams>().prefix;
+    const auto &dy = bound[at::dy], &ids = bound[at::ids], &dtable = bound[at::dtable];
+    const int places = prefix + ids.cols;
+    for (int m = 0; m < dy.k; ++m) {
+        for (const int slot : {at::dtable, at::dplace, at::dbefore}) clear(bound, slot, m);
+        for (int row = 0; row < dy.rows; ++row) {
+            const int b = row / places, place = row % places;
+            if (place >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
+            const double* from = dy.at<double>(m, 0, row);
+            if (bound[at::dplace].present()) add_row(bound[at::dplace].at<double>(m, 0, place), from, dy.cols);
+            if (place < prefix) {
+                if (bound[at::dbefore].present())
+                    add_row(bound[at::dbefore].at<double>(m, 0, b) + place * dy.cols, from, dy.cols);
+                continue;
+            }
+            const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[place - prefix];
+            if (dtable.present() && id >= 0 && id < dtable.rows) add_row(dtable.at<double>(m, 0, id), from, dy.cols);
+        }
+    }
+}
+
+void run_masked_mean(const Bound& bound) {
+    namespace at = masked_mean;
+    const auto &x = bound[at::x], &y = bound[at::y], &lengths = bound[at::lengths];
+    const int prefix = bound.params<TokenParams>().prefix, places = places_of(x, lengths);
+    for (int m = 0; m < y.k; ++m)
+        for (int b = 0; b < y.rows; ++b) {
+            const int filled = prefix + tokens_of(lengths, m, b, places - prefix);
+            for (int c = 0; c < y.cols; ++c) {
+                double sum = 0;
+                for (int place = 0; place < filled; ++place) sum += x.at<double>(m, 0, b * places + place)[c];
+                y.at<double>(m, 0, b)[c] = filled == 0 ? 0 : sum / filled;
+            }
+        }
+}
+
+void run_masked_mean_backward(const Bound& bound) {
+    namespace at = masked_mean_backward;
+    const auto &dx = bound[at::dx], &dy = bound[at::dy], &lengths = bound[at::lengths];
+    const int prefix = bound.params<TokenParams>().prefix, places = places_of(dx, lengths);
+    for (int m = 0; m < dx.k; ++m)
+        for (int row = 0; row < dx.rows; ++row) {
+            const int b = row / places, filled = prefix + tokens_of(lengths, m, b, places - prefix);
+            for (int c = 0; c < dx.cols; ++c)
+                store(dx.at<double>(m, 0, row)[c], row % places < filled ? dy.at<double>(m, 0, b)[c] / filled : 0,
+                      bound.accumulates(at::dx));
+        }
+}
+
+namespace {
+
+/// Number of the largest, the lowest on ties; a NaN is never the largest.
+int largest_of(const double* logits, int count) {
+    int best = 0;
+    for (int c = 1; c < count; ++c)
+        if (logits[c] > logits[best] || std::isnan(logits[best])) best = c;
+    return std::isnan(logits[best]) ? 0 : best;
+}
+
+/// Loss of one token, and its gradient times `share` when wanted.
+double token_loss(const double* logits, int count, std::int32_t id, double* gradient, double share) {
+    const double top = logits[largest_of(logits, count)];
+    double sum = 0;
+    for (int c = 0; c < count; ++c) sum += std::exp(logits[c] - top);
+    for (int c = 0; gradient != nullptr && c < count; ++c)
+        gradient[c] = (std::exp(logits[c] - top) / sum - (c == id ? 1 : 0)) * share;
+    return std::log(sum) - (logits[id] - top);
+}
+
+}  // namespace
+
+void run_token_cross_entropy(const Bound& bound) {
+    namespace at = token_cross_entropy;
+    const auto& params = bound.params<TokenLossParams>();
+    const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths], &dlogits = bound[at::dlogits];
+    const int places = places_of(logits, lengths);
+    for (int m = 0; m < logits.k; ++m) {
+        double found[kTallyColumns] = {};
+        for (int b = 0; b < lengths.rows; ++b) found[tally::tokens] += tokens_of(lengths, m, b, ids.cols);
+        const double share = found[tally::tokens] > 0 ? 1 / found[tally::tokens] : 0;
+        MemberState& state = state_of(bound[at::state], m);
+        for (int row = 0; dlogits.present() && row < dlogits.rows; ++row)
+            std::fill_n(dlogits.at<double>(m, 0, row), dlogits.cols, 0.0);
+        for (int b = 0; b < lengths.rows; ++b) {
+            const int tokens = tokens_of(lengths, m, b, ids.cols);
+            int right = 0;
+            for (int t = 0; t < tokens; ++t) {
+                const int row = b * places + params.first + t;
+                const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[t];
+                if (id < 0 || id >= logits.cols) {
+                    state.nonfinite = 1;
+                    continue;
+                }
+                const double* values = logits.at<double>(m, 0, row);
+                double* gradient = dlogits.present() ? dlogits.at<double>(m, 0, row) : nullptr;
+                const double loss = token_loss(values, logits.cols, id, gradient, params.scale * share);
+                if (!std::isfinite(loss)) state.nonfinite = 1;
+                found[tally::loss] += loss;
+                right += largest_of(values, logits.cols) == id ? 1 : 0;
+            }
+            found[tally::right] += right;
+            found[tally::whole] += tokens > 0 && right == tokens ? 1 : 0;
+        }
+        const double mean = found[tally::loss] * share;
+        if (params.as_loss) {
+            state.loss += lengths.rows * mean;
+            state.rows += static_cast<std::uint32_t>(lengths.rows);
+        } else {
+            state.penalty += params.scale * mean;
+        }
+        for (int c = 0; bound[at::tally].present() && c < kTallyColumns; ++c)
+            store(bound[at::tally].at<double>(m)[c], found[c], bound.accumulates(at::tally));
+    }
+}
+
+void run_token_choose(const Bound& bound) {
+    namespace at = token_choose;
+    const auto& params = bound.params<TokenChooseParams>();
+    const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths];
+    for (int m = 0; m < logits.k; ++m)
+        for (int b = 0; b < lengths.rows; ++b) {
+            std::int32_t* sentence = ids.at<std::int32_t>(m, 0, b);
+            const int length = tokens_of(lengths, m, b, ids.cols);
+            if (length == ids.cols || (length > 0 && sentence[length - 1] == params.end)) continue;
+            const int row = b * places_of(logits, lengths) + params.first + length;
+            sentence[length] = largest_of(logits.at<double>(m, 0, row), logits.cols);
+            *lengths.at<std::int32_t>(m, 0, b) = length + 1;
+        }
+}
+
+}  // namespace millrace::ops::ref
