@@ -1,6 +1,6 @@
 #pragma once
 // Sentences as rows of tokens: embedding with places, mean over places, loss of tokens, greedy choice. Shapes and masks as in
-// ops/text_op.h: B sentences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
+// ops/text/text.h: B sentences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
 
 #include <string>
 

@@ -44,7 +44,7 @@ private:
     std::unique_ptr<ops::Memory> memory_;
 };
 
-/// Floating-point operations of the matrix products in one run, all members (ops/flops.h).
+/// Floating-point operations of the matrix products in one run, all members.
 struct Flops {
     std::int64_t always = 0;
     std::int64_t conditional = 0;  ///< of records that name a condition (ops::kWhile): at most so many are done

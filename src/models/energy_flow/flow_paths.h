@@ -8,7 +8,7 @@
 
 namespace millrace::models {
 
-/// `tables`: T + 1 flow tables [N,8], `moves`: what the T steps between them did, [N,8] (ops/flow_op.h), of a program without
+/// `tables`: T + 1 flow tables [N,8], `moves`: what the T steps between them did, [N,8] (ops/flow.h), of a program without
 /// noise. Rows that were never used have no path.
 std::vector<record::FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vector<std::vector<double>>& tables,
                                          const std::vector<std::vector<double>>& moves);

@@ -1,5 +1,5 @@
 #pragma once
-// How many places of a sentence are filled, and the checks that all operators of the text bridge share (ops/text_op.h).
+// How many places of a sentence are filled, and the checks that all operators of the text bridge share (ops/text/text.h).
 
 #include <algorithm>
 

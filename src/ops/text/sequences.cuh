@@ -1,5 +1,5 @@
 #pragma once
-// How many places of a sentence are filled (ops/text_op.h), and the largest logit of a row.
+// How many places of a sentence are filled (ops/text/text.h), and the largest logit of a row.
 
 #include <string>
 

@@ -1,5 +1,5 @@
 #pragma once
-// How many places of a sentence are filled (ops/text_op.h).
+// How many places of a sentence are filled (ops/text/text.h).
 
 #include <algorithm>
 
