@@ -52,7 +52,7 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_LET(settings, train::read_settings(recipe, data.source->samples(data::Part::train)));
     settings.telemetry.components = options.parts;
     MILLRACE_LET(model, models::make(recipe, data.shape));
-    MILLRACE_LET(backend, ops::make_backend(options.device, {false, options.threads, options.fuse}));
+    MILLRACE_LET(backend, ops::make_backend(options.device, {.threads = options.threads, .rewrites_off = options.rewrites_off}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
     times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
     times.batch = settings.batch * settings.members;

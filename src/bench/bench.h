@@ -39,7 +39,7 @@ struct Options {
     std::string precision = "auto";          ///< of rows that do not say f32 themselves: auto, f32 or bf16
     std::vector<std::string> settings = {};  ///< keys of the recipe over those of the workload
     std::string peer_modes = {};             ///< in the place of the workload's; empty: those
-    bool fuse = true;                        ///< ops::BackendOptions::fuse
+    std::vector<std::string> rewrites_off;   ///< ops::BackendOptions::rewrites_off
     bool parts = false;                      ///< also the times of a step's parts
 };
 

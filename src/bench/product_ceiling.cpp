@@ -50,7 +50,7 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
         memory.push_back(std::move(matrix));
     }
     bound.record = &record;
-    MILLRACE_LET(kernels, backend.prepare({&bound, 1}));
+    MILLRACE_LET(kernels, backend.prepare({&bound, 1}, backend.group({&bound, 1})));
     const auto window = [&](int count) {
         const auto begin = std::chrono::steady_clock::now();
         for (int i = 0; i < count; ++i)

@@ -83,7 +83,7 @@ int run_bench(BenchArguments given) {
     const auto workloads = bench::select_workloads(bench::all_workloads(*device), given.names);
     if (!workloads.ok()) return report(workloads.error());
     given.options.device = *device;
-    given.options.fuse = !given.no_fusion;
+    if (given.no_fusion) given.options.rewrites_off = {"all"};
     Bench bench(given.options, !given.no_peers && given.options.settings.empty(), !given.no_ceiling);
     std::vector<bench::Row> rows;
     for (const bench::Workload& workload : *workloads) {

@@ -18,7 +18,13 @@ namespace millrace::ops {
 enum class DeviceKind : std::uint8_t { ref, cpu, cuda };
 const char* name_of(DeviceKind kind);
 
-/// One prepared launch. It may cover several adjacent records (fusion); `first` and `count` say which.
+/// Adjacent records that become one kernel; without a rewrite it is one record.
+struct Group {
+    std::size_t first = 0, count = 1;
+    const Rewrite* rewrite = nullptr;
+};
+
+/// One prepared launch. It may cover several adjacent records (a rewrite, a region); `first` and `count` say which.
 class Kernel {
 public:
     virtual ~Kernel() = default;
@@ -65,7 +71,8 @@ struct MemoryState {
 struct BackendOptions {
     bool deterministic = false;  ///< pin kernels and tiles so that K members equal K separate runs to the bit
     int threads = 0;             ///< CPU threads; 0: one per core
-    bool fuse = true;            ///< false: CUDA runs every record by itself, to see what joining them is worth
+    /// Rewrites that are left out, by name (rewrite_names()), or "all": CUDA then runs every record by itself.
+    std::vector<std::string> rewrites_off = {};
     std::string cpu_table = {};  ///< kernels of the CPU: sse2, avx2, avx512, neon; empty: MILLRACE_CPU, else the fastest
 };
 
@@ -95,8 +102,11 @@ public:
         return std::nullopt;
     }
 
-    /// Kernels for the records, in order. `records` must outlive the kernels.
-    [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records) = 0;
+    /// How the records, bound to memory or to stand-in addresses, are joined.
+    [[nodiscard]] virtual std::vector<Group> group(std::span<const Bound> records) const;
+    /// Kernels for the records, in order and joined as `groups` says. `records` must outlive the kernels.
+    [[nodiscard]] virtual base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
+                                                                                     std::span<const Group> groups) = 0;
 
     [[nodiscard]] virtual bool can_capture() const { return false; }
     /// Captures what `enqueue` runs. Everything it runs must have run once before on this backend (warm-up).
@@ -108,6 +118,8 @@ public:
 
 /// What prepare() answers for an operator whose definition lacks a backend: "operator X has no cpu backend".
 base::Error missing_operator(const OpDef& op, DeviceKind kind);
+/// Names of the rewrites of all definitions.
+std::vector<std::string> rewrite_names();
 /// Whether the machine has a usable CUDA device; the error says why not.
 base::Status cuda_available();
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options);

@@ -52,6 +52,15 @@ namespace cuda {
 struct Context;
 }
 
+/// Neighbouring records that CUDA does in one kernel. Rewrites are looked for before memory is planned, in records whose operands
+/// have stand-in addresses: equal, adjacent and aligned as they will be.
+struct Rewrite {
+    const char* name;
+    /// How many records from the first on it takes; 0: it does not fit.
+    std::size_t (*match)(const cuda::Context&, std::span<const Bound>);
+    KernelResult (*make)(cuda::Context&, std::span<const Bound>);
+};
+
 struct OpTraits {
     const char* name = nullptr;
     std::span<const SlotDef> slots;
@@ -60,6 +69,7 @@ struct OpTraits {
     void (*ref)(const Bound&) = nullptr;             ///< scalar, in f64
     KernelResult (*cpu)(cpu::Context&, const Bound&) = nullptr;
     KernelResult (*cuda)(cuda::Context&, const Bound&) = nullptr;
+    std::span<const Rewrite> rewrites = {};  ///< that begin with this operator; the first that fits is taken
 };
 
 /// The definition of an operator; lives as long as the process.

@@ -11,11 +11,11 @@ namespace {
 
 /// Lowest offset at which `size` bytes fit beside the placed buffers that are alive at the same time.
 std::int64_t first_fit(std::span<const Buffer> buffers, const std::vector<std::size_t>& placed, const Buffer& buffer,
-                       std::int64_t size, int slack, std::int64_t alignment) {
+                       std::int64_t size, std::int64_t alignment) {
     std::vector<std::pair<std::int64_t, std::int64_t>> taken;
     for (std::size_t other : placed) {
         const Buffer& o = buffers[other];
-        if (o.first <= buffer.last + slack && buffer.first <= o.last + slack)
+        if (o.first <= buffer.last && buffer.first <= o.last)
             taken.emplace_back(o.offset, o.offset + align(o.bytes(), alignment));
     }
     std::sort(taken.begin(), taken.end());
@@ -46,7 +46,7 @@ void find_peak(std::span<const Buffer> buffers, MemoryPlan& plan) {
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<Buffer> buffers, int slack, std::int64_t alignment) {
+MemoryPlan plan_memory(std::span<Buffer> buffers, std::int64_t alignment) {
     MemoryPlan plan;
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < buffers.size(); ++i)
@@ -60,7 +60,7 @@ MemoryPlan plan_memory(std::span<Buffer> buffers, int slack, std::int64_t alignm
     for (std::size_t i : order) {
         Buffer& b = buffers[i];
         std::int64_t size = align(b.bytes(), alignment);
-        b.offset = first_fit(buffers, placed, b, size, slack, alignment);
+        b.offset = first_fit(buffers, placed, b, size, alignment);
         plan.bytes = std::max(plan.bytes, b.offset + size);
         plan.without_reuse += size;
         placed.push_back(i);

@@ -20,8 +20,7 @@ struct MemoryPlan {
         const;  ///< "activations 1.2 MiB of 3.4 MiB without reuse (activation 0.7, saved 0.5 at record 17)"
 };
 
-/// Sets `offset` of every buffer with a lifetime. `slack`: a buffer's memory is not reused before this many records after its
-/// last one, so that a backend may fuse that many neighbours without an output landing on an input.
-MemoryPlan plan_memory(std::span<Buffer> buffers, int slack, std::int64_t alignment = 256);
+/// Sets `offset` of every buffer with a lifetime: buffers that live at the same time do not share memory.
+MemoryPlan plan_memory(std::span<Buffer> buffers, std::int64_t alignment = 256);
 
 }  // namespace millrace::tape

@@ -14,14 +14,12 @@ using tensor::View;
 
 namespace {
 
-/// Neighbouring records a backend may fuse into one launch (tape/planner.h).
-constexpr int kFusionSlack = 4;
-
-void touch(std::vector<Buffer>& buffers, const View& view, int record) {
+/// A kernel may read and write everything of its records at any time while it runs.
+void touch(std::vector<Buffer>& buffers, const View& view, const ops::Group& group) {
     if (view.buffer < kLocalBase) return;
     Buffer& b = buffers[static_cast<std::size_t>(view.buffer - kLocalBase)];
-    if (b.first < 0) b.first = record;
-    b.last = record;
+    if (b.first < 0) b.first = static_cast<int>(group.first);
+    b.last = static_cast<int>(group.first + group.count) - 1;
 }
 
 /// What a repeated section finds from before must still be there in its last round.
@@ -97,6 +95,10 @@ void for_each(const View& v, F f) {
                 for (int c = 0; c < v.cols; ++c) f(k, g, r, c, (k * v.stride_k + g * v.stride_g + r * v.stride_row + c) * size);
 }
 
+tensor::Operand operand(const View& v, void* data) {
+    return {data, v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
+}
+
 std::string shape_text(const View& v) { return fmt::format("[{},{},{},{}]{}", v.k, v.g, v.rows, v.cols, name_of(v.dtype)); }
 
 }  // namespace
@@ -125,13 +127,35 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
       sections_(builder.take_sections()) {
     std::size_t closed = sections_.empty() ? 0 : sections_.back().first + sections_.back().count;
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
-    for (std::size_t r = 0; r < records_.size(); ++r)
-        for (const View& v : records_[r].slots) touch(buffers_, v, static_cast<int>(r));
+    join_records();
+    for (const ops::Group& group : groups_)
+        for (std::size_t r = group.first; r < group.first + group.count; ++r)
+            for (const View& v : records_[r].slots) touch(buffers_, v, group);
     keep_through_repeats(buffers_, sections_);
     for (Buffer& b : buffers_)
         if (b.kept && b.first >= 0) b.last = static_cast<int>(records_.size()) - 1;
-    plan_ = plan_memory(buffers_, kFusionSlack);
+    plan_ = plan_memory(buffers_);
     arena_.reserve(plan_.bytes);
+}
+
+void Program::join_records() {
+    constexpr int kBufferBits = 40;  // bytes that a buffer may have
+    const auto stand_in = [](const View& v) {
+        const auto base = (static_cast<std::uintptr_t>(v.buffer) + 1) << kBufferBits;
+        return reinterpret_cast<void*>(base + static_cast<std::uintptr_t>(v.offset) * tensor::size_of(v.dtype));
+    };
+    std::vector<ops::Bound> bound(records_.size());
+    for (std::size_t r = 0; r < records_.size(); ++r) {
+        bound[r].record = &records_[r];
+        for (std::size_t s = 0; s < ops::kMaxSlots; ++s)
+            if (const View& v = records_[r].slots[s]; v.present()) bound[r].operands[s] = operand(v, stand_in(v));
+    }
+    for (const Section& section : sections_)
+        for (ops::Group group :
+             store_.backend().group(std::span<const ops::Bound>(bound).subspan(section.first, section.count))) {
+            group.first += section.first;
+            groups_.push_back(group);
+        }
 }
 
 std::byte* Program::address(const View& view) const {
@@ -144,7 +168,7 @@ std::byte* Program::address(const View& view) const {
 
 tensor::Operand Program::bind(const View& v) const {
     if (!v.present()) return {};
-    return {address(v), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
+    return operand(v, address(v));
 }
 
 base::Status Program::prepare() {
@@ -154,8 +178,13 @@ base::Status Program::prepare() {
         for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
     }
     kernels_.clear();
+    auto next = groups_.begin();
     for (const Section& section : sections_) {
-        auto kernels = store_.backend().prepare(std::span<const ops::Bound>(bound_).subspan(section.first, section.count));
+        std::vector<ops::Group> groups;
+        for (; next != groups_.end() && next->first < section.first + section.count; ++next)
+            groups.push_back({next->first - section.first, next->count, next->rewrite});
+        auto kernels =
+            store_.backend().prepare(std::span<const ops::Bound>(bound_).subspan(section.first, section.count), groups);
         if (!kernels.ok()) return base::Error{fmt::format("cannot build the program '{}'", name_)}.because(kernels.error());
         for (auto& kernel : kernels.value()) kernel->first += section.first;
         kernels_.push_back(std::move(kernels).value());
@@ -289,10 +318,15 @@ std::size_t Program::kernel_count() const {
 
 std::string Program::listing() const {
     std::string out = fmt::format("program {}: {} records; {}\n", name_, records_.size(), plan_.text());
+    auto group = groups_.begin();
     for (std::size_t s = 0; s < sections_.size(); ++s) {
         if (sections_[s].repeat != 1) out += fmt::format("  repeat {}:\n", sections_[s].repeat);
         for (std::size_t r = sections_[s].first; r < sections_[s].first + sections_[s].count; ++r) {
             const ops::Record& record = records_[r];
+            for (; group != groups_.end() && group->first < r; ++group) {
+            }
+            if (group != groups_.end() && group->first == r && group->rewrite != nullptr)
+                out += fmt::format("  {} joins {}:\n", group->rewrite->name, group->count);
             out += fmt::format("{:4} {:20} {:16}", r, record.op->name, record.layer);
             for (int slot = 0; slot < record.op->slot_count(); ++slot)
                 if (const View& v = record.slots[static_cast<std::size_t>(slot)]; v.present())

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -95,6 +96,7 @@ struct Rig {
     tape::Precision precision = tape::Precision::f64;
     int members = 1;
     bool deterministic = true;
+    std::vector<std::string> rewrites_off;
     std::unique_ptr<ops::Backend> backend;
     std::unique_ptr<tape::Store> store;
     std::unique_ptr<tape::Arena> arena;
@@ -105,6 +107,7 @@ struct Rig {
         MILLRACE_TRY(optim::validate(settings, members));
         ops::BackendOptions backend_options;
         backend_options.deterministic = deterministic;
+        backend_options.rewrites_off = rewrites_off;
         MILLRACE_LET(made, ops::make_backend(device, backend_options));
         backend = std::move(made);
         tape::StoreOptions options;
@@ -141,6 +144,50 @@ inline double relative_distance(const std::vector<float>& a, const std::vector<f
         norm += double{b[i]} * b[i];
     }
     return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-12);
+}
+
+/// By name, those of members beyond the first with "@member".
+using Tensors = std::map<std::string, std::vector<float>>;
+
+/// Every trained tensor of every member, from one of the store's arenas.
+inline Tensors trained_tensors(tape::Store& store, tape::Store::Arena arena) {
+    Tensors tensors;
+    const auto& parameters = store.parameters();
+    for (std::size_t id = 0; id < parameters.size(); ++id)
+        for (int k = 0; k < store.members() && !parameters[id].running; ++k)
+            for (std::size_t group = 0; group < parameters[id].names.size(); ++group)
+                tensors[parameters[id].names[group] + (k == 0 ? "" : "@" + std::to_string(k))] =
+                    store.read_parameter(static_cast<tape::ParameterId>(id), static_cast<int>(group), k, arena);
+    return tensors;
+}
+
+/// Names and distances of the tensors that differ by more than `tolerance` of their own norm. A tensor whose norm is below
+/// `smallest` of the root mean square over all elements is held to that: what should be zero has no scale of its own.
+inline std::string tensors_apart(const Tensors& found, const Tensors& wanted, double tolerance, double smallest = 1e-3) {
+    double squares = 0;
+    std::size_t elements = 0;
+    for (const auto& [name, values] : wanted) {
+        for (const float v : values) squares += double{v} * v;
+        elements += values.size();
+    }
+    const double mean = std::sqrt(squares / static_cast<double>(std::max<std::size_t>(elements, 1)));
+    std::string text;
+    for (const auto& [name, values] : wanted) {
+        const auto at = found.find(name);
+        if (at == found.end() || at->second.size() != values.size()) {
+            text += name + " is missing; ";
+            continue;
+        }
+        double apart = 0, norm = 0;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            apart += (double{at->second[i]} - values[i]) * (double{at->second[i]} - values[i]);
+            norm += double{values[i]} * values[i];
+        }
+        const double floor = smallest * mean * std::sqrt(static_cast<double>(values.size()));
+        const double distance = std::sqrt(apart) / std::max({std::sqrt(norm), floor, 1e-30});
+        if (!(distance <= tolerance)) text += name + " by " + std::to_string(distance) + "; ";
+    }
+    return text;
 }
 
 }  // namespace millrace::testing

@@ -22,15 +22,15 @@ Buffer buffer(std::int64_t bytes, int first, int last, Role role = Role::activat
     return b;
 }
 
-/// Walks the records and looks for two buffers in the same bytes; a buffer still holds its bytes `slack` records after its last.
-void expect_no_collision(const std::vector<Buffer>& buffers, int slack, const MemoryPlan& plan) {
+/// Walks the records and looks for two buffers in the same bytes.
+void expect_no_collision(const std::vector<Buffer>& buffers, const MemoryPlan& plan) {
     std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> held;
     for (const Buffer& b : buffers) {
         if (b.first < 0) continue;
         ASSERT_GE(b.offset, 0);
         ASSERT_LE(b.offset + b.bytes(), plan.bytes);
         if (b.bytes() == 0) continue;
-        for (int record = b.first; record <= b.last + slack; ++record) held[record].emplace_back(b.offset, b.offset + b.bytes());
+        for (int record = b.first; record <= b.last; ++record) held[record].emplace_back(b.offset, b.offset + b.bytes());
     }
     for (auto& [record, spans] : held) {
         std::sort(spans.begin(), spans.end());
@@ -40,7 +40,7 @@ void expect_no_collision(const std::vector<Buffer>& buffers, int slack, const Me
 }
 
 TEST(Planner, NothingNeedsNothing) {
-    const MemoryPlan plan = plan_memory({}, 2);
+    const MemoryPlan plan = plan_memory({});
     EXPECT_EQ(plan.bytes, 0);
     EXPECT_EQ(plan.peak_record, -1);
     EXPECT_NE(plan.text().find("nothing"), std::string::npos);
@@ -48,45 +48,38 @@ TEST(Planner, NothingNeedsNothing) {
 
 TEST(Planner, BuffersNobodyTouchesHaveNoPlace) {
     std::vector<Buffer> buffers{buffer(100, -1, -1), buffer(10, 0, 0)};
-    const MemoryPlan plan = plan_memory(buffers, 0);
+    const MemoryPlan plan = plan_memory(buffers);
     EXPECT_EQ(buffers[0].offset, -1);
     EXPECT_EQ(plan.bytes, 256);
 }
 
-TEST(Planner, ChainReusesMemoryOnceTheSlackIsOver) {
+TEST(Planner, ChainReusesMemory) {
     // Record r reads buffer r - 1 and writes buffer r: two are alive at a time.
-    auto chain = [] {
-        std::vector<Buffer> buffers;
-        for (int r = 0; r < 20; ++r) buffers.push_back(buffer(1024, r, r + 1));
-        return buffers;
-    };
-    auto tight = chain(), loose = chain();
-    const MemoryPlan plan = plan_memory(tight, 0);
+    std::vector<Buffer> buffers;
+    for (int r = 0; r < 20; ++r) buffers.push_back(buffer(1024, r, r + 1));
+    const MemoryPlan plan = plan_memory(buffers);
     EXPECT_EQ(plan.bytes, 2 * 1024);
     EXPECT_EQ(plan.without_reuse, 20 * 1024);
-    const MemoryPlan slack = plan_memory(loose, 2);
-    EXPECT_EQ(slack.bytes, 4 * 1024);
-    expect_no_collision(tight, 0, plan);
-    expect_no_collision(loose, 2, slack);
+    expect_no_collision(buffers, plan);
 }
 
 TEST(Planner, SmallBuffersFillTheHolesOfLargeOnes) {
     // The large ones stand side by side at record 1; the small one fits where the first has gone.
     std::vector<Buffer> buffers{buffer(256, 5, 6), buffer(4096, 0, 1), buffer(8192, 1, 6)};
-    EXPECT_EQ(plan_memory(buffers, 0).bytes, 4096 + 8192);
+    EXPECT_EQ(plan_memory(buffers).bytes, 4096 + 8192);
     EXPECT_EQ(buffers[0].offset, buffers[1].offset);
 }
 
 TEST(Planner, OffsetsAreAlignedAndZeroBytesFitAnywhere) {
     for (std::int64_t alignment : {1, 64, 256, 4096}) {
         std::vector<Buffer> buffers{buffer(1, 0, 9), buffer(0, 0, 9), buffer(257, 0, 9), buffer(0, 3, 3), buffer(13, 2, 4)};
-        const MemoryPlan plan = plan_memory(buffers, 1, alignment);
+        const MemoryPlan plan = plan_memory(buffers, alignment);
         for (const Buffer& b : buffers) EXPECT_EQ(b.offset % alignment, 0);
         EXPECT_EQ(plan.bytes % alignment, 0);
-        expect_no_collision(buffers, 1, plan);
+        expect_no_collision(buffers, plan);
     }
     std::vector<Buffer> empty{buffer(0, 0, 3)};
-    EXPECT_EQ(plan_memory(empty, 2).bytes, 0);
+    EXPECT_EQ(plan_memory(empty).bytes, 0);
     EXPECT_EQ(empty[0].offset, 0);
 }
 
@@ -94,7 +87,7 @@ TEST(Planner, PeakIsWhereMostBytesAreAliveByRole) {
     // By record: 0: 100 + 7, 1: 100 + 50 + 7, 2: 50 + 30 + 7, 3: 30 + 90 + 7, 4: 90 + 7.
     std::vector<Buffer> buffers{buffer(100, 0, 1), buffer(50, 1, 2, Role::saved), buffer(30, 2, 3),
                                 buffer(90, 3, 4, Role::scratch), buffer(7, 0, 4, Role::saved)};
-    const MemoryPlan plan = plan_memory(buffers, 2);
+    const MemoryPlan plan = plan_memory(buffers);
     EXPECT_EQ(plan.peak_record, 1);
     EXPECT_EQ(plan.peak_by_role[static_cast<std::size_t>(Role::activation)], 100);
     EXPECT_EQ(plan.peak_by_role[static_cast<std::size_t>(Role::saved)], 57);
@@ -118,7 +111,7 @@ TEST(Planner, RandomPlansNeverCollideAndAreReproducible) {
         }
         auto again = buffers;
         const MemoryPlan plan = plan_memory(buffers, slack, alignment);
-        ASSERT_NO_FATAL_FAILURE(expect_no_collision(buffers, slack, plan)) << "trial " << trial;
+        ASSERT_NO_FATAL_FAILURE(expect_no_collision(buffers, plan)) << "trial " << trial;
         ASSERT_LE(plan.bytes, plan.without_reuse);
         plan_memory(again, slack, alignment);
         for (std::size_t i = 0; i < buffers.size(); ++i) ASSERT_EQ(buffers[i].offset, again[i].offset);

@@ -38,8 +38,9 @@ public:
     void download(void* host, const std::byte* device, std::size_t bytes) override { inner_->download(host, device, bytes); }
     void synchronize() override { inner_->synchronize(); }
     base::Status check() override { return inner_->check(); }
-    base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records) override {
-        return inner_->prepare(records);
+    base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
+                                                                    std::span<const ops::Group> groups) override {
+        return inner_->prepare(records, groups);
     }
 
 private:

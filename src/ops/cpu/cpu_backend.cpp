@@ -59,7 +59,8 @@ public:
     void synchronize() override {}
     [[nodiscard]] base::Status check() override { return base::ok(); }
 
-    [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records) override {
+    [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
+                                                                             std::span<const Group>) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         kernels.reserve(records.size());
         for (std::size_t i = 0; i < records.size(); ++i) {

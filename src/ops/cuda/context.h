@@ -25,7 +25,9 @@ struct Context {
     cublasLtHandle_t lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
-    bool fuse = true;  ///< BackendOptions::fuse
+    bool fuse = true;    ///< kernels that do a whole record at once, unless all rewrites are off
+    bool early = false;  ///< of the record being prepared: not the first launch of its program, so its parameters are older than
+                         ///< its predecessor (device.cuh, begin_kernel)
     int multiprocessors = 0;
     std::size_t shared_limit = 0;  ///< bytes of dynamic shared memory a block may ask for
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
@@ -80,21 +82,9 @@ base::Error cuda_error(cudaError_t code, const std::string& what);
 /// Whether the device and the compiled code know clusters and dependent launches (device.cuh).
 bool dependent_launches();
 
-/// How many of the first records are fills that one kernel takes in whole runs.
-std::size_t count_fills(std::span<const Bound> records);
-KernelResult make_fills(Context&, std::span<const Bound> fills);
 /// Zeros, as fill does.
 KernelResult make_zeros(Context&, const tensor::Operand& out);
 KernelResult make_column_sum(Context&, const tensor::Operand& in, const tensor::Operand& out, bool accumulate);
-/// How many of the first records sum columns of one matrix (0 unless several): they read it once.
-std::size_t count_column_sums(const Context&, std::span<const Bound> records);
-KernelResult make_column_sums(Context&, std::span<const Bound> sums);
-/// flow_move and the flow_count behind it as one launch, where nothing is spawned between them.
-bool counts_moves(const Bound& move, const Bound& count);
-KernelResult make_counted_move(Context&, const Bound& move, const Bound& count);
-/// grad_norm, optimizer and metrics_push as two launches.
-bool fuses_update(const Bound& norm, const Bound& update);
-KernelResult make_fused_update(Context&, const Bound& norm, const Bound& update, const Bound& push);
 
 // Matrix products through cuBLASLt, with an own kernel for shapes it does not take. beta 1 accumulates.
 enum class Product : std::uint8_t { forward, dgrad, wgrad };  ///< x w^T, dz w, dz^T x
@@ -120,28 +110,8 @@ KernelResult share_padded_copy(Context&, const tensor::Operand& in, int cols, te
 /// After a record that writes to what was copied the next kernel makes a new copy.
 void forget_stale_copies(Context&, const Bound& written);
 
-/// How many of the first records are heads over very many rows: pairs of dense_forward with an activation and one with at most
-/// four outputs (back: of the latter's linear_dgrad and the former's dense_backward). At most two pairs become one kernel.
-std::size_t count_heads(const Context&, std::span<const Bound> records);
-std::size_t count_heads_back(const Context&, std::span<const Bound> records);
-KernelResult make_heads_forward(Context&, std::span<const Bound> heads);
-KernelResult make_heads_backward(Context&, std::span<const Bound> heads);
-
 // Fused forms on tensor cores (bf16).
 /// Lets a kernel use all the shared memory a block may have.
 base::Status raise_shared_memory(const Context&, const void* kernel);
-/// Whether dense_forward runs as one kernel: bf16 and, with batch statistics, at most Context::fused_rows rows. Wide layers over
-/// very many rows are left to the library unless runs are pinned.
-bool fuses_dense_forward(const Context&, const Bound& forward);
-/// `early`: the launch is not the first of its program, so its parameters are older than its predecessor (device.cuh,
-/// begin_kernel).
-KernelResult make_fused_dense_forward(Context&, const Bound& forward, bool early);
-/// dense_backward alone (`dgrad` null), linear_dgrad alone (`backward` null), or the pair as one kernel; fuses_backward says
-/// whether.
-bool fuses_backward(const Context&, const Bound* dgrad, const Bound* backward);
-KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* backward, bool early);
-/// Any number of bf16 weight gradients as one launch; sums over very many rows stay with the library, which splits them.
-bool groups_wgrad(const Context&, const Bound& wgrad);
-KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
 
 }  // namespace millrace::ops::cuda

@@ -12,7 +12,6 @@
 #include "ops/dense/dense.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/peak.h"
-#include "ops/region.h"
 #include "ops/step/step.h"
 
 namespace millrace::ops {
@@ -152,18 +151,22 @@ public:
     [[nodiscard]] std::optional<double> peak_flops(tensor::DType operands) const override {
         return operands == tensor::DType::bf16 ? peak_bf16_ : operands == tensor::DType::f32 ? peak_f32_ : std::nullopt;
     }
-    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records) override;
+    [[nodiscard]] std::vector<Group> group(std::span<const Bound> records) const override;
+    base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Group> groups) override;
     [[nodiscard]] bool can_capture() const override { return true; }
     base::Result<std::unique_ptr<Replay>> capture(const std::function<void()>& enqueue) override;
 
 private:
-    /// How many records from `at` one kernel covers, and that kernel.
-    base::Result<std::pair<KernelPtr, std::size_t>> prepare_one(std::span<const Bound> records, std::size_t at);
-    base::Status prepare_next(std::span<const Bound> records, std::size_t& at, std::vector<KernelPtr>& kernels);
-    base::Status prepare_region(std::span<const Bound> records, std::size_t first, std::vector<KernelPtr>& kernels);
+    [[nodiscard]] bool is_off(const Rewrite& rewrite) const;
+    [[nodiscard]] base::Status check_record(const Bound& record) const;
+    base::Status prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels);
+    /// Groups with one condition.
+    base::Status prepare_region(std::span<const Bound> records, std::span<const Group> groups, std::vector<KernelPtr>& kernels);
 
     Context context_;
     std::unique_ptr<RegionStream> region_;
+    std::vector<std::string> off_;  ///< BackendOptions::rewrites_off
+    bool updated_ = false;          ///< an update lies behind the record being prepared
     std::string description_, capability_;
     bool has_bf16_ = false;
     std::optional<double> peak_bf16_, peak_f32_;
@@ -187,7 +190,8 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
-    context_.fuse = options.fuse;
+    off_ = options.rewrites_off;
+    context_.fuse = std::find(off_.begin(), off_.end(), "all") == off_.end();
     context_.fused_rows = dependent_launches() ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
         return cuda_error(code, "creating a stream");
@@ -224,110 +228,105 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t b
     return std::unique_ptr<Memory>(std::make_unique<MappedMemory>(static_cast<std::byte*>(data), bytes));
 }
 
-base::Result<std::pair<KernelPtr, std::size_t>> CudaBackend::prepare_one(std::span<const Bound> records, std::size_t at) {
-    const Bound& record = records[at];
-    const OpDef* const op = record.record->op;
+std::vector<Group> CudaBackend::group(std::span<const Bound> records) const {
+    std::vector<Group> groups;
+    for (std::size_t at = 0; at < records.size(); at += groups.back().count) {
+        groups.push_back({at, 1, nullptr});
+        // No kernel covers records on both sides of a region's border.
+        std::size_t end = at + 1;
+        while (end < records.size() && records[end][kWhile].data == records[at][kWhile].data) ++end;
+        for (const Rewrite& rewrite : records[at].record->op->rewrites) {
+            if (is_off(rewrite)) continue;
+            const std::size_t count = rewrite.match(context_, records.subspan(at, end - at));
+            if (count == 0) continue;
+            groups.back() = {at, count, &rewrite};
+            break;
+        }
+    }
+    return groups;
+}
+
+bool CudaBackend::is_off(const Rewrite& rewrite) const {
+    return std::any_of(off_.begin(), off_.end(), [&](const std::string& name) { return name == "all" || name == rewrite.name; });
+}
+
+base::Status CudaBackend::check_record(const Bound& record) const {
     const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
     if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
         return base::Error{fmt::format(
             "bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f32\"", capability_)};
-    auto covering = [](KernelResult made, std::size_t count) -> base::Result<std::pair<KernelPtr, std::size_t>> {
-        if (!made.ok()) return made.error();
-        return std::pair<KernelPtr, std::size_t>(std::move(made).value(), count);
-    };
-    // The first kernel of a section may follow an update directly; later ones may look at parameters early.
-    const bool early = at > 0 && std::none_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(at),
-                                              [](const Bound& b) { return b.record->op == &optimizer::def; });
     for (const tensor::Operand& o : record.operands)
         if (o.present() && std::int64_t{o.k} * o.g > kMostBlocks)
             return base::Error{
                 fmt::format("{} members of {} groups are more than the {} blocks that a launch takes; use fewer members", o.k,
                             o.g, kMostBlocks)};
-    if (op->cuda == nullptr) return missing_operator(*op, DeviceKind::cuda);
-    const auto make = op->cuda;
-    if (!context_.fuse) return covering(make(context_, record), 1);
-    if (const std::size_t count = count_heads(context_, records.subspan(at)); count > 0)
-        return covering(make_heads_forward(context_, records.subspan(at, count)), count);
-    if (const std::size_t count = count_heads_back(context_, records.subspan(at)); count > 0)
-        return covering(make_heads_backward(context_, records.subspan(at, count)), count);
-    if (const std::size_t count = count_fills(records.subspan(at)); count > 0)
-        return covering(make_fills(context_, records.subspan(at, count)), count);
-    if (const std::size_t count = count_column_sums(context_, records.subspan(at)); count > 0)
-        return covering(make_column_sums(context_, records.subspan(at, count)), count);
-    if (at + 1 < records.size() && counts_moves(record, records[at + 1]))
-        return covering(make_counted_move(context_, record, records[at + 1]), 2);
-    if (op == &dense_forward::def && fuses_dense_forward(context_, record))
-        return covering(make_fused_dense_forward(context_, record, early), 1);
-    if (op == &linear_dgrad::def && at + 1 < records.size() && records[at + 1].record->op == &dense_backward::def &&
-        fuses_backward(context_, &record, &records[at + 1]))
-        return covering(make_fused_backward(context_, &record, &records[at + 1], early), 2);
-    if (op == &linear_wgrad::def && groups_wgrad(context_, record)) {
-        std::size_t end = at + 1;
-        auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
-            return std::any_of(records.begin() + static_cast<std::ptrdiff_t>(at),
-                               records.begin() + static_cast<std::ptrdiff_t>(end),
-                               [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
-        };
-        while (end < records.size() && records[end].record->op == &linear_wgrad::def && groups_wgrad(context_, records[end]) &&
-               !adds_to_one_before(records[end]))
-            ++end;
-        return covering(make_grouped_wgrad(context_, records.subspan(at, end - at)), end - at);
-    }
-    if (op == &grad_norm::def && at + 2 < records.size() && records[at + 1].record->op == &optimizer::def &&
-        records[at + 2].record->op == &metrics_push::def && fuses_update(record, records[at + 1]))
-        return covering(make_fused_update(context_, record, records[at + 1], records[at + 2]), 3);
-    return covering(make(context_, record), 1);
+    if (record.record->op->cuda == nullptr) return missing_operator(*record.record->op, DeviceKind::cuda);
+    return base::ok();
 }
 
-base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records) {
+base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound> records, std::span<const Group> groups) {
     std::vector<KernelPtr> kernels;
     context_.padded.clear();  // another section's, which may not run as often
     context_.packed.clear();
-    for (std::size_t at = 0; at < records.size();) {
-        if (records[at][kWhile].present()) {
-            MILLRACE_TRY(prepare_region(records, at, kernels));
-            at = kernels.back()->first + kernels.back()->count;
+    context_.early = updated_ = false;
+    while (!groups.empty()) {
+        const tensor::Operand& condition = records[groups.front().first][kWhile];
+        if (!condition.present()) {
+            MILLRACE_TRY(prepare_next(records, groups.front(), kernels));
+            groups = groups.subspan(1);
             continue;
         }
-        std::size_t end = at;  // no kernel covers records on both sides of a region's border
-        while (end < records.size() && !records[end][kWhile].present()) ++end;
-        while (at < end) MILLRACE_TRY(prepare_next(records.first(end), at, kernels));
+        std::size_t count = 1;
+        while (count < groups.size() && records[groups[count].first][kWhile].data == condition.data) ++count;
+        MILLRACE_TRY(prepare_region(records, groups.first(count), kernels));
+        groups = groups.subspan(count);
     }
     context_.padded.clear();
     context_.packed.clear();
     return kernels;
 }
 
-/// Appends the kernel that covers `at` and moves it on.
-base::Status CudaBackend::prepare_next(std::span<const Bound> records, std::size_t& at, std::vector<KernelPtr>& kernels) {
-    const Record& r = *records[at].record;
+/// Appends the kernel of a group.
+base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels) {
+    const auto inside = records.subspan(group.first, group.count);
+    const Record& r = *inside.front().record;
     if (r.op == &grad_norm::def || r.op == &optimizer::def) context_.packed.clear();  // weights change here
-    auto made = prepare_one(records, at);
+    base::Status fits = base::ok();
+    for (const Bound& record : inside)
+        if (fits.ok()) fits = check_record(record);
+    auto made = !fits.ok()      ? KernelResult(fits.error())
+                : group.rewrite ? group.rewrite->make(context_, inside)
+                                : r.op->cuda(context_, inside.front());
     if (!made.ok())
         return base::Error{fmt::format("cannot prepare {}{}{}", r.op->name, r.layer.empty() ? "" : " of ", r.layer)}.because(
             made.error());
-    auto [kernel, count] = std::move(made).value();
-    kernel->first = at;
-    kernel->count = count;
-    kernels.push_back(std::move(kernel));
-    for (const Bound& covered : records.subspan(at, count)) forget_stale_copies(context_, covered);
-    at += count;
+    made.value()->first = group.first;
+    made.value()->count = group.count;
+    kernels.push_back(std::move(made).value());
+    // The first kernel of a section may follow an update directly; later ones may look at parameters early.
+    context_.early = true;
+    for (const Bound& covered : inside) {
+        forget_stale_copies(context_, covered);
+        if (covered.record->op == &optimizer::def) updated_ = true;
+    }
+    if (updated_) context_.early = false;
     return base::ok();
 }
 
-base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::size_t first, std::vector<KernelPtr>& kernels) {
+base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::span<const Group> groups,
+                                         std::vector<KernelPtr>& kernels) {
     if (!region_) {
         MILLRACE_LET(made, RegionStream::make());
         region_ = std::move(made);
     }
-    const std::size_t count = region_length(records, first);
-    const auto inside = records.subspan(first, count);
+    const std::size_t first = groups.front().first, count = groups.back().first + groups.back().count - first;
+    context_.early = false;
     std::vector<std::shared_ptr<Kernel>> ahead;
     std::vector<KernelPtr> inner;
     context_.ahead = &ahead;
     context_.ahead_stream = std::exchange(context_.stream, region_->stream());
     base::Status status = base::ok();
-    for (std::size_t at = 0; at < count && status.ok();) status = prepare_next(inside, at, inner);
+    for (std::size_t i = 0; i < groups.size() && status.ok(); ++i) status = prepare_next(records, groups[i], inner);
     (void)cudaStreamSynchronize(region_->stream());  // cleared tables that the copies ahead fill
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;

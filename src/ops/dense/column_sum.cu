@@ -143,7 +143,7 @@ struct Span {
 
 }  // namespace
 
-std::size_t count_column_sums(const Context& c, std::span<const Bound> records) {
+std::size_t match_column_sums(const Context& c, std::span<const Bound> records) {
     std::size_t count = 0;
     Span span;
     // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.

@@ -9,6 +9,11 @@ MILLRACE_DECLARE_KERNELS(dense_backward)
 MILLRACE_DECLARE_KERNELS(linear_dgrad)
 MILLRACE_DECLARE_KERNELS(linear_wgrad)
 MILLRACE_DECLARE_KERNELS(column_sum)
+MILLRACE_DECLARE_REWRITE(heads_forward)
+MILLRACE_DECLARE_REWRITE(heads_backward)
+MILLRACE_DECLARE_REWRITE(backward_pair)
+MILLRACE_DECLARE_REWRITE(grouped_wgrad)
+MILLRACE_DECLARE_REWRITE(column_sums)
 
 namespace {
 
@@ -35,6 +40,10 @@ constexpr SlotDef kLinearWgrad[] = {{"dz"}, {"x"}, {"dw", add}};
 static_assert(std::size(kLinearWgrad) == linear_wgrad::slots);
 constexpr SlotDef kColumnSum[] = {{"in"}, {"out", add}};
 static_assert(std::size(kColumnSum) == column_sum::slots);
+constexpr Rewrite kDenseForwardRewrites[] = {MILLRACE_REWRITE(heads_forward)};
+constexpr Rewrite kLinearDgradRewrites[] = {MILLRACE_REWRITE(heads_backward), MILLRACE_REWRITE(backward_pair)};
+constexpr Rewrite kLinearWgradRewrites[] = {MILLRACE_REWRITE(grouped_wgrad)};
+constexpr Rewrite kColumnSumRewrites[] = {MILLRACE_REWRITE(column_sums)};
 
 }  // namespace
 
@@ -43,7 +52,8 @@ const OpDef dense_forward::def(
      .slots = kDenseForward,
      .phase = Phase::forward,
      .flops = [](const Record& r) { return product_flops(r.slots[dense_forward::y], r.slots[dense_forward::x].cols); },
-     MILLRACE_KERNELS(dense_forward)});
+     MILLRACE_KERNELS(dense_forward),
+     .rewrites = kDenseForwardRewrites});
 const OpDef dense_backward::def(
     {.name = "dense_backward", .slots = kDenseBackward, .phase = Phase::backward, MILLRACE_KERNELS(dense_backward)});
 const OpDef linear_dgrad::def(
@@ -51,13 +61,19 @@ const OpDef linear_dgrad::def(
      .slots = kLinearDgrad,
      .phase = Phase::backward,
      .flops = [](const Record& r) { return product_flops(r.slots[linear_dgrad::w], r.slots[linear_dgrad::dz].rows); },
-     MILLRACE_KERNELS(linear_dgrad)});
+     MILLRACE_KERNELS(linear_dgrad),
+     .rewrites = kLinearDgradRewrites});
 const OpDef linear_wgrad::def(
     {.name = "linear_wgrad",
      .slots = kLinearWgrad,
      .phase = Phase::backward,
      .flops = [](const Record& r) { return product_flops(r.slots[linear_wgrad::dw], r.slots[linear_wgrad::dz].rows); },
-     MILLRACE_KERNELS(linear_wgrad)});
-const OpDef column_sum::def({.name = "column_sum", .slots = kColumnSum, .phase = Phase::backward, MILLRACE_KERNELS(column_sum)});
+     MILLRACE_KERNELS(linear_wgrad),
+     .rewrites = kLinearWgradRewrites});
+const OpDef column_sum::def({.name = "column_sum",
+                             .slots = kColumnSum,
+                             .phase = Phase::backward,
+                             MILLRACE_KERNELS(column_sum),
+                             .rewrites = kColumnSumRewrites});
 
 }  // namespace millrace::ops

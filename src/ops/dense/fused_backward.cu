@@ -3,6 +3,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -285,9 +286,9 @@ bool fuses_backward(const Context& c, const Bound* d, const Bound* b) {
     return true;
 }
 
-KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, bool early) {
+KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     BackwardArgs a{};
-    a.early = early;
+    a.early = c.early;
     if (b) fill_layer(a, *b);
     if (d) fill_product(a, *d);
     const Operand& shape = d ? (*d)[linear_dgrad::dx] : (*b)[dense_backward::dy];
@@ -307,6 +308,15 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b, boo
     auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });
     made->keeps_inner = d != nullptr && b != nullptr;
     return KernelResult(std::move(made));
+}
+
+/// linear_dgrad of a layer and dense_backward of the one below it.
+std::size_t match_backward_pair(const Context& c, std::span<const Bound> records) {
+    return records.size() > 1 && records[1].record->op == &dense_backward::def && fuses_backward(c, &records[0], &records[1]) ? 2
+                                                                                                                              : 0;
+}
+KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
+    return make_fused_backward(c, &records[0], &records[1]);
 }
 
 }  // namespace millrace::ops::cuda

@@ -5,6 +5,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -187,7 +188,7 @@ bool fuses_dense_forward(const Context& c, const Bound& b) {
     return !library || !aligned16(b[dense_forward::x]) || !aligned16(b[dense_forward::w]) || !aligned16(y);
 }
 
-KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
+KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
     ForwardArgs a{};
@@ -206,7 +207,7 @@ KernelResult make_fused_dense_forward(Context& c, const Bound& b, bool early) {
     a.in = ox.cols;
     a.out = oy.cols;
     a.p = b.params<DenseParams>();
-    a.early = early;
+    a.early = c.early;
     if (oy.count() == 0) return make_kernel([] {});
 
     const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);

@@ -4,6 +4,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
 #include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -20,7 +21,7 @@ KernelPtr one_after_the_other(KernelPtr first, KernelPtr second) {
 
 KernelResult make_fitted_dgrad(Context& c, const Bound& b) {
     using namespace linear_dgrad;
-    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr, false);
+    if (fuses_backward(c, &b, nullptr)) return make_fused_backward(c, &b, nullptr);
     const bool add = b.accumulates(dx);
     if (is_narrow(c, b[dz])) return make_narrow_dgrad(c, b[dz], b[w], b[dx], add);
     return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);

@@ -5,6 +5,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -125,6 +126,18 @@ bool groups_wgrad(const Context& c, const Bound& b) {
     const Operand& x = b[linear_wgrad::x];
     if (x.dtype != tensor::DType::bf16 || is_narrow(c, b[linear_wgrad::dz])) return false;
     return c.deterministic || x.rows < c.library_rows;
+}
+
+std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
+    std::size_t count = 0;
+    const auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
+        return std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
+                           [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
+    };
+    while (count < records.size() && records[count].record->op == &linear_wgrad::def && groups_wgrad(c, records[count]) &&
+           !adds_to_one_before(records[count]))
+        ++count;
+    return count;
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {

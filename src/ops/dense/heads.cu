@@ -167,11 +167,11 @@ std::size_t count_pairs(const Context& c, std::span<const Bound> records, int ro
 
 }  // namespace
 
-std::size_t count_heads(const Context& c, std::span<const Bound> records) {
+std::size_t match_heads_forward(const Context& c, std::span<const Bound> records) {
     return count_pairs(c, records, dense_forward::y, is_head);
 }
 
-std::size_t count_heads_back(const Context& c, std::span<const Bound> records) {
+std::size_t match_heads_backward(const Context& c, std::span<const Bound> records) {
     return count_pairs(c, records, linear_dgrad::dz, is_head_back);
 }
 

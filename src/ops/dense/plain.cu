@@ -4,6 +4,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/dense/dense.h"
+#include "ops/dense/fused.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -250,12 +251,12 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
 }  // namespace
 
 KernelResult make_dense_forward(Context& c, const Bound& b) {
-    if (fuses_dense_forward(c, b)) return make_fused_dense_forward(c, b, false);
+    if (fuses_dense_forward(c, b)) return make_fused_dense_forward(c, b);
     return b[dense_forward::y].dtype == DType::bf16 ? make_plain_forward<bf16>(c, b) : make_plain_forward<float>(c, b);
 }
 
 KernelResult make_dense_backward(Context& c, const Bound& b) {
-    if (fuses_backward(c, nullptr, &b)) return make_fused_backward(c, nullptr, &b, false);
+    if (fuses_backward(c, nullptr, &b)) return make_fused_backward(c, nullptr, &b);
     return b[dense_backward::dz].dtype == DType::bf16 ? make_plain_backward<bf16>(c, b) : make_plain_backward<float>(c, b);
 }
 

@@ -6,6 +6,7 @@ namespace millrace::ops {
 
 MILLRACE_DECLARE_KERNELS(grad_norm)
 MILLRACE_DECLARE_KERNELS(optimizer)
+MILLRACE_DECLARE_REWRITE(fused_update)
 
 namespace {
 
@@ -16,10 +17,15 @@ static_assert(std::size(kGradNorm) == grad_norm::slots);
 constexpr SlotDef kOptimizer[] = {{"params", update}, {"grads", update}, {"m", update},
                                   {"v", update},      {"copy16", write}, {"state", update}};
 static_assert(std::size(kOptimizer) == optimizer::slots);
+constexpr Rewrite kGradNormRewrites[] = {MILLRACE_REWRITE(fused_update)};
 
 }  // namespace
 
-const OpDef grad_norm::def({.name = "grad_norm", .slots = kGradNorm, .phase = Phase::optimizer, MILLRACE_KERNELS(grad_norm)});
+const OpDef grad_norm::def({.name = "grad_norm",
+                            .slots = kGradNorm,
+                            .phase = Phase::optimizer,
+                            MILLRACE_KERNELS(grad_norm),
+                            .rewrites = kGradNormRewrites});
 const OpDef optimizer::def({.name = "optimizer", .slots = kOptimizer, .phase = Phase::optimizer, MILLRACE_KERNELS(optimizer)});
 
 }  // namespace millrace::ops

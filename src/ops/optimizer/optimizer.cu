@@ -290,13 +290,18 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
     });
 }
 
-bool fuses_update(const Bound& norm, const Bound& update) {
-    const Operand& p = update[optimizer::params];
-    return takes_quads(update) && p.cols % 4 == 0 && p.count() > 0 &&
-           norm[grad_norm::grads].data == update[optimizer::grads].data;
+/// grad_norm, optimizer and metrics_push as two launches.
+std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
+    if (records.size() < 3 || records[1].record->op != &optimizer::def || records[2].record->op != &metrics_push::def) return 0;
+    const Operand& p = records[1][optimizer::params];
+    return takes_quads(records[1]) && p.cols % 4 == 0 && p.count() > 0 &&
+                   records[0][grad_norm::grads].data == records[1][optimizer::grads].data
+               ? 3
+               : 0;
 }
 
-KernelResult make_fused_update(Context& c, const Bound& norm, const Bound& update, const Bound& push) {
+KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
+    const Bound &norm = records[0], &update = records[1], &push = records[2];
     UpdateArgs a = update_args(update);
     const Operand &g = norm[grad_norm::grads], &scratch = norm[grad_norm::scratch];
     a.slices = mat<const float>(scratch);

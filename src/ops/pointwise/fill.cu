@@ -60,7 +60,7 @@ std::uint32_t pattern_of(DType type, double value) {
 
 }  // namespace
 
-std::size_t count_fills(std::span<const Bound> records) {
+std::size_t match_fills(const Context&, std::span<const Bound> records) {
     std::size_t count = 0;
     while (count < records.size() && count < kMostFills && records[count].record->op == &fill::def &&
            in_runs(records[count][fill::out]) && records[count][fill::out].k == records[0][fill::out].k)

@@ -9,6 +9,7 @@ MILLRACE_DECLARE_KERNELS(copy)
 MILLRACE_DECLARE_KERNELS(add)
 MILLRACE_DECLARE_KERNELS(pointwise_forward)
 MILLRACE_DECLARE_KERNELS(pointwise_backward)
+MILLRACE_DECLARE_REWRITE(fills)
 
 namespace {
 
@@ -24,10 +25,11 @@ constexpr SlotDef kPointwiseForward[] = {{"x"}, {"state"}, {"y", write}};
 static_assert(std::size(kPointwiseForward) == pointwise_forward::slots);
 constexpr SlotDef kPointwiseBackward[] = {{"dy"}, {"x"}, {"state"}, {"dx", add}};
 static_assert(std::size(kPointwiseBackward) == pointwise_backward::slots);
+constexpr Rewrite kFillRewrites[] = {MILLRACE_REWRITE(fills)};
 
 }  // namespace
 
-const OpDef fill::def({.name = "fill", .slots = kFill, MILLRACE_KERNELS(fill)});
+const OpDef fill::def({.name = "fill", .slots = kFill, MILLRACE_KERNELS(fill), .rewrites = kFillRewrites});
 const OpDef copy::def({.name = "copy", .slots = kCopy, MILLRACE_KERNELS(copy)});
 const OpDef add::def({.name = "add", .slots = kAdd, MILLRACE_KERNELS(add)});
 const OpDef pointwise_forward::def(

@@ -78,7 +78,7 @@ public:
     void synchronize() override {}
     base::Status check() override { return base::ok(); }
 
-    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records) override {
+    base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records, std::span<const Group>) override {
         std::vector<std::unique_ptr<Kernel>> kernels;
         for (std::size_t i = 0; i < records.size(); ++i) {
             const Record& record = *records[i].record;

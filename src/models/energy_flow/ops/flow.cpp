@@ -20,6 +20,7 @@ MILLRACE_DECLARE_KERNELS(flow_lay_backward)
 MILLRACE_DECLARE_KERNELS(flow_rest)
 MILLRACE_DECLARE_KERNELS(flow_rest_backward)
 MILLRACE_DECLARE_KERNELS(flow_clear)
+MILLRACE_DECLARE_REWRITE(counted_move)
 
 namespace {
 
@@ -59,6 +60,7 @@ constexpr SlotDef kFlowClear[] = {{"counters"},     {"earlier"},      {"out0", u
                                   {"out3", update}, {"out4", update}, {"out5", update},  {"out6", update},  {"out7", update},
                                   {"out8", update}, {"out9", update}, {"out10", update}, {"out11", update}, {"out12", update}};
 static_assert(std::size(kFlowClear) == flow_clear::slots);
+constexpr Rewrite kFlowMoveRewrites[] = {MILLRACE_REWRITE(counted_move)};
 
 }  // namespace
 
@@ -73,7 +75,11 @@ const OpDef flow_neuron_backward::def({.name = "flow_neuron_backward",
                                        .slots = kFlowNeuronBackward,
                                        .phase = Phase::backward,
                                        MILLRACE_KERNELS(flow_neuron_backward)});
-const OpDef flow_move::def({.name = "flow_move", .slots = kFlowMove, .phase = Phase::forward, MILLRACE_KERNELS(flow_move)});
+const OpDef flow_move::def({.name = "flow_move",
+                            .slots = kFlowMove,
+                            .phase = Phase::forward,
+                            MILLRACE_KERNELS(flow_move),
+                            .rewrites = kFlowMoveRewrites});
 const OpDef flow_move_backward::def(
     {.name = "flow_move_backward", .slots = kFlowMoveBackward, .phase = Phase::backward, MILLRACE_KERNELS(flow_move_backward)});
 const OpDef flow_spawn::def({.name = "flow_spawn", .slots = kFlowSpawn, .phase = Phase::forward, MILLRACE_KERNELS(flow_spawn)});

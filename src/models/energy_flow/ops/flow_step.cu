@@ -280,15 +280,20 @@ KernelResult make_flow_move(Context& c, const Bound& b) {
     });
 }
 
-bool counts_moves(const Bound& move, const Bound& count) {
-    if (move.record->op != &flow_move::def || count.record->op != &flow_count::def) return false;
+/// flow_move and the flow_count behind it as one launch, where nothing is spawned between them.
+std::size_t match_counted_move(const Context&, std::span<const Bound> records) {
+    if (records.size() < 2 || records[1].record->op != &flow_count::def) return 0;
+    const Bound &move = records[0], &count = records[1];
     return move[flow_move::before].count() > 0 && move[flow_move::after].data == count[flow_count::flow].data &&
-           move[flow_move::moved].data == count[flow_count::moved].data &&
-           move[flow_move::counters].data == count[flow_count::counters].data &&
-           move[flow_move::before].rows == count[flow_count::flow].rows;
+                   move[flow_move::moved].data == count[flow_count::moved].data &&
+                   move[flow_move::counters].data == count[flow_count::counters].data &&
+                   move[flow_move::before].rows == count[flow_count::flow].rows
+               ? 2
+               : 0;
 }
 
-KernelResult make_counted_move(Context& c, const Bound& move, const Bound& count) {
+KernelResult make_counted_move(Context& c, std::span<const Bound> records) {
+    const Bound &move = records[0], &count = records[1];
     std::shared_ptr<DeviceTable> held;
     auto counting = count_args(c, count, held);
     if (!counting.ok()) return counting.error();

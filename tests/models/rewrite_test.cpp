@@ -1,0 +1,137 @@
+// Each rewrite on against off: the same step, tensor by tensor, on CUDA in bf16.
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "base/philox.h"
+#include "base/recipe.h"
+#include "models/flow_rig.h"
+#include "models/registry.h"
+
+namespace millrace {
+namespace {
+
+struct StepOutcome {
+    testing::Tensors gradients, weights;
+    std::set<std::string> rewrites;
+    std::string listing;
+};
+
+StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
+    StepOutcome outcome;
+    tape::Program step("step", *rig.store, std::move(builder), *rig.arena);
+    EXPECT_TRUE(rig.arena->allocate().ok());
+    const auto prepared = step.prepare();
+    EXPECT_TRUE(prepared.ok()) << (prepared.ok() ? "" : prepared.error().text());
+    if (!prepared.ok()) return outcome;
+    step.run();
+    rig.backend->synchronize();
+    EXPECT_TRUE(rig.backend->check().ok());
+    for (const ops::Group& group : step.groups())
+        if (group.rewrite != nullptr) outcome.rewrites.insert(group.rewrite->name);
+    outcome.listing = step.listing();
+    outcome.gradients = testing::trained_tensors(*rig.store, tape::Store::Arena::gradient);
+    outcome.weights = testing::trained_tensors(*rig.store, tape::Store::Arena::value);
+    return outcome;
+}
+
+testing::Rig cuda_rig(const std::vector<std::string>& off) {
+    testing::Rig rig;
+    rig.device = ops::DeviceKind::cuda;
+    rig.precision = tape::Precision::bf16;
+    rig.deterministic = false;
+    rig.rewrites_off = off;
+    return rig;
+}
+
+/// Layers with norms, weight gradients side by side, two members.
+StepOutcome layers_step(const std::vector<std::string>& off) {
+    base::Schema schema;
+    schema.add("model", models::schema("collective", "debug").value());
+    const auto recipe = base::Recipe::parse("model.name = \"collective\"\nmodel.preset = \"debug\"\n", "test", schema).value();
+    const auto model = models::make(recipe, {784, 10}).value();
+    constexpr std::int32_t kRows = 32;
+    testing::FedSource source(784, 10, {kRows});
+    testing::Rig rig = cuda_rig(off);
+    rig.members = 2;
+    const auto started = rig.start(*model, source, {7, 8});
+    EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().text());
+    std::vector<float> x(std::size_t{kRows} * 784);
+    std::vector<std::int32_t> labels(kRows);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = tensor::from_bf16(tensor::to_bf16(base::random_normal(3, 0, 0, 1, i)));
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(base::random_bits(3, 0, 0, 2, i) % 10);
+    source.feed(*rig.store, 0, x, labels);
+    return run_once(rig, train::build_training_step(*rig.store, *model, source, rig.settings, {kRows, 1, 0}));
+}
+
+/// Thousands of rows through recurrent layers and heads.
+StepOutcome recurrent_step(const std::vector<std::string>& off) {
+    models::EnergyFlowConfig config;
+    config.width = config.height = 20;
+    config.depth = 10;
+    config.hidden = 64;
+    config.embedding = 48;
+    config.noise = 0;
+    constexpr std::int32_t kRows = 8;
+    testing::FlowRig flows(config, kRows);
+    flows.rig = cuda_rig(off);
+    const auto started = flows.rig.start(flows.model, flows.source, {1});
+    EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().text());
+    const auto& parameters = flows.rig.store->parameters();
+    for (std::size_t id = 0; id < parameters.size(); ++id) {  // heads start at zero, which hides their gradients
+        if (!parameters[id].names[0].starts_with("carrier.energy.2") && !parameters[id].names[0].starts_with("carrier.move.2"))
+            continue;
+        std::vector<float> values = testing::some_vectors(static_cast<std::size_t>(parameters[id].count()));
+        for (float& v : values) v *= 0.05f;
+        flows.rig.store->write_parameter(static_cast<tape::ParameterId>(id), 0, 0, values);
+    }
+    flows.rig.store->refresh_copies();
+    const auto vectors = testing::some_vectors(static_cast<std::size_t>(kRows * config.embedding));
+    flows.source.feed(*flows.rig.store, vectors, vectors);
+    return run_once(flows.rig,
+                    train::build_training_step(*flows.rig.store, flows.model, flows.source, flows.rig.settings, {kRows, 1, 0}));
+}
+
+TEST(Rewrites, EachOnAgainstOff) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    const std::vector<std::string> names = ops::rewrite_names();
+    std::set<std::string> seen;
+    for (const auto step : {layers_step, recurrent_step}) {
+        const StepOutcome on = step({});
+        for (const std::string& name : names) {
+            if (!on.rewrites.contains(name)) continue;
+            SCOPED_TRACE(name);
+            seen.insert(name);
+            EXPECT_NE(on.listing.find(name + " joins"), std::string::npos) << on.listing;
+            const StepOutcome off = step({name});
+            EXPECT_FALSE(off.rewrites.contains(name));
+            EXPECT_EQ(testing::tensors_apart(on.gradients, off.gradients, 0.02), "");
+            EXPECT_EQ(testing::tensors_apart(on.weights, off.weights, 0.02), "");
+        }
+        EXPECT_TRUE(step({"all"}).rewrites.empty());
+    }
+    EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end())) << "a rewrite that no step of this test uses";
+}
+
+TEST(Rewrites, UnknownNamesAreRefusedWithTheKnownOnes) {
+    const auto made = ops::make_backend(ops::DeviceKind::cpu, {.rewrites_off = {"head_forward"}});
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().text().find("heads_forward"), std::string::npos) << made.error().text();
+}
+
+TEST(TensorsApart, OneWrongBiasAmongLargeGradientsIsFound) {
+    testing::Tensors wanted{{"layer.weight", std::vector<float>(1000, 1)}, {"layer.bias", std::vector<float>(4, 0.5f)}};
+    testing::Tensors found = wanted;
+    EXPECT_EQ(testing::tensors_apart(found, wanted, 0.1), "");
+    found["layer.bias"][2] *= 1.5f;
+    EXPECT_NE(testing::tensors_apart(found, wanted, 0.1).find("layer.bias"), std::string::npos);
+    found = wanted;
+    found["layer.bias"][0] = std::nanf("");
+    EXPECT_NE(testing::tensors_apart(found, wanted, 0.1), "");
+    found.erase("layer.bias");
+    EXPECT_NE(testing::tensors_apart(found, wanted, 0.1), "");
+}
+
+}  // namespace
+}  // namespace millrace
