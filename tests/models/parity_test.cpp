@@ -127,7 +127,9 @@ protected:
             all_found[name] = found;
             all_wanted[name] = wanted;
         });
-        EXPECT_EQ(testing::tensors_apart(all_found, all_wanted, where().within.gradients), "");
+        // In bf16 a ReLU flips here and there, which is much for a layer of four features.
+        const double factor = where().precision == tape::Precision::bf16 ? 2.5 : 1;
+        EXPECT_EQ(testing::tensors_apart(all_found, all_wanted, factor * where().within.gradients), "");
     }
     void compare_logits(const std::vector<double>& found, const std::string& name) {
         const std::vector<float> wanted = golden_.floats(name);
