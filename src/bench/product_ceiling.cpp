@@ -61,6 +61,7 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
     window(1);
     const int count = static_cast<int>(std::clamp(window_ms / window(1), 1.0, 10000.0));
     std::vector<double> times;
+    times.reserve(kWindows);
     for (int i = 0; i < kWindows; ++i) times.push_back(window(count));
     MILLRACE_TRY(backend.check());
     const double edge = size;

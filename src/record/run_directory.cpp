@@ -234,7 +234,7 @@ base::Status RunDirectory::describe(std::string device, std::map<std::string, st
 }
 
 base::Status RunDirectory::finish(RunStatus status, int exit_status, std::string_view why) {
-    const base::Status synced = metrics_.sync();
+    base::Status synced = metrics_.sync();
     const std::string reason = synced.ok() || status == RunStatus::kFailed ? std::string(why) : synced.error().text();
     manifest_.status = synced.ok() ? status : RunStatus::kFailed;
     manifest_.exit_status = synced.ok() || exit_status != 0 ? exit_status : synced.error().exit_status;
