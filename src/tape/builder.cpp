@@ -1,4 +1,5 @@
 #include "tape/builder.h"
+#include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
 
 #include <algorithm>
@@ -47,6 +48,28 @@ void Builder::keep(const View& view) {
     buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].kept = true;
 }
 
+void Builder::append(ops::Record record) {
+    if (!record.slots[ops::kWhile].present()) record.slots[ops::kWhile] = while_;
+    push(std::move(record));
+}
+
+void Builder::push(ops::Record record) {
+    const tensor::BufferId parameter_gradients = store_.gradient_arena().buffer;
+    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
+        const View& view = record.slots[static_cast<std::size_t>(slot)];
+        const bool local = view.buffer >= kLocalBase;
+        if (!view.present() || !record.op->slot(slot).written() || !(local || view.buffer == parameter_gradients)) continue;
+        Cover& written = written_[view.buffer];
+        const std::int64_t width = local ? buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width : view.stride_k;
+        for (const Rectangle& part : rectangles_of(view, width)) {
+            MILLRACE_ASSERT(!record.accumulates(slot) || (!local && options_.accumulate) || written.gaps(part).empty(),
+                            record.layer + ": adds to memory that nobody wrote");
+            written.add(part);
+        }
+    }
+    records_.push_back(std::move(record));
+}
+
 void Builder::append_weight_gradient(ops::Record record) {
     record.slots[ops::kWhile] = while_;
     if (options_.defer_weight_gradients)
@@ -56,15 +79,13 @@ void Builder::append_weight_gradient(ops::Record record) {
 }
 
 void Builder::flush_weight_gradients() {
-    for (ops::Record& r : deferred_) records_.push_back(std::move(r));
+    for (ops::Record& r : deferred_) push(std::move(r));
     deferred_.clear();
 }
 
-Builder::Interval Builder::span_of(const View& view) const {
-    const std::int64_t width = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width;
-    const std::int64_t begin = view.offset % width;
-    const std::int64_t groups_width = view.stride_g < width ? (view.g - 1) * view.stride_g : 0;
-    return {begin, begin + groups_width + view.cols};
+std::vector<Rectangle> Builder::rectangles(const View& view) const {
+    const Buffer& buffer = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)];
+    return rectangles_of(view, buffer.row_width);
 }
 
 Builder::Gradient& Builder::gradient_of(BufferId activation) {
@@ -80,83 +101,46 @@ Builder::Gradient& Builder::gradient_of(BufferId activation) {
     return gradients_[index];
 }
 
-bool Builder::covered(const Gradient& gradient, Interval span) {
-    std::int64_t at = span.begin;
-    for (const Interval& w : gradient.written)  // sorted and disjoint
-        if (w.begin <= at) at = std::max(at, w.end);
-    return at >= span.end;
+bool Builder::touched(const Gradient& gradient, const std::vector<Rectangle>& parts) {
+    return std::any_of(parts.begin(), parts.end(), [&](const Rectangle& part) { return gradient.written.meets(part); });
 }
 
-bool Builder::touched(const Gradient& gradient, Interval span) {
-    return std::any_of(gradient.written.begin(), gradient.written.end(),
-                       [&](const Interval& w) { return w.begin < span.end && span.begin < w.end; });
+void Builder::zero_gaps(const Gradient& gradient, const View& view, const std::vector<Rectangle>& parts) {
+    const std::int64_t width = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width;
+    for (const Rectangle& part : parts)
+        for (const Rectangle& gap : gradient.written.gaps(part)) {
+            ops::Record fill{&ops::fill::def, ops::FillParams{}, {}, 0, "gradient"};
+            View& out = fill.slots[ops::fill::out];
+            out = view;
+            out.buffer = gradient.buffer;
+            out.g = 1;
+            out.stride_g = 0;
+            out.stride_row = width;
+            out.offset = gap.row * width + gap.col;
+            out.rows = static_cast<std::int32_t>(gap.row_end - gap.row);
+            out.cols = static_cast<std::int32_t>(gap.col_end - gap.col);
+            append(std::move(fill));
+        }
 }
-
-void Builder::zero_gaps(Gradient& gradient, const View& view, Interval span) {
-    View base = view;  // the gradient's rows from column 0, one group
-    base.buffer = gradient.buffer;
-    base.g = 1;
-    base.stride_g = 0;
-    base.offset -= span.begin;
-    std::int64_t at = span.begin;
-    auto zero = [&](std::int64_t from, std::int64_t to) {
-        if (from >= to) return;
-        ops::Record r;
-        r.op = &ops::fill::def;
-        r.params = ops::FillParams{};
-        r.slots[ops::fill::out] = base.columns(static_cast<std::int32_t>(from), static_cast<std::int32_t>(to - from));
-        r.layer = "gradient";
-        append(std::move(r));
-    };
-    for (const Interval& w : gradient.written) {
-        if (w.end <= at || w.begin >= span.end) continue;
-        zero(at, w.begin);
-        at = std::max(at, w.end);
-    }
-    zero(at, span.end);
-}
-
-namespace {
-
-template <class Interval>
-void merge(std::vector<Interval>& written, Interval span) {
-    written.push_back(span);
-    std::sort(written.begin(), written.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
-    std::vector<Interval> joined;
-    for (const Interval& w : written) {
-        if (!joined.empty() && w.begin <= joined.back().end)
-            joined.back().end = std::max(joined.back().end, w.end);
-        else
-            joined.push_back(w);
-    }
-    written = std::move(joined);
-}
-
-}  // namespace
 
 Builder::Target Builder::gradient_target(const Value& value) {
     MILLRACE_ASSERT(value.needs_gradient, "nobody asks for the gradient of this value");
     Gradient& gradient = gradient_of(value.view.buffer);
-    const Interval span = span_of(value.view);
-    Target target{value.view, false};
+    const std::vector<Rectangle> parts = rectangles(value.view);
+    Target target{value.view, touched(gradient, parts)};
     target.view.buffer = gradient.buffer;
-    if (touched(gradient, span)) {
-        if (!covered(gradient, span)) zero_gaps(gradient, value.view, span);
-        target.accumulate = true;
-    }
-    merge(gradient.written, span);
+    if (target.accumulate) zero_gaps(gradient, value.view, parts);
+    for (const Rectangle& part : parts) gradient.written.add(part);
     return target;
 }
 
 View Builder::gradient(const Value& value) {
     if (!value.needs_gradient) return {};
     Gradient& gradient = gradient_of(value.view.buffer);
-    const Interval span = span_of(value.view);
-    if (!touched(gradient, span)) return {};
-    if (!covered(gradient, span)) {
-        zero_gaps(gradient, value.view, span);
-        merge(gradient.written, span);
-    }
+    const std::vector<Rectangle> parts = rectangles(value.view);
+    if (!touched(gradient, parts)) return {};
+    zero_gaps(gradient, value.view, parts);
+    for (const Rectangle& part : parts) gradient.written.add(part);
     View v = value.view;
     v.buffer = gradient.buffer;
     return v;

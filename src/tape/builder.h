@@ -3,15 +3,17 @@
 // update.
 //
 // A value is a view into an activation plus the knowledge whether a gradient flows into it. The gradient of an activation is a
-// buffer of the same layout; who writes a region first overwrites it, later writers add.
+// buffer of the same layout; who writes a rectangle of it first overwrites it, later writers add.
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "ops/op.h"
 #include "tape/buffer.h"
+#include "tape/rectangle.h"
 #include "tape/store.h"
 
 namespace millrace::tape {
@@ -61,10 +63,9 @@ public:
     /// The content stays until the program's end, for a host that reads it then. What lies in the store does so anyway.
     void keep(const tensor::View& view);
 
-    void append(ops::Record record) {
-        if (!record.slots[ops::kWhile].present()) record.slots[ops::kWhile] = while_;
-        records_.push_back(std::move(record));
-    }
+    /// What a record adds to must have been written before in this program; parameter gradients may also be left from an earlier
+    /// micro-batch (BuildOptions::accumulate).
+    void append(ops::Record record);
     /// What is appended from here on is done only while a flow is alive by these counters (ops::kWhile); an absent view ends it.
     void only_while(const tensor::View& counters) { while_ = counters; }
     /// Called in reverse order of registration by backward().
@@ -98,19 +99,16 @@ public:
     std::vector<Section> take_sections() { return std::move(sections_); }
 
 private:
-    struct Interval {
-        std::int64_t begin, end;
-    };
     struct Gradient {
         tensor::BufferId buffer = tensor::kNoBuffer;
-        std::vector<Interval> written;
+        Cover written;  ///< contributions asked for so far in this section
     };
     tensor::BufferId add_buffer(Buffer buffer);
+    void push(ops::Record record);
     Gradient& gradient_of(tensor::BufferId activation);
-    static bool covered(const Gradient& gradient, Interval span);
-    static bool touched(const Gradient& gradient, Interval span);
-    void zero_gaps(Gradient& gradient, const tensor::View& view, Interval span);
-    Interval span_of(const tensor::View& view) const;
+    static bool touched(const Gradient& gradient, const std::vector<Rectangle>& parts);
+    void zero_gaps(const Gradient& gradient, const tensor::View& view, const std::vector<Rectangle>& parts);
+    std::vector<Rectangle> rectangles(const tensor::View& view) const;
 
     Store& store_;
     BuildOptions options_;
@@ -119,7 +117,8 @@ private:
     tensor::View while_;
     std::vector<std::function<void()>> rules_;
     std::vector<Buffer> buffers_;
-    std::vector<Gradient> gradients_;  ///< by local buffer index
+    std::vector<Gradient> gradients_;            ///< by local buffer index
+    std::map<tensor::BufferId, Cover> written_;  ///< what records wrote of local buffers and of the parameter gradients
     std::vector<ParameterId> written_parameters_;
     std::vector<Section> sections_;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/philox.h"
 #include "ops/dense/dense.h"
@@ -60,6 +61,41 @@ TEST(Gradient, PartialOverlapFillsTheGapsWithZeros) {
     EXPECT_EQ(right.stride_row, 10);
 }
 
+/// Rows [begin, begin + count) of a value.
+Value rows_of(Value value, std::int32_t begin, std::int32_t count) {
+    value.view.offset += begin * value.view.stride_row;
+    value.view.rows = count;
+    return value;
+}
+
+TEST(Gradient, RowWindowsOfOneBufferDoNotAdd) {
+    TapeRig rig;
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(6, 5, "x", true);
+    EXPECT_FALSE(builder.gradient_target(rows_of(x, 0, 2)).accumulate);
+    EXPECT_FALSE(builder.gradient(rows_of(x, 2, 4)).present()) << "nobody wrote these rows";
+    EXPECT_FALSE(builder.gradient_target(rows_of(x, 2, 4)).accumulate);
+    EXPECT_TRUE(builder.gradient_target(rows_of(x, 1, 3)).accumulate);
+    EXPECT_TRUE(builder.gradient(x).present());
+    EXPECT_TRUE(builder.records().empty()) << "the two windows cover the buffer";
+}
+
+TEST(Gradient, PartialOverlapInBothAxesFillsTheGapsWithZeros) {
+    TapeRig rig(kRefPlace, 2);
+    rig.allocate();
+    Builder builder(*rig.store, {});
+    const Value x = builder.activation(6, 10, "x", true);
+    builder.append(add_record(x.view, builder.gradient_target(rows_of(x.columns(3, 7), 2, 4))));
+    EXPECT_TRUE(builder.gradient_target(rows_of(x.columns(0, 6), 1, 3)).accumulate);
+    ASSERT_EQ(builder.records().size(), 3u);
+    const tensor::View above = builder.records()[1].slots[ops::fill::out], left = builder.records()[2].slots[ops::fill::out];
+    EXPECT_EQ(std::tuple(above.offset, above.rows, above.cols, above.k), std::tuple(10, 1, 6, 2)) << "row 1, columns 0 to 5";
+    EXPECT_EQ(std::tuple(left.offset, left.rows, left.cols, left.k), std::tuple(20, 2, 3, 2)) << "rows 2 and 3, columns 0 to 2";
+    EXPECT_EQ(above.stride_k, 60);
+    EXPECT_EQ(left.stride_row, 10);
+}
+
 TEST(Gradient, OfNothingIsAbsent) {
     TapeRig rig;
     rig.allocate();
@@ -95,10 +131,10 @@ TEST(Gradient, EvaluationHasNone) {
 
 class RandomWriters : public ::testing::TestWithParam<Place> {};
 
-TEST_P(RandomWriters, SumInEveryColumn) {
-    // Writers of random windows, some over groups of columns; whoever reads must find the sum of them, and zero where nobody
-    // wrote.
-    constexpr std::int32_t kRows = 3, kCols = 24;
+TEST_P(RandomWriters, SumInEveryElement) {
+    // Writers of random windows of rows and columns, some over groups of columns; whoever reads must find the sum of them, and
+    // zero where nobody wrote.
+    constexpr std::int32_t kRows = 5, kCols = 24;
     for (std::uint32_t trial = 0; trial < 40; ++trial) {
         TapeRig rig(GetParam(), 2);
         const tensor::View ones = rig.store->add_data("ones", rig.real(), kRows, kCols);
@@ -110,11 +146,14 @@ TEST_P(RandomWriters, SumInEveryColumn) {
         auto below = [&](int n) {
             return static_cast<std::int32_t>(base::random_bits(3, trial, 0, 0, draws++) % static_cast<unsigned>(n));
         };
-        std::vector<double> wanted(kCols, 0.0);
+        std::vector<double> wanted(kRows * kCols, 0.0);
         auto write = [&](std::int32_t begin, std::int32_t width, std::int32_t groups) {
-            for (std::int32_t c = begin; c < begin + width; ++c) wanted[static_cast<std::size_t>(c)] += 1;
-            const Builder::Target target = builder.gradient_target(x.columns(begin, width).split_columns(groups));
-            builder.append(add_record(rig.for_all(ones).columns(0, width).split_columns(groups), target));
+            const std::int32_t row = below(kRows), rows = 1 + below(kRows - row);
+            for (std::int32_t r = row; r < row + rows; ++r)
+                for (std::int32_t c = begin; c < begin + width; ++c) wanted[static_cast<std::size_t>(r * kCols + c)] += 1;
+            const Value part = rows_of(x.columns(begin, width), row, rows).split_columns(groups);
+            const Value from = rows_of({rig.for_all(ones).columns(0, width), false}, 0, rows).split_columns(groups);
+            builder.append(add_record(from.view, builder.gradient_target(part)));
         };
         for (int writers = 1 + below(5); writers > 0; --writers) {
             const std::int32_t groups = 1 + below(3), width = groups * (1 + below(kCols / groups)),
@@ -131,7 +170,7 @@ TEST_P(RandomWriters, SumInEveryColumn) {
         rig.program->run();
         const auto found = rig.program->read(sums);
         for (std::size_t i = 0; i < found.size(); ++i)
-            ASSERT_EQ(found[i], wanted[i % kCols]) << "trial " << trial << ", element " << i;
+            ASSERT_EQ(found[i], wanted[i % wanted.size()]) << "trial " << trial << ", element " << i;
     }
 }
 
@@ -242,6 +281,12 @@ TEST(BuilderDeathTest, MisuseIsNamed) {
     EXPECT_DEATH(evaluator.backward(), "no backward pass");
     EXPECT_DEATH(builder.gradient_target({data, true}), "not this program's");
     EXPECT_DEATH(builder.gradient_target({data, false}), "nobody asks");
+    const Value x = builder.activation(4, 2, "x", true);
+    const auto add = [&](const Value& to) { builder.append(add_record(x.view, {to.view, true})); };
+    EXPECT_DEATH(add(x), "adds to memory that nobody wrote");
+    builder.append(add_record(x.view, {rows_of(x, 1, 2).view, false}));
+    add(rows_of(x, 1, 2));
+    EXPECT_DEATH(add(rows_of(x, 0, 2)), "adds to memory that nobody wrote");
     builder.append_weight_gradient({});
     EXPECT_DEATH(builder.close_section(), "backward\\(\\) was not called");
 }
