@@ -34,7 +34,7 @@ Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vec
     label_ = groups_ == 1 ? linear.front() : fmt::format("{} (x{})", linear.front(), groups_);
     const tape::Init init = options.weight_init.value_or(tape::Init::normal(std::sqrt(2.0 / options.in)));
     weight_ = store.add_matrix(with_suffix(linear, ".weight"), options.out, options.in, init);
-    if (options.bias) bias_ = store.add_vector(with_suffix(linear, ".bias"), options.out, tape::Init::value(0));
+    if (options.bias) bias_ = store.add_vector(with_suffix(linear, ".bias"), options.out, options.bias_init);
     if (!options.batch_norm) return;
     gamma_ = store.add_vector(with_suffix(norm, ".weight"), options.out, tape::Init::value(1));
     beta_ = store.add_vector(with_suffix(norm, ".bias"), options.out, tape::Init::value(0));
@@ -78,11 +78,12 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     call.params.activation = options_.activation;
     call.params.eps = options_.eps;
     call.params.momentum = options_.momentum;
-    call.params.op_number = builder.next_op_number();
+    // Inside a scan only layers with dropout take one: there would be one per step.
+    if (options_.dropout > 0 || !builder.merges_weight_gradients()) call.params.op_number = builder.next_op_number();
     if (options_.batch_norm) call.params.norm = training ? ops::Norm::batch_train : ops::Norm::batch_eval;
     if (training) call.params.dropout = options_.dropout;
     if (training && (options_.batch_norm || options_.activation != ops::Activation::none))
-        call.saved = builder.buffer(product_groups, rows, product_out, builder.real(), tape::Role::saved, label_ + ".saved");
+        call.saved = builder.intermediate(product_groups, rows, product_out, label_ + ".saved");
     if (training && options_.batch_norm)
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
@@ -110,10 +111,17 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     const tape::Store& store = builder.store();
     const bool normed = call.params.norm != ops::Norm::none;
     const bool identity = !normed && call.params.activation == ops::Activation::none && call.params.dropout == 0;
-    if (identity && !options_.bias) return dy;
+    const bool merged = builder.merges_weight_gradients();
+    auto bias_gradient = [&] {
+        tape::Builder::Target target = builder.parameter_gradient(bias_);
+        target.view = vector(target.view);
+        return target;
+    };
+    if (merged && !normed && options_.bias) append_column_sum(builder, dy, bias_gradient(), label_);
+    if (identity && (!options_.bias || merged)) return dy;
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =
-        identity ? dy : builder.buffer(dy.g, dy.rows, dy.cols, builder.real(), tape::Role::scratch, label_ + ".dz");
+        identity || merged ? dy : builder.buffer(dy.g, dy.rows, dy.cols, builder.real(), tape::Role::scratch, label_ + ".dz");
     ops::Record record{&ops::dense_backward::def, call.params, {}, 0, label_};
     record.slots[slot::dy] = dy;
     record.slots[slot::saved] = call.saved;
@@ -130,8 +138,8 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
         record.slots[slot::beta] = vector(store.parameter(beta_));
         into_parameter(slot::dgamma, gamma_);
         into_parameter(slot::dbeta, beta_);
-    } else if (options_.bias) {
-        into_parameter(slot::dbias, bias_);
+    } else if (options_.bias && !merged) {
+        write_to(record, slot::dbias, bias_gradient());
     }
     builder.append(std::move(record));
     return dz;
@@ -158,11 +166,7 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
         part = part.columns(call.gradient_columns->begin, call.gradient_columns->width);
         w = w.columns(call.gradient_columns->begin, call.gradient_columns->width);
     }
-    ops::Record input{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, label_};
-    input.slots[ops::linear_dgrad::dz] = dz;
-    input.slots[ops::linear_dgrad::w] = w;
-    write_to(input, ops::linear_dgrad::dx, builder.gradient_target(part));
-    builder.append(std::move(input));
+    builder.add_product(part, dz, w, label_);
 }
 
 std::vector<std::string> batches_tracked_names(const tape::Store& store) {

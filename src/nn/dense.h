@@ -28,6 +28,7 @@ struct DenseOptions {
     bool shared_input = false;
     float eps = 1e-5f, momentum = 0.1f;                    ///< of the norm
     std::optional<tape::Init> weight_init = std::nullopt;  ///< N(0, 2 / in) unless given
+    tape::Init bias_init = tape::Init::value(0);
 };
 
 /// Where a forward call reads and writes when it is not the plain case.

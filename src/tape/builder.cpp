@@ -1,8 +1,10 @@
 #include "tape/builder.h"
-#include "ops/dense/dense.h"
-#include "ops/pointwise/pointwise.h"
 
 #include <algorithm>
+
+#include "ops/dense/dense.h"
+#include "ops/pointwise/pointwise.h"
+#include "tape/scan.h"
 
 namespace millrace::tape {
 
@@ -18,6 +20,7 @@ BufferId Builder::add_buffer(Buffer buffer) {
 }
 
 Value Builder::activation(std::int32_t rows, std::int32_t cols, std::string name, bool needs_gradient) {
+    if (scan_ != nullptr && training()) return scan_->activation(rows, cols, name, needs_gradient);
     return {buffer(1, rows, cols, real(), Role::activation, std::move(name)), needs_gradient && training()};
 }
 
@@ -43,12 +46,19 @@ View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, 
     return v;
 }
 
+View Builder::intermediate(std::int32_t groups, std::int32_t rows, std::int32_t cols, std::string name, bool wide) {
+    const View view = buffer(groups, rows, cols, real(), Role::saved, std::move(name));
+    if (scan_ != nullptr && scan_->recomputes(wide)) scan_->drop(view, wide);
+    return view;
+}
+
 void Builder::keep(const View& view) {
     if (view.buffer < kLocalBase) return;
     buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].kept = true;
 }
 
 void Builder::append(ops::Record record) {
+    if (scan_ != nullptr) scan_->prepare(record);
     if (!record.slots[ops::kWhile].present()) record.slots[ops::kWhile] = while_;
     push(std::move(record));
 }
@@ -60,8 +70,7 @@ void Builder::push(ops::Record record) {
         const bool local = view.buffer >= kLocalBase;
         if (!view.present() || !record.op->slot(slot).written() || !(local || view.buffer == parameter_gradients)) continue;
         Cover& written = written_[view.buffer];
-        const std::int64_t width = local ? buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width : view.stride_k;
-        for (const Rectangle& part : rectangles_of(view, width)) {
+        for (const Rectangle& part : rectangles_of(view, row_width(view))) {
             MILLRACE_ASSERT(!record.accumulates(slot) || (!local && options_.accumulate) || written.gaps(part).empty(),
                             record.layer + ": adds to memory that nobody wrote");
             written.add(part);
@@ -70,12 +79,21 @@ void Builder::push(ops::Record record) {
     records_.push_back(std::move(record));
 }
 
+bool Builder::merges_weight_gradients() const { return scan_ != nullptr; }
+
 void Builder::append_weight_gradient(ops::Record record) {
+    if (scan_ != nullptr)
+        scan_->merge_weight_gradient(std::move(record));
+    else
+        defer_weight_gradient(std::move(record));
+}
+
+void Builder::defer_weight_gradient(ops::Record record) {
     record.slots[ops::kWhile] = while_;
     if (options_.defer_weight_gradients)
         deferred_.push_back(std::move(record));
     else
-        append(std::move(record));
+        push(std::move(record));
 }
 
 void Builder::flush_weight_gradients() {
@@ -83,14 +101,18 @@ void Builder::flush_weight_gradients() {
     deferred_.clear();
 }
 
-std::vector<Rectangle> Builder::rectangles(const View& view) const {
-    const Buffer& buffer = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)];
-    return rectangles_of(view, buffer.row_width);
+std::int64_t Builder::row_width(const View& view) const {
+    return view.buffer < kLocalBase ? view.stride_k : buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width;
 }
 
 Builder::Gradient& Builder::gradient_of(BufferId activation) {
     const auto index = static_cast<std::size_t>(activation - kLocalBase);
     MILLRACE_ASSERT(activation >= kLocalBase && index < gradients_.size(), "gradient of a buffer that is not this program's");
+    if (gradients_[index].buffer == tensor::kNoBuffer && scan_ != nullptr) {
+        const auto [view, shift] = scan_->gradient_place(activation);
+        gradients_[index].buffer = view.buffer;
+        gradients_[index].shift = shift;
+    }
     if (gradients_[index].buffer == tensor::kNoBuffer) {
         Buffer b = buffers_[index];
         b.name += ".grad";
@@ -101,18 +123,28 @@ Builder::Gradient& Builder::gradient_of(BufferId activation) {
     return gradients_[index];
 }
 
-bool Builder::touched(const Gradient& gradient, const std::vector<Rectangle>& parts) {
+View Builder::gradient_view(const Gradient& gradient, View value) const {
+    const Buffer& buffer = buffers_[static_cast<std::size_t>(gradient.buffer - kLocalBase)];
+    value.buffer = gradient.buffer;
+    value.dtype = buffer.dtype;
+    value.stride_k = buffer.elements / store_.members();
+    value.offset += gradient.shift * buffer.row_width;
+    if (gradient.rolling) value.offset %= value.stride_k;
+    return value;
+}
+
+bool Builder::touched(const Gradient& gradient, const View& view) const {
+    const std::vector<Rectangle> parts = rectangles_of(view, row_width(view));
     return std::any_of(parts.begin(), parts.end(), [&](const Rectangle& part) { return gradient.written.meets(part); });
 }
 
-void Builder::zero_gaps(const Gradient& gradient, const View& view, const std::vector<Rectangle>& parts) {
-    const std::int64_t width = buffers_[static_cast<std::size_t>(view.buffer - kLocalBase)].row_width;
-    for (const Rectangle& part : parts)
+void Builder::complete(Gradient& gradient, const View& view) {
+    const std::int64_t width = row_width(view);
+    for (const Rectangle& part : rectangles_of(view, width)) {
         for (const Rectangle& gap : gradient.written.gaps(part)) {
             ops::Record fill{&ops::fill::def, ops::FillParams{}, {}, 0, "gradient"};
             View& out = fill.slots[ops::fill::out];
             out = view;
-            out.buffer = gradient.buffer;
             out.g = 1;
             out.stride_g = 0;
             out.stride_row = width;
@@ -121,29 +153,91 @@ void Builder::zero_gaps(const Gradient& gradient, const View& view, const std::v
             out.cols = static_cast<std::int32_t>(gap.col_end - gap.col);
             append(std::move(fill));
         }
+        gradient.written.add(part);
+    }
 }
 
 Builder::Target Builder::gradient_target(const Value& value) {
     MILLRACE_ASSERT(value.needs_gradient, "nobody asks for the gradient of this value");
     Gradient& gradient = gradient_of(value.view.buffer);
-    const std::vector<Rectangle> parts = rectangles(value.view);
-    Target target{value.view, touched(gradient, parts)};
-    target.view.buffer = gradient.buffer;
-    if (target.accumulate) zero_gaps(gradient, value.view, parts);
-    for (const Rectangle& part : parts) gradient.written.add(part);
-    return target;
+    const View view = gradient_view(gradient, value.view);
+    const bool add = touched(gradient, view);
+    if (add) complete(gradient, view);
+    for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
+    return {view, add};
 }
 
 View Builder::gradient(const Value& value) {
     if (!value.needs_gradient) return {};
     Gradient& gradient = gradient_of(value.view.buffer);
-    const std::vector<Rectangle> parts = rectangles(value.view);
-    if (!touched(gradient, parts)) return {};
-    zero_gaps(gradient, value.view, parts);
-    for (const Rectangle& part : parts) gradient.written.add(part);
-    View v = value.view;
-    v.buffer = gradient.buffer;
-    return v;
+    if (gradient.rolling) settle_gradient(value.view);
+    const View view = gradient_view(gradient, value.view);
+    if (!touched(gradient, view)) return {};
+    complete(gradient, view);
+    return view;
+}
+
+View Builder::gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name) {
+    if (scan_ != nullptr) return scan_->gradient_window(rows, cols, name);
+    return buffer(1, rows, cols, real(), Role::scratch, name);
+}
+
+void Builder::add_product(const Value& value, const View& a, const View& w, const std::string& layer) {
+    if (!value.needs_gradient) return;
+    if (Gradient& gradient = gradient_of(value.view.buffer); gradient.rolling) {
+        gradient.waiting.insert(gradient.waiting.begin(), {a, w, layer});
+        return;
+    }
+    const Target target = gradient_target(value);
+    ops::Record record{
+        &ops::linear_dgrad::def, ops::LinearGradParams{}, {}, target.accumulate ? 1u << ops::linear_dgrad::dx : 0u, layer};
+    record.slots[ops::linear_dgrad::dz] = a;
+    record.slots[ops::linear_dgrad::w] = w;
+    record.slots[ops::linear_dgrad::dx] = target.view;
+    append(std::move(record));
+}
+
+void Builder::roll_gradient(const Value& state) {
+    const auto index = static_cast<std::size_t>(state.view.buffer - kLocalBase);
+    if (gradients_[index].rolling) return;
+    const View window = buffer(1, state.view.rows, state.view.cols, stat(), Role::saved, buffers_[index].name + ".grad");
+    gradients_[index].buffer = window.buffer;
+    gradients_[index].rolling = true;
+}
+
+Builder::Rolling Builder::take_gradient(const Value& state) {
+    Gradient& gradient = gradient_of(state.view.buffer);
+    MILLRACE_ASSERT(gradient.rolling, "the gradient of this state does not roll");
+    const View view = gradient_view(gradient, state.view);
+    Rolling known{view, !touched(gradient, view), std::exchange(gradient.waiting, {})};
+    if (known.begins && known.products.empty()) return {};
+    for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
+    return known;
+}
+
+View Builder::rolling_gradient(const View& windows) {
+    Gradient& gradient = gradient_of(windows.buffer);
+    MILLRACE_ASSERT(gradient.rolling, "steps that may be skipped carry states whose gradient rolls");
+    View view = gradient_view(gradient, windows);
+    view.rows = static_cast<std::int32_t>(view.stride_k / row_width(view));
+    for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
+    return view;
+}
+
+void Builder::settle_gradient(const View& windows) {
+    Gradient& gradient = gradient_of(windows.buffer);
+    for (const Product& product : std::exchange(gradient.waiting, {})) {
+        View view = gradient_view(gradient, windows);
+        view.offset = 0;
+        view.rows = static_cast<std::int32_t>(view.stride_k / row_width(view));
+        ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, product.layer};
+        if (touched(gradient, view)) record.accumulate = 1u << ops::linear_dgrad::dx;
+        for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
+        record.slots[ops::linear_dgrad::dz] = product.a;
+        record.slots[ops::linear_dgrad::w] = product.w;
+        record.slots[ops::linear_dgrad::dx] = view;
+        append(std::move(record));
+    }
 }
 
 Builder::Target Builder::parameter_gradient(ParameterId id) {

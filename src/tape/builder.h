@@ -6,6 +6,7 @@
 // buffer of the same layout; who writes a rectangle of it first overwrites it, later writers add.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -25,6 +26,9 @@ struct Value {
     [[nodiscard]] Value columns(std::int32_t begin, std::int32_t width) const {
         return {view.columns(begin, width), needs_gradient};
     }
+    [[nodiscard]] Value row_window(std::int64_t begin, std::int32_t count) const {
+        return {view.row_window(begin, count), needs_gradient};
+    }
     [[nodiscard]] Value split_columns(std::int32_t groups) const { return {view.split_columns(groups), needs_gradient}; }
 };
 
@@ -42,6 +46,14 @@ struct Section {
     int repeat = 1;
 };
 
+/// a w, which belongs to some gradient.
+struct Product {
+    tensor::View a, w;
+    std::string layer;
+};
+
+class Scan;
+
 class Builder {
 public:
     Builder(Store& store, BuildOptions options);
@@ -57,6 +69,10 @@ public:
     /// A new buffer without a gradient, [K,groups,rows,cols], contiguous.
     tensor::View buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role,
                         std::string name);
+    /// What a layer computes beside its output for its backward rule, real [K,groups,rows,cols], to be put into an optional slot
+    /// of its forward record. A scan that recomputes leaves that slot out and computes the content again when the rule reads it;
+    /// `wide`: several times as much as the output, so that it goes first.
+    tensor::View intermediate(std::int32_t groups, std::int32_t rows, std::int32_t cols, std::string name, bool wide = false);
     /// A number that stays the same for this operator in every program built in the same order: part of its random key.
     std::uint32_t next_op_number() { return op_number_++; }
 
@@ -72,6 +88,8 @@ public:
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
     /// Weight gradients go through here so that they can be moved behind the chain.
     void append_weight_gradient(ops::Record record);
+    /// Weight gradients of several steps become one: sums over rows are records of their own, and dz stays in the memory of dy.
+    [[nodiscard]] bool merges_weight_gradients() const;
     /// Ends the waiting of those given so far: what they read may be used again afterwards.
     void flush_weight_gradients();
 
@@ -84,6 +102,21 @@ public:
     /// The complete gradient of `value`, for reading; parts nobody wrote are zeros. Absent when nothing flowed into it.
     tensor::View gradient(const Value& value);
     Target parameter_gradient(ParameterId id);
+    /// Memory of a backward rule that weight gradients read, real [K,1,rows,cols]; a window per step inside a scan.
+    tensor::View gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name);
+    /// Adds a w to the gradient of `value`, a real [K,G,B,C], w real [K,G,C,In]; nothing when it has none. The product waits
+    /// where the gradient rolls.
+    void add_product(const Value& value, const tensor::View& a, const tensor::View& w, const std::string& layer);
+
+    /// The gradient of a scan's state becomes one window for all steps, stat, that a layer updates in place.
+    void roll_gradient(const Value& state);
+    struct Rolling {
+        tensor::View view;              ///< absent: nothing reaches the state
+        bool begins = false;            ///< the content does not matter yet
+        std::vector<Product> products;  ///< to be added, those of the step under way first
+    };
+    /// What is known of the gradient of a state that rolls. Afterwards `view` is that of the state before the step.
+    Rolling take_gradient(const Value& state);
 
     /// Runs the rules in reverse and appends deferred weight gradients.
     void backward();
@@ -99,25 +132,37 @@ public:
     std::vector<Section> take_sections() { return std::move(sections_); }
 
 private:
+    friend class Scan;
     struct Gradient {
         tensor::BufferId buffer = tensor::kNoBuffer;
+        std::int64_t shift = 0;  ///< its rows are those of the value plus this
+        bool rolling = false;
         Cover written;  ///< contributions asked for so far in this section
+        std::vector<Product> waiting;
     };
     tensor::BufferId add_buffer(Buffer buffer);
     void push(ops::Record record);
+    void defer_weight_gradient(ops::Record record);
     Gradient& gradient_of(tensor::BufferId activation);
-    static bool touched(const Gradient& gradient, const std::vector<Rectangle>& parts);
-    void zero_gaps(const Gradient& gradient, const tensor::View& view, const std::vector<Rectangle>& parts);
-    std::vector<Rectangle> rectangles(const tensor::View& view) const;
+    [[nodiscard]] tensor::View gradient_view(const Gradient& gradient, tensor::View value) const;
+    [[nodiscard]] std::int64_t row_width(const tensor::View& view) const;
+    [[nodiscard]] bool touched(const Gradient& gradient, const tensor::View& view) const;
+    /// Zeroes what nobody wrote of a part of the gradient and counts it as written.
+    void complete(Gradient& gradient, const tensor::View& view);
+    void forget_gradient(tensor::BufferId activation) { gradients_[static_cast<std::size_t>(activation - kLocalBase)] = {}; }
+    tensor::View rolling_gradient(const tensor::View& windows);  ///< about to be written
+    void settle_gradient(const tensor::View& windows);           ///< appends the products that wait
+    const std::vector<Product>& waiting_products(const tensor::View& windows) { return gradient_of(windows.buffer).waiting; }
 
     Store& store_;
     BuildOptions options_;
     std::uint32_t op_number_ = 1;
     std::vector<ops::Record> records_, deferred_;
     tensor::View while_;
+    Scan* scan_ = nullptr;  ///< the one under way
     std::vector<std::function<void()>> rules_;
     std::vector<Buffer> buffers_;
-    std::vector<Gradient> gradients_;            ///< by local buffer index
+    std::deque<Gradient> gradients_;             ///< by local buffer index
     std::map<tensor::BufferId, Cover> written_;  ///< what records wrote of local buffers and of the parameter gradients
     std::vector<ParameterId> written_parameters_;
     std::vector<Section> sections_;

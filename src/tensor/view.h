@@ -29,6 +29,13 @@ struct View {
         part.cols = width;
         return part;
     }
+    /// Rows [begin, begin + count) of every group.
+    [[nodiscard]] View row_window(std::int64_t begin, std::int32_t count) const {
+        View part = *this;
+        part.offset += begin * stride_row;
+        part.rows = count;
+        return part;
+    }
     /// Splits the columns of a view with one group into `groups` groups of equal width: [K,1,R,G*c] -> [K,G,R,c].
     [[nodiscard]] View split_columns(std::int32_t groups) const {
         View part = *this;

@@ -61,22 +61,15 @@ TEST(Gradient, PartialOverlapFillsTheGapsWithZeros) {
     EXPECT_EQ(right.stride_row, 10);
 }
 
-/// Rows [begin, begin + count) of a value.
-Value rows_of(Value value, std::int32_t begin, std::int32_t count) {
-    value.view.offset += begin * value.view.stride_row;
-    value.view.rows = count;
-    return value;
-}
-
 TEST(Gradient, RowWindowsOfOneBufferDoNotAdd) {
     TapeRig rig;
     rig.allocate();
     Builder builder(*rig.store, {});
     const Value x = builder.activation(6, 5, "x", true);
-    EXPECT_FALSE(builder.gradient_target(rows_of(x, 0, 2)).accumulate);
-    EXPECT_FALSE(builder.gradient(rows_of(x, 2, 4)).present()) << "nobody wrote these rows";
-    EXPECT_FALSE(builder.gradient_target(rows_of(x, 2, 4)).accumulate);
-    EXPECT_TRUE(builder.gradient_target(rows_of(x, 1, 3)).accumulate);
+    EXPECT_FALSE(builder.gradient_target(x.row_window(0, 2)).accumulate);
+    EXPECT_FALSE(builder.gradient(x.row_window(2, 4)).present()) << "nobody wrote these rows";
+    EXPECT_FALSE(builder.gradient_target(x.row_window(2, 4)).accumulate);
+    EXPECT_TRUE(builder.gradient_target(x.row_window(1, 3)).accumulate);
     EXPECT_TRUE(builder.gradient(x).present());
     EXPECT_TRUE(builder.records().empty()) << "the two windows cover the buffer";
 }
@@ -86,8 +79,8 @@ TEST(Gradient, PartialOverlapInBothAxesFillsTheGapsWithZeros) {
     rig.allocate();
     Builder builder(*rig.store, {});
     const Value x = builder.activation(6, 10, "x", true);
-    builder.append(add_record(x.view, builder.gradient_target(rows_of(x.columns(3, 7), 2, 4))));
-    EXPECT_TRUE(builder.gradient_target(rows_of(x.columns(0, 6), 1, 3)).accumulate);
+    builder.append(add_record(x.view, builder.gradient_target(x.columns(3, 7).row_window(2, 4))));
+    EXPECT_TRUE(builder.gradient_target(x.columns(0, 6).row_window(1, 3)).accumulate);
     ASSERT_EQ(builder.records().size(), 3u);
     const tensor::View above = builder.records()[1].slots[ops::fill::out], left = builder.records()[2].slots[ops::fill::out];
     EXPECT_EQ(std::tuple(above.offset, above.rows, above.cols, above.k), std::tuple(10, 1, 6, 2)) << "row 1, columns 0 to 5";
@@ -151,8 +144,8 @@ TEST_P(RandomWriters, SumInEveryElement) {
             const std::int32_t row = below(kRows), rows = 1 + below(kRows - row);
             for (std::int32_t r = row; r < row + rows; ++r)
                 for (std::int32_t c = begin; c < begin + width; ++c) wanted[static_cast<std::size_t>(r * kCols + c)] += 1;
-            const Value part = rows_of(x.columns(begin, width), row, rows).split_columns(groups);
-            const Value from = rows_of({rig.for_all(ones).columns(0, width), false}, 0, rows).split_columns(groups);
+            const Value part = x.columns(begin, width).row_window(row, rows).split_columns(groups);
+            const Value from = Value{rig.for_all(ones).columns(0, width), false}.row_window(0, rows).split_columns(groups);
             builder.append(add_record(from.view, builder.gradient_target(part)));
         };
         for (int writers = 1 + below(5); writers > 0; --writers) {
@@ -284,9 +277,9 @@ TEST(BuilderDeathTest, MisuseIsNamed) {
     const Value x = builder.activation(4, 2, "x", true);
     const auto add = [&](const Value& to) { builder.append(add_record(x.view, {to.view, true})); };
     EXPECT_DEATH(add(x), "adds to memory that nobody wrote");
-    builder.append(add_record(x.view, {rows_of(x, 1, 2).view, false}));
-    add(rows_of(x, 1, 2));
-    EXPECT_DEATH(add(rows_of(x, 0, 2)), "adds to memory that nobody wrote");
+    builder.append(add_record(x.view, {x.row_window(1, 2).view, false}));
+    add(x.row_window(1, 2));
+    EXPECT_DEATH(add(x.row_window(0, 2)), "adds to memory that nobody wrote");
     builder.append_weight_gradient({});
     EXPECT_DEATH(builder.close_section(), "backward\\(\\) was not called");
 }
