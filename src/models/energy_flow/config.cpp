@@ -7,6 +7,39 @@
 #include <limits>
 
 namespace millrace::models {
+namespace {
+
+std::int32_t chunk_steps(const EnergyFlowConfig& config, std::int32_t rows, std::int64_t step_bytes) {
+    const std::int32_t steps = config.step_count();
+    constexpr std::int64_t kBudget = std::int64_t{4} << 30;
+    const bool automatic = config.gradient_budget == 0;
+    const std::int64_t held = (automatic ? kBudget : config.gradient_budget) / std::max<std::int64_t>(step_bytes, 1);
+    const std::int32_t limit = automatic && config.recompute != Recompute::none ? (steps + 3) / 4 : steps;
+    std::int64_t most = std::clamp<std::int64_t>(held, 1, limit);
+    if (config.skip_arrived) {
+        // A chunk is skipped as a whole: eighths of the steps, unless that leaves products too small to be worth it.
+        constexpr std::int64_t kWork = std::int64_t{10} << 30;
+        const std::int64_t flops = std::int64_t{12} * rows * config.hidden * config.hidden * config.layers;
+        most = std::min(most, std::max<std::int64_t>((steps + 7) / 8, kWork / std::max<std::int64_t>(flops, 1)));
+    }
+    const std::int64_t chunks = (steps + most - 1) / most;  // of equal length, as far as that goes
+    return static_cast<std::int32_t>((steps + chunks - 1) / chunks);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::int32_t, std::int32_t>> EnergyFlowConfig::chunks(std::int32_t rows, bool training,
+                                                                            std::int64_t step_bytes) const {
+    const std::int32_t total = step_count();
+    const std::int32_t length = training ? chunk_steps(*this, rows, step_bytes) : (total + 7) / 8;
+    std::vector<std::pair<std::int32_t, std::int32_t>> found;
+    // Undisturbed flows arrive together: where steps are skipped, a border lies there, and the rest is counted off from it.
+    const std::int32_t arrival = skip_arrived ? std::min(total, static_cast<std::int32_t>(std::ceil(1 / drift()))) : total;
+    for (std::int32_t end = arrival; end > 0; end -= length) found.emplace_back(std::max(0, end - length), end);
+    std::reverse(found.begin(), found.end());
+    for (std::int32_t first = arrival; first < total; first += length) found.emplace_back(first, std::min(total, first + length));
+    return found;
+}
 
 const char* name_of(Recompute recompute) {
     constexpr const char* kNames[] = {"none", "gates", "step"};

@@ -3,6 +3,8 @@
 // outer planes and lay it down on a surface of W x H cells.
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 
@@ -53,6 +55,10 @@ struct EnergyFlowConfig {
     [[nodiscard]] double drift() const { return 1 / (arrive * step_count() - 0.5); }
     /// Rows of the flow table for `samples` samples.
     [[nodiscard]] std::int32_t rows(std::int32_t samples) const;
+    /// Steps that are skipped together when no flow is alive at their first, and whose weight gradients are one product per
+    /// matrix: first step and the one behind the last. `step_bytes`: of the gate gradients of one step.
+    [[nodiscard]] std::vector<std::pair<std::int32_t, std::int32_t>> chunks(std::int32_t rows, bool training,
+                                                                            std::int64_t step_bytes) const;
     [[nodiscard]] bool spawns() const { return headroom > 0 && max_spawn > 0; }
 };
 

@@ -5,24 +5,29 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/energy_flow/cube_pass.h"
 #include "models/energy_flow/ops/flow.h"
-#include "ops/dense/dense.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/recurrent/gru.h"
+#include "nn/slot_target.h"
 
 namespace millrace::models {
 namespace {
 
+using nn::record_of;
 using tape::Init;
 using tape::Role;
+using tape::Value;
+using tensor::View;
+
+constexpr std::int32_t kNeuronWidth = ops::kNeuronFeatures + 1;  ///< features and energy
+constexpr std::int32_t kInputColumns = 72;  ///< the same with room to the next multiple of eight: rows of 16-byte
+                                            ///< steps
 
 /// PyTorch's start of a linear layer: both uniform within 1 / sqrt(in).
+Init linear_init(std::int32_t in) { return Init::uniform(1 / std::sqrt(static_cast<double>(in))); }
+
 std::pair<tape::ParameterId, tape::ParameterId> linear(tape::Store& store, const std::string& name, std::int32_t in,
                                                        std::int32_t out) {
-    const Init init = Init::uniform(1 / std::sqrt(static_cast<double>(in)));
-    const tape::ParameterId weight = store.add_matrix({name + ".weight"}, out, in, init);
-    return {weight, store.add_vector({name + ".bias"}, out, init)};
+    const tape::ParameterId weight = store.add_matrix({name + ".weight"}, out, in, linear_init(in));
+    return {weight, store.add_vector({name + ".bias"}, out, linear_init(in))};
 }
 
 void layer_norm(tape::Store& store, const std::string& name, std::int32_t width) {
@@ -31,6 +36,16 @@ void layer_norm(tape::Store& store, const std::string& name, std::int32_t width)
 }
 
 }  // namespace
+
+/// One way through the cube.
+struct Cube::Pass {
+    std::int32_t rows = 0;       ///< N
+    std::vector<View> counters;  ///< T + 1: before each step and after the last
+    std::vector<Value> tables;   ///< T + 1 of stat [K,1,N,8]
+    std::vector<View> moved;     ///< T of stat [K,1,N,8]
+    std::vector<tape::Scan::State> states;
+    View scratch;
+};
 
 Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config) {
     constexpr std::int32_t kWidth = ops::kNeuronHidden;
@@ -43,232 +58,169 @@ Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config)
     const auto offset = [&](tape::ParameterId id) { return store.parameters()[static_cast<std::size_t>(id)].offset; };
     for (int i = 0; i < ops::kNeuronTensors; ++i)
         neuron_.offsets[i] = static_cast<std::int32_t>(offset(neuron_first_ + i) - offset(neuron_first_));
-
-    const std::int32_t hidden = config.hidden;
-    for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-        Cell cell;
-        cell.in = layer == 0 ? kNeuronWidth : hidden;
-        const std::string name = fmt::format("carrier.cells.{}", layer);
-        cell.w_ih =
-            store.add_matrix({name + ".weight_ih"}, 3 * hidden, cell.in, Init::uniform(std::sqrt(6.0 / (3 * hidden + cell.in))));
-        cell.w_hh = store.add_matrix({name + ".weight_hh"}, 3 * hidden, hidden, Init::orthonormal());
-        // Update gate open: a slow state at the start.
-        cell.b_ih = store.add_vector({name + ".bias_ih"}, 3 * hidden, Init::blocks({0, 1, 0}));
-        cell.b_hh = store.add_vector({name + ".bias_hh"}, 3 * hidden, Init::blocks({0, 1, 0}));
-        cells_.push_back(cell);
-    }
-    heads_ = {declare_head(store, "carrier.energy", hidden / 2, 1, 0), declare_head(store, "carrier.move", 64, 3, 1)};
+    for (std::int32_t layer = 0; layer < config.layers; ++layer)
+        cells_.emplace_back(store, fmt::format("carrier.cells.{}", layer), layer == 0 ? kNeuronWidth : config.hidden,
+                            config.hidden);
+    const auto head = [&](const std::string& name, std::int32_t width, std::int32_t outputs, std::int32_t first) {
+        nn::DenseOptions in, out;
+        in.in = config.hidden;
+        in.out = out.in = width;
+        in.activation = ops::Activation::gelu;
+        in.weight_init = in.bias_init = linear_init(config.hidden);
+        out.out = outputs;
+        out.weight_init = Init::value(0);
+        nn::Dense first_layer(store, {name + ".0"}, {}, in);
+        return Head{first_layer, nn::Dense(store, {name + ".2"}, {}, out), first, outputs};
+    };
+    heads_[0] = head("carrier.energy", config.hidden / 2, 1, 0);
+    heads_[1] = head("carrier.move", 64, 3, 1);
+    last_ = static_cast<tape::ParameterId>(store.parameters().size()) - 1;
 }
 
-Cube::Head Cube::declare_head(tape::Store& store, const std::string& name, std::int32_t width, std::int32_t outputs,
-                              std::int32_t first) const {
-    Head head;
-    std::tie(head.in_weight, head.in_bias) = linear(store, name + ".0", config_.hidden, width);
-    head.out_weight = store.add_matrix({name + ".2.weight"}, outputs, width, Init::value(0));
-    head.out_bias = store.add_vector({name + ".2.bias"}, outputs, Init::value(0));
-    head.width = width;
-    head.outputs = outputs;
-    head.first = first;
-    return head;
-}
+Value Cube::forward(tape::Builder& builder, const Value& e) {
+    const auto pass = std::make_shared<Pass>();
+    pass->rows = config_.rows(e.view.rows);
+    const auto table = [&](const std::string& name) {
+        return Value{builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, name), builder.training()};
+    };
+    for (std::int32_t t = 0; t <= config_.step_count(); ++t) {
+        pass->counters.push_back(builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters"));
+        pass->tables.push_back(table(fmt::format("flows {}", t)));
+    }
+    const auto scan = make_scan(builder, pass);
+    for (std::int32_t layer = 0; layer < config_.layers; ++layer)
+        pass->states.push_back(scan->state(pass->rows, config_.hidden, fmt::format("state {}", layer)));
+    pass->scratch = cells_[0].scratch(builder, pass->rows);
 
-tape::Value Cube::forward(tape::Builder& builder, const tape::Value& e) {
-    auto pass = std::make_shared<Pass>();
-    const std::int32_t samples = e.view.rows, hidden = config_.hidden;
-    pass->training = builder.training();
-    pass->rows = config_.rows(samples);
-    pass->steps = config_.step_count();
-    pass->e = e;
-    pass->recompute = config_.recompute;
-    const auto real = [&](std::int32_t windows, std::int32_t cols, std::string name) {
-        return builder.buffer(1, windows * pass->rows, cols, builder.real(), Role::saved, std::move(name));
-    };
-    const auto counters = [&] {
-        return builder.buffer(1, 1, ops::kFlowCounters, tensor::DType::i32, Role::saved, "flow counters");
-    };
-    pass->counters.push_back(counters());
-    if (pass->keeps_inputs()) pass->x = real(pass->steps, kInputColumns, "carrier input");
-    for (std::int32_t layer = 0; layer < config_.layers; ++layer) {
-        pass->h.push_back(real(pass->training ? pass->steps + 1 : 2, hidden, fmt::format("state {}", layer)));
-        ops::Record zero{&ops::fill::def, ops::FillParams{0}, {}, 0, "carrier"};
-        zero.slots[ops::fill::out] = pass->state_before(static_cast<std::size_t>(layer), 0);
-        builder.append(std::move(zero));
-    }
-    pass->gates.resize(static_cast<std::size_t>(config_.layers));
-    pass->scratch = builder.buffer(1, pass->rows, 6 * hidden, builder.stat(), Role::scratch, "products");
-    for (std::size_t i = 0; pass->keeps_inputs() && i < heads_.size(); ++i) {
-        pass->heads[i].y = real(pass->steps, heads_[i].width, fmt::format("head {}", i));
-        pass->heads[i].saved = real(pass->steps, heads_[i].width, fmt::format("head {} before gelu", i));
-    }
-    const auto table = [&](std::int32_t t) {
-        return builder.buffer(1, pass->rows, ops::kFlowColumns, builder.stat(), Role::saved, fmt::format("flows {}", t));
-    };
-    pass->tables.push_back(table(0));
-    ops::Record begin{&ops::flow_begin::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "flows"};
-    begin.slots[ops::flow_begin::e] = e.view;
-    begin.slots[ops::flow_begin::flow] = pass->tables[0];
-    begin.slots[ops::flow_begin::counters] = pass->counters[0];
-    builder.append(std::move(begin));
-    pass->chunks = chunks_of_steps(pass->training ? chunk_steps(builder, *pass) : (pass->steps + 7) / 8);
-    for (const auto& [first, end] : pass->chunks) {
-        const bool skips = config_.skip_arrived && !every_step_ && first > 0;  // at first everybody is there
-        if (skips) builder.only_while(pass->counters[static_cast<std::size_t>(first)]);
-        for (std::int32_t t = first; t < end; ++t) {
-            pass->tables.push_back(table(t + 1));
-            pass->counters.push_back(counters());
-            step_forward(builder, *pass, t);
-        }
-        builder.only_while({});
-        for (std::int32_t t = first; t < end && skips; ++t) append_rest(builder, *pass, t);
-    }
-    pass->surface = {builder.buffer(1, samples, config_.cells(), builder.stat(), Role::activation, "surface"),
-                     builder.training()};
-    ops::Record lay{&ops::flow_lay::def, ops::FlowGridParams{config_.width, config_.height}, {}, 0, "surface"};
-    lay.slots[ops::flow_lay::flow] = pass->tables.back();
-    lay.slots[ops::flow_lay::state] = builder.store().state();
-    lay.slots[ops::flow_lay::surface] = pass->surface.view;
-    builder.append(std::move(lay));
+    builder.append(record_of(&ops::flow_begin::def, grid(), "flows", {e, pass->tables[0], pass->counters[0]}));
+    if (builder.training())
+        builder.on_backward([this, &builder, pass, e] {
+            const auto target = builder.gradient_target(e);
+            MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
+            builder.append(
+                record_of(&ops::flow_begin_backward::def, grid(), "flows", {builder.gradient(pass->tables[0]), target}));
+        });
+    scan->run([&](std::int32_t t) { step(builder, pass, t); });
+
+    const Value last = pass->tables.back();
+    const Value surface{builder.buffer(1, e.view.rows, config_.cells(), builder.stat(), Role::activation, "surface"),
+                        builder.training()};
+    builder.append(record_of(&ops::flow_lay::def, grid(), "surface", {last, builder.store().state(), surface}));
+    if (builder.training())
+        builder.on_backward([this, &builder, last, surface] {
+            builder.append(record_of(&ops::flow_lay_backward::def, grid(), "surface",
+                                     {last, builder.gradient(surface), builder.gradient_target(last)}));
+        });
     counters_ = pass->counters.back();
-    tables_ = pass->tables;
+    tables_.clear();
+    for (const Value& each : pass->tables) tables_.push_back(each.view);
     moves_ = pass->moved;
-    if (builder.training()) register_backward(builder, pass);
-    return pass->surface;
+    return surface;
 }
 
-void Cube::append_neuron(tape::Builder& builder, const Pass& pass, std::int32_t t, const tensor::View& out) const {
-    const auto step = static_cast<std::size_t>(t);
-    ops::Record neuron{&ops::flow_neuron_forward::def, neuron_, {}, 0, fmt::format("step {} neuron", t)};
-    neuron.slots[ops::flow_neuron_forward::flow] = pass.tables[step];
-    neuron.slots[ops::flow_neuron_forward::params] = builder.store().parameter_span(neuron_first_, neuron_last_);
-    neuron.slots[ops::flow_neuron_forward::counters] = pass.counters[step];
-    neuron.slots[ops::flow_neuron_forward::out] = out;
-    builder.append(std::move(neuron));
-}
-
-void Cube::append_cell(tape::Builder& builder, const Pass& pass, std::size_t layer, std::int32_t t, const tensor::View& x,
-                       const tensor::View& gates, const tensor::View& out) const {
-    namespace at = ops::gru_forward;
-    const tape::Store& store = builder.store();
-    const Cell& cell = cells_[layer];
-    const std::string name = fmt::format("step {} gru {}", t, layer);
-    ops::Record gru{&ops::gru_forward::def, ops::GruParams{}, {}, 0, name};
-    gru.slots[at::x] = x;
-    gru.slots[at::h] = pass.state_before(layer, t);
-    gru.slots[at::flow] = pass.tables[static_cast<std::size_t>(t)];
-    gru.slots[at::counters] = pass.counters[static_cast<std::size_t>(t)];
-    gru.slots[at::w_ih] = store.weight(cell.w_ih);
-    gru.slots[at::w_hh] = store.weight(cell.w_hh);
-    gru.slots[at::b_ih] = store.parameter(cell.b_ih);
-    gru.slots[at::b_hh] = store.parameter(cell.b_hh);
-    gru.slots[at::scratch] = pass.scratch;
-    gru.slots[at::gates] = gates;
-    gru.slots[at::out] = out;
-    builder.append(std::move(gru));
-}
-
-void Cube::append_head(tape::Builder& builder, const Pass& pass, std::size_t index, std::int32_t t, const tensor::View& saved,
-                       const tensor::View& y) const {
-    namespace at = ops::dense_forward;
-    const Head& head = heads_[index];
-    ops::DenseParams gelu;
-    gelu.activation = ops::Activation::gelu;
-    ops::Record in{&ops::dense_forward::def, gelu, {}, 0, fmt::format("step {} head {}", t, index)};
-    in.slots[at::x] = pass.state_before(cells_.size() - 1, t + 1);
-    in.slots[at::w] = builder.store().weight(head.in_weight);
-    in.slots[at::bias] = builder.store().parameter(head.in_bias);
-    in.slots[at::saved] = saved;
-    in.slots[at::y] = y;
-    builder.append(std::move(in));
-}
-
-void Cube::step_forward(tape::Builder& builder, Pass& pass, std::int32_t t) const {
-    tape::Store& store = builder.store();
-    const std::string name = fmt::format("step {}", t);
-    const auto fresh = [&](std::int32_t cols, Role role, const char* what) {
-        return builder.buffer(1, pass.rows, cols, builder.real(), role, fmt::format("{} {}", name, what));
-    };
-    const tensor::View first =
-        pass.keeps_inputs() ? pass.of_step(pass.x, t) : fresh(kInputColumns, Role::activation, "carrier input");
-    append_neuron(builder, pass, t, first);
-    for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
-        tensor::View gates;
-        if (pass.keeps_gates()) {
-            gates = fresh(4 * config_.hidden, Role::saved, "gates");
-            pass.gates[layer].push_back(gates);
-        }
-        append_cell(builder, pass, layer, t, layer == 0 ? first : pass.state_before(layer - 1, t + 1), gates,
-                    pass.state_before(layer, t + 1));
+std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::shared_ptr<Pass>& pass) const {
+    tape::ScanOptions options;
+    options.steps = config_.step_count();
+    options.recompute_wide = config_.recompute != Recompute::none;
+    options.recompute_values = config_.recompute == Recompute::step;
+    options.chunks = config_.chunks(pass->rows, builder.training(),
+                                    std::int64_t{pass->rows} * 4 * config_.hidden * config_.layers *
+                                        static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members());
+    if (config_.skip_arrived && !(every_step_ && !builder.training())) {
+        // At the first step everybody is there.
+        options.condition = [pass](std::int32_t t) { return t > 0 ? pass->counters[static_cast<std::size_t>(t)] : View{}; };
+        options.skipped = [this, &builder, pass](std::int32_t t) { append_rest(builder, *pass, t); };
+        options.skipped_backward = [this, &builder, pass](std::int32_t t) { append_rest_backward(builder, *pass, t); };
+        options.clear = [&builder, pass](std::int32_t first, const std::vector<View>& gradients) {
+            namespace at = ops::flow_clear;
+            constexpr std::size_t kOuts = at::slots - at::out0;
+            for (std::size_t begin = 0; begin < gradients.size(); begin += kOuts) {
+                ops::Record clear = record_of(&ops::flow_clear::def, ops::FlowRestParams{}, fmt::format("step {} rest", first),
+                                              {pass->counters[static_cast<std::size_t>(first)], pass->counters[0]});
+                for (std::size_t i = 0; i < std::min(kOuts, gradients.size() - begin); ++i)
+                    clear.slots[at::out0 + i] = gradients[begin + i];
+                builder.append(std::move(clear));
+            }
+        };
+        options.first_parameter = neuron_first_;
+        options.last_parameter = last_;
     }
-    const tensor::View u = fresh(4, Role::activation, "heads");
-    for (std::size_t i = 0; i < heads_.size(); ++i) {
-        namespace at = ops::dense_forward;
-        const Head& head = heads_[i];
-        const bool kept = pass.keeps_inputs();
-        const tensor::View y = kept ? pass.of_step(pass.heads[i].y, t) : fresh(head.width, Role::activation, "head");
-        append_head(builder, pass, i, t, kept ? pass.of_step(pass.heads[i].saved, t) : tensor::View{}, y);
-        ops::Record out{&ops::dense_forward::def, ops::DenseParams{}, {}, 0, fmt::format("{} head {} out", name, i)};
-        out.slots[at::x] = y;
-        out.slots[at::w] = store.weight(head.out_weight);
-        out.slots[at::bias] = store.parameter(head.out_bias);
-        out.slots[at::y] = u.columns(head.first, head.outputs);
-        builder.append(std::move(out));
-    }
-    move_and_spawn(builder, pass, t, u);
+    return std::make_shared<tape::Scan>(builder, std::move(options));
 }
 
-void Cube::move_and_spawn(tape::Builder& builder, Pass& pass, std::int32_t t, const tensor::View& u) const {
-    const auto step = static_cast<std::size_t>(t);
-    const std::string name = fmt::format("step {}", t);
+void Cube::step(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const {
+    const auto index = static_cast<std::size_t>(t);
+    const nn::GruMask alive{pass->tables[index].view, pass->counters[index]};
+    Value x = neuron(builder, pass, index);
+    for (std::size_t layer = 0; layer < cells_.size(); ++layer)
+        x = cells_[layer].forward(builder, x, pass->states[layer], t, pass->scratch, alive);
+    const Value u = builder.activation(pass->rows, 4, "heads", true);
+    for (const Head& head : heads_) {
+        nn::DensePlacement into;
+        into.into = u.columns(head.first, head.outputs);
+        head.out.forward(builder, head.in.forward(builder, x), into);
+    }
+    move(builder, pass, index, u);
+    if (config_.spawns()) spawn(builder, pass, t);
+    builder.append(record_of(&ops::flow_count::def, count_params(t), "count",
+                             {pass->tables[index + 1], pass->moved[index], pass->counters[index], pass->counters[index + 1]}));
+}
+
+Value Cube::neuron(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t) const {
+    const Value x = builder.activation(pass->rows, kInputColumns, "carrier input", true);
+    const View parameters = builder.store().parameter_span(neuron_first_, neuron_last_);
+    builder.append(
+        record_of(&ops::flow_neuron_forward::def, neuron_, "neuron", {pass->tables[t], parameters, pass->counters[t], x}));
+    if (builder.training())
+        builder.on_backward([this, &builder, pass, t, x, parameters] {
+            tape::Builder::Target gradient = builder.parameter_gradient(neuron_first_);
+            gradient.view = builder.store().gradient_span(neuron_first_, neuron_last_);
+            const View dx = builder.gradient(x);
+            builder.append(record_of(
+                &ops::flow_neuron_backward::def, neuron_, "neuron",
+                {pass->tables[t], parameters, pass->counters[t], dx, gradient, builder.gradient_target(pass->tables[t])}));
+        });
+    return x;
+}
+
+void Cube::move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t, const Value& u) const {
     ops::FlowMoveParams params;
     params.width = config_.width;
     params.height = config_.height;
     params.drift = static_cast<float>(config_.drift());
-    params.noise = pass.training ? static_cast<float>(config_.noise) : 0;
+    params.noise = builder.training() ? static_cast<float>(config_.noise) : 0;
     params.spawn_length = static_cast<float>(config_.spawn_length);
     params.max_spawn = config_.spawns() ? config_.max_spawn : 0;
     params.op_number = builder.next_op_number();
-    pass.moved.push_back(builder.buffer(1, pass.rows, ops::kMovedColumns, builder.stat(), Role::saved, name + " moves"));
-    ops::Record move{&ops::flow_move::def, params, {}, 0, name + " move"};
-    move.slots[ops::flow_move::before] = pass.tables[step];
-    move.slots[ops::flow_move::u] = u;
-    if (params.noise > 0) move.slots[ops::flow_move::state] = builder.store().state();
-    move.slots[ops::flow_move::counters] = pass.counters[step];
-    move.slots[ops::flow_move::moved] = pass.moved.back();
-    move.slots[ops::flow_move::after] = pass.tables[step + 1];
-    builder.append(std::move(move));
-    if (config_.spawns()) {
-        ops::Record spawn{&ops::flow_spawn::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
-        spawn.slots[ops::flow_spawn::before] = pass.tables[step];
-        spawn.slots[ops::flow_spawn::flow] = pass.tables[step + 1];
-        spawn.slots[ops::flow_spawn::moved] = pass.moved.back();
-        spawn.slots[ops::flow_spawn::counters] = pass.counters[step];
-        builder.append(std::move(spawn));
-        for (std::size_t layer = 0; layer < cells_.size(); ++layer) {
-            ops::Record state{&ops::flow_spawn_state::def, ops::FlowSpawnParams{}, {}, 0, name + " spawn"};
-            state.slots[ops::flow_spawn_state::flow] = pass.tables[step + 1];
-            state.slots[ops::flow_spawn_state::h] = pass.state_before(layer, t + 1);
-            builder.append(std::move(state));
-        }
-    }
-    ops::Record counting{&ops::flow_count::def, count_params(t), {}, 0, name + " count"};
-    counting.slots[ops::flow_count::flow] = pass.tables[step + 1];
-    counting.slots[ops::flow_count::moved] = pass.moved.back();
-    counting.slots[ops::flow_count::counters] = pass.counters[step];
-    counting.slots[ops::flow_count::next] = pass.counters[step + 1];
-    builder.append(std::move(counting));
+    pass->moved.push_back(builder.buffer(1, pass->rows, ops::kMovedColumns, builder.stat(), Role::saved, "moves"));
+    const View state = params.noise > 0 ? builder.store().state() : View{};
+    builder.append(record_of(&ops::flow_move::def, params, "move",
+                             {pass->tables[t], u, state, pass->counters[t], pass->moved[t], pass->tables[t + 1]}));
+    if (builder.training())
+        builder.on_backward([&builder, pass, t, u, params] {
+            const View dafter = builder.gradient(pass->tables[t + 1]);
+            builder.append(
+                record_of(&ops::flow_move_backward::def, params, "move",
+                          {dafter, pass->moved[t], builder.gradient_target(u), builder.gradient_target(pass->tables[t])}));
+        });
 }
 
-std::vector<std::pair<std::int32_t, std::int32_t>> Cube::chunks_of_steps(std::int32_t length) const {
-    const std::int32_t steps = config_.step_count();
-    std::vector<std::pair<std::int32_t, std::int32_t>> chunks;
-    // Undisturbed flows arrive together: where steps are left out, a border lies there, and the rest is counted off from it.
-    const std::int32_t arrival =
-        config_.skip_arrived ? std::min(steps, static_cast<std::int32_t>(std::ceil(1 / config_.drift()))) : steps;
-    for (std::int32_t end = arrival; end > 0; end -= length) chunks.emplace_back(std::max(0, end - length), end);
-    std::reverse(chunks.begin(), chunks.end());
-    for (std::int32_t first = arrival; first < steps; first += length)
-        chunks.emplace_back(first, std::min(steps, first + length));
-    return chunks;
+void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const {
+    const auto at = static_cast<std::size_t>(t);
+    const ops::FlowSpawnParams params;
+    builder.append(record_of(&ops::flow_spawn::def, params, "spawn",
+                             {pass->tables[at], pass->tables[at + 1], pass->moved[at], pass->counters[at]}));
+    for (const tape::Scan::State& state : pass->states)
+        builder.append(record_of(&ops::flow_spawn_state::def, params, "spawn", {pass->tables[at + 1], state.after(t)}));
+    if (!builder.training()) return;
+    builder.on_backward([&builder, pass, at, t, params] {
+        const View dafter = builder.gradient(pass->tables[at + 1]);
+        builder.append(record_of(&ops::flow_spawn_backward::def, params, "spawn",
+                                 {pass->moved[at], dafter, builder.gradient_target(pass->tables[at])}));
+        for (const tape::Scan::State& state : pass->states)
+            if (const View dh = builder.gradient(state.after(t)); dh.present())  // something has reached the state
+                builder.append(record_of(&ops::flow_spawn_state_backward::def, params, "spawn", {pass->moved[at], dh}));
+    });
 }
 
 ops::FlowCountParams Cube::count_params(std::int32_t t) const {
@@ -282,14 +234,16 @@ ops::FlowCountParams Cube::count_params(std::int32_t t) const {
 }
 
 void Cube::append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
-    namespace at = ops::flow_rest;
     const auto step = static_cast<std::size_t>(t);
-    ops::Record rest{&ops::flow_rest::def, count_params(t), {}, 0, fmt::format("step {} rest", t)};
-    rest.slots[at::counters] = pass.counters[step];
-    rest.slots[at::before] = pass.tables[step];
-    rest.slots[at::after] = pass.tables[step + 1];
-    rest.slots[at::next] = pass.counters[step + 1];
-    builder.append(std::move(rest));
+    builder.append(record_of(&ops::flow_rest::def, count_params(t), fmt::format("step {} rest", t),
+                             {pass.counters[step], pass.tables[step], pass.tables[step + 1], pass.counters[step + 1]}));
+}
+
+void Cube::append_rest_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
+    const auto step = static_cast<std::size_t>(t);
+    builder.append(
+        record_of(&ops::flow_rest_backward::def, ops::FlowRestParams{}, fmt::format("step {} rest", t),
+                  {pass.counters[step], builder.gradient(pass.tables[step + 1]), builder.gradient(pass.tables[step])}));
 }
 
 }  // namespace millrace::models
