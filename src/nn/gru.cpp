@@ -44,16 +44,15 @@ tape::Value GruCell::forward(tape::Builder& builder, const tape::Value& x, const
 
 void GruCell::backward(tape::Builder& builder, const Call& call) const {
     namespace at = ops::gru_backward;
-    const tape::Builder::Rolling gradient = builder.take_gradient(call.after);
+    const tape::Builder::Rolling gradient = builder.take_gradient(call.after, ops::kGruPairs);
     if (!gradient.view.present()) return;  // nothing reaches the state
-    MILLRACE_ASSERT(gradient.products.size() <= ops::kGruPairs, name_ + ": more reaches a state than one operator takes");
     const tensor::View dgates = builder.gradient_window(call.x.view.rows, 4 * hidden_, name_ + ".dgates");
     ops::Record record{&ops::gru_backward::def, ops::GruBackwardParams{gradient.begins}, {}, 0, name_};
     record.slots[at::dh] = gradient.view;
     record.slots[at::gates] = call.gates;
     record.slots[at::h] = call.before.view;
-    record.slots[at::flow] = call.mask.rows;
-    record.slots[at::counters] = call.mask.member;
+    record.slots[at::mask] = call.mask.rows;
+    record.slots[at::flag] = call.mask.member;
     record.slots[at::dgates] = dgates;
     for (std::size_t i = 0; i < gradient.products.size(); ++i) {
         record.slots[static_cast<std::size_t>(at::a0) + 2 * i] = gradient.products[i].a;

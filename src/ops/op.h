@@ -85,11 +85,6 @@ struct OpDef : OpTraits {
 std::vector<const OpDef*> definitions();
 
 constexpr int kMaxSlots = 16;
-/// The last slot of any record may name flow counters, i32 [K,1,1,kFlowCounters]: neighbours that name the same ones are done
-/// only while a flow of some member is alive by them (flow_rule.h) when the first of them is reached. Where nobody is alive,
-/// doing them must change nothing but what a flow_rest behind them writes: a backend may do them all the same.
-constexpr int kWhile = kMaxSlots - 1;
-
 /// One line of the step program: plain data.
 struct Record {
     const OpDef* op = nullptr;
@@ -97,6 +92,10 @@ struct Record {
     std::array<tensor::View, kMaxSlots> slots;
     std::uint32_t accumulate = 0;  ///< bit per slot: add instead of overwrite
     std::string layer;             ///< who asked for it, for messages: "analysts.0", "encoder"
+    /// Optional, i32 [K,1,1,1]. Neighbours that name the same one are done only if some member's flag is not 0 when the first of
+    /// them is reached. A backend may do them all the same, so that where no flag is set they must harm nothing: what they write
+    /// is not read, or written again behind them.
+    tensor::View condition = {};
 
     [[nodiscard]] bool accumulates(int slot) const { return (accumulate >> slot & 1u) != 0; }
     template <class P>
@@ -111,6 +110,7 @@ struct Record {
 struct Bound {
     const Record* record = nullptr;
     std::array<tensor::Operand, kMaxSlots> operands;
+    tensor::Operand condition;
 
     [[nodiscard]] const tensor::Operand& operator[](int slot) const { return operands[static_cast<std::size_t>(slot)]; }
     template <class P>

@@ -1,5 +1,5 @@
 #pragma once
-// Records that are done only while a flow is alive (kWhile of ops/op.h), on backends whose memory the host reads.
+// Records with a condition (ops::Record::condition), on backends whose memory the host reads.
 
 #include <memory>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace millrace::ops {
 
-/// Number of records from `first` on that name the same counters; 1 where none are named.
+/// Number of records from `first` on that name the same condition; 1 where none is named.
 std::size_t region_length(std::span<const Bound> records, std::size_t first);
 
 /// Takes neighbours with one condition together in a kernel that asks it. `kernels` holds one per record.

@@ -59,7 +59,7 @@ void Builder::keep(const View& view) {
 
 void Builder::append(ops::Record record) {
     if (scan_ != nullptr) scan_->prepare(record);
-    if (!record.slots[ops::kWhile].present()) record.slots[ops::kWhile] = while_;
+    if (!record.condition.present()) record.condition = condition_;
     push(std::move(record));
 }
 
@@ -89,7 +89,7 @@ void Builder::append_weight_gradient(ops::Record record) {
 }
 
 void Builder::defer_weight_gradient(ops::Record record) {
-    record.slots[ops::kWhile] = while_;
+    record.condition = condition_;
     if (options_.defer_weight_gradients)
         deferred_.push_back(std::move(record));
     else
@@ -205,9 +205,10 @@ void Builder::roll_gradient(const Value& state) {
     gradients_[index].rolling = true;
 }
 
-Builder::Rolling Builder::take_gradient(const Value& state) {
+Builder::Rolling Builder::take_gradient(const Value& state, std::size_t most) {
     Gradient& gradient = gradient_of(state.view.buffer);
     MILLRACE_ASSERT(gradient.rolling, "the gradient of this state does not roll");
+    if (gradient.waiting.size() > most) settle_gradient(state.view);
     const View view = gradient_view(gradient, state.view);
     Rolling known{view, !touched(gradient, view), std::exchange(gradient.waiting, {})};
     if (known.begins && known.products.empty()) return {};

@@ -82,8 +82,8 @@ public:
     /// What a record adds to must have been written before in this program; parameter gradients may also be left from an earlier
     /// micro-batch (BuildOptions::accumulate).
     void append(ops::Record record);
-    /// What is appended from here on is done only while a flow is alive by these counters (ops::kWhile); an absent view ends it.
-    void only_while(const tensor::View& counters) { while_ = counters; }
+    /// What is appended from here on has this condition (ops::Record::condition); an absent view ends it.
+    void only_if(const tensor::View& flags) { condition_ = flags; }
     /// Called in reverse order of registration by backward().
     void on_backward(std::function<void()> rule) { rules_.push_back(std::move(rule)); }
     /// Weight gradients go through here so that they can be moved behind the chain.
@@ -115,8 +115,9 @@ public:
         bool begins = false;            ///< the content does not matter yet
         std::vector<Product> products;  ///< to be added, those of the step under way first
     };
-    /// What is known of the gradient of a state that rolls. Afterwards `view` is that of the state before the step.
-    Rolling take_gradient(const Value& state);
+    /// What is known of the gradient of a state that rolls; more products than `most` are appended first. Afterwards `view` is
+    /// that of the state before the step.
+    Rolling take_gradient(const Value& state, std::size_t most);
 
     /// Runs the rules in reverse and appends deferred weight gradients.
     void backward();
@@ -158,7 +159,7 @@ private:
     BuildOptions options_;
     std::uint32_t op_number_ = 1;
     std::vector<ops::Record> records_, deferred_;
-    tensor::View while_;
+    tensor::View condition_;
     Scan* scan_ = nullptr;  ///< the one under way
     std::vector<std::function<void()>> rules_;
     std::vector<Buffer> buffers_;

@@ -129,8 +129,10 @@ Program::Program(std::string name, Store& store, Builder&& builder, Arena& arena
     if (closed < records_.size()) sections_.push_back({closed, records_.size() - closed, 1});
     join_records();
     for (const ops::Group& group : groups_)
-        for (std::size_t r = group.first; r < group.first + group.count; ++r)
+        for (std::size_t r = group.first; r < group.first + group.count; ++r) {
             for (const View& v : records_[r].slots) touch(buffers_, v, group);
+            touch(buffers_, records_[r].condition, group);
+        }
     keep_through_repeats(buffers_, sections_);
     for (Buffer& b : buffers_)
         if (b.kept && b.first >= 0) b.last = static_cast<int>(records_.size()) - 1;
@@ -149,6 +151,7 @@ void Program::join_records() {
         bound[r].record = &records_[r];
         for (std::size_t s = 0; s < ops::kMaxSlots; ++s)
             if (const View& v = records_[r].slots[s]; v.present()) bound[r].operands[s] = operand(v, stand_in(v));
+        if (const View& v = records_[r].condition; v.present()) bound[r].condition = operand(v, stand_in(v));
     }
     for (const Section& section : sections_)
         for (ops::Group group :
@@ -176,6 +179,7 @@ base::Status Program::prepare() {
     for (std::size_t r = 0; r < records_.size(); ++r) {
         bound_[r].record = &records_[r];
         for (std::size_t s = 0; s < ops::kMaxSlots; ++s) bound_[r].operands[s] = bind(records_[r].slots[s]);
+        bound_[r].condition = bind(records_[r].condition);
     }
     kernels_.clear();
     auto next = groups_.begin();
@@ -303,7 +307,7 @@ Flops Program::flops() const {
     Flops sum;
     for (const Section& section : sections_)
         for (std::size_t r = section.first; r < section.first + section.count; ++r) {
-            const bool conditional = records_[r].slots[ops::kWhile].present();
+            const bool conditional = records_[r].condition.present();
             (conditional ? sum.conditional : sum.always) +=
                 section.repeat * (records_[r].op->flops != nullptr ? records_[r].op->flops(records_[r]) : 0);
         }

@@ -47,7 +47,7 @@ private:
 /// Floating-point operations of the matrix products in one run, all members.
 struct Flops {
     std::int64_t always = 0;
-    std::int64_t conditional = 0;  ///< of records that name a condition (ops::kWhile): at most so many are done
+    std::int64_t conditional = 0;  ///< of records with a condition: at most so many are done
     [[nodiscard]] std::int64_t total() const { return always + conditional; }
 };
 

@@ -72,7 +72,7 @@ void Scan::run(const std::function<void(std::int32_t t)>& body) {
     MILLRACE_ASSERT(builder_.scan_ == nullptr, "a scan inside a scan");
     for (const auto& [first, end] : options_.chunks) {
         const View condition = condition_of(first);
-        builder_.only_while(condition);
+        builder_.only_if(condition);
         builder_.scan_ = this;
         for (std::int32_t t = first; t < end; ++t) {
             begin_step(t);
@@ -84,7 +84,7 @@ void Scan::run(const std::function<void(std::int32_t t)>& body) {
             builder_.rules_.erase(from, builder_.rules_.end());
         }
         builder_.scan_ = nullptr;
-        builder_.only_while({});
+        builder_.only_if({});
         for (std::int32_t t = first; t < end && condition.present(); ++t) options_.skipped(t);
     }
     if (builder_.training()) builder_.on_backward([self = shared_from_this()] { self->backward(); });
@@ -255,7 +255,7 @@ void Scan::backward() {
         const auto [first, end] = options_.chunks[chunk];
         begin_chunk(first, end - first);
         const View condition = condition_of(first);
-        builder_.only_while(condition);
+        builder_.only_if(condition);
         for (std::int32_t t = end - 1; t >= first; --t) {
             begin_step(t);
             auto& rules = rules_[static_cast<std::size_t>(t)];
@@ -265,7 +265,7 @@ void Scan::backward() {
         if (!options_.condition)  // the memory that waiting products read is needed again
             for (const State& state : states_) builder_.settle_gradient(state.windows_);
         append_weight_gradients();
-        builder_.only_while({});
+        builder_.only_if({});
         if (condition.present()) end_skipped_chunk(chunk);
     }
     builder_.scan_ = nullptr;
@@ -303,9 +303,9 @@ void Scan::end_skipped_chunk(std::size_t chunk) {
     for (const State& state : states_)
         for (const Product& product : builder_.waiting_products(state.windows_)) waiting.push_back(product.a);
     if (waiting.empty()) return;
-    builder_.only_while(condition_of(options_.chunks[chunk - 1].first));
+    builder_.only_if(condition_of(options_.chunks[chunk - 1].first));
     options_.clear(first_, waiting);
-    builder_.only_while({});
+    builder_.only_if({});
 }
 
 }  // namespace millrace::tape

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/bench.h"
+#include "nn/gru.h"
 #include "nn/losses.h"
 #include "nn/pointwise.h"
 #include "ops/dense/dense.h"
@@ -47,9 +48,9 @@ struct Elman {
     tensor::View x, goals;
 };
 
-class ScanGradient : public ::testing::TestWithParam<std::pair<Chunks, bool>> {};
+class ScanLayers : public ::testing::TestWithParam<std::pair<Chunks, bool>> {};
 
-TEST_P(ScanGradient, OfARecurrentLayerIsThatOfFiniteDifferences) {
+TEST_P(ScanLayers, OfARecurrentLayerIsThatOfFiniteDifferences) {
     tape::ScanOptions options;
     options.steps = kSteps;
     options.chunks = GetParam().first;
@@ -71,7 +72,7 @@ TEST_P(ScanGradient, OfARecurrentLayerIsThatOfFiniteDifferences) {
                 << layer << ": one product and one sum over the rows of a chunk";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ScanGradient,
+INSTANTIATE_TEST_SUITE_P(All, ScanLayers,
                          ::testing::Values(std::pair(Chunks{}, false), std::pair(Chunks{}, true),
                                            std::pair(Chunks{{0, 2}, {2, 4}, {4, 5}}, false),
                                            std::pair(Chunks{{0, 2}, {2, 4}, {4, 5}}, true)),
@@ -79,6 +80,58 @@ INSTANTIATE_TEST_SUITE_P(All, ScanGradient,
                              return (p.param.first.empty() ? std::string("whole") : "chunks") +
                                     (p.param.second ? "_again" : "_kept");
                          });
+
+/// Two GRU layers over time, of which a head reads every step and another the last state.
+struct GruNetwork {
+    explicit GruNetwork(tape::Store& store)
+        : embed(store, {"embed"}, {}, plain(kIn, kIn)),
+          first(store, "first", kIn, kHidden),
+          second(store, "second", kHidden, kHidden),
+          head(store, {"head"}, {}, plain(kHidden, kOut)),
+          last(store, {"last"}, {}, plain(kHidden, kOut)) {
+        x = store.add_data("x", tensor::DType::f64, kSteps * kBatch, kIn);
+        goals = store.add_data("goals", tensor::DType::f64, (kSteps + 1) * kBatch, kOut);
+        mask = store.add_data("mask", tensor::DType::f64, kBatch, 1);
+    }
+    void build(tape::Builder& builder, const tape::ScanOptions& options) const {
+        const tape::Value sequence = embed.forward(builder, {x, false});
+        const tape::Value outputs = builder.activation((kSteps + 1) * kBatch, kOut, "outputs", true);
+        const auto scan = std::make_shared<tape::Scan>(builder, options);
+        const auto below = scan->state(kBatch, kHidden, "below"), above = scan->state(kBatch, kHidden, "above");
+        const tensor::View scratch = first.scratch(builder, kBatch);
+        scan->run([&](std::int32_t t) {
+            tape::Value h = first.forward(builder, sequence.row_window(t * kBatch, kBatch), below, t, scratch);
+            h = second.forward(builder, h, above, t, scratch, t == 2 ? GruMask{mask, {}} : GruMask{});
+            head.forward(builder, h, {outputs.row_window(t * kBatch, kBatch), {}});
+        });
+        last.forward(builder, above.after(kSteps - 1), {outputs.row_window(kSteps * kBatch, kBatch), {}});
+        mse(builder, outputs, goals);
+    }
+    Dense embed;
+    GruCell first, second;
+    Dense head, last;
+    tensor::View x, goals, mask;
+};
+
+TEST(ScanGradient, OfGruLayersIsThatOfFiniteDifferences) {
+    for (const Chunks& chunks : {Chunks{}, Chunks{{0, 2}, {2, 4}, {4, 5}}})
+        for (const bool wide : {false, true})
+            for (const bool values : {false, true}) {
+                SCOPED_TRACE(::testing::Message() << chunks.size() << " chunks, recompute " << wide << values);
+                tape::ScanOptions options;
+                options.steps = kSteps;
+                options.chunks = chunks;
+                options.recompute_wide = wide;
+                options.recompute_values = values;
+                Bench bench;
+                const GruNetwork network(*bench.store);
+                bench.build([&](tape::Builder& builder) { network.build(builder, options); });
+                bench.fill(network.x, 1);
+                bench.fill(network.goals, 2);
+                bench.program->write(network.mask, {0, 1});
+                bench.check_parameters();
+            }
+}
 
 TEST(Scan, EvaluationKeepsTwoStatesAndNoSteps) {
     tape::ScanOptions options;

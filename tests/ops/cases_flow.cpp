@@ -167,6 +167,7 @@ std::vector<double> resting_counters(const FlowSpec& spec) {
         one[flow_counter::most] = up[m] + down[m];
         one[flow_counter::waited] = waited[m];
         if (m == 4) one[flow_counter::used] = 0;
+        one[flow_counter::alive] = m == 0 && used > up[m] ? 1 : 0;
     }
     return counters;
 }

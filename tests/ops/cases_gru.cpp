@@ -34,6 +34,19 @@ const Cell kCells[] = {{1, 1, 1, 1, 1, 1},          {2, 7, 5, 8, 3, 0.7},      {
                        {2, 64, 32, 32, 32, 1},      {1, 40, 129, 136, 136},    {1, 300, 65, 72, 128, 0.8},
                        {1, 517, 192, 192, 192, 1},  {1, 129, 40, 40, 64, 0.5}};
 
+/// The mask is a column among others, the flag one of several numbers; both are left out where all rows take part.
+void take_part(OpCase& c, int mask, int flag, const Cell& cell) {
+    if (cell.alive == 1 && cell.stopped < 0) return;
+    std::vector<double> rows, flags;
+    for (int m = 0; m < cell.k; ++m) {
+        for (int row = 0; row < cell.rows; ++row)
+            rows.push_back(is_alive({cell.k, 1, cell.rows, 1, 0, 0, cell.alive}, m, row) ? 1 : 0);
+        flags.push_back(m == cell.stopped ? 0 : 1);
+    }
+    c.slot(mask, Element::stat, cell.k, 1, cell.rows, 1, given(rows), {5, 2, false, false});
+    c.slot(flag, Element::i32, cell.k, 1, 1, 1, given(flags), {11, 4, false, false});
+}
+
 OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     namespace at = gru_forward;
     OpCase c;
@@ -44,8 +57,7 @@ OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     const int k = cell.k, n = cell.rows, h = cell.hidden;
     c.slot(at::x, Element::real, k, 1, n, cell.cols, uniform(-1, 1), layout);
     c.slot(at::h, Element::real, k, 1, n, h, uniform(-1, 1), layout);
-    c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, given(flow_values(cell.spec(), 1)));
-    c.slot(at::counters, Element::i32, k, 1, 1, kFlowCounters, given(counter_values(cell.spec())));
+    take_part(c, at::mask, at::flag, cell);
     const double spread = 2 / std::sqrt(cell.in + h);
     c.slot(at::w_ih, Element::real, k, 1, 3 * h, cell.in, uniform(-spread, spread));
     c.slot(at::w_hh, Element::real, k, 1, 3 * h, h, uniform(-spread, spread));
@@ -82,8 +94,7 @@ OpCase gru_back(const Cell& cell, const Pairs& pairs, bool begins, Layout layout
     c.slot(at::dh, Element::stat, k, 1, n, h, begins ? poison() : uniform(-1, 1), layout);
     c.slot(at::gates, Element::real, k, 1, n, 4 * h, given(gates), layout);
     c.slot(at::h, Element::real, k, 1, n, h, uniform(-1, 1), layout);
-    c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, given(flow_values(cell.spec(), 1)));
-    c.slot(at::counters, Element::i32, k, 1, 1, kFlowCounters, given(counter_values(cell.spec())));
+    take_part(c, at::mask, at::flag, cell);
     for (std::size_t i = 0; i < pairs.size(); ++i) {
         const double spread = 1 / std::sqrt(pairs[i]);
         c.slot(at::a0 + 2 * static_cast<int>(i), Element::real, k, 1, n, pairs[i], uniform(-1, 1), layout);

@@ -54,7 +54,8 @@ TEST(GruGradient, EqualsCentralDifferences) {
     namespace b = gru_backward;
     constexpr int K = 2, N = 7, In = 4, C = 6, H = 3;
     RefProgram p;
-    const Table table(p, {.k = K, .samples = 1, .width = N, .height = 1}, 1);
+    const auto mask = p.tensor(K, 1, N, 1, {1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1});
+    const auto flag = p.indices(K, 1, {1, 1});
     const auto x = p.random(K, 1, N, C, -1, 1), h = p.random(K, 1, N, H, -1, 1);
     const auto w_ih = p.random(K, 1, 3 * H, In, -1, 1), w_hh = p.random(K, 1, 3 * H, H, -1, 1);
     const auto b_ih = p.random(K, 1, 1, 3 * H, -1, 1), b_hh = p.random(K, 1, 1, 3 * H, -1, 1);
@@ -74,8 +75,8 @@ TEST(GruGradient, EqualsCentralDifferences) {
     p.add(&gru_forward::def, GruParams{},
           {{f::x, x},
            {f::h, h},
-           {f::flow, table.flow},
-           {f::counters, table.counters},
+           {f::mask, mask},
+           {f::flag, flag},
            {f::w_ih, w_ih},
            {f::w_hh, w_hh},
            {f::b_ih, b_ih},
@@ -87,8 +88,8 @@ TEST(GruGradient, EqualsCentralDifferences) {
           {{b::dh, dh},
            {b::gates, gates},
            {b::h, h},
-           {b::flow, table.flow},
-           {b::counters, table.counters},
+           {b::mask, mask},
+           {b::flag, flag},
            {b::a0, a0},
            {b::w0, v0},
            {b::a1, a1},

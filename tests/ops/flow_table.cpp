@@ -68,6 +68,7 @@ std::vector<double> counter_values(const FlowSpec& spec) {
         one[flow_counter::reflected] = 3 + m;
         one[flow_counter::flow_steps] = 1000 + m;
         one[flow_counter::stopped] = m == spec.stopped ? 1 : 0;
+        one[flow_counter::alive] = m != spec.stopped && spec.used() > 0 ? 1 : 0;
         values.insert(values.end(), one.begin(), one.end());
     }
     return values;

@@ -235,7 +235,7 @@ TEST(Sections, FollowEachOtherWithoutHoles) {
     rig.allocate();
     Builder builder(*rig.store, {});
     auto append = [&](int count) {
-        for (int i = 0; i < count; ++i) builder.append({});
+        for (int i = 0; i < count; ++i) builder.append({&ops::fill::def, ops::FillParams{}, {}, 0, "fill"});
     };
     append(2);
     builder.close_section();

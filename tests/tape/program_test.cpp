@@ -270,7 +270,7 @@ TEST(Program, ReadsAndWritesWindowsOfEveryMember) {
 TEST(Program, ProductsUnderAConditionAreCountedApart) {
     TapeRig rig(kCpuPlace, 2);
     const tensor::View x = rig.store->add_data("x", rig.real(), 7, 5),
-                       counters = rig.store->add_data("counters", tensor::DType::i32, 1, ops::kFlowCounters);
+                       flags = rig.store->add_data("flags", tensor::DType::i32, 1, 1);
     nn::DenseOptions wide, narrow;
     wide.in = narrow.in = 5;
     wide.out = 11;
@@ -281,9 +281,9 @@ TEST(Program, ProductsUnderAConditionAreCountedApart) {
     const Value in{rig.for_all(x), false};
     first.forward(builder, in);
     builder.close_section();
-    builder.only_while(rig.for_all(counters));
+    builder.only_if(rig.for_all(flags));
     second.forward(builder, in);
-    builder.only_while({});
+    builder.only_if({});
     first.forward(builder, in);
     builder.close_section(3);
     rig.prepare(std::move(builder));
@@ -292,6 +292,36 @@ TEST(Program, ProductsUnderAConditionAreCountedApart) {
     EXPECT_EQ(flops.always, 4 * 2 * kRows * 5 * 11);
     EXPECT_EQ(flops.conditional, 3 * 2 * kRows * 5 * 3);
     EXPECT_EQ(flops.total(), flops.always + flops.conditional);
+}
+
+TEST(Program, ConditionIsMetWhenAnyMemberAsks) {
+    for (const Place& place : {kRefPlace, kCpuPlace}) {
+        TapeRig rig(place, 2);
+        tensor::View flags = rig.store->add_data("flags", tensor::DType::i32, 2, 3);
+        rig.allocate();
+        flags.k = 2;
+        flags.rows = 1;
+        flags.stride_k = 3;
+        Builder builder(*rig.store, {});
+        const Value x = builder.activation(1, 1, "x", false), y = builder.activation(1, 1, "y", false);
+        const auto fill = [&](const Value& value, double number) {
+            builder.append({&ops::fill::def, ops::FillParams{number}, {value.view}, 0, "fill"});
+        };
+        fill(x, 1);
+        fill(y, 1);
+        builder.only_if(flags.columns(1, 1));
+        fill(x, 2);
+        builder.only_if(flags.columns(2, 1));
+        fill(y, 2);
+        builder.only_if({});
+        builder.keep(x.view);
+        builder.keep(y.view);
+        rig.prepare(std::move(builder));
+        rig.program->write(flags, {7, 0, 0, 7, 0, -1});
+        rig.program->run();
+        EXPECT_EQ(rig.program->read(x.view), (std::vector<double>{1, 1})) << place.name << ": no flag is set";
+        EXPECT_EQ(rig.program->read(y.view), (std::vector<double>{2, 2})) << place.name << ": that of member 1 is set";
+    }
 }
 
 TEST(Program, NothingIsConditionalInAPlainStep) {

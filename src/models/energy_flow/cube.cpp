@@ -128,7 +128,9 @@ std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::s
                                         static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members());
     if (config_.skip_arrived && !(every_step_ && !builder.training())) {
         // At the first step everybody is there.
-        options.condition = [pass](std::int32_t t) { return t > 0 ? pass->counters[static_cast<std::size_t>(t)] : View{}; };
+        options.condition = [pass](std::int32_t t) {
+            return t > 0 ? pass->counters[static_cast<std::size_t>(t)].columns(ops::flow_counter::alive, 1) : View{};
+        };
         options.skipped = [this, &builder, pass](std::int32_t t) { append_rest(builder, *pass, t); };
         options.skipped_backward = [this, &builder, pass](std::int32_t t) { append_rest_backward(builder, *pass, t); };
         options.clear = [&builder, pass](std::int32_t first, const std::vector<View>& gradients) {
@@ -150,7 +152,8 @@ std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::s
 
 void Cube::step(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const {
     const auto index = static_cast<std::size_t>(t);
-    const nn::GruMask alive{pass->tables[index].view, pass->counters[index]};
+    const nn::GruMask alive{pass->tables[index].view.columns(ops::flow::active, 1),
+                            pass->counters[index].columns(ops::flow_counter::alive, 1)};
     Value x = neuron(builder, pass, index);
     for (std::size_t layer = 0; layer < cells_.size(); ++layer)
         x = cells_[layer].forward(builder, x, pass->states[layer], t, pass->scratch, alive);

@@ -53,4 +53,15 @@ private:
 KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                                bool transposed, bool accumulate);
 
+/// Calls body(member, begin, end) for pieces of the rows of all members, on all threads when there is enough to do.
+template <class Body>
+void for_each_piece(Context& context, int members, int rows, std::int64_t elements_per_row, Body&& body) noexcept {
+    const bool parallel = members * rows * elements_per_row >= kParallelElements;
+    const Blocks pieces(rows, 16, parallel ? 4 * context.pool.threads() : 1);
+    context.pool.for_each_if(parallel, members * pieces.count, [&](int task, int) {
+        const int piece = task % pieces.count;
+        body(task / pieces.count, pieces.begin(piece), pieces.end(piece));
+    });
+}
+
 }  // namespace millrace::ops::cpu

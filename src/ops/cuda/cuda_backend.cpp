@@ -234,7 +234,7 @@ std::vector<Group> CudaBackend::group(std::span<const Bound> records) const {
         groups.push_back({at, 1, nullptr});
         // No kernel covers records on both sides of a region's border.
         std::size_t end = at + 1;
-        while (end < records.size() && records[end][kWhile].data == records[at][kWhile].data) ++end;
+        while (end < records.size() && records[end].condition.data == records[at].condition.data) ++end;
         for (const Rewrite& rewrite : records[at].record->op->rewrites) {
             if (is_off(rewrite)) continue;
             const std::size_t count = rewrite.match(context_, records.subspan(at, end - at));
@@ -270,14 +270,14 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     context_.packed.clear();
     context_.early = updated_ = false;
     while (!groups.empty()) {
-        const tensor::Operand& condition = records[groups.front().first][kWhile];
+        const tensor::Operand& condition = records[groups.front().first].condition;
         if (!condition.present()) {
             MILLRACE_TRY(prepare_next(records, groups.front(), kernels));
             groups = groups.subspan(1);
             continue;
         }
         std::size_t count = 1;
-        while (count < groups.size() && records[groups[count].first][kWhile].data == condition.data) ++count;
+        while (count < groups.size() && records[groups[count].first].condition.data == condition.data) ++count;
         MILLRACE_TRY(prepare_region(records, groups.first(count), kernels));
         groups = groups.subspan(count);
     }
@@ -331,7 +331,7 @@ base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::sp
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;
     MILLRACE_TRY(status);
-    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, records[first][kWhile], std::move(inner)));
+    auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, records[first].condition, std::move(inner)));
     kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
         for (const auto& copy : ahead) copy->run();
         region->run();

@@ -1,22 +1,21 @@
 #include "ops/cuda/region.h"
 
-#include "models/energy_flow/ops/flow_device.cuh"
-#include "models/energy_flow/ops/flow_rule.h"
+#include "ops/cuda/device.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
-__global__ void condition_kernel(cudaGraphConditionalHandle handle, Mat<const std::int32_t> counters, int members) {
+__global__ void condition_kernel(cudaGraphConditionalHandle handle, Mat<const std::int32_t> flags, int members) {
     begin_kernel();
-    bool alive = false;
-    for (int k = 0; k < members; ++k) alive = alive || any_alive(counters.row(k, 0, 0));
-    cudaGraphSetConditional(handle, alive ? 1 : 0);
+    bool wanted = false;
+    for (int k = 0; k < members; ++k) wanted = wanted || *flags.row(k, 0, 0) != 0;
+    cudaGraphSetConditional(handle, wanted ? 1 : 0);
 }
 
 class Region final : public Kernel {
 public:
-    Region(Context& c, const RegionStream& region, const tensor::Operand& counters, std::vector<KernelPtr> inner)
-        : context_(c), region_(region), counters_(counters), inner_(std::move(inner)) {}
+    Region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> inner)
+        : context_(c), region_(region), flags_(flags), inner_(std::move(inner)) {}
 
     void run() noexcept override {
         cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -49,7 +48,7 @@ private:
         if (auto code = ask(nullptr, nullptr); code != cudaSuccess) return code;
         cudaGraphConditionalHandle handle{};
         if (auto code = cudaGraphConditionalHandleCreate(&handle, graph, 0, 0); code != cudaSuccess) return code;
-        launch(condition_kernel, dim3(1), dim3(1), 0, main, handle, mat<const std::int32_t>(counters_), counters_.k);
+        launch(condition_kernel, dim3(1), dim3(1), 0, main, handle, mat<const std::int32_t>(flags_), flags_.k);
         const cudaGraphNode_t* before = nullptr;
         std::size_t count = 0;
         if (auto code = ask(&before, &count); code != cudaSuccess) return code;
@@ -79,7 +78,7 @@ private:
 
     Context& context_;
     const RegionStream& region_;
-    tensor::Operand counters_;
+    tensor::Operand flags_;
     std::vector<KernelPtr> inner_;
 };
 
@@ -109,8 +108,8 @@ void RegionStream::leave(cudaStream_t main) const {
     (void)cudaStreamWaitEvent(main, event_, 0);
 }
 
-KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& counters, std::vector<KernelPtr> inner) {
-    return std::make_unique<Region>(c, region, counters, std::move(inner));
+KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> inner) {
+    return std::make_unique<Region>(c, region, flags, std::move(inner));
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// Records that are done only while a flow is alive (kWhile of ops/op.h): in a captured program the body of a conditional node, so
-// that a step without flows costs one small kernel.
+// Records with a condition (ops::Record::condition): in a captured program the body of a conditional node, so that skipping them
+// costs one small kernel.
 
 #include <memory>
 #include <vector>
@@ -24,8 +24,8 @@ private:
     cudaEvent_t event_ = nullptr;
 };
 
-/// Runs `inner`, prepared with c.stream being region.stream(), while a flow is alive by `counters`. An uncaptured pass runs it
+/// Runs `inner`, prepared with c.stream being region.stream(), if a flag is set. An uncaptured pass runs it
 /// always.
-KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& counters, std::vector<KernelPtr> inner);
+KernelPtr make_region(Context& c, const RegionStream& region, const tensor::Operand& flags, std::vector<KernelPtr> inner);
 
 }  // namespace millrace::ops::cuda

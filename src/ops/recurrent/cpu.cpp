@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "models/energy_flow/ops/cpu_rows.h"
-#include "models/energy_flow/ops/flow.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/kernel.h"
 #include "ops/recurrent/gru.h"
 
 namespace millrace::ops::cpu {
@@ -18,8 +17,11 @@ Operand first_columns(const Operand& operand, int cols) {
     return part;
 }
 
+bool keeps_all(const Operand& flag, int member) { return flag.present() && *flag.at<std::int32_t>(member) == 0; }
+bool takes_part(const Operand& mask, int member, int row) { return !mask.present() || *mask.at<float>(member, 0, row) != 0; }
+
 /// Products and gates of one window of columns and one chunk of rows at a time, so that the products never leave the cache. Only
-/// alive rows are packed: the others cost a copy of their state.
+/// rows that take part are packed: the others cost a copy of their state.
 class GruForward {
 public:
     GruForward(Context& context, const Bound& bound)
@@ -29,7 +31,7 @@ public:
           from_x_(context, first_columns(bound[gru_forward::x], bound[gru_forward::w_ih].cols), bound[gru_forward::w_ih], true),
           from_h_(context, bound[gru_forward::h], bound[gru_forward::w_hh], true),
           windows_(hidden_, 16, 1, kMaxColumns),
-          alive_(static_cast<std::size_t>(bound[gru_forward::h].k) * static_cast<std::size_t>(bound[gru_forward::h].rows)),
+          taking_part_(static_cast<std::size_t>(bound[gru_forward::h].k) * static_cast<std::size_t>(bound[gru_forward::h].rows)),
           counts_(static_cast<std::size_t>(bound[gru_forward::h].k)) {
         from_h_.place_behind(from_x_.packed_floats());
         const int longest = std::max(bound[gru_forward::w_ih].cols, hidden_);
@@ -39,9 +41,9 @@ public:
 
     void operator()() noexcept {
         const int members = b_[gru_forward::h].k, rows = b_[gru_forward::h].rows;
-        list_alive();
-        from_x_.pack(alive_.data(), counts_.data());
-        from_h_.pack(alive_.data(), counts_.data());
+        list_rows();
+        from_x_.pack(taking_part_.data(), counts_.data());
+        from_h_.pack(taking_part_.data(), counts_.data());
         const int chunks = (rows + kChunk - 1) / kChunk;
         const bool parallel = from_x_.parallel() || from_h_.parallel();
         context_.pool.for_each_if(parallel, members * chunks * windows_.count, [&](int task, int worker) {
@@ -55,14 +57,14 @@ private:
     static constexpr int kChunk = 128;                  ///< rows of a block
     static constexpr int kRowFloats = 3 * kMaxColumns;  ///< r, z, n of one row
 
-    void list_alive() noexcept {
-        const Operand& table = b_[gru_forward::flow];
-        for (int m = 0; m < table.k; ++m) {
-            std::int32_t* list = alive_.data() + std::ptrdiff_t{m} * table.rows;
+    void list_rows() noexcept {
+        const Operand& h = b_[gru_forward::h];
+        for (int m = 0; m < h.k; ++m) {
+            std::int32_t* list = taking_part_.data() + std::ptrdiff_t{m} * h.rows;
             std::int32_t count = 0;
-            const bool stopped = has_stopped(b_[gru_forward::counters], m);
-            for (int row = 0; row < table.rows && !stopped; ++row)
-                if (table.at<float>(m, 0, row)[flow::active] != 0) list[count++] = row;
+            const bool none = keeps_all(b_[gru_forward::flag], m);
+            for (int row = 0; row < h.rows && !none; ++row)
+                if (takes_part(b_[gru_forward::mask], m, row)) list[count++] = row;
             counts_[static_cast<std::size_t>(m)] = count;
         }
     }
@@ -85,7 +87,7 @@ private:
         pass.from_x = products;
         pass.from_h = state_products;
         pass.product_stride = kRowFloats;
-        pass.row = alive_.data() + std::ptrdiff_t{member} * b_[at::h].rows + begin;
+        pass.row = taking_part_.data() + std::ptrdiff_t{member} * b_[at::h].rows + begin;
         pass.b_ih = b_[at::b_ih].at<float>(member) + col;
         pass.b_hh = b_[at::b_hh].at<float>(member) + col;
         pass.hidden = hidden_;
@@ -103,7 +105,7 @@ private:
     void keep_others(bool parallel) noexcept {
         const Operand &old = b_[gru_forward::h], &next = b_[gru_forward::out];
         context_.pool.for_each_if(parallel, old.k, [&](int m, int) {
-            const std::int32_t* list = alive_.data() + std::ptrdiff_t{m} * old.rows;
+            const std::int32_t* list = taking_part_.data() + std::ptrdiff_t{m} * old.rows;
             const std::int32_t count = counts_[static_cast<std::size_t>(m)];
             for (int row = 0, i = 0; row < old.rows; ++row) {
                 if (i < count && list[i] == row) {
@@ -120,7 +122,7 @@ private:
     int hidden_;
     ForwardProduct from_x_, from_h_;
     Blocks windows_;
-    std::vector<std::int32_t> alive_, counts_;
+    std::vector<std::int32_t> taking_part_, counts_;
     std::size_t products_at_ = 0;
 };
 
@@ -136,7 +138,7 @@ KernelResult make_gru_forward(Context& context, const Bound& bound) {
     check.require(at::w_ih, DType::f32, k, 1, 3 * hidden, in).require(at::w_hh, DType::f32, k, 1, 3 * hidden, hidden);
     for (const int slot : {at::b_ih, at::b_hh}) check.require(slot, DType::f32, k, 1, 1, 3 * hidden);
     check.allow(at::scratch, DType::f32, k, 1, n, 6 * hidden).allow(at::gates, DType::f32, k, 1, n, 4 * hidden);
-    require_counters(require_table(check, at::flow, k, n), at::counters, k);
+    check.allow(at::mask, DType::f32, k, 1, n, 1).allow(at::flag, DType::i32, k, 1, 1, 1);
     check.that(bound[at::out].data != bound[at::h].data || n == 0, "out must not be the memory of h");
     MILLRACE_TRY(check.status());
     return make_kernel(GruForward(context, bound));
@@ -149,7 +151,7 @@ KernelResult make_gru_backward(Context& context, const Bound& bound) {
     Checker check(bound);
     check.require(at::h, DType::f32, k, 1, n, hidden).like(at::dh, at::h);
     check.require(at::gates, DType::f32, k, 1, n, 4 * hidden).like(at::dgates, at::gates);
-    require_counters(require_table(check, at::flow, k, n), at::counters, k);
+    check.allow(at::mask, DType::f32, k, 1, n, 1).allow(at::flag, DType::i32, k, 1, 1, 1);
     bool empty = bound.params<GruBackwardParams>().begins;  // dh holds nothing yet
     std::vector<std::unique_ptr<Kernel>> products;
     for (int a = at::a0, w = at::w0; a <= at::a3 && bound[a].present(); a += 2, w += 2) {
@@ -163,11 +165,11 @@ KernelResult make_gru_backward(Context& context, const Bound& bound) {
     return make_kernel([&context, b = bound, k, n, hidden, empty, products = std::move(products)]() noexcept {
         for (const auto& product : products) product->run();
         for_each_piece(context, k, n, 5 * hidden, [&](int m, int begin, int end) {
-            const bool stopped = has_stopped(b[at::counters], m);
+            const bool none = keeps_all(b[at::flag], m);
             for (int row = begin; row < end; ++row) {
                 float *back = b[at::dgates].at<float>(m, 0, row), *gradient = b[at::dh].at<float>(m, 0, row);
                 if (empty) std::fill_n(gradient, hidden, 0.0f);
-                if (!stopped && b[at::flow].at<float>(m, 0, row)[flow::active] != 0)
+                if (!none && takes_part(b[at::mask], m, row))
                     context.simd.gru_row_backward(hidden, b[at::gates].at<float>(m, 0, row), b[at::h].at<float>(m, 0, row), back,
                                                   gradient);
                 else

@@ -23,11 +23,11 @@ std::int64_t backward_flops(const Record& r) {
     return sum;
 }
 
-constexpr SlotDef kGruForward[] = {{"x"},    {"h"},    {"flow"},           {"counters"},     {"w_ih"},      {"w_hh"},
+constexpr SlotDef kGruForward[] = {{"x"},    {"h"},    {"mask"},           {"flag"},         {"w_ih"},      {"w_hh"},
                                    {"b_ih"}, {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write}};
 static_assert(std::size(kGruForward) == gru_forward::slots);
-constexpr SlotDef kGruBackward[] = {{"dh", update}, {"gates"}, {"h"},  {"flow"}, {"counters"}, {"a0"}, {"w0"},
-                                    {"a1"},         {"w1"},    {"a2"}, {"w2"},   {"a3"},       {"w3"}, {"dgates", write}};
+constexpr SlotDef kGruBackward[] = {{"dh", update}, {"gates"}, {"h"},  {"mask"}, {"flag"}, {"a0"}, {"w0"},
+                                    {"a1"},         {"w1"},    {"a2"}, {"w2"},   {"a3"},   {"w3"}, {"dgates", write}};
 static_assert(std::size(kGruBackward) == gru_backward::slots);
 
 }  // namespace

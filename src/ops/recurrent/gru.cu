@@ -1,11 +1,11 @@
 // The recurrent layer: two products, then one kernel for all gates; on the way back one kernel that gives the products of the
 // contract what they need.
 
-#include "models/energy_flow/ops/flow_device.cuh"
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/gru_tile.h"
+#include "ops/recurrent/row_mask.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -29,7 +29,7 @@ __device__ float sigmoid(float v) { return 1 / (1 + expf(-v)); }
 template <class T>
 struct GateArgs {
     Mat<const T> h;
-    Flows flows;
+    RowMask rows_taken;
     Mat<const float> b_ih, b_hh, products;
     Mat<T> gates, out;
     int rows, width;
@@ -41,7 +41,7 @@ __global__ void gru_gate_kernel(const __grid_constant__ GateArgs<T> a) {
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x * kRowsPerBlock + threadIdx.y), k = blockIdx.z, width = a.width;
     if (row >= a.rows) return;
-    const bool live = a.flows.alive(k, row);
+    const bool live = a.rows_taken.takes_part(k, row);
     const float *from_x = a.products.row(k, 0, row), *from_h = from_x + 3 * static_cast<std::int64_t>(width);
     const float *b_ih = a.b_ih.row(k, 0, 0), *b_hh = a.b_hh.row(k, 0, 0);
     for (int j = static_cast<int>(threadIdx.x) * V; j < width; j += 32 * V) {
@@ -87,7 +87,7 @@ template <class T>
 struct GateBackwardArgs {
     Mat<float> dh;
     Mat<const T> gates, h;
-    Flows flows;
+    RowMask rows_taken;
     Mat<T> dgates;
     int rows, width;
     bool empty;  ///< dh holds nothing yet
@@ -98,7 +98,7 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
     begin_kernel();
     const int row = static_cast<int>(blockIdx.x * kRowsPerBlock + threadIdx.y), k = blockIdx.z, width = a.width;
     if (row >= a.rows) return;
-    const bool live = a.flows.alive(k, row);
+    const bool live = a.rows_taken.takes_part(k, row);
     const T* saved = a.gates.row(k, 0, row);
     T* back = a.dgates.row(k, 0, row);
     float* target = a.dh.row(k, 0, row);
@@ -163,7 +163,7 @@ KernelResult make_forward(Context& c, const Bound& b) {
 
     GateArgs<T> a{};
     a.h = mat<const T>(h);
-    a.flows = flows(b[at::flow], b[at::counters]);
+    a.rows_taken = row_mask(b[at::mask], b[at::flag]);
     a.b_ih = mat<const float>(b[at::b_ih]);
     a.b_hh = mat<const float>(b[at::b_hh]);
     a.products = mat<const float>(scratch);
@@ -196,7 +196,7 @@ KernelResult make_backward(Context& c, const Bound& b) {
     }
     a.gates = mat<const T>(b[at::gates]);
     a.h = mat<const T>(h);
-    a.flows = flows(b[at::flow], b[at::counters]);
+    a.rows_taken = row_mask(b[at::mask], b[at::flag]);
     a.dgates = mat<T>(b[at::dgates]);
     a.dh = mat<float>(dh);
     a.rows = h.rows;

@@ -2,11 +2,11 @@
 
 #include "ops/recurrent/gru_tile.h"
 
-#include "models/energy_flow/ops/flow_device.cuh"
 #include "ops/cuda/packed_weights.h"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
 #include "ops/recurrent/gru.h"
+#include "ops/recurrent/row_mask.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -27,13 +27,13 @@ __device__ inline float quick_sigmoid(float v) { return fmaf(quick_tanh(0.5f * v
 struct GruForward {
     using Plan = TilePlan<3, 4, 5>;
     struct Args {
-        Flows flows;
+        RowMask rows_taken;
         Mat<const bf16> h;
         Mat<bf16> gates, out;
         const float *b_ih, *b_hh;
         int width;
     };
-    /// Whether the two rows are alive, and their states.
+    /// Whether the two rows take part, and their states.
     struct Early {
         bool live[2];
         uint4 h[2][2];
@@ -64,7 +64,7 @@ struct GruForward {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             if (row[half] < 0) continue;
-            early.live[half] = a.flows.alive(0, row[half]);
+            early.live[half] = a.rows_taken.takes_part(0, row[half]);
 #pragma unroll
             for (int run = 0; run < 2; ++run)
                 early.h[half][run] =
@@ -126,7 +126,7 @@ struct GruBackward {
     using Plan = TilePlan<kGroups, kGroups, kGroups == 4 ? 4 : 6>;
     static constexpr int kColumns = kGroups * kTileGroup;
     struct Args {
-        Flows flows;
+        RowMask rows_taken;
         Mat<float> dh;
         Mat<const bf16> gates, h;
         Mat<bf16> dgates;
@@ -160,7 +160,7 @@ struct GruBackward {
     static __device__ __forceinline__ Early begin(const Args& a, const int (&row)[2], int) {
         Early early{};
 #pragma unroll
-        for (int half = 0; half < 2; ++half) early.live[half] = row[half] >= 0 && a.flows.alive(0, row[half]);
+        for (int half = 0; half < 2; ++half) early.live[half] = row[half] >= 0 && a.rows_taken.takes_part(0, row[half]);
         return early;
     }
 
@@ -260,7 +260,7 @@ KernelResult make_tiled_gru_forward(Context& c, const Bound& b) {
     a.rows = h.rows;
     a.tiles = shape.tiles;
     GruForward::Args work;
-    work.flows = flows(b[at::flow], b[at::counters]);
+    work.rows_taken = row_mask(b[at::mask], b[at::flag]);
     work.h = mat<const bf16>(h);
     work.gates = mat<bf16>(b[at::gates]);
     work.out = mat<bf16>(b[at::out]);
@@ -297,7 +297,7 @@ KernelResult make_backward(Context& c, const Bound& b) {
     a.rows = h.rows;
     a.tiles = shape.tiles;
     typename Work::Args work;
-    work.flows = flows(b[at::flow], b[at::counters]);
+    work.rows_taken = row_mask(b[at::mask], b[at::flag]);
     work.dh = mat<float>(b[at::dh]);
     work.gates = mat<const bf16>(b[at::gates]);
     work.h = mat<const bf16>(h);

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "models/energy_flow/ops/ref_flow.h"
 #include "ops/recurrent/gru.h"
 #include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
@@ -16,6 +15,10 @@ double affine(const tensor::Operand& w, const tensor::Operand& bias, int member,
     return sum;
 }
 
+bool takes_part(const tensor::Operand& mask, const tensor::Operand& flag, int member, int row) {
+    return (!mask.present() || *mask.at<double>(member, 0, row) != 0) && (!flag.present() || *flag.at<std::int32_t>(member) != 0);
+}
+
 }  // namespace
 
 void run_gru_forward(const Bound& bound) {
@@ -26,7 +29,7 @@ void run_gru_forward(const Bound& bound) {
         for (int row = 0; row < h.rows; ++row) {
             const double *input = x.at<double>(m, 0, row), *old = h.at<double>(m, 0, row);
             double* next = out.at<double>(m, 0, row);
-            const bool live = alive(bound[at::flow], bound[at::counters], m, row);
+            const bool live = takes_part(bound[at::mask], bound[at::flag], m, row);
             for (int j = 0; j < width; ++j) {
                 if (!live) {
                     next[j] = old[j];
@@ -59,7 +62,7 @@ void run_gru_backward(const Bound& bound) {
         for (int row = 0; row < h.rows; ++row) {
             const double *old = h.at<double>(m, 0, row), *saved = bound[at::gates].at<double>(m, 0, row);
             double *back = bound[at::dgates].at<double>(m, 0, row), *gradient = dh.at<double>(m, 0, row);
-            const bool live = alive(bound[at::flow], bound[at::counters], m, row);
+            const bool live = takes_part(bound[at::mask], bound[at::flag], m, row);
             for (int j = 0; j < width; ++j) {
                 double d = begins ? 0 : gradient[j];
                 for (int pair = 0; pair < kGruPairs; ++pair) {

@@ -195,6 +195,7 @@ KernelResult make_flow_begin(Context& context, const Bound& bound) {
             std::int32_t* counts = b[at::counters].at<std::int32_t>(m);
             std::fill_n(counts, kFlowCounters, 0);
             counts[flow_counter::used] = first;
+            find_alive(counts);
         }
     });
 }

@@ -27,12 +27,12 @@ constexpr int kMovedColumns = 8;
 enum MovedBit : std::int32_t { kMirroredX = 1, kMirroredY = 2, kCutZ = 4, kAlive = 8 };
 
 /// Counts of one member, i32 [K,1,1,kFlowCounters]. steps: steps run before the stop; most, waited, stopped: the stop rule's memory; flow_steps: alive rows
-/// summed over the steps, the work that was there to do.
-namespace flow_counter { enum Column { used, spawned, refused, arrived_up, arrived_down, reflected, steps, most, waited, stopped, flow_steps }; }
+/// summed over the steps, the work that was there to do; alive: 1 when a flow is left to do (flow_rule.h), which conditions ask.
+namespace flow_counter { enum Column { used, spawned, refused, arrived_up, arrived_down, reflected, steps, most, waited, stopped, flow_steps, alive }; }
 constexpr int kFlowCounters = 16;
 
 /// flow_begin. Rows r < first: x = -1 + 2 (r mod W) / (W - 1), y likewise by row, z = 0, energy = e[b][cell], heading -1 when the energy is
-/// negative, else +1, active 1, owner b, parent -1. Spare rows: zeros, heading 1, active 0, parent -1. counters: zeros, used = first.
+/// negative, else +1, active 1, owner b, parent -1. Spare rows: zeros, heading 1, active 0, parent -1. counters: zeros, used = first, alive = first > 0.
 /// Slots: e real [K,1,B,S]; flow stat [K,1,N,8], N >= B * S; counters. W, H >= 2.
 /// flow_begin_backward. de real [K,1,B,S] = energy column of dflow, rows below first.
 struct FlowGridParams { std::int32_t width = 2, height = 2; };
@@ -93,7 +93,7 @@ struct FlowCountParams {
 };
 namespace flow_count { enum Slot { flow, moved, counters, next, slots }; extern const OpDef def; }
 
-/// flow_rest. Behind a step that was left out (kWhile of ops/op.h): of members of which no flow is alive by `counters` (flow_rule.h): after = before with parent
+/// flow_rest. Behind a step that was skipped: of members of which no flow is alive by `counters`: after = before with parent
 /// -1, next = as flow_count leaves it when nobody moves; the others stay as they are. Slots: counters, before and after stat [K,1,N,8], next.
 /// flow_rest_backward. The same members: dbefore = dafter, stat [K,1,N,8].
 /// flow_clear. Members of which a flow is alive by `earlier` but none by `counters`: out_i = 0, real or stat, [K,1,N,any]; they fill up from 0.

@@ -13,10 +13,16 @@
 
 namespace millrace::ops {
 
-/// The member has not stopped and not all of its flows have arrived.
-MILLRACE_BOTH inline bool any_alive(const std::int32_t* counters) {
-    return counters[flow_counter::stopped] == 0 &&
-           counters[flow_counter::used] > counters[flow_counter::arrived_up] + counters[flow_counter::arrived_down];
+/// The flag of the member says that a flow is alive.
+MILLRACE_BOTH inline bool any_alive(const std::int32_t* counters) { return counters[flow_counter::alive] != 0; }
+
+/// Sets that flag: the member has not stopped and not all of its flows have arrived.
+MILLRACE_BOTH inline void find_alive(std::int32_t* counters) {
+    counters[flow_counter::alive] =
+        counters[flow_counter::stopped] == 0 &&
+                counters[flow_counter::used] > counters[flow_counter::arrived_up] + counters[flow_counter::arrived_down]
+            ? 1
+            : 0;
 }
 
 /// Ends step p.t with so many arrivals up and down, of a member that has not stopped: the rule of flow_count.
@@ -34,6 +40,7 @@ MILLRACE_BOTH inline void end_step(const FlowCountParams& p, std::int32_t up, st
     if (p.early_stop && p.t + 1 >= p.min_steps &&
         (done >= p.stop_at * counters[flow_counter::used] || counters[flow_counter::waited] >= p.patience))
         counters[flow_counter::stopped] = 1;
+    find_alive(counters);
 }
 
 /// Ends step p.t in which nobody was alive.

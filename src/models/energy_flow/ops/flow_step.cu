@@ -2,6 +2,7 @@
 
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_device.cuh"
+#include "models/energy_flow/ops/flow_rule.h"
 #include "ops/cuda/context.h"
 
 namespace millrace::ops::cuda {
@@ -17,7 +18,9 @@ __global__ void flow_begin_kernel(Mat<const T> e, Mat<float> table, Mat<std::int
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (blockIdx.x == 0 && threadIdx.x < kFlowCounters)
-        counters.row(k, 0, 0)[threadIdx.x] = threadIdx.x == flow_counter::used ? first : 0;
+        counters.row(k, 0, 0)[threadIdx.x] = threadIdx.x == flow_counter::used    ? first
+                                             : threadIdx.x == flow_counter::alive ? (first > 0 ? 1 : 0)
+                                                                                  : 0;
     if (row >= rows) return;
     float values[kFlowColumns] = {};
     values[flow::heading] = 1;
@@ -159,21 +162,9 @@ __device__ void apply_rule(const std::int32_t (&sums)[kCounted], const std::int3
                            const FlowCountParams& p) {
     for (int i = 0; i < kFlowCounters; ++i) c[i] = counters[i];
     if (c[flow_counter::stopped] != 0) return;
-    const std::int32_t done = sums[kUp] + sums[kDown];
-    c[flow_counter::steps] = p.t + 1;
     c[flow_counter::flow_steps] += sums[kLive];
     c[flow_counter::reflected] += sums[kReflected];
-    c[flow_counter::arrived_up] = sums[kUp];
-    c[flow_counter::arrived_down] = sums[kDown];
-    if (done > c[flow_counter::most]) {
-        c[flow_counter::waited] = 0;
-        c[flow_counter::most] = done;
-    } else if (c[flow_counter::most] > 0) {
-        ++c[flow_counter::waited];
-    }
-    if (p.early_stop && p.t + 1 >= p.min_steps &&
-        (done >= p.stop_at * c[flow_counter::used] || c[flow_counter::waited] >= p.patience))
-        c[flow_counter::stopped] = 1;
+    end_step(p, sums[kUp], sums[kDown], c);
 }
 
 /// All threads of the block, each with its row after the step; `valid`: it has one.

@@ -47,6 +47,7 @@ void run_flow_begin(const Bound& bound) {
         std::int32_t* counters = counters_of(bound[at::counters], m);
         std::fill_n(counters, kFlowCounters, 0);
         counters[flow_counter::used] = e.rows * cells;
+        find_alive(counters);
     }
 }
 
