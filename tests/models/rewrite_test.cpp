@@ -108,7 +108,9 @@ TEST(Rewrites, EachOnAgainstOff) {
             EXPECT_FALSE(off.rewrites.contains(name));
             EXPECT_EQ(testing::tensors_apart(on.gradients, off.gradients, 0.05), "");
             // Adam's first step moves by the sign alone, so rounding shows in every weight with a vanishing gradient.
-            if (on.gradients == off.gradients) EXPECT_EQ(testing::tensors_apart(on.weights, off.weights, 1e-6), "");
+            if (on.gradients == off.gradients) {
+                EXPECT_EQ(testing::tensors_apart(on.weights, off.weights, 1e-6), "");
+            }
         }
         EXPECT_TRUE(step({"all"}).rewrites.empty());
     }
