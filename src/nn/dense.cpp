@@ -112,12 +112,12 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     const bool normed = call.params.norm != ops::Norm::none;
     const bool identity = !normed && call.params.activation == ops::Activation::none && call.params.dropout == 0;
     const bool merged = builder.merges_weight_gradients();
-    auto bias_gradient = [&] {
-        tape::Builder::Target target = builder.parameter_gradient(bias_);
+    auto gradient_of = [&](tape::ParameterId id) {
+        tape::Builder::Target target = builder.parameter_gradient(id);
         target.view = vector(target.view);
         return target;
     };
-    if (merged && !normed && options_.bias) append_column_sum(builder, dy, bias_gradient(), label_);
+    if (merged && !normed && options_.bias) append_column_sum(builder, dy, gradient_of(bias_), label_);
     if (identity && (!options_.bias || merged)) return dy;
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =
@@ -128,18 +128,13 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     record.slots[slot::inv_std] = call.inv_std;
     if (call.params.dropout > 0) record.slots[slot::state] = store.state();
     record.slots[slot::dz] = dz;
-    auto into_parameter = [&](int slot_index, tape::ParameterId id) {
-        tape::Builder::Target target = builder.parameter_gradient(id);
-        target.view = vector(target.view);
-        write_to(record, slot_index, target);
-    };
     if (normed) {
         record.slots[slot::gamma] = vector(store.parameter(gamma_));
         record.slots[slot::beta] = vector(store.parameter(beta_));
-        into_parameter(slot::dgamma, gamma_);
-        into_parameter(slot::dbeta, beta_);
+        write_to(record, slot::dgamma, gradient_of(gamma_));
+        write_to(record, slot::dbeta, gradient_of(beta_));
     } else if (options_.bias && !merged) {
-        write_to(record, slot::dbias, bias_gradient());
+        write_to(record, slot::dbias, gradient_of(bias_));
     }
     builder.append(std::move(record));
     return dz;
@@ -150,13 +145,9 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
     if (!dy.present()) return;
     const tensor::View dz = append_dense_backward(builder, call, dy);
 
-    ops::Record weight{&ops::linear_wgrad::def, ops::LinearGradParams{}, {}, 0, label_};
-    weight.slots[ops::linear_wgrad::dz] = dz;
-    weight.slots[ops::linear_wgrad::x] = call.x.view;
     tape::Builder::Target dw = builder.parameter_gradient(weight_);
     dw.view = matrix(dw.view);
-    write_to(weight, ops::linear_wgrad::dw, dw);
-    builder.append_weight_gradient(std::move(weight));
+    append_weight_product(builder, dz, call.x.view, dw, label_);
 
     // Last, so that the layer below continues right behind it: backends fuse that pair.
     if (!call.x.needs_gradient) return;

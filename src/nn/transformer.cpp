@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/pointwise.h"
+#include "nn/slot_target.h"
 #include "ops/activation.h"
 #include "ops/attention/attention.h"
 
@@ -42,33 +43,20 @@ tape::Value TransformerLayer::forward(tape::Builder& builder, const tape::Value&
 }
 
 tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& qkv, const Sentences& sentences) const {
-    namespace fore = ops::attention_forward;
     const std::string label = name_ + ".self_attn";
     const ops::AttentionParams params{options_.heads, sentences.prefix, options_.causal};
     const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
     const tensor::View level =
         builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
-    ops::Record record{&ops::attention_forward::def, params, {}, 0, label};
-    record.slots[fore::qkv] = qkv.view;
-    record.slots[fore::lengths] = sentences.lengths;
-    record.slots[fore::level] = level;
-    record.slots[fore::out] = out.view;
-    builder.append(std::move(record));
+    builder.append(record_of(&ops::attention_forward::def, params, label, {qkv, sentences.lengths, level, out}));
     if (!builder.training()) return out;
 
     builder.on_backward([&builder, params, qkv, sentences, level, out, label] {
-        namespace back = ops::attention_backward;
         const tensor::View dout = builder.gradient(out);
         if (!dout.present()) return;
-        ops::Record rule{&ops::attention_backward::def, params, {}, 0, label};
-        rule.slots[back::dout] = dout;
-        rule.slots[back::qkv] = qkv.view;
-        rule.slots[back::lengths] = sentences.lengths;
-        rule.slots[back::level] = level;
-        const tape::Builder::Target target = builder.gradient_target(qkv);
-        MILLRACE_ASSERT(!target.accumulate, label);
-        rule.slots[back::dqkv] = target.view;
-        builder.append(std::move(rule));
+        const tape::Builder::Target dqkv = builder.gradient_target(qkv);
+        MILLRACE_ASSERT(!dqkv.accumulate, label);
+        builder.append(record_of(&ops::attention_backward::def, params, label, {dout, qkv, sentences.lengths, level, dqkv}));
     });
     return out;
 }

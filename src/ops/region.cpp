@@ -22,14 +22,15 @@ private:
     std::vector<std::unique_ptr<Kernel>> inner_;
 };
 
-}  // namespace
-
+/// Number of records from `first` on that name the same condition; 1 where none is named.
 std::size_t region_length(std::span<const Bound> records, std::size_t first) {
     const tensor::Operand& flags = records[first].condition;
     std::size_t length = 1;
     while (flags.present() && first + length < records.size() && records[first + length].condition.data == flags.data) ++length;
     return length;
 }
+
+}  // namespace
 
 void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels) {
     std::vector<std::unique_ptr<Kernel>> gathered;

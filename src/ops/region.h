@@ -9,9 +9,6 @@
 
 namespace millrace::ops {
 
-/// Number of records from `first` on that name the same condition; 1 where none is named.
-std::size_t region_length(std::span<const Bound> records, std::size_t first);
-
 /// Takes neighbours with one condition together in a kernel that asks it. `kernels` holds one per record.
 void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels);
 

@@ -4,6 +4,7 @@
 
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
+#include "tape/record.h"
 #include "tape/scan.h"
 
 namespace millrace::tape {
@@ -48,7 +49,7 @@ View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, 
 
 View Builder::intermediate(std::int32_t groups, std::int32_t rows, std::int32_t cols, std::string name, bool wide) {
     const View view = buffer(groups, rows, cols, real(), Role::saved, std::move(name));
-    if (scan_ != nullptr && scan_->recomputes(wide)) scan_->drop(view, wide);
+    if (scan_ != nullptr && scan_->recomputes(wide)) scan_->drop(view);
     return view;
 }
 
@@ -142,29 +143,30 @@ void Builder::complete(Gradient& gradient, const View& view) {
     const std::int64_t width = row_width(view);
     for (const Rectangle& part : rectangles_of(view, width)) {
         for (const Rectangle& gap : gradient.written.gaps(part)) {
-            ops::Record fill{&ops::fill::def, ops::FillParams{}, {}, 0, "gradient"};
-            View& out = fill.slots[ops::fill::out];
-            out = view;
+            View out = view;
             out.g = 1;
             out.stride_g = 0;
             out.stride_row = width;
             out.offset = gap.row * width + gap.col;
             out.rows = static_cast<std::int32_t>(gap.row_end - gap.row);
             out.cols = static_cast<std::int32_t>(gap.col_end - gap.col);
-            append(std::move(fill));
+            append(record_of(&ops::fill::def, ops::FillParams{}, "gradient", {out}));
         }
         gradient.written.add(part);
     }
 }
 
-Builder::Target Builder::gradient_target(const Value& value) {
-    MILLRACE_ASSERT(value.needs_gradient, "nobody asks for the gradient of this value");
-    Gradient& gradient = gradient_of(value.view.buffer);
-    const View view = gradient_view(gradient, value.view);
+Builder::Target Builder::claim(Gradient& gradient, const View& view) {
     const bool add = touched(gradient, view);
     if (add) complete(gradient, view);
     for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
     return {view, add};
+}
+
+Builder::Target Builder::gradient_target(const Value& value) {
+    MILLRACE_ASSERT(value.needs_gradient, "nobody asks for the gradient of this value");
+    Gradient& gradient = gradient_of(value.view.buffer);
+    return claim(gradient, gradient_view(gradient, value.view));
 }
 
 View Builder::gradient(const Value& value) {
@@ -188,13 +190,11 @@ void Builder::add_product(const Value& value, const View& a, const View& w, cons
         gradient.waiting.insert(gradient.waiting.begin(), {a, w, layer});
         return;
     }
-    const Target target = gradient_target(value);
-    ops::Record record{
-        &ops::linear_dgrad::def, ops::LinearGradParams{}, {}, target.accumulate ? 1u << ops::linear_dgrad::dx : 0u, layer};
-    record.slots[ops::linear_dgrad::dz] = a;
-    record.slots[ops::linear_dgrad::w] = w;
-    record.slots[ops::linear_dgrad::dx] = target.view;
-    append(std::move(record));
+    append_product({a, w, layer}, gradient_target(value));
+}
+
+void Builder::append_product(const Product& product, const Target& target) {
+    append(record_of(&ops::linear_dgrad::def, ops::LinearGradParams{}, product.layer, {product.a, product.w, target}));
 }
 
 void Builder::roll_gradient(const Value& state) {
@@ -210,35 +210,22 @@ Builder::Rolling Builder::take_gradient(const Value& state, std::size_t most) {
     MILLRACE_ASSERT(gradient.rolling, "the gradient of this state does not roll");
     if (gradient.waiting.size() > most) settle_gradient(state.view);
     const View view = gradient_view(gradient, state.view);
-    Rolling known{view, !touched(gradient, view), std::exchange(gradient.waiting, {})};
-    if (known.begins && known.products.empty()) return {};
-    for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
-    return known;
+    if (gradient.waiting.empty() && !touched(gradient, view)) return {};
+    return {view, !claim(gradient, view).accumulate, std::exchange(gradient.waiting, {})};
 }
 
-View Builder::rolling_gradient(const View& windows) {
+Builder::Target Builder::claim_rolling(const View& windows) {
     Gradient& gradient = gradient_of(windows.buffer);
     MILLRACE_ASSERT(gradient.rolling, "steps that may be skipped carry states whose gradient rolls");
     View view = gradient_view(gradient, windows);
+    view.offset = 0;
     view.rows = static_cast<std::int32_t>(view.stride_k / row_width(view));
-    for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
-    return view;
+    return claim(gradient, view);
 }
 
 void Builder::settle_gradient(const View& windows) {
-    Gradient& gradient = gradient_of(windows.buffer);
-    for (const Product& product : std::exchange(gradient.waiting, {})) {
-        View view = gradient_view(gradient, windows);
-        view.offset = 0;
-        view.rows = static_cast<std::int32_t>(view.stride_k / row_width(view));
-        ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, product.layer};
-        if (touched(gradient, view)) record.accumulate = 1u << ops::linear_dgrad::dx;
-        for (const Rectangle& part : rectangles_of(view, row_width(view))) gradient.written.add(part);
-        record.slots[ops::linear_dgrad::dz] = product.a;
-        record.slots[ops::linear_dgrad::w] = product.w;
-        record.slots[ops::linear_dgrad::dx] = view;
-        append(std::move(record));
-    }
+    for (const Product& product : std::exchange(gradient_of(windows.buffer).waiting, {}))
+        append_product(product, claim_rolling(windows));
 }
 
 Builder::Target Builder::parameter_gradient(ParameterId id) {

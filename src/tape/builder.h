@@ -151,8 +151,10 @@ private:
     /// Zeroes what nobody wrote of a part of the gradient and counts it as written.
     void complete(Gradient& gradient, const tensor::View& view);
     void forget_gradient(tensor::BufferId activation) { gradients_[static_cast<std::size_t>(activation - kLocalBase)] = {}; }
-    tensor::View rolling_gradient(const tensor::View& windows);  ///< about to be written
-    void settle_gradient(const tensor::View& windows);           ///< appends the products that wait
+    Target claim(Gradient& gradient, const tensor::View& view);  ///< counts a part of the gradient as written
+    Target claim_rolling(const tensor::View& windows);
+    void append_product(const Product& product, const Target& target);
+    void settle_gradient(const tensor::View& windows);  ///< appends the products that wait
     const std::vector<Product>& waiting_products(const tensor::View& windows) { return gradient_of(windows.buffer).waiting; }
 
     Store& store_;

@@ -1,6 +1,7 @@
 #include "tape/scan.h"
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
+#include "tape/record.h"
 
 #include <fmt/format.h>
 
@@ -58,10 +59,8 @@ Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) 
     state.rows_ = rows;
     state.training_ = builder_.training();
     const std::int32_t windows = state.training_ ? options_.steps + 1 : 2;
-    ops::Record zero{&ops::fill::def, ops::FillParams{0}, {}, 0, name};
-    state.windows_ = builder_.buffer(1, windows * rows, cols, builder_.real(), Role::saved, std::move(name));
-    zero.slots[ops::fill::out] = state.before(0).view;
-    builder_.append(std::move(zero));
+    state.windows_ = builder_.buffer(1, windows * rows, cols, builder_.real(), Role::saved, name);
+    builder_.append(record_of(&ops::fill::def, ops::FillParams{}, std::move(name), {state.before(0)}));
     states_.push_back(state);
     return state;
 }
@@ -116,7 +115,7 @@ Value Scan::activation(std::int32_t rows, std::int32_t cols, const std::string& 
     return {stack.kept.row_window(std::int64_t{step_} * rows, rows), needs_gradient};
 }
 
-void Scan::drop(const View& intermediate, bool wide) { dropped_[intermediate.buffer] = {intermediate, {}, true, wide, {}}; }
+void Scan::drop(const View& intermediate) { dropped_[intermediate.buffer] = {intermediate, {}, true, {}}; }
 
 View Scan::gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name) {
     View& stack = gradient_stacks_[key(name)];
@@ -154,34 +153,20 @@ void Scan::prepare(ops::Record& record) {
 }
 
 void Scan::read_again(ops::Record& record) {
-    int wide = 0;
-    for (int slot = 0; slot < record.op->slot_count(); ++slot) {
-        View& view = record.slots[static_cast<std::size_t>(slot)];
-        const auto dropped = dropped_.find(view.buffer);
-        if (record.op->slot(slot).written() || dropped == dropped_.end()) continue;
-        wide += dropped->second.wide ? 1 : 0;
-        view = again(view);
-    }
-    MILLRACE_ASSERT(wide <= 1, record.layer + ": reads two wide intermediates, of which one is kept at a time");
+    for (int slot = 0; slot < record.op->slot_count(); ++slot)
+        if (View& view = record.slots[static_cast<std::size_t>(slot)];
+            !record.op->slot(slot).written() && dropped_.contains(view.buffer))
+            view = again(view);
+}
+
+View Scan::fresh_like(const View& view, const char* name) {
+    return builder_.buffer(view.g, view.rows, view.cols, view.dtype, Role::scratch, name);
 }
 
 View Scan::place_again(Dropped& dropped) {
     if (dropped.again.present()) return dropped.again;
     const View& view = dropped.view;
-    const auto fresh = [&] {
-        return builder_.buffer(view.g, view.rows, view.cols, view.dtype, Role::activation, "computed again");
-    };
-    if (dropped.wide) {
-        auto& [shared, holder] = wide_[Shape{view.g, view.rows, view.cols, view.dtype}];
-        if (!shared.present()) shared = fresh();
-        if (holder != nullptr) {  // loses its content
-            holder->again = {};
-            for (const std::size_t producer : holder->producers) producers_[producer].repeated = false;
-        }
-        holder = &dropped;
-        return dropped.again = shared;
-    }
-    if (dropped.optional) return dropped.again = fresh();
+    if (dropped.optional) return dropped.again = fresh_like(view, "computed again");
     const Home& home = homes_.at(view.buffer);
     MILLRACE_ASSERT(home.step == step_, home.stack->name + ": read in another step");
     Stack& stack = *home.stack;
@@ -204,13 +189,7 @@ View Scan::again(const View& view) {
         for (int slot = 0; slot < record.op->slot_count(); ++slot) {
             View& out = record.slots[static_cast<std::size_t>(slot)];
             if (!out.present() || !record.op->slot(slot).written()) continue;
-            if (dropped_.contains(out.buffer)) {
-                out = moved(out);
-                continue;
-            }
-            View& unread = unread_[Shape{out.g, out.rows, out.cols, out.dtype}];
-            if (!unread.present()) unread = builder_.buffer(out.g, out.rows, out.cols, out.dtype, Role::scratch, "not read");
-            out = unread;
+            out = dropped_.contains(out.buffer) ? moved(out) : fresh_like(out, "not read");
         }
         builder_.append(std::move(record));
     }
@@ -272,13 +251,9 @@ void Scan::backward() {
 }
 
 void Scan::begin_sums() {
-    const auto zero = [&](const View& view) {
-        ops::Record record{&ops::fill::def, ops::FillParams{0}, {}, 0, "scan"};
-        record.slots[ops::fill::out] = view;
-        builder_.append(std::move(record));
-    };
+    const auto zero = [&](const View& view) { builder_.append(record_of(&ops::fill::def, ops::FillParams{}, "scan", {view})); };
     step_ = -1;
-    for (const State& state : states_) zero(builder_.rolling_gradient(state.windows_));
+    for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
     if (!builder_.parameter_gradient(options_.first_parameter).accumulate)
         zero(builder_.store().gradient_span(options_.first_parameter, options_.last_parameter));
     for (ParameterId id = options_.first_parameter + 1; id <= options_.last_parameter; ++id)

@@ -23,7 +23,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -88,7 +87,6 @@ private:
     struct Dropped {
         tensor::View view, again;  ///< whole buffers; `again` where its content is on the way back
         bool optional = false;     ///< an intermediate: absent in the forward record
-        bool wide = false;         ///< shares memory with others of its shape; read by one record, right away
         std::vector<std::size_t> producers;
     };
     struct Producer {
@@ -98,7 +96,7 @@ private:
 
     // What the builder asks while the scan is under way.
     Value activation(std::int32_t rows, std::int32_t cols, const std::string& name, bool needs_gradient);
-    void drop(const tensor::View& intermediate, bool wide);
+    void drop(const tensor::View& intermediate);
     tensor::View gradient_window(std::int32_t rows, std::int32_t cols, const std::string& name);
     /// The gradient buffer of a local buffer of the body, and what to add to a row of it; absent for other buffers.
     std::pair<tensor::View, std::int64_t> gradient_place(tensor::BufferId buffer);
@@ -109,6 +107,7 @@ private:
     [[nodiscard]] std::string key(const std::string& name);
     tensor::View again(const tensor::View& view);
     tensor::View place_again(Dropped& dropped);
+    tensor::View fresh_like(const tensor::View& view, const char* name);
     void read_again(ops::Record& record);
     void begin_step(std::int32_t t);
     void backward();
@@ -130,10 +129,7 @@ private:
     std::map<tensor::BufferId, Home> homes_;
     std::map<tensor::BufferId, Dropped> dropped_;
     std::vector<Producer> producers_;
-    using Shape = std::tuple<std::int32_t, std::int32_t, std::int32_t, tensor::DType>;
-    std::map<Shape, tensor::View> unread_;                     ///< for outputs that are not needed again
-    std::map<Shape, std::pair<tensor::View, Dropped*>> wide_;  ///< with the one whose content it holds
-    std::vector<ops::Record> merged_;                          ///< weight gradients of the chunk under way
+    std::vector<ops::Record> merged_;  ///< weight gradients of the chunk under way
 };
 
 }  // namespace millrace::tape

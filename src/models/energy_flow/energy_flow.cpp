@@ -11,6 +11,7 @@
 #include "nn/losses.h"
 #include "ops/dense/dense.h"
 #include "ops/pointwise/pointwise.h"
+#include "tape/record.h"
 
 namespace millrace::models {
 namespace {
@@ -47,9 +48,8 @@ void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::
     const tensor::View targets = source.gather(builder, part, x.view);
     // In stat, whatever the precision: goals are what the model is measured against.
     const tensor::View goals = builder.buffer(1, rows, config_.cells(), builder.stat(), tape::Role::activation, "goals");
-    ops::Record map{&ops::dense_forward::def, ops::DenseParams{}, {}, 0, "goals"};
-    map.slots[ops::dense_forward::x] = targets;
-    map.slots[ops::dense_forward::w] = builder.store().parameter(target_map_);
+    ops::Record map =
+        tape::record_of(&ops::dense_forward::def, ops::DenseParams{}, "goals", {targets, builder.store().parameter(target_map_)});
     map.slots[ops::dense_forward::y] = goals;
     builder.append(std::move(map));
     energies_ = mapper_.forward(builder, x);
@@ -81,11 +81,8 @@ void EnergyFlow::build_answer(tape::Builder& builder, const nn::Sentences& input
 
 tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const {
     const tensor::View vectors = builder.buffer(1, surface.rows, config_.embedding, builder.stat(), tape::Role::activation, name);
-    ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, name};
-    record.slots[ops::linear_dgrad::dz] = surface;
-    record.slots[ops::linear_dgrad::w] = builder.store().parameter(target_map_);
-    record.slots[ops::linear_dgrad::dx] = vectors;
-    builder.append(std::move(record));
+    builder.append(tape::record_of(&ops::linear_dgrad::def, ops::LinearGradParams{}, name,
+                                   {surface, builder.store().parameter(target_map_), vectors}));
     return vectors;
 }
 
@@ -118,10 +115,7 @@ void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, cons
         return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
     };
     const tensor::View energies = stat(config_.cells(), "mapper's surface");
-    ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "mapper's surface"};
-    copy.slots[ops::copy::in] = energies_.view;
-    copy.slots[ops::copy::out] = energies;
-    builder.append(std::move(copy));
+    builder.append(tape::record_of(&ops::copy::def, ops::CopyParams{}, "mapper's surface", {energies_, energies}));
     watched_.resize(SurfaceScoring::tensors);
     watched_[SurfaceScoring::found] = read_back(builder, logits_.view, "vectors read back");
     watched_[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");
