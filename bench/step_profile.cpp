@@ -57,8 +57,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     schema.add("model", keys);
     MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", preset),
                                              "profile", schema));
-    MILLRACE_LET(model, models::make(recipe, {784, 10}));
     data::ResidentImages source(random_images());
+    MILLRACE_LET(model, models::make(recipe, source.fields()));
     MILLRACE_TRY(source.declare(store));
     MILLRACE_TRY(model->declare(store));
     MILLRACE_TRY(store.allocate());

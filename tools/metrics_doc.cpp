@@ -4,9 +4,11 @@
 #include <string>
 
 #include "io/file.h"
+#include "models/registry.h"
 #include "record/metric_document.h"
 
 int main(int count, char** arguments) {
+    (void)millrace::models::families();  // they bring metrics along
     const std::string text = millrace::record::metric_document();
     if (count < 2) return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
     const auto written = millrace::io::write_atomically(arguments[1], text);

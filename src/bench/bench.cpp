@@ -9,8 +9,6 @@
 #include "base/nearest.h"
 #include "bench/gpu_activity.h"
 #include "bench/random_data.h"
-#include "models/energy_flow/energy_flow.h"
-#include "models/energy_flow/ops/flow.h"
 #include "models/registry.h"
 #include "train/engine.h"
 #include "train/recipe_keys.h"
@@ -48,33 +46,23 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_LET(recipe, train::parse_recipe("", "bench", {settings_of(workload, options), {}}));
     MILLRACE_LET(precision, train::choose_precision(workload.f32 ? "f32" : options.precision, options.device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    RandomData data = random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
-    MILLRACE_LET(settings, train::read_settings(recipe, data.source->samples(data::Part::train)));
+    std::unique_ptr<data::BatchSource> source =
+        random_data(family->data, static_cast<std::int32_t>(recipe.integer("train.batch")));
+    MILLRACE_LET(settings, train::read_settings(recipe, source->samples(data::Part::train)));
     settings.telemetry.components = options.parts;
-    MILLRACE_LET(model, models::make(recipe, data.shape));
+    MILLRACE_LET(model, models::make(recipe, source->fields()));
     MILLRACE_LET(backend, ops::make_backend(options.device, {.threads = options.threads, .rewrites_off = options.rewrites_off}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
     times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
     times.batch = settings.batch * settings.members;
     train::EngineOptions engine_options;
     engine_options.precision = precision;
-    return train::Engine::create(std::move(backend), std::move(model), std::move(data.source), settings, engine_options);
+    return train::Engine::create(std::move(backend), std::move(model), std::move(source), settings, engine_options);
 }
 
 bool skips_arrived(const Workload& workload, const Options& options) {
     const std::vector<std::string> settings = settings_of(workload, options);
     return std::find(settings.begin(), settings.end(), "model.skip_arrived=true") != settings.end();
-}
-
-/// Of the newest step; nothing for models without flows.
-std::optional<FlowWork> flow_work(const train::Engine& engine) {
-    const auto* model = dynamic_cast<const models::EnergyFlow*>(&engine.model());
-    if (model == nullptr) return std::nullopt;
-    const std::vector<double> counters = engine.watched_of_step().front();
-    const auto counter = [&](ops::flow_counter::Column column) { return counters[static_cast<std::size_t>(column)]; };
-    const double all = static_cast<double>(model->config().rows(engine.micro_batch())) * model->config().step_count();
-    const double steps = counter(ops::flow_counter::steps);
-    return FlowWork{counter(ops::flow_counter::flow_steps), all, steps, steps == model->config().step_count()};
 }
 
 class StepTimer {
@@ -126,25 +114,25 @@ void measure_windows(train::Engine& engine, StepTimer& timer, double seconds, Ou
                                                                             : nullptr);
     const std::uint64_t count = timer.steps_per_window();
     const std::optional<ops::MemoryState> before = engine.backend().memory();
-    FlowWork sum;
+    models::StepWork sum;
     meter.begin();
     const auto begin = Clock::now();
     while (times.windows.size() < kLeastWindows || milliseconds_since(begin) < 1e3 * seconds) {
         times.windows.push_back(timer.window(count));
-        const std::optional<FlowWork> work = flow_work(engine);
+        const auto work = engine.model().step_work(engine.kept_of_step(), engine.micro_batch());
         if (!work) continue;
-        sum.flow_steps += work->flow_steps;
+        sum.done += work->done;
         sum.all += work->all;
         sum.steps_used += work->steps_used;
         sum.all_computed = sum.all_computed && work->all_computed;
-        times.flow = sum;
+        times.work = sum;
     }
     const GpuActivity activity = meter.since_begin();
     times.sm_active = activity.sm;
     times.tensor_active = activity.tensor;
-    if (times.flow) {
+    if (times.work) {
         const auto windows = static_cast<double>(times.windows.size());
-        times.flow = FlowWork{sum.flow_steps / windows, sum.all / windows, sum.steps_used / windows, sum.all_computed};
+        times.work = models::StepWork{sum.done / windows, sum.all / windows, sum.steps_used / windows, sum.all_computed};
     }
     if (const auto after = engine.backend().memory(); before && after)
         times.memory_growth = static_cast<std::int64_t>(before->free) - static_cast<std::int64_t>(after->free);
@@ -195,7 +183,7 @@ base::Result<OurTimes> time_workload(const Workload& workload, const Options& op
     times.replayed = engine->captured();
     StepTimer timer(*engine);
     measure_windows(*engine, timer, options.seconds, times);
-    if (times.flow && skips_arrived(workload, options)) times.flow->all_computed = false;
+    if (times.work && skips_arrived(workload, options)) times.work->all_computed = false;
     MILLRACE_TRY(engine->backend().check());
     if (times.replayed) {
         MILLRACE_LET(idle, idle_share(*engine, timer));

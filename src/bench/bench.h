@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/model.h"
 #include "base/result.h"
 #include "ops/backend.h"
 #include "tape/instrument.h"
@@ -51,24 +52,14 @@ struct Timing {
 /// Nearest-rank quartiles of `times`, which must not be empty.
 Timing timing_of(std::vector<double> times);
 
-/// What flows had to do in a step, as the device counted it; means over the windows.
-struct FlowWork {
-    double flow_steps = 0;  ///< of flows under way
-    double all = 0;         ///< rows of the flow table times planned steps
-    double steps_used = 0;
-    bool all_computed = true;  ///< false: rows or steps were left out
-
-    [[nodiscard]] double share() const { return all > 0 ? flow_steps / all : 0; }
-};
-
 struct OurTimes {
     std::vector<double> windows;  ///< mean milliseconds per step of each window
     std::string device, precision;
-    bool replayed = false;         ///< the step is one launch
-    std::int32_t batch = 0;        ///< samples of a step, all members
-    double flops = 0;              ///< of the matrix products of a step, all rows
-    std::optional<FlowWork> flow;  ///< energy flow alone
-    std::optional<double> idle;    ///< share of a step in which the device waits for the next launch; replayed steps alone
+    bool replayed = false;                 ///< the step is one launch
+    std::int32_t batch = 0;                ///< samples of a step, all members
+    double flops = 0;                      ///< of the matrix products of a step, all rows
+    std::optional<models::StepWork> work;  ///< of models whose work depends on the data
+    std::optional<double> idle;  ///< share of a step in which the device waits for the next launch; replayed steps alone
     std::optional<double> sm_active, tensor_active;  ///< % by GPM during the windows
     std::int64_t memory = 0;                         ///< bytes that setting up took
     std::optional<std::int64_t> memory_growth;       ///< of the device's used memory during the windows

@@ -67,12 +67,9 @@ std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
 
 }  // namespace
 
-RandomData random_data(data::DataKind kind, std::int32_t batch) {
-    if (kind == data::DataKind::pairs)
-        return {std::make_unique<data::PairSource>(random_pairs(batch)),
-                {static_cast<std::int32_t>(kVector), static_cast<std::int32_t>(kVector)}};
-    return {std::make_unique<data::ResidentImages>(random_images(batch)),
-            {static_cast<std::int32_t>(kSide * kSide), static_cast<std::int32_t>(kClasses)}};
+std::unique_ptr<data::BatchSource> random_data(data::DataKind kind, std::int32_t batch) {
+    if (kind == data::DataKind::pairs) return std::make_unique<data::PairSource>(random_pairs(batch));
+    return std::make_unique<data::ResidentImages>(random_images(batch));
 }
 
 }  // namespace millrace::bench

@@ -9,13 +9,8 @@
 
 namespace millrace::bench {
 
-struct RandomData {
-    std::unique_ptr<data::BatchSource> source;
-    data::DataShape shape;
-};
-
 /// 54,000 images or 5,021 pairs of unit vectors, less what a last batch would lack, so that every step has the same size; a batch
 /// larger than that is given its samples. All of them are for training.
-RandomData random_data(data::DataKind kind, std::int32_t batch);
+std::unique_ptr<data::BatchSource> random_data(data::DataKind kind, std::int32_t batch);
 
 }  // namespace millrace::bench

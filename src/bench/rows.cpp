@@ -21,8 +21,8 @@ Json work_json(const Row& row) {
         if (row.ceiling) work[share] = *value / *row.ceiling;
     };
     rate("tflops", "of_gemm", row.rate());
-    if (const auto& flow = row.ours.flow) {
-        work["flow_steps"] = flow->flow_steps;
+    if (const auto& flow = row.ours.work) {
+        work["flow_steps"] = flow->done;
         work["flow_steps_all"] = flow->all;
         work["steps_used"] = flow->steps_used;
         work["flop_per_flow_step"] = flow->all > 0 ? row.ours.flops / flow->all : 0;
@@ -103,13 +103,13 @@ std::optional<double> Row::ratio() const {
 }
 
 std::optional<double> Row::rate() const {
-    if (!(ours.flops > 0) || (ours.flow && !ours.flow->all_computed)) return std::nullopt;
+    if (!(ours.flops > 0) || (ours.work && !ours.work->all_computed)) return std::nullopt;
     return ours.flops / (1e-3 * timing().median);
 }
 
 std::optional<double> Row::counted_rate() const {
-    if (!ours.flow) return std::nullopt;
-    return ours.flops * ours.flow->share() / (1e-3 * timing().median);
+    if (!ours.work) return std::nullopt;
+    return ours.flops * (ours.work->all > 0 ? ours.work->done / ours.work->all : 0) / (1e-3 * timing().median);
 }
 
 std::string rows_json(const std::vector<Row>& rows) {

@@ -123,8 +123,7 @@ void add_bench(const Command& program) {
     command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");
     command.flag("--list", given->list, "name every workload and stop");
     command.footer(
-        "Example:\n  millrace bench collective-debug-b32 --device cpu\n"
-        "  millrace bench energy_flow-debug --set model.early_stop=true --set model.arrive=0.4\n\n"
+        "Example:\n  millrace bench --list\n  millrace bench ROW --device cpu --set train.batch=64\n\n"
         "Peers are the scripts in bench/peers (MILLRACE_PEERS), run by MILLRACE_PYTHON, /usr/bin/python3 or python3.\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
     command.action([given] { return run_bench(*given); });

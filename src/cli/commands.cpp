@@ -19,10 +19,10 @@ constexpr int kFinding = 1;
 bool reader_left = false;  // of our standard output, a pipe: it has seen what it wanted
 
 constexpr const char* kExamples = R"(Examples:
-  millrace data make garments --out data/garments
-  millrace train recipes/collective-debug.toml
-  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
-  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
+  millrace data make --help
+  millrace train recipes/NAME.toml
+  millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
+  millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
   millrace eval runs/slow
   millrace watch --plot run.svg -- python train.py
   millrace record -o runs/mine -- python train.py

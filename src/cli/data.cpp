@@ -5,54 +5,36 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "data/images/make_garments.h"
-#include "data/pairs/make_pairs.h"
+#include "data/makers.h"
 
 namespace millrace::cli {
 namespace {
 
 struct MakeArguments {
     std::string kind, out;
-    std::uint64_t seed = data::kGarmentSeed;
-    data::GarmentsOptions garments;
-    data::PairsOptions pairs;
-    std::vector<std::pair<Option, const char*>> options;  ///< those that belong to one kind alone
+    std::uint64_t seed = data::kMakerSeed;
+    std::vector<data::Maker> makers = data::makers();
+    std::vector<std::pair<Option, std::string>> options;  ///< those that belong to one kind alone
 };
-
-const char* outcome(data::MakeOutcome made) { return made == data::MakeOutcome::kWritten ? "written" : "holds this set already"; }
-
-int make_garments(const MakeArguments& given) {
-    const bool live = base::stderr_is_terminal();
-    data::Progress progress;
-    if (live)
-        progress = [](std::uint64_t done, std::uint64_t total) {
-            base::write_to_terminal(fmt::format("\r\x1b[Kdrawn {} of {} images", done, total));
-        };
-    data::GarmentsOptions options = given.garments;
-    options.seed = given.seed;
-    const auto made = data::make_garments(given.out, options, progress);
-    if (live) base::write_to_terminal("\r\x1b[K");
-    if (!made.ok()) return report(made.error());
-    say(fmt::format("{} {}: {} training and {} test images, seed {}\n", given.out, outcome(*made), options.train, options.test,
-                    options.seed));
-    return 0;
-}
-
-int make_pairs(const MakeArguments& given) {
-    data::PairsOptions options = given.pairs;
-    options.seed = given.seed;
-    const auto made = data::make_pairs(given.out, options);
-    if (!made.ok()) return report(made.error());
-    say(fmt::format("{} {}: {} pairs of sentences, vectors of {} dimensions, seed {}\n", given.out, outcome(*made), options.count,
-                    options.dimensions, options.seed));
-    return 0;
-}
 
 int run_make(const MakeArguments& given) {
     for (const auto& [option, kind] : given.options)
         if (option.is_given() && given.kind != kind)
             return report(base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kind, given.kind)});
-    return given.kind == "pairs" ? make_pairs(given) : make_garments(given);
+    const bool live = base::stderr_is_terminal();
+    data::MakerProgress progress;
+    if (live)
+        progress = [](std::uint64_t done, std::uint64_t total) {
+            base::write_to_terminal(fmt::format("\r\x1b[K{} of {} done", done, total));
+        };
+    for (const data::Maker& maker : given.makers) {
+        if (maker.name != given.kind) continue;
+        const auto made = maker.make(given.out, given.seed, maker.options, progress);
+        if (live) base::write_to_terminal("\r\x1b[K");
+        if (!made.ok()) return report(made.error());
+        say(*made + "\n");
+    }
+    return 0;
 }
 
 }  // namespace
@@ -62,21 +44,22 @@ void add_data(const Command& program) {
     const Command command = program.command("data", "data sets");
     command.require_command();
     const Command make = command.command("make", "write a built-in data set in the format real data comes in");
-    make.option("KIND", given->kind,
-                "garments: ten kinds of clothing, 28 x 28 pixels, as four IDX files; pairs: sentences and their "
-                "consequences, with vectors, as pairs.safetensors and pairs.jsonl")
-        .required()
-        .one_of({"garments", "pairs"});
+    std::string meaning, examples = "Examples:";
+    std::vector<std::string> names;
+    for (const data::Maker& maker : given->makers) {
+        meaning += fmt::format("{}{}: {}", meaning.empty() ? "" : "; ", maker.name, maker.meaning);
+        examples += fmt::format("\n  millrace data make {} --out data/{}", maker.name, maker.name);
+        names.push_back(maker.name);
+    }
+    make.option("KIND", given->kind, meaning).required().one_of(names);
     make.option("--out", given->out, "folder to write").required().placeholder("PATH");
     make.option("--seed", given->seed, "another seed draws another set").show_default();
-    auto add = [&](const char* kind, const char* name, std::uint32_t& value, const char* meaning) {
-        given->options.emplace_back(make.option(name, value, fmt::format("{}: {}", kind, meaning)).show_default(), kind);
-    };
-    add("garments", "--train", given->garments.train, "training images");
-    add("garments", "--test", given->garments.test, "test images");
-    add("pairs", "--count", given->pairs.count, "pairs of sentences");
-    add("pairs", "--dimensions", given->pairs.dimensions, "width of a sentence vector, 1 to 16384");
-    make.footer("Examples:\n  millrace data make garments --out data/garments\n  millrace data make pairs --out data/pairs");
+    for (data::Maker& maker : given->makers)
+        for (data::MakerOption& option : maker.options)
+            given->options.emplace_back(
+                make.option(option.name, option.value, fmt::format("{}: {}", maker.name, option.meaning)).show_default(),
+                maker.name);
+    make.footer(examples);
     make.action([given] { return run_make(*given); });
 }
 

@@ -10,21 +10,18 @@
 
 #include "cli/commands.h"
 #include "io/file.h"
-#include "report/flows_svg.h"
-#include "report/surface_svg.h"
-#include "train/answer.h"
 #include "train/console.h"
 #include "train/evaluate.h"
+#include "train/run_settings.h"
 
 namespace millrace::cli {
 namespace {
 
-constexpr std::int64_t kUsualFlows = 48;
-
 struct EvalArguments {
     std::string run, device, data, split, plot;
     std::vector<std::string> texts;
-    std::optional<std::int64_t> plot_sample, plot_flows;
+    std::optional<std::int64_t> plot_sample;
+    std::vector<models::EvalOption> options;  ///< of all families, their values where given
     bool json = false;
 };
 
@@ -64,36 +61,41 @@ void print_text(const train::EvaluateReport& report) {
 
 /// Whether `folder` is one, or can become one.
 base::Status check_plots(const EvalArguments& given) {
-    if (given.plot.empty() && (given.plot_sample || given.plot_flows))
-        return base::Error{"says what --plot draws, and there is no --plot",
-                           given.plot_sample ? "--plot-sample" : "--plot-flows"};
-    for (const auto& [option, value] :
-         {std::pair{"--plot-sample", given.plot_sample}, std::pair{"--plot-flows", given.plot_flows}})
+    std::vector<std::pair<std::string, std::optional<std::int64_t>>> numbers{{"--plot-sample", given.plot_sample}};
+    for (const models::EvalOption& option : given.options) numbers.emplace_back(option.name, option.value);
+    for (const auto& [option, value] : numbers) {
+        if (value && given.plot.empty()) return base::Error{"says what --plot draws, and there is no --plot", option};
         if (value && *value < 0) return base::Error{fmt::format("{} is below 0", *value), option};
+    }
     std::error_code failed;
     if (!given.plot.empty() && std::filesystem::exists(given.plot, failed) && !std::filesystem::is_directory(given.plot, failed))
         return base::Error{"is a file, and the pictures need a folder", given.plot};
     return base::ok();
 }
 
-/// Draws both before it writes either.
-base::Result<std::vector<std::string>> write_plots(const record::FlowTrace& trace, const EvalArguments& given) {
-    const auto cells = static_cast<std::int64_t>(trace.width) * trace.height;
-    if (given.plot_flows.value_or(0) > cells)
-        return base::Error{fmt::format("{} is more than the {} flows that start in a cube of {} x {}", *given.plot_flows, cells,
-                                       trace.width, trace.height),
-                           "--plot-flows"};
-    const auto flows = static_cast<std::int32_t>(given.plot_flows.value_or(std::min(kUsualFlows, cells)));
-    const std::pair<const char*, std::string> pictures[] = {{"surface", report::surface_svg(trace)},
-                                                            {"flows", report::flows_svg(trace, flows)}};
+/// The options of the run's family; those of others must not be given.
+base::Result<std::vector<models::EvalOption>> family_options(const EvalArguments& given) {
+    MILLRACE_LET(best, train::load_best(given.run, given.device, given.data));
+    std::vector<models::EvalOption> mine = best.family->picture_options;
+    for (const models::EvalOption& option : given.options) {
+        const auto at = std::find_if(mine.begin(), mine.end(), [&](const auto& own) { return own.name == option.name; });
+        if (at != mine.end())
+            at->value = option.value;
+        else if (option.value)
+            return base::Error{fmt::format("{} has no such option", best.family->name), option.name};
+    }
+    return mine;
+}
+
+base::Result<std::vector<std::string>> write_plots(const std::vector<models::Picture>& pictures, const EvalArguments& given) {
     const std::filesystem::path folder = given.plot;
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
     if (failed) return io::system_error("cannot make the folder", folder, failed.value());
     std::vector<std::string> written;
-    for (const auto& [name, svg] : pictures) {
-        const std::filesystem::path file = folder / fmt::format("sample-{}-{}.svg", trace.sample, name);
-        MILLRACE_TRY(io::write_atomically(file, svg));
+    for (const models::Picture& picture : pictures) {
+        const std::filesystem::path file = folder / fmt::format("sample-{}-{}.svg", given.plot_sample.value_or(0), picture.name);
+        MILLRACE_TRY(io::write_atomically(file, picture.svg));
         written.push_back(file.string());
     }
     return written;
@@ -115,22 +117,39 @@ std::vector<std::string> texts_of(const std::vector<std::string>& given) {
     return texts;
 }
 
+base::Result<models::TextReport> answer(const train::BestWeights& best, const std::vector<std::string>& texts,
+                                        const EvalArguments& given) {
+    if (best.family->answer == nullptr) return base::Error{fmt::format("{} answers no texts", best.family->name), given.run};
+    MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
+    MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
+    auto answered = best.family->answer({best.recipe, best.checkpoint, device, precision, texts, given.json});
+    if (!answered.ok() && answered.error().place.empty())
+        return base::Error{answered.error().message, given.run, answered.error().exit_status};
+    return answered;
+}
+
 int run_texts(const EvalArguments& given) {
     if (!given.split.empty() || !given.plot.empty())
         return report(base::Error{fmt::format("{} is about the data; with --text nothing of it is scored or drawn",
                                               given.split.empty() ? "--plot" : "--split")});
-    train::AnswerRequest request{texts_of(given.texts), given.device, given.data, given.json};
-    if (request.texts.empty()) return report(base::Error{"standard input holds no text", "--text -"});
-    const auto answered = train::answer_texts(given.run, request);
+    const std::vector<std::string> texts = texts_of(given.texts);
+    if (texts.empty()) return report(base::Error{"standard input holds no text", "--text -"});
+    const auto best = train::load_best(given.run, given.device, given.data);
+    if (!best.ok()) return report(best.error());
+    const auto answered = answer(*best, texts, given);
     if (!answered.ok()) return report(answered.error());
     if (!given.json) {
-        for (const train::Answer& answer : answered->answers) say(answer.answer + "\n");
+        for (const models::TextAnswer& answer : answered->answers) say(answer.answer + "\n");
         return 0;
     }
-    nlohmann::ordered_json json{{"run", answered->run},       {"model", answered->model}, {"preset", answered->preset},
-                                {"device", answered->device}, {"step", answered->step},   {"seconds", answered->seconds}};
+    nlohmann::ordered_json json{{"run", given.run},
+                                {"model", best->recipe.text("model.name")},
+                                {"preset", best->recipe.text("model.preset")},
+                                {"device", answered->device},
+                                {"step", best->state.step},
+                                {"seconds", answered->seconds}};
     json["answers"] = nlohmann::ordered_json::array();
-    for (const train::Answer& answer : answered->answers) {
+    for (const models::TextAnswer& answer : answered->answers) {
         nlohmann::ordered_json entry{{"text", answer.text},       {"answer", answer.answer},   {"tokens", answer.tokens},
                                      {"unknown", answer.unknown}, {"nearest_cosine", nullptr}, {"nearest_target", nullptr}};
         if (answer.cosine) {
@@ -149,13 +168,17 @@ int run_eval(const EvalArguments& given) {
     if (!given.texts.empty()) return run_texts(given);
     std::optional<data::Part> part;
     if (!given.split.empty()) part = given.split == "validation" ? data::Part::validation : data::Part::test;
-    std::optional<std::int64_t> sample;
-    if (!given.plot.empty()) sample = given.plot_sample.value_or(0);
-    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data, sample);
+    std::optional<train::PictureRequest> pictures;
+    if (!given.plot.empty()) {
+        auto options = family_options(given);
+        if (!options.ok()) return report(options.error());
+        pictures = {given.plot_sample.value_or(0), std::move(options).value()};
+    }
+    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data, pictures);
     if (!evaluated.ok()) return report(evaluated.error());
     std::vector<std::string> plots;
-    if (evaluated->trace) {
-        auto written = write_plots(*evaluated->trace, given);
+    if (!evaluated->pictures.empty()) {
+        auto written = write_plots(evaluated->pictures, given);
         if (!written.ok()) return report(written.error());
         plots = std::move(written).value();
     }
@@ -178,12 +201,17 @@ void add_eval(const Command& program) {
     command.option("--split", given->split, "test or validation; test where the data has such a part unless given")
         .one_of({"test", "validation"});
     command.option("--data", given->data, "folder of the data set when it has moved").placeholder("DIR");
-    command.option("--plot", given->plot, "draw a sample's surface and the paths of its flows as SVG (energy_flow)")
-        .placeholder("DIR");
+    std::string drawing;
+    for (const models::Family& family : models::families()) {
+        if (family.pictures == nullptr) continue;
+        drawing += (drawing.empty() ? "" : ", ") + family.name;
+        for (const models::EvalOption& option : family.picture_options) given->options.push_back(option);
+    }
+    command.option("--plot", given->plot, fmt::format("draw pictures of a sample as SVG ({})", drawing)).placeholder("DIR");
     command.option("--plot-sample", given->plot_sample, "which sample of the split, from 0; 0 unless given").placeholder("N");
-    command.option("--plot-flows", given->plot_flows, "how many flows to draw; 48, or all where there are fewer, unless given")
-        .placeholder("N");
-    command.option("--text", given->texts, "answer this sentence instead, as often as given; - reads lines from standard input")
+    for (models::EvalOption& option : given->options)
+        command.option(option.name, option.value, option.meaning).placeholder(option.placeholder);
+    command.option("--text", given->texts, "answer this text instead, as often as given; - reads lines from standard input")
         .placeholder("TEXT")
         .one_value_each();
     command.flag("--json", given->json, "print JSON");

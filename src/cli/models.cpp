@@ -34,7 +34,7 @@ void add_models(const Command& program) {
     auto as_json = std::make_shared<bool>(false);
     const Command command = program.command("models", "list models, presets and parameter counts");
     command.flag("--json", *as_json, "print a list of {\"model\", \"preset\", \"parameters\"}");
-    command.footer("Counts are for images of 28 x 28 pixels and 10 classes, and for sentence vectors of 768 entries.");
+    command.footer("Counts are for images of 28 x 28 pixels and 10 classes, and for vectors of 768 entries.");
     command.action([as_json] { return run_models(*as_json); });
 }
 

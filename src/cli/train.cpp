@@ -111,7 +111,7 @@ int print_keys(const TrainArguments& given) {
 void add_train(const Command& program, Context& context) {
     auto given = std::make_shared<TrainArguments>();
     const Command command = program.command("train", "train a recipe");
-    command.option("RECIPE", given->recipe, "recipe in TOML, such as recipes/collective-debug.toml");
+    command.option("RECIPE", given->recipe, "recipe in TOML, such as those in recipes/");
     command.option("--set", given->settings, "key=value: beats the recipe; may be repeated")
         .one_value_each()
         .placeholder("KEY=VALUE");
@@ -121,12 +121,12 @@ void add_train(const Command& program, Context& context) {
     command.flag("--quiet", given->quiet, "print the closing summary alone");
     command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
     command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
-    command.flag("--keys", given->keys, "list every key RECIPE (or one for the collective model) may hold, and stop");
+    command.flag("--keys", given->keys, "list every key RECIPE (or one for the first of `millrace models`) may hold, and stop");
     command.footer(R"(Examples:
-  millrace train recipes/collective-debug.toml
-  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
-  millrace train recipes/collective-debug.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
-  millrace train recipes/collective-debug.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
+  millrace train recipes/NAME.toml
+  millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
+  millrace train recipes/NAME.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
+  millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
 
 Ctrl-C (SIGTERM) finishes the step, saves and exits with status 130 (143); a second one exits at once. SIGUSR1 saves and goes on.
 MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");

@@ -21,7 +21,7 @@ Examples:
   millrace watch                                      the machine, until Ctrl-C
   millrace watch --duration 5m --csv gpu.csv --plot gpu.svg
   millrace watch --interval 100ms --json -- python train.py > samples.jsonl
-  millrace watch --plot run.svg -- millrace train recipes/collective-debug.toml
+  millrace watch --plot run.svg -- millrace train recipes/NAME.toml
 
 Without a command a terminal shows a live screen, anything else a line per sample (at most one a second). While a command runs the
 terminal is its own: the summary follows on stderr when it has ended. A watch that --duration ends first waits for the command

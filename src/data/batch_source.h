@@ -2,10 +2,14 @@
 // Where the rows of a step come from. A source keeps or streams the samples of a data set; a program asks it for one micro-batch.
 
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "data/fields.h"
 #include "tape/builder.h"
 
 namespace millrace::data {
@@ -17,19 +21,20 @@ constexpr const char* name_of(Part part) {
     return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
 }
 
-/// The two sentences of a pair.
-enum class Side : std::uint8_t { input, target };
-constexpr int kSideCount = 2;
+/// A field to gather, and where to. `into` [K,1,rows,width] may have any row stride; absent: a new buffer, i32 or builder.real().
+struct Wanted {
+    std::string_view field;
+    tensor::View into = {};
+};
 
 class BatchSource {
 public:
     virtual ~BatchSource() = default;
     [[nodiscard]] virtual std::int32_t samples(Part part) const = 0;
-    [[nodiscard]] virtual std::int32_t features() const = 0;  ///< width of one sample
-    [[nodiscard]] virtual std::int32_t classes() const = 0;   ///< labels are in [0, classes)
+    [[nodiscard]] virtual const Fields& fields() const = 0;
 
-    /// Question and answer behind the sample at `position` of a pass over `part` that is not shuffled; empty where data has none.
-    [[nodiscard]] virtual std::pair<std::string, std::string> texts_at(Part part, std::int32_t position) const {
+    /// Texts behind the sample at `position` of a pass over `part` that is not shuffled, for people; empty where data has none.
+    [[nodiscard]] virtual std::vector<std::string> texts_at(Part part, std::int32_t position) const {
         (void)part, (void)position;
         return {};
     }
@@ -45,22 +50,13 @@ public:
         return base::ok();
     }
 
-    /// Appends the records that fill x [K,1,rows,features] (real, any row stride) with the next rows of the pass over `part`,
-    /// each member in its own order when training; gives what they are compared with: labels i32 [K,1,rows,1], or for sources of
-    /// vectors goals stat [K,1,rows,classes]. Takes one operator number when it draws random numbers.
-    virtual tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) = 0;
-
-    /// Most tokens of a sentence; 0: the source has no sentences.
-    [[nodiscard]] virtual std::int32_t tokens(Side side) const {
-        (void)side;
-        return 0;
-    }
-    /// Appends the records that fill ids i32 [K,1,rows,tokens(side)] and lengths i32 [K,1,rows,1] with the sentences of the rows
-    /// that gather() gives in the same micro-batch. Only of sources with sentences.
-    virtual void gather_sentences(tape::Builder& builder, Part part, Side side, const tensor::View& ids,
-                                  const tensor::View& lengths) {
-        (void)builder, (void)part, (void)side, (void)ids, (void)lengths;
-        MILLRACE_ASSERT(false, "the source has no sentences");
+    /// Appends the records that fill the fields with the next `rows` rows of the pass over `part`, each member in its own order
+    /// when training. All gathers of one micro-batch give the same samples. Gives the views in the order of `fields`. Takes one
+    /// operator number when it draws random numbers.
+    virtual std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
+                                             std::span<const Wanted> fields) = 0;
+    std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows, std::initializer_list<Wanted> fields) {
+        return gather(builder, part, rows, std::span<const Wanted>(fields.begin(), fields.size()));
     }
 };
 

@@ -1,10 +1,8 @@
 #pragma once
-// What a data set is to those who do not read it: its kind, the shape that a model needs to know, its identity.
+// What a data set is to those who do not read it: its kind and its identity.
 
 #include <cstdint>
 #include <string>
-
-#include "data/pairs/pair_tokens.h"
 
 namespace millrace::data {
 
@@ -13,12 +11,6 @@ enum class DataKind : std::uint8_t { images, pairs };
 
 /// What its samples are called.
 constexpr const char* unit_of(DataKind kind) { return kind == DataKind::pairs ? "pairs" : "images"; }
-
-/// What the data says about the model's ends: pixels and classes of images; of pairs, the width of a vector, twice.
-struct DataShape {
-    std::int32_t features = 784, classes = 10;
-    SentenceShape sentences = {};  ///< of pairs, where the recipe asks for them
-};
 
 /// Identifies the data a run was trained on, wherever it lies.
 struct DataIdentity {

@@ -63,46 +63,40 @@ base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training) 
     auto set = std::make_shared<const ImageSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = identify(*set);
-    data.shape = {static_cast<std::int32_t>(set->train.rows * set->train.columns), static_cast<std::int32_t>(set->classes), {}};
     data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe));
     return data;
 }
 
-/// The sentences of `set` as numbers, and in `shape` what the model must know of them.
-base::Result<PairTokens> number_sentences(const base::Recipe& recipe, const std::string& keys, const PairSet& set,
-                                          const SentenceShape& stored, SentenceShape& shape) {
-    shape = stored;
-    if (!shape.tokenizer) {
+/// The texts of `set` as tokens. `stored` gets the tokenizer when it has none.
+base::Result<PairTokens> number_texts(const base::Recipe& recipe, const std::string& keys, const PairSet& set,
+                                      StoredData& stored) {
+    if (!stored.tokenizer) {
         auto trained = Tokenizer::train(training_texts(set), static_cast<std::int32_t>(recipe.integer(keys + ".vocabulary")));
         if (!trained.ok())
             return recipe.bad(keys + (Tokenizer::available() ? ".vocabulary" : ".enabled"), "cannot number the data's sentences")
                 .because(trained.error());
-        shape.tokenizer = std::make_shared<const Tokenizer>(std::move(trained).value());
+        stored.tokenizer = std::make_shared<const Tokenizer>(std::move(trained).value());
     }
-    PairTokens tokens = tokenize(set, *shape.tokenizer, static_cast<std::int32_t>(recipe.integer(keys + ".max_tokens")), shape);
-    shape.input_tokens = tokens[0].tokens;
-    shape.target_tokens = tokens[1].tokens;
+    PairTokens tokens = tokenize(set, *stored.tokenizer, static_cast<std::int32_t>(recipe.integer(keys + ".max_tokens")), stored);
     if (const std::int32_t cut = tokens[0].cut + tokens[1].cut; cut > 0)
         MILLRACE_LOG(warn, "{} of {} sentences are longer than {} and {} tokens and were cut", cut, 2 * set.count,
-                     shape.input_tokens, shape.target_tokens);
+                     tokens[0].tokens, tokens[1].tokens);
     return tokens;
 }
 
-base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& sentences, bool training,
-                                    const SentenceShape& stored) {
+base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored) {
     auto loaded = load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
     if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
     auto set = std::make_shared<const PairSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = {set->name, static_cast<std::int64_t>(set->split.training.size()),
                      static_cast<std::int64_t>(set->split.validation.size()), 0, set->checksum};
-    data.shape = {static_cast<std::int32_t>(set->dimensions), static_cast<std::int32_t>(set->dimensions), {}};
     PairTokens tokens;
-    if (!sentences.empty() && recipe.boolean(sentences + ".enabled")) {
-        MILLRACE_LET(numbered, number_sentences(recipe, sentences, *set, stored, data.shape.sentences));
+    if (!token_keys.empty() && recipe.boolean(token_keys + ".enabled")) {
+        MILLRACE_LET(numbered, number_texts(recipe, token_keys, *set, stored));
         tokens = std::move(numbered);
     }
-    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens));
+    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer);
     return data;
 }
 
@@ -126,10 +120,10 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
     schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
 }
 
-base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& sentences, bool training,
-                                   const SentenceShape& stored) {
+base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
+                                   const StoredData& stored) {
     MILLRACE_TRY(check_kind(recipe, kind));
-    return kind == DataKind::pairs ? load_pairs(recipe, sentences, training, stored) : load_images(recipe, training);
+    return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored) : load_images(recipe, training);
 }
 
 }  // namespace millrace::data

@@ -12,17 +12,16 @@ namespace millrace::data {
 
 struct LoadedData {
     DataIdentity identity;
-    DataShape shape;
     std::unique_ptr<BatchSource> source;
 };
 
 /// The keys of [data] in a recipe.
 void add_data_keys(base::Schema& schema, DataKind kind);
 
-/// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `sentences` names the keys
-/// (`<sentences>.enabled`, `.vocabulary`, `.max_tokens`) that ask for the sentences of pairs as numbers; empty: nobody reads
-/// them. They are numbered by the tokenizer in `stored`, or by one trained on them when there is none.
-base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& sentences, bool training,
-                                   const SentenceShape& stored = {});
+/// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
+/// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: nobody reads them. They are
+/// numbered by the tokenizer in `stored`, or by one trained on them when there is none.
+base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
+                                   const StoredData& stored = {});
 
 }  // namespace millrace::data

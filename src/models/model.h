@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "data/batch_source.h"
 #include "models/scoring.h"
-#include "record/flow_trace.h"
 #include "tape/builder.h"
 
 namespace millrace::models {
@@ -24,14 +24,30 @@ struct Component {
     std::string name, layers;
 };
 
+/// How much of a step's conditional work the data asked for.
+struct StepWork {
+    double done = 0, all = 0;  ///< units of work that were there to do, and that a step without conditions has
+    double steps_used = 0;     ///< of a recurrence
+    bool all_computed = true;  ///< nothing was left out
+};
+
+/// What a program of a model leaves behind: views into that program.
+struct Outputs {
+    tape::Value prediction;          ///< [K,1,rows,width]
+    std::vector<tensor::View> kept;  ///< what the host may read after a run (Builder::keep): of evaluation what scoring() takes
+};
+
 class Model {
 public:
     virtual ~Model() = default;
     /// Declares all parameters, before Store::allocate(). Called once per store; the model then belongs to that store.
     virtual base::Status declare(tape::Store& store) = 0;
-    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward(). Sets logits() and
-    /// watched(): in evaluation programs what scoring() takes.
-    virtual void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
+    /// The fields of a sample that build() gathers.
+    [[nodiscard]] virtual data::Fields wants() const = 0;
+    /// Gathers `rows` samples of `part`, runs forward and loss, and in training programs builder.backward().
+    virtual Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
+
+    // What follows is optional.
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
     /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.
@@ -48,34 +64,20 @@ public:
     /// One line about its make, for people; empty when the name says it all. After declare().
     [[nodiscard]] virtual std::string description() const { return {}; }
 
-    /// As build() of one sample for evaluation, with everything kept that its flows did; watched() then gives what trace_of()
-    /// takes. False, and nothing is built: the model has no flows.
-    virtual bool build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
-        (void)builder, (void)source, (void)part;
-        return false;
-    }
-    /// What Model::watched() views held after one run of such a program.
-    [[nodiscard]] virtual record::FlowTrace trace_of(const std::vector<std::vector<double>>& tensors) const {
-        (void)tensors;
-        return {};
-    }
     /// What a checkpoint holds beside the parameters.
     [[nodiscard]] virtual std::vector<Attachment> attachments() const { return {}; }
     /// A layer belongs to the first that it fits; data and update belong to none.
     [[nodiscard]] virtual std::vector<Component> components() const { return {}; }
 
-    /// Changes to the next way of building that needs less memory and more time, and says how a recipe writes it
-    /// ("model.recompute = \"gates\""); empty when there is none.
-    virtual std::string spare_memory() { return {}; }
-
-    /// Output of the last build, [K,1,rows,classes]: a view into that builder's program.
-    [[nodiscard]] const tape::Value& logits() const { return logits_; }
-    /// Of the last build: what the host may read after a run of the program, kept by Builder::keep.
-    [[nodiscard]] const std::vector<tensor::View>& watched() const { return watched_; }
-
-protected:
-    tape::Value logits_;
-    std::vector<tensor::View> watched_;
+    /// Ways of building that need less memory and more time than the one before, as a recipe writes them ("model.recompute =
+    /// \"gates\""): BuildOptions::memory_level 1 is the first. Level 0 is what the recipe says.
+    [[nodiscard]] virtual std::vector<std::string> memory_levels() const { return {}; }
+    /// Figures of a training step from what its program kept, for benchmarks: work that depends on the data.
+    [[nodiscard]] virtual std::optional<StepWork> step_work(const std::vector<std::vector<double>>& kept,
+                                                            std::int32_t rows) const {
+        (void)kept, (void)rows;
+        return std::nullopt;
+    }
 };
 
 }  // namespace millrace::models

@@ -19,6 +19,15 @@ std::vector<Family> all_families() {
     return all;
 }
 
+std::vector<Family>& registered() {
+    static std::vector<Family> all = [] {
+        std::vector<Family> built_in = all_families();
+        for (const Family& family : built_in) record::add_metrics(family.metrics);
+        return built_in;
+    }();
+    return all;
+}
+
 base::Error unknown(const char* key, const std::string& given, const std::vector<std::string>& known) {
     const std::string nearest = base::nearest_name(given, known);
     return base::Error{fmt::format("{} = \"{}\" is not known{}; known are {}", key, given,
@@ -28,9 +37,13 @@ base::Error unknown(const char* key, const std::string& given, const std::vector
 
 }  // namespace
 
-const std::vector<Family>& families() {
-    static const std::vector<Family> all = all_families();
-    return all;
+const std::vector<Family>& families() { return registered(); }
+
+void add_family(Family family) {
+    std::vector<Family>& all = registered();
+    std::erase_if(all, [&](const Family& other) { return other.name == family.name; });
+    record::add_metrics(family.metrics);
+    all.push_back(std::move(family));
 }
 
 base::Result<const Family*> find_family(const std::string& name) {
@@ -54,12 +67,19 @@ base::Result<base::Schema> schema(const std::string& name, const std::string& pr
     return keys;
 }
 
-base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::DataShape& shape) {
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::Fields& fields) {
     MILLRACE_LET(family, find_family(recipe.text("model.name")));
-    return family->make(recipe, shape);
+    return family->make(recipe, fields);
+}
+
+base::Result<data::StoredData> stored_data(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint) {
+    MILLRACE_LET(family, find_family(recipe.text("model.name")));
+    if (family->stored_data == nullptr) return data::StoredData{};
+    return family->stored_data(checkpoint);
 }
 
 base::Result<std::vector<Listing>> list() {
+    const data::Fields usual_images{{"image", data::Field::Kind::real, 28 * 28}, {"label", data::Field::Kind::integer, 1, 10}};
     std::vector<Listing> listed;
     for (const Family& family : families())
         for (const std::string& preset : family.presets) {
@@ -67,7 +87,7 @@ base::Result<std::vector<Listing>> list() {
             base::Schema below;
             below.add("model", keys);
             MILLRACE_LET(recipe, base::Recipe::parse("", "defaults", below));
-            MILLRACE_LET(model, make(recipe, family.usual));
+            MILLRACE_LET(model, make(recipe, family.usual.empty() ? usual_images : family.usual));
             MILLRACE_LET(parameters, count_parameters(std::move(model)));
             listed.push_back({family.name, preset, parameters});
         }

@@ -3,16 +3,18 @@
 //
 //     MILLRACE_LET(keys, models::schema("collective", "debug"));   // keys without prefix
 //     schema.add("model", keys);                                   // model.name, model.preset, model.n_experts, ...
-//     MILLRACE_LET(model, models::make(recipe, {784, 10}));
+//     MILLRACE_LET(model, models::make(recipe, source.fields()));
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/recipe.h"
 #include "data/data_set.h"
-#include "models/model.h"
+#include "models/capabilities.h"
+#include "record/metric_table.h"
 
 namespace millrace::models {
 
@@ -20,20 +22,32 @@ struct Family {
     std::string name;
     std::vector<std::string> presets;
     base::Schema (*schema)(const std::string& preset);  ///< the family's own keys, defaults by preset
-    base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const data::DataShape& shape);
+    base::Result<std::unique_ptr<Model>> (*make)(const base::Recipe& recipe, const data::Fields& fields);
     void (*set_general_defaults)(const std::string& preset,
                                  base::Schema& keys) = nullptr;  ///< of keys outside [model]; null: none
     data::DataKind data = data::DataKind::images;
-    data::DataShape usual = {};  ///< what parameters are counted for
-    /// The keys of a recipe (`<sentences>.enabled`, `.vocabulary`, `.max_tokens`) that ask for the pairs' sentences as numbers;
-    /// empty: the family reads none.
-    std::string sentences = {};
+    data::Fields usual = {};  ///< what parameters are counted for; empty: images of 28 x 28 pixels and 10 classes
+    /// The keys of a recipe (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the
+    /// family reads none.
+    std::string token_keys = {};
     /// What the best weights may be best at, the usual choice first: "validation_loss" or a figure of the scoring, of which more
     /// is better.
     std::vector<std::string> measures = {"validation_accuracy", "validation_loss"};
+
+    std::span<const record::MetricInfo> metrics = {};  ///< that its scoring and components bring along
+
+    // What a family may offer (capabilities.h); null: it does not.
+    /// What a checkpoint says about the data.
+    base::Result<data::StoredData> (*stored_data)(const io::LoadedCheckpoint& checkpoint) = nullptr;
+    std::unique_ptr<Pictures> (*pictures)(Model& model) = nullptr;
+    std::vector<EvalOption> picture_options = {};
+    base::Result<TextReport> (*answer)(const TextRequest& request) = nullptr;
 };
 
+/// Those that come with the library, then those added.
 const std::vector<Family>& families();
+/// Before anything else looks at the registry. A name that is taken is replaced.
+void add_family(Family family);
 /// An unknown name is refused with the nearest.
 base::Result<const Family*> find_family(const std::string& name);
 
@@ -42,7 +56,10 @@ base::Result<const Family*> find_family(const std::string& name);
 base::Result<base::Schema> schema(const std::string& name, const std::string& preset);
 
 /// The model that a recipe (with the keys above under "model.") asks for.
-base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::DataShape& shape);
+base::Result<std::unique_ptr<Model>> make(const base::Recipe& recipe, const data::Fields& fields);
+
+/// What a checkpoint says about the data, by the family that the recipe names.
+base::Result<data::StoredData> stored_data(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint);
 
 struct Listing {
     std::string model, preset;

@@ -31,7 +31,7 @@ struct Scored {
 class Scoring {
 public:
     virtual ~Scoring() = default;
-    /// What Model::watched() views held after one batch, in that order, each as rows of columns.
+    /// What Outputs::kept held after one batch, in that order, each as rows of columns.
     virtual void add(const std::vector<std::vector<double>>& tensors) = 0;
     [[nodiscard]] virtual Scored finish() const = 0;
 };

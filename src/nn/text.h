@@ -1,6 +1,6 @@
 #pragma once
-// Sentences as rows of tokens: embedding with places, mean over places, loss of tokens, greedy choice. Shapes and masks as in
-// ops/text/text.h: B sentences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
+// Sequences as rows of tokens: embedding with places, mean over places, loss of tokens, greedy choice. Shapes and masks as in
+// ops/text/text.h: B sequences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
 
 #include <string>
 
@@ -9,8 +9,8 @@
 
 namespace millrace::nn {
 
-/// The sentences of a batch, in device memory.
-struct Sentences {
+/// The sequences of a batch, in device memory.
+struct Sequences {
     tensor::View ids;      ///< i32 [K,1,B,T]; a view of one member serves all with k = K and stride_k = 0
     tensor::View lengths;  ///< i32 [K,1,B,1]
     std::int32_t prefix = 0;
@@ -25,28 +25,28 @@ class TokenEmbedding {
 public:
     TokenEmbedding() = default;
     /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [places, cols], N(0, 0.02^2) unless told
-    /// otherwise. `places` is N of the sentences it will see.
+    /// otherwise. `places` is N of the sequences it will see.
     TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t places, std::int32_t cols,
                    tape::Init init = tape::Init::normal(0.02));
-    /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sentence; absent when P = 0. An id outside the
+    /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the
     /// vocabulary drops the step (state.nonfinite).
-    tape::Value forward(tape::Builder& builder, const Sentences& sentences, const tape::Value& prefix = {}) const;
+    tape::Value forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix = {}) const;
 
 private:
-    void backward(tape::Builder& builder, const Sentences& sentences, const tape::Value& prefix, const tape::Value& y) const;
+    void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tape::Value& y) const;
 
     std::string name_;
     std::int32_t places_ = 0, cols_ = 0;
     tape::ParameterId tokens_ = tape::kNoParameter, place_ = tape::kNoParameter;
 };
 
-/// Mean over the filled places of each sentence: x [K,1,B*N,C] -> [K,1,B,C]; zeros for a sentence without any.
-tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sentences& sentences, const std::string& name);
+/// Mean over the filled places of each sequence: x [K,1,B*N,C] -> [K,1,B,C]; zeros for a sequence without any.
+tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequences& sequences, const std::string& name);
 
 struct TokenLossOptions {
     double weight = 1;     ///< of this term in the step's objective
     bool as_loss = false;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
-    tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sentences
+    tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sequences
     bool keep_tally = false;  ///< add to the tally instead of starting it afresh
     std::string name = "token_cross_entropy";
 };
@@ -54,12 +54,12 @@ struct TokenLossOptions {
 /// weight * mean over the batch's tokens of the cross-entropy of logits [K,1,B*N,V], where place `first` + t tells token t. With
 /// a decoder behind its prefix that is first = P - 1: every place tells the token after it. The only consumer of the logits'
 /// gradient.
-void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
+void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options = {});
 
-/// Appends to every sentence that has room and does not end with the token `end` the likeliest next token, told at place
-/// `first` + length. Evaluation only; ids and lengths of `sentences` are written.
-void token_choose(tape::Builder& builder, const tape::Value& logits, const Sentences& sentences, std::int32_t first,
+/// Appends to every sequence that has room and does not end with the token `end` the likeliest next token, told at place
+/// `first` + length. Evaluation only; ids and lengths of `sequences` are written.
+void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                   std::int32_t end, const std::string& name = "token_choose");
 
 }  // namespace millrace::nn

@@ -34,29 +34,29 @@ TransformerLayer::TransformerLayer(tape::Store& store, const std::string& name, 
     narrow_ = Dense(store, {name + ".linear2"}, {}, linear(options.inner, width, ops::Activation::none, options.dropout));
 }
 
-tape::Value TransformerLayer::forward(tape::Builder& builder, const tape::Value& x, const Sentences& sentences) const {
-    MILLRACE_ASSERT(x.view.rows == sentences.rows() && x.view.cols == options_.width, name_);
-    const tape::Value seen = attend(builder, in_.forward(builder, norm1_.forward(builder, x)), sentences);
+tape::Value TransformerLayer::forward(tape::Builder& builder, const tape::Value& x, const Sequences& sequences) const {
+    MILLRACE_ASSERT(x.view.rows == sequences.rows() && x.view.cols == options_.width, name_);
+    const tape::Value seen = attend(builder, in_.forward(builder, norm1_.forward(builder, x)), sequences);
     const tape::Value h = add(builder, out_.forward(builder, seen), x, name_ + ".self_attn");
     const tape::Value more = narrow_.forward(builder, widen_.forward(builder, norm2_.forward(builder, h)));
     return add(builder, more, h, name_);
 }
 
-tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& qkv, const Sentences& sentences) const {
+tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& qkv, const Sequences& sequences) const {
     const std::string label = name_ + ".self_attn";
-    const ops::AttentionParams params{options_.heads, sentences.prefix, options_.causal};
+    const ops::AttentionParams params{options_.heads, sequences.prefix, options_.causal};
     const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
     const tensor::View level =
         builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
-    builder.append(record_of(&ops::attention_forward::def, params, label, {qkv, sentences.lengths, level, out}));
+    builder.append(record_of(&ops::attention_forward::def, params, label, {qkv, sequences.lengths, level, out}));
     if (!builder.training()) return out;
 
-    builder.on_backward([&builder, params, qkv, sentences, level, out, label] {
+    builder.on_backward([&builder, params, qkv, sequences, level, out, label] {
         const tensor::View dout = builder.gradient(out);
         if (!dout.present()) return;
         const tape::Builder::Target dqkv = builder.gradient_target(qkv);
         MILLRACE_ASSERT(!dqkv.accumulate, label);
-        builder.append(record_of(&ops::attention_backward::def, params, label, {dout, qkv, sentences.lengths, level, dqkv}));
+        builder.append(record_of(&ops::attention_backward::def, params, label, {dout, qkv, sequences.lengths, level, dqkv}));
     });
     return out;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// One transformer layer over sentences (nn/text.h), norms first: h = x + attention(norm1(x)), y = h +
+// One transformer layer over sequences (nn/text.h), norms first: h = x + attention(norm1(x)), y = h +
 // linear2(gelu(linear1(norm2(h)))). With norms first a stack of layers wants one more nn::LayerNorm behind it.
 
 #include <string>
@@ -25,12 +25,12 @@ public:
     TransformerLayer(tape::Store& store, const std::string& name, const TransformerOptions& options);
 
     /// x [K,1,B*N,width] -> y of the same shape. Places that are not filled hold finite numbers that reach nothing.
-    tape::Value forward(tape::Builder& builder, const tape::Value& x, const Sentences& sentences) const;
+    tape::Value forward(tape::Builder& builder, const tape::Value& x, const Sequences& sequences) const;
 
     [[nodiscard]] const TransformerOptions& options() const { return options_; }
 
 private:
-    [[nodiscard]] tape::Value attend(tape::Builder& builder, const tape::Value& qkv, const Sentences& sentences) const;
+    [[nodiscard]] tape::Value attend(tape::Builder& builder, const tape::Value& qkv, const Sequences& sequences) const;
 
     std::string name_;
     TransformerOptions options_;

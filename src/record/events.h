@@ -19,7 +19,7 @@ public:
     /// Opens or creates the stream and goes on at its end. `clock` gives the time of each event.
     static base::Result<EventWriter> open(const io::Path& path, const base::Clock& clock = base::SteadyClock::shared());
 
-    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` a sentence for people, cut at 16 KiB. `fields`
+    /// `kind` is a word for programs ("started", "checkpoint", "warning"), `text` is for people, cut at 16 KiB. `fields`
     /// are not named time, kind or text. Lines are in the order of their times.
     base::Status append(std::string_view kind, std::string_view text, std::initializer_list<Metric> fields = {});
     base::Status sync();

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <variant>
 
+#include "base/result.h"
+
 namespace millrace::record {
 namespace {
 
@@ -156,8 +158,7 @@ constexpr Entry kEntries[] = {
     train("loader_spikes", "", "Steps that waited more than 50 ms for their data."),
     train("flops_per_second", "flop/second",
           "Floating-point operations of the model's matrix products per second of training; absent where steps may leave out "
-          "part of "
-          "them (energy flow with model.skip_arrived)."),
+          "part of them."),
     train("flops_share_percent", "percent", "The same as a share of the device's peak."),
     train("joules_per_sample", "joules/sample", "Energy of the GPU per training sample."),
     train("gpu_utilization_percent", "percent", "Mean of gpu/utilization_percent of the GPU trained on, over the row's time."),
@@ -171,33 +172,11 @@ constexpr Entry kEntries[] = {
     train("component/backward_ms", "milliseconds", "Part of an instrumented step: backward pass."),
     train("component/loss_ms", "milliseconds", "Part of an instrumented step: loss."),
     train("component/optimizer_ms", "milliseconds", "Part of an instrumented step: optimizer."),
-    train("component/energy_ms", "milliseconds", "Energy flow: mapper and cube in an instrumented step, there and back."),
-    train("component/text_bridge_ms", "milliseconds", "Energy flow: text bridge in an instrumented step, there and back."),
     train("component/step_ms", "milliseconds", "Whole instrumented step, left out of all speeds."),
     train("train_loss", "", "Mean training loss of the epoch."),
     train("train_accuracy", "ratio", "Share of the epoch's training samples classified correctly."),
     train("validation_loss", "", "Loss on the validation data after the epoch."),
     train("validation_accuracy", "ratio", "Share of the validation data classified correctly."),
-    train("validation_cosine", "", "Mean cosine between what the surface says and the answer's vector, on the validation data."),
-    train("cosine_ceiling", "", "Largest cosine that a surface of this many cells can be expected to reach."),
-    train("retrieval_at_1", "ratio", "Share of the validation data whose own answer is the nearest of all validation answers."),
-    train("mapper_loss", "", "Loss of the mapper alone: its energies laid on the surface without flows."),
-    train("mapper_cosine", "", "Cosine of the mapper alone."),
-    train("mapper_retrieval_at_1", "ratio", "Retrieval of the mapper alone."),
-    train("flow_steps_used", "steps", "Steps a pass through the cube took, mean over the validation data."),
-    train("cell_coverage", "ratio", "Share of the surface's cells that some flow laid energy on."),
-    train("flows_created", "", "Flows of the validation pass, spawned ones included."),
-    train("flows_spawned", "", "Flows that a long stride left behind."),
-    train("flows_refused", "", "Flows that found no spare row."),
-    train("flows_arrived_up", "", "Flows that ended on the upper plane."),
-    train("flows_arrived_down", "", "Flows that ended on the lower plane."),
-    train("flows_projected", "", "Flows that were still under way after the last step."),
-    train("flows_reflected", "", "Coordinates that a wall mirrored."),
-    train("bridge_encode_loss", "", "Text bridge: squared distance of its energies from the mapper's, on the validation data."),
-    train("bridge_token_loss", "", "Text bridge: cross-entropy of a token of the target, the ones before it given."),
-    train("bridge_token_accuracy", "ratio", "Text bridge: share of those tokens that were the likeliest."),
-    train("bridge_word_overlap", "ratio", "Text bridge: words that its answers share with the targets."),
-    train("bridge_exact", "ratio", "Text bridge: share of the answers that are the target to the letter."),
     train("epoch_seconds", "seconds", "Time the epoch took, evaluation left out."),
     train("best", "", "1 (true in JSON) when the epoch's weights are the best so far, else 0."),
     train("test_loss", "", "Loss of the best weights on the test data."),
@@ -227,6 +206,31 @@ struct SampleReader {
     Value operator()(Value (*read)(const Sample&)) const { return read(sample); }
 };
 
+/// Points hold addresses of entries, so the table is never moved.
+struct Table {
+    static constexpr std::size_t kMost = 1024;
+    std::vector<MetricInfo> infos;
+    std::unordered_map<std::string_view, const MetricInfo*> by_name;
+
+    Table() {
+        infos.reserve(kMost);
+        add(kMetricTable);
+    }
+    void add(std::span<const MetricInfo> metrics) {
+        MILLRACE_ASSERT(infos.size() + metrics.size() <= kMost, "too many metrics");
+        for (const MetricInfo& metric : metrics)
+            if (!by_name.contains(metric.name)) {
+                infos.push_back(metric);
+                by_name.emplace(metric.name, &infos.back());
+            }
+    }
+};
+
+Table& table() {
+    static auto* all = new Table;  // sinks may look for metrics until the very end
+    return *all;
+}
+
 /// "gpu" and 3 of "gpu3"; nothing when there is no number, or one that no machine has.
 std::optional<std::pair<std::string_view, int>> numbered(std::string_view word) {
     const std::size_t digits = word.find_last_not_of("0123456789") + 1;
@@ -238,18 +242,15 @@ std::optional<std::pair<std::string_view, int>> numbered(std::string_view word) 
 
 }  // namespace
 
-std::span<const MetricInfo> metric_table() { return kMetricTable; }
+std::span<const MetricInfo> metric_table() { return table().infos; }
+
+void add_metrics(std::span<const MetricInfo> metrics) { table().add(metrics); }
 
 std::span<const std::string_view> row_fields() { return kRowFields; }
 
 const MetricInfo* find_metric(std::string_view name) {
-    static const auto* by_name = [] {
-        auto* map = new std::unordered_map<std::string_view, const MetricInfo*>;
-        for (const MetricInfo& metric : kMetricTable) map->emplace(metric.name, &metric);
-        return map;
-    }();
-    const auto found = by_name->find(name);
-    return found == by_name->end() ? nullptr : found->second;
+    const auto found = table().by_name.find(name);
+    return found == table().by_name.end() ? nullptr : found->second;
 }
 
 std::string key_of(const MetricInfo& metric, int index) {
@@ -287,7 +288,7 @@ std::vector<Point> points_of(const Sample& sample) {
     std::vector<Point> points;
     points.reserve(std::size(kEntries));
     const auto add = [&](std::size_t at, int index, const Value& value) {
-        if (value) points.push_back({&kMetricTable[at], index, *value});
+        if (value) points.push_back({&table().infos[at], index, *value});
     };
     for (std::size_t at = 0; at < std::size(kEntries); ++at) {
         const Entry& entry = kEntries[at];

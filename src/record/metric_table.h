@@ -31,11 +31,13 @@ struct MetricInfo {
     std::string_view unit;  ///< "percent", "bytes", "watts", "joules", "seconds", "milliseconds", ... "" for plain numbers
     MetricKind kind = MetricKind::kGauge;
     MetricScope scope = MetricScope::kMachine;
-    std::string_view meaning;  ///< one sentence for people
+    std::string_view meaning;  ///< for people
 };
 
-/// In the order of columns.
+/// In the order of columns; those added come last.
 std::span<const MetricInfo> metric_table();
+/// Metrics that a model family brings along; before any is looked for. What they name lives as long as the process.
+void add_metrics(std::span<const MetricInfo> metrics);
 const MetricInfo* find_metric(std::string_view name);  ///< by its name without index; null when there is none
 
 /// What every row of metrics.jsonl and samples.jsonl begins with and what is therefore no metric: "kind", "time", "step".

@@ -65,7 +65,7 @@ private:
     bool said_fault_ = false;
 };
 
-/// A sentence for people about why a probe records nothing; empty without a fault.
+/// For people: why a probe records nothing; empty without a fault.
 std::string fault_text(const ProbeReport& report);
 
 }  // namespace millrace::record

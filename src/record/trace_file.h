@@ -84,7 +84,7 @@ public:
     base::Status block(const TraceBlock& block);
     base::Status process(const TraceProcess& process);
     base::Status clock(const TraceClock& clock);
-    /// A sentence that whoever reads the trace should know: no CUPTI, another profiler.
+    /// What whoever reads the trace should know: no CUPTI, another profiler.
     base::Status note(std::string_view text);
     /// The number of a stack (innermost frame first) for samples; equal stacks have equal numbers. 0 when there are too many.
     std::uint32_t stack(std::span<const TraceFrame> frames);

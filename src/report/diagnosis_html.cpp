@@ -199,7 +199,7 @@ std::string steps(const Diagnosis& diagnosis, const Timeline& timeline) {
 }
 
 std::string ending(const Diagnosis& diagnosis) {
-    const auto sentence = [](std::string text) {
+    const auto phrase = [](std::string text) {
         text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
         return text + ".";
     };
@@ -209,7 +209,7 @@ std::string ending(const Diagnosis& diagnosis) {
         "recorded in {}; in between only the speed is measured. What a cause costs is found by replaying the recording without "
         "it. "
         "{} {}</p>",
-        html_term("window", "short windows"), sentence(overhead_text(diagnosis)), sentence(dropped_text(diagnosis)));
+        html_term("window", "short windows"), phrase(overhead_text(diagnosis)), phrase(dropped_text(diagnosis)));
     if (!diagnosis.remarks.empty()) {
         text += "<p>What the doctor could not tell, or wants you to know:</p><ul class=\"remarks\">\n";
         for (const std::string& remark : diagnosis.remarks) text += "<li>" + plot::xml_text(remark) + "</li>\n";

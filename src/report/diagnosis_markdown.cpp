@@ -13,9 +13,9 @@ namespace millrace::report {
 namespace {
 
 /// Text with code where it has backticks.
-std::string markdown_sentence(std::string_view text) {
+std::string markdown_phrase(std::string_view text) {
     std::string out;
-    for (const SentencePart& part : sentence_parts(text)) out += part.code ? markdown_code(part.text) : markdown_text(part.text);
+    for (const PhrasePart& part : phrase_parts(text)) out += part.code ? markdown_code(part.text) : markdown_text(part.text);
     return out;
 }
 
@@ -44,11 +44,11 @@ std::string finding(std::size_t rank, const diagnose::Finding& finding, double s
     if (finding.gain_upper_bound)
         text += fmt::format("{}at most {:.1f} % of the step's time comes back{}{}", finding.lost_ms_per_step > 0 ? "; " : "",
                             100 * *finding.gain_upper_bound, finding.assumption.empty() ? "" : ", if ",
-                            markdown_sentence(finding.assumption));
+                            markdown_phrase(finding.assumption));
     text += fmt::format("; confidence {:.0f} %.\n", 100 * finding.confidence);
-    if (!finding.what.empty()) text += "\n" + markdown_sentence(finding.what) + "\n";
-    if (!finding.fix.empty()) text += "\n**Do:** " + markdown_sentence(finding.fix) + "\n";
-    if (!finding.evidence.empty()) text += "\nEvidence: " + markdown_sentence(finding.evidence) + "\n";
+    if (!finding.what.empty()) text += "\n" + markdown_phrase(finding.what) + "\n";
+    if (!finding.fix.empty()) text += "\n**Do:** " + markdown_phrase(finding.fix) + "\n";
+    if (!finding.evidence.empty()) text += "\nEvidence: " + markdown_phrase(finding.evidence) + "\n";
     for (std::size_t at = 0; at < finding.stack.size(); ++at)
         text += (at == 0 ? "\n- " : "- ") + markdown_code(place_text(finding.stack[at])) + "\n";
     return text;

@@ -16,8 +16,8 @@ using diagnose::Diagnosis;
 using diagnose::Owner;
 
 constexpr std::size_t kLabelColumn = 2, kBarColumn = 22, kFigureRoom = 18;
-constexpr double kSmallShare = 0.005;                           ///< of a step: what is less is added up
-constexpr std::size_t kMostOwners = 6, kMostSentenceLines = 3;  ///< on one screen
+constexpr double kSmallShare = 0.005;                         ///< of a step: what is less is added up
+constexpr std::size_t kMostOwners = 6, kMostPhraseLines = 3;  ///< on one screen
 
 std::size_t columns_of(std::string_view text) {
     return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); }));
@@ -152,23 +152,23 @@ private:
         if (finding.confidence < 0.5) first.add("  not sure", Tone::kFaint);
         lines.push_back(first.text());
         lines.push_back(line().add("    ").add(ending(place_text(finding), options_.width - 4), Tone::kStrong).text());
-        const auto sentence = [&](const char* mark, const std::string& text) {
+        const auto phrase = [&](const char* mark, const std::string& text) {
             if (text.empty()) return;
             std::vector<std::string> parts = wrapped(text, options_.width - 6);
-            if (!options_.all && parts.size() > kMostSentenceLines) {
-                parts.resize(kMostSentenceLines);
+            if (!options_.all && parts.size() > kMostPhraseLines) {
+                parts.resize(kMostPhraseLines);
                 parts.back() = wrapped(parts.back(), options_.width - 10).front() + " ...";
             }
             for (std::size_t at = 0; at < parts.size(); ++at)
                 lines.push_back(line().add("    ").add(at > 0 ? "  " : mark, Tone::kGood).add(parts[at]).text());
         };
-        if (!brief) sentence("  ", finding.what);
-        sentence("> ", finding.fix);
+        if (!brief) phrase("  ", finding.what);
+        phrase("> ", finding.fix);
         if (!options_.all) return lines;
-        sentence("= ", finding.evidence);
+        phrase("= ", finding.evidence);
         if (finding.gain_upper_bound)
-            sentence("+ ", fmt::format("at most {:.1f} % of the step's time comes back{}{}", 100 * *finding.gain_upper_bound,
-                                       finding.assumption.empty() ? "" : ", if ", finding.assumption));
+            phrase("+ ", fmt::format("at most {:.1f} % of the step's time comes back{}{}", 100 * *finding.gain_upper_bound,
+                                     finding.assumption.empty() ? "" : ", if ", finding.assumption));
         for (const diagnose::Frame& frame : finding.stack)
             lines.push_back(
                 line().add("      called from " + ending(place_text(frame), options_.width - 18), Tone::kFaint).text());

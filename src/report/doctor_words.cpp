@@ -106,8 +106,8 @@ std::string milliseconds_text(double milliseconds) {
     return std::isfinite(milliseconds) ? fmt::format("{:.{}f} ms", milliseconds, decimals) : "not measured";
 }
 
-std::vector<SentencePart> sentence_parts(std::string_view text) {
-    std::vector<SentencePart> parts;
+std::vector<PhrasePart> phrase_parts(std::string_view text) {
+    std::vector<PhrasePart> parts;
     bool code = false;
     for (std::size_t at = 0; at <= text.size();) {
         const std::size_t mark = text.find('`', at);

@@ -13,7 +13,7 @@ namespace millrace::report {
 
 struct OwnerWords {
     std::string_view label;    ///< "waiting for data"
-    std::string_view meaning;  ///< one sentence
+    std::string_view meaning;  ///< for people
 };
 OwnerWords words_of(diagnose::Owner owner);
 /// The GPU computes, communicates or copies.
@@ -35,12 +35,12 @@ std::string place_text(const std::optional<diagnose::Frame>& where);
 /// Of a finding: "the whole program" where its kind has no line.
 std::string place_text(const diagnose::Finding& finding);
 
-/// A sentence of a finding in pieces: what stands between backticks is code.
-struct SentencePart {
+/// A text of a finding in pieces: what stands between backticks is code.
+struct PhrasePart {
     std::string text;
     bool code = false;
 };
-std::vector<SentencePart> sentence_parts(std::string_view text);
+std::vector<PhrasePart> phrase_parts(std::string_view text);
 
 /// "28.1 ms", "0.042 ms": three figures that mean something.
 std::string milliseconds_text(double milliseconds);
@@ -58,7 +58,7 @@ std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagn
 /// A step without recording. Absent where it is not known, or as recorded.
 std::optional<std::string> unrecorded_text(const diagnose::Diagnosis& diagnosis);
 
-/// What recording cost, in a sentence without a full stop: "recording cost 0.4 % of the run (6.1 % inside its windows)".
+/// What recording cost,  without a full stop: "recording cost 0.4 % of the run (6.1 % inside its windows)".
 std::string overhead_text(const diagnose::Diagnosis& diagnosis);
 /// "no record was lost", "1,204 records were lost: ...".
 std::string dropped_text(const diagnose::Diagnosis& diagnosis);

@@ -34,9 +34,9 @@ std::string quote(const diagnose::Frame& where) {
 }
 
 /// Text with code where it has backticks.
-std::string html_sentence(std::string_view text) {
+std::string html_phrase(std::string_view text) {
     std::string out;
-    for (const SentencePart& part : sentence_parts(text))
+    for (const PhrasePart& part : phrase_parts(text))
         out += part.code ? "<code>" + plot::xml_text(part.text) + "</code>" : plot::xml_text(part.text);
     return out;
 }
@@ -58,7 +58,7 @@ std::string facts(const diagnose::Finding& finding) {
     if (finding.gain_upper_bound) {
         text += fmt::format("<span>{} at most <b>{:.1f} %</b> of a step", html_term("gain", "Possible gain"),
                             100 * *finding.gain_upper_bound);
-        if (!finding.assumption.empty()) text += ", if " + html_sentence(finding.assumption);
+        if (!finding.assumption.empty()) text += ", if " + html_phrase(finding.assumption);
         text += "</span>";
     }
     return text + fmt::format("<span>{} <b>{:.0f} %</b> ({})</span></div>\n", html_term("confidence", "Confidence"),
@@ -80,12 +80,12 @@ std::string card(std::size_t rank, const diagnose::Finding& finding, double shar
         name_of(finding.severity), rank, rank, title_of(finding.kind), name_of(finding.severity), name_of(finding.kind));
     text += "<code class=\"where\">" + plot::xml_text(place_text(finding)) + "</code></div></div>" + lost(finding, share) +
             "</header>\n<div class=\"inside\">\n";
-    if (!finding.what.empty()) text += "<p>" + html_sentence(finding.what) + "</p>\n";
+    if (!finding.what.empty()) text += "<p>" + html_phrase(finding.what) + "</p>\n";
     if (finding.where) text += quote(*finding.where);
-    if (!finding.fix.empty()) text += "<div class=\"fix\"><b>What to do</b>" + html_sentence(finding.fix) + "</div>\n";
+    if (!finding.fix.empty()) text += "<div class=\"fix\"><b>What to do</b>" + html_phrase(finding.fix) + "</div>\n";
     text += facts(finding);
     if (!finding.evidence.empty())
-        text += "<details><summary>What this rests on</summary><p>" + html_sentence(finding.evidence) + "</p></details>\n";
+        text += "<details><summary>What this rests on</summary><p>" + html_phrase(finding.evidence) + "</p></details>\n";
     return text + stack(finding.stack) + "</div>\n</article>\n";
 }
 

@@ -35,7 +35,7 @@ std::string call_stack(const Stack& stack) {
     return out;
 }
 
-/// Bits of a sentence that sense::throttle_text wrote.
+/// Bits of a text that sense::throttle_text wrote.
 std::uint32_t throttle_bits(const MachineSample& sample) {
     std::uint32_t bits = 0, bit = 1;
     for (const std::string_view name : {"power cap", "thermal", "hardware slow-down", "sync boost"}) {
@@ -233,8 +233,8 @@ private:
             .end();
     }
 
-    Status write_flow(char phase, std::uint32_t process, std::uint32_t correlation, std::uint64_t pid, std::uint64_t tid,
-                      Time time);
+    Status write_arrow(char phase, std::uint32_t process, std::uint32_t correlation, std::uint64_t pid, std::uint64_t tid,
+                       Time time);
     void write_parameters(const Call& call);
     Status write_call(const Call& call);
     Status write_work(const Work& work, std::uint64_t tid);
@@ -251,8 +251,8 @@ private:
     std::vector<std::pair<std::pair<Time, Time>, Owner>> owners_;
 };
 
-Status Exporter::write_flow(char phase, std::uint32_t process, std::uint32_t correlation, std::uint64_t pid, std::uint64_t tid,
-                            Time time) {
+Status Exporter::write_arrow(char phase, std::uint32_t process, std::uint32_t correlation, std::uint64_t pid, std::uint64_t tid,
+                             Time time) {
     if (!rows_.joined(process, correlation)) return base::ok();
     events_.begin(phase, "ac2g", "ac2g", pid, tid).at(time);
     events_.field(rows_.several_processes() ? fmt::format("\"id\":\"{}.{}\"", process, correlation)
@@ -279,7 +279,7 @@ Status Exporter::write_call(const Call& call) {
     if (call.stack != kNoStack) events_.text_argument("Call stack", call_stack(timeline_->stacks[call.stack]));
     write_parameters(call);
     MILLRACE_TRY(events_.end());
-    return write_flow('s', call.process, call.correlation, call.process, call.thread, call.begin);
+    return write_arrow('s', call.process, call.correlation, call.process, call.thread, call.begin);
 }
 
 void Exporter::write_parameters(const Call& call) {
@@ -314,7 +314,7 @@ Status Exporter::write_work(const Work& work, std::uint64_t tid) {
     if (work.communication && !named) events_.text_argument("Collective name", "unknown");
     if (!work.communication && named) events_.argument("no communication", "true");
     MILLRACE_TRY(events_.end());
-    return write_flow('f', work.process, work.correlation, work.device, tid, work.begin);
+    return write_arrow('f', work.process, work.correlation, work.device, tid, work.begin);
 }
 
 Status Exporter::write_sample(const Sample& sample) {

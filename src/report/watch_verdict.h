@@ -77,7 +77,7 @@ struct Finding {
     std::string kind;  ///< stable key: "gpu_idle", "resident_not_busy", ...; docs/telemetry.md lists them
     Severity severity = Severity::kInfo;
     int gpu = -1;          ///< index, -1: the machine
-    std::string text;      ///< the verdict in one sentence
+    std::string text;      ///< the verdict, for people
     std::string evidence;  ///< the figures it rests on
 };
 

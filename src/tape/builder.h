@@ -36,8 +36,9 @@ struct BuildOptions {
     bool training = true;
     bool accumulate = false;  ///< parameter gradients add up over micro-batches (they start at zero)
     bool defer_weight_gradients =
-        false;         ///< weight gradients at the end of the backward pass, side by side, for grouped launches
-    double share = 1;  ///< this micro-batch's rows over the rows of the whole step
+        false;             ///< weight gradients at the end of the backward pass, side by side, for grouped launches
+    double share = 1;      ///< this micro-batch's rows over the rows of the whole step
+    int memory_level = 0;  ///< 0: as the model is set; more: the model's ways of sparing memory, in order
 };
 
 /// Consecutive records that run `repeat` times.
@@ -61,6 +62,7 @@ public:
     [[nodiscard]] Store& store() const { return store_; }
     [[nodiscard]] bool training() const { return options_.training; }
     [[nodiscard]] double share() const { return options_.share; }
+    [[nodiscard]] int memory_level() const { return options_.memory_level; }
     [[nodiscard]] tensor::DType real() const { return real_of(store_.options().precision); }
     [[nodiscard]] tensor::DType stat() const { return stat_of(store_.options().precision); }
 

@@ -31,6 +31,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->backend_ = std::move(backend);
     engine->model_ = std::move(model);
     engine->source_ = std::move(source);
+    MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));
 
     tape::StoreOptions store_options;
     store_options.members = settings.members;
@@ -60,13 +61,14 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     return engine;
 }
 
-std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t rows) {
+std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t rows, int memory_level) {
     const optim::OptimizerSettings optimizer = in_micro_batches(settings, rows);
     const EpochSteps epoch = divide_epoch(source_->samples(Part::train), rows, optimizer.accumulation);
     tape::Arena trial(*backend_);
     for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last})
         if (step.total() > 0)
-            tape::Program("trial", *store_, build_training_step(*store_, *model_, *source_, optimizer, step), trial);
+            tape::Program("trial", *store_,
+                          build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level), trial);
     return trial.size();
 }
 
@@ -106,32 +108,29 @@ base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limi
     const std::vector<std::int32_t> sizes =
         model_->minimum_rows() > 1 ? std::vector<std::int32_t>{settings.batch} : divisors(settings.batch);
     // The largest micro-batch that fits, for every way of building the model; the smallest where none does.
-    std::string building;
-    do {
+    std::vector<std::string> levels = model_->memory_levels();
+    levels.insert(levels.begin(), "");
+    for (std::size_t level = 0; level < levels.size(); ++level) {
         MemoryTrial trial;
         for (const std::int32_t rows : sizes) {
-            trial = {fmt::format("{}{}train.micro_batch = {}", building, building.empty() ? "" : " and ", rows),
-                     needs_of(*store_, training_arena(settings, rows)).total()};
+            trial = {fmt::format("{}{}train.micro_batch = {}", levels[level], level == 0 ? "" : " and ", rows),
+                     needs_of(*store_, training_arena(settings, rows, static_cast<int>(level))).total()};
             if (trial.bytes <= limit.bytes) break;
         }
         trials.push_back(std::move(trial));
-        building = model_->spare_memory();
-    } while (!building.empty());
+    }
     return refuse_plan(needs, limit, trials);
 }
 
 void Engine::add_training_programs(const RunSettings& settings) {
     const optim::OptimizerSettings optimizer = in_micro_batches(settings, micro_batch_);
     epoch_ = divide_epoch(source_->samples(Part::train), micro_batch_, optimizer.accumulation);
-    const auto build = [&](const char* name, const StepRows& rows) {
-        return std::make_unique<tape::Program>(name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows),
-                                               *arena_);
+    const auto build = [&](const char* name, const StepRows& rows, models::Outputs* outputs) {
+        return std::make_unique<tape::Program>(
+            name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows, outputs), *arena_);
     };
-    if (epoch_.regular > 0) {
-        step_ = build("step", epoch_.step);
-        step_watched_ = model_->watched();
-    }
-    if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last);
+    if (epoch_.regular > 0) step_ = build("step", epoch_.step, &step_outputs_);
+    if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last, nullptr);
 }
 
 void Engine::add_evaluation_programs() {
@@ -139,19 +138,13 @@ void Engine::add_evaluation_programs() {
     for (const Part part : {Part::validation, Part::test}) {
         Pass& pass = passes_[static_cast<std::size_t>(part)];
         const std::int32_t samples = source_->samples(part);
-        const auto build = [&](const char* name, std::int32_t rows) {
+        const auto build = [&](const char* name, std::int32_t rows, models::Outputs& outputs) {
             return std::make_unique<tape::Program>(fmt::format("{} {}", data::name_of(part), name), *store_,
-                                                   build_evaluation(*store_, *model_, *source_, part, rows), *arena_);
+                                                   build_evaluation(*store_, *model_, *source_, part, rows, &outputs), *arena_);
         };
         pass.batches = samples / batch;
-        if (pass.batches > 0) {
-            pass.whole = build("batch", batch);
-            pass.whole_watched = model_->watched();
-        }
-        if (samples % batch > 0) {
-            pass.tail = build("tail", samples % batch);
-            pass.tail_watched = model_->watched();
-        }
+        if (pass.batches > 0) pass.whole = build("batch", batch, pass.whole_outputs);
+        if (samples % batch > 0) pass.tail = build("tail", samples % batch, pass.tail_outputs);
     }
 }
 
@@ -232,9 +225,9 @@ base::Result<std::unique_ptr<tape::LaunchPair>> Engine::launch_pair() {
     return tape::LaunchPair::create(*step_, *backend_, captured());
 }
 
-std::vector<std::vector<double>> Engine::watched_of_step() const {
+std::vector<std::vector<double>> Engine::kept_of_step() const {
     std::vector<std::vector<double>> tensors;
-    for (tensor::View view : step_watched_) {
+    for (tensor::View view : step_outputs_.kept) {
         view.k = 1;
         tensors.push_back(step_->read(view));
     }
@@ -243,12 +236,12 @@ std::vector<std::vector<double>> Engine::watched_of_step() const {
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
-void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>& watched,
+void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>& kept,
                          const std::vector<std::unique_ptr<models::Scoring>>& scoring) {
     program.launch();
     for (std::size_t k = 0; k < scoring.size(); ++k) {
         std::vector<std::vector<double>> tensors;
-        for (tensor::View view : watched) {
+        for (tensor::View view : kept) {
             view.offset += static_cast<std::int64_t>(k) * view.stride_k;
             view.k = 1;
             tensors.push_back(program.read(view));
@@ -271,8 +264,8 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     std::vector<std::unique_ptr<models::Scoring>> scoring;
     for (int k = 0; k < members(); ++k)
         if (auto made = model_->scoring()) scoring.push_back(std::move(made));
-    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(*pass.whole, pass.whole_watched, scoring);
-    if (pass.tail && !stopped()) score_batch(*pass.tail, pass.tail_watched, scoring);
+    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(*pass.whole, pass.whole_outputs.kept, scoring);
+    if (pass.tail && !stopped()) score_batch(*pass.tail, pass.tail_outputs.kept, scoring);
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
@@ -288,13 +281,15 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     return scores;
 }
 
-base::Result<record::FlowTrace> Engine::trace(Part part, std::int32_t position) {
+base::Result<std::vector<std::vector<double>>> Engine::run_sample(Part part, std::int32_t position, const Build& build) {
     MILLRACE_ASSERT(position >= 0 && position < source_->samples(part), "no such sample");
-    std::optional<tape::Builder> builder = build_trace(*store_, *model_, *source_, part);
-    if (!builder) return base::Error{"the model has no flows to follow"};
-    const std::vector<tensor::View> watched = model_->watched();
+    tape::BuildOptions options;
+    options.training = false;
+    tape::Builder builder(*store_, options);
+    const models::Outputs outputs = build(builder, *source_, part);
+    builder.close_section();
     tape::Arena arena(*backend_);
-    tape::Program program("trace", *store_, std::move(*builder), arena);
+    tape::Program program("sample", *store_, std::move(builder), arena);
     MILLRACE_TRY(arena.allocate());
     MILLRACE_TRY(program.prepare());
     const std::vector<ops::MemberState> before = store_->read_states();
@@ -302,16 +297,11 @@ base::Result<record::FlowTrace> Engine::trace(Part part, std::int32_t position) 
     for (ops::MemberState& state : states) state.eval_position = static_cast<std::uint32_t>(position);
     store_->write_states(states);
     program.run();
-    std::vector<std::vector<double>> tensors;
-    for (const tensor::View& view : watched) tensors.push_back(program.read(view));
+    std::vector<std::vector<double>> kept;
+    for (const tensor::View& view : outputs.kept) kept.push_back(program.read(view));
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
-    record::FlowTrace trace = model_->trace_of(tensors);
-    std::tie(trace.input_text, trace.target_text) = source_->texts_at(part, position);
-    trace.sample = position;
-    trace.samples = source_->samples(part);
-    trace.part = data::name_of(part);
-    return trace;
+    return kept;
 }
 
 void Engine::note_used(const std::optional<ops::MemoryState>& before) {

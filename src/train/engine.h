@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,8 +51,8 @@ public:
     base::Result<std::vector<tape::KernelTime>> operator_step(std::uint64_t index);
     /// The regular step launched twice with marks, to see what lies between two launches.
     base::Result<std::unique_ptr<tape::LaunchPair>> launch_pair();
-    /// Model::watched() of the newest regular step, of the first member; waits for the device.
-    [[nodiscard]] std::vector<std::vector<double>> watched_of_step() const;
+    /// Outputs::kept of the newest regular step, of the first member; waits for the device.
+    [[nodiscard]] std::vector<std::vector<double>> kept_of_step() const;
     /// Floating-point operations of the matrix products of a step, all members.
     [[nodiscard]] tape::Flops flops(std::uint64_t index) const { return program_of(index).flops(); }
     /// What the device's maker promises at this precision, per second; absent when nobody does.
@@ -61,15 +62,16 @@ public:
     /// members' state is as before afterwards. Empty when the part has no samples, or when `stop` was not 0 before the end.
     base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr);
 
-    /// Sample number `position` of `part`, from 0, on its way through a model of flows. Refuses models without. Plans and
-    /// allocates a program for it, waits for the device; the members' state is as before afterwards.
-    base::Result<record::FlowTrace> trace(data::Part part, std::int32_t position);
+    using Build = std::function<models::Outputs(tape::Builder& builder, data::BatchSource& source, data::Part part)>;
+    /// What a program of one row that `build` writes keeps after a run on sample number `position` of `part`, from 0. Plans and
+    /// allocates that program, waits for the device; the members' state is as before afterwards.
+    base::Result<std::vector<std::vector<double>>> run_sample(data::Part part, std::int32_t position, const Build& build);
 
     [[nodiscard]] const EpochSteps& epoch() const { return epoch_; }
     [[nodiscard]] tape::Store& store() { return *store_; }
     [[nodiscard]] ops::Backend& backend() { return *backend_; }
-    [[nodiscard]] const data::BatchSource& source() const { return *source_; }
-    [[nodiscard]] const models::Model& model() const { return *model_; }
+    [[nodiscard]] data::BatchSource& source() { return *source_; }
+    [[nodiscard]] models::Model& model() { return *model_; }
     [[nodiscard]] int members() const { return store_->members(); }
     [[nodiscard]] bool captured() const { return step_ && step_->captured(); }
     /// What was planned, and in how many micro-batches a batch runs when that is not one.
@@ -88,14 +90,14 @@ public:
 private:
     struct Pass {
         std::unique_ptr<tape::Program> whole, tail;
-        std::vector<tensor::View> whole_watched, tail_watched;  ///< Model::watched() of each
-        std::int64_t batches = 0;                               ///< of `whole`
+        models::Outputs whole_outputs, tail_outputs;
+        std::int64_t batches = 0;  ///< of `whole`
     };
     Engine() = default;
     /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
     base::Status plan(const RunSettings& settings, bool training);
     /// Bytes of the arena when a batch runs in micro-batches of `rows`, and of an evaluation of `rows` rows at once.
-    [[nodiscard]] std::int64_t training_arena(const RunSettings& settings, std::int32_t rows);
+    [[nodiscard]] std::int64_t training_arena(const RunSettings& settings, std::int32_t rows, int memory_level = 0);
     [[nodiscard]] std::int64_t evaluation_arena(std::int32_t rows);
     [[nodiscard]] base::Error refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& least);
     void add_training_programs(const RunSettings& settings);
@@ -105,7 +107,7 @@ private:
     void note_used(const std::optional<ops::MemoryState>& before);
     void start_afresh(const RunSettings& settings);
     /// Runs one batch of an evaluation pass and lets every member's scoring see what it left.
-    void score_batch(tape::Program& program, const std::vector<tensor::View>& watched,
+    void score_batch(tape::Program& program, const std::vector<tensor::View>& kept,
                      const std::vector<std::unique_ptr<models::Scoring>>& scoring);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
@@ -120,7 +122,7 @@ private:
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     std::unique_ptr<tape::Program> step_, last_step_;
-    std::vector<tensor::View> step_watched_;
+    models::Outputs step_outputs_;
     std::unique_ptr<tape::PhaseProgram> step_phases_, last_step_phases_;
     std::array<Pass, data::kPartCount> passes_;
 };

@@ -5,48 +5,61 @@
 #include <chrono>
 
 #include "io/checkpoint.h"
+#include "models/weights.h"
 #include "record/run_directory.h"
 #include "train/recipe_keys.h"
 #include "train/setup.h"
-#include "train/stored_sentences.h"
-#include "train/weights.h"
 
 namespace millrace::train {
 namespace {
 
-base::Result<record::FlowTrace> trace_of(Setup& setup, data::Part part, std::int64_t sample, const io::Path& run) {
-    const std::int32_t samples = setup.engine->source().samples(part);
-    if (setup.engine->model().classifies())
-        return base::Error{fmt::format("there is nothing to plot of {}: pictures are drawn of the flows of energy_flow, and a "
-                                       "classifier has none",
-                                       setup.settings.model),
+base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights& best, data::Part part,
+                                                const PictureRequest& request, const io::Path& run) {
+    data::BatchSource& source = setup.engine->source();
+    const std::int32_t samples = source.samples(part);
+    if (best.family->pictures == nullptr)
+        return base::Error{fmt::format("there is nothing to plot of {}: the family draws no pictures", setup.settings.model),
                            run.string()};
     if (samples == 0)
         return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
-    if (sample < 0 || sample >= samples)
-        return base::Error{fmt::format("there is no sample {}: the {} {} have numbers from 0 to {}", sample, data::name_of(part),
-                                       setup.unit, samples - 1),
+    if (request.sample < 0 || request.sample >= samples)
+        return base::Error{fmt::format("there is no sample {}: the {} {} have numbers from 0 to {}", request.sample,
+                                       data::name_of(part), setup.unit, samples - 1),
                            run.string()};
-    MILLRACE_LET(trace, setup.engine->trace(part, static_cast<std::int32_t>(sample)));
-    trace.model = fmt::format("{} {}", setup.settings.model, setup.settings.preset);
-    return trace;
+    const auto pictures = best.family->pictures(setup.engine->model());
+    const auto position = static_cast<std::int32_t>(request.sample);
+    MILLRACE_LET(kept,
+                 setup.engine->run_sample(part, position, [&](tape::Builder& builder, data::BatchSource& from, data::Part of) {
+                     return pictures->build(builder, from, of);
+                 }));
+    return pictures->draw({fmt::format("{} {}", setup.settings.model, setup.settings.preset), data::name_of(part), request.sample,
+                           samples, best.state.step, source.texts_at(part, position)},
+                          kept, request.options);
 }
 
 }  // namespace
 
-base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> wanted, const std::string& device,
-                                          const std::string& data_path, std::optional<std::int64_t> trace_sample) {
+base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path) {
     MILLRACE_TRY(record::read_manifest(run));
     MILLRACE_LET(checkpoint, io::load_checkpoint(run / "checkpoints" / "best", io::LoadParts::kModelOnly));
-    MILLRACE_LET(state, decode_state(checkpoint.state, (checkpoint.folder / "state.json").string()));
+    const std::string place = (checkpoint.folder / "state.json").string();
+    MILLRACE_LET(state, decode_state(checkpoint.state, place));
     base::RecipeOverrides overrides;
     if (!device.empty()) overrides.flags.push_back("device=" + device);
     if (!data_path.empty()) overrides.flags.push_back("data.path=" + data_path);
-    MILLRACE_LET(recipe, parse_recipe(state.recipe, (checkpoint.folder / "state.json").string(), overrides));
-    MILLRACE_LET(sentences, stored_sentences(checkpoint));
-    MILLRACE_LET(setup, set_up(recipe, false, {}, 0, sentences));
-    MILLRACE_TRY(load_weights(setup.engine->store(), checkpoint, false, setup.engine->model().attachments()));
+    MILLRACE_LET(recipe, parse_recipe(state.recipe, place, overrides));
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    return BestWeights{std::move(checkpoint), std::move(state), std::move(recipe), family};
+}
+
+base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> wanted, const std::string& device,
+                                          const std::string& data_path, const std::optional<PictureRequest>& pictures) {
+    MILLRACE_LET(best, load_best(run, device, data_path));
+    const RunState& state = best.state;
+    MILLRACE_LET(stored, models::stored_data(best.recipe, best.checkpoint));
+    MILLRACE_LET(setup, set_up(best.recipe, false, {}, 0, stored));
+    MILLRACE_TRY(models::load_weights(setup.engine->store(), best.checkpoint, false, setup.engine->model().attachments()));
 
     EvaluateReport report;
     const data::BatchSource& source = setup.engine->source();
@@ -57,10 +70,9 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
                                        "scores them",
                                        setup.data.name, setup.unit),
                            run.string()};
-    if (trace_sample) {
-        MILLRACE_LET(trace, trace_of(setup, part, *trace_sample, run));
-        trace.step = state.step;
-        report.trace = std::move(trace);
+    if (pictures) {
+        MILLRACE_LET(drawn, draw(setup, best, part, *pictures, run));
+        report.pictures = std::move(drawn);
     }
     const auto begin = std::chrono::steady_clock::now();
     MILLRACE_LET(members, setup.engine->evaluate(part));

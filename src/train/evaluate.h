@@ -8,8 +8,9 @@
 #include "base/result.h"
 #include "data/batch_source.h"
 #include "io/file.h"
-#include "record/flow_trace.h"
+#include "models/registry.h"
 #include "train/reports.h"
+#include "train/run_state.h"
 
 namespace millrace::train {
 
@@ -23,13 +24,29 @@ struct EvaluateReport {
     std::vector<Score> members;
     std::size_t best = 0;  ///< the member that training chose
     double seconds = 0;    ///< of the evaluation itself
-    std::optional<record::FlowTrace> trace;
+    std::vector<models::Picture> pictures;
 };
 
-/// Loads `run`/checkpoints/best with the recipe stored in it. `part` absent: test, or validation where the data has no test part.
-/// `device` and `data_path` replace what the recipe says unless empty. `trace_sample`: also follows that sample of the part, from
-/// 0, through the model; refused, before anything is scored, for models without flows and samples that are not there.
+/// The best weights of a run with the recipe stored in them.
+struct BestWeights {
+    io::LoadedCheckpoint checkpoint;
+    RunState state;
+    base::Recipe recipe;
+    const models::Family* family;
+};
+/// `device` and `data_path` replace what the recipe says unless empty.
+base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path);
+
+/// Which sample of the part is drawn, from 0, and how.
+struct PictureRequest {
+    std::int64_t sample = 0;
+    std::vector<models::EvalOption> options;
+};
+
+/// Scores `run`/checkpoints/best. `part` absent: test, or validation where the data has no test part. `device` and `data_path` as
+/// above. `pictures`: also draws that sample; refused, before anything is scored, for families that draw none and samples that
+/// are not there.
 base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> part, const std::string& device = {},
-                                          const std::string& data_path = {}, std::optional<std::int64_t> trace_sample = {});
+                                          const std::string& data_path = {}, const std::optional<PictureRequest>& pictures = {});
 
 }  // namespace millrace::train

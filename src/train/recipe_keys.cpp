@@ -127,7 +127,8 @@ base::Result<base::Schema> schema_of_text(std::string_view text, const std::stri
                                           const base::RecipeOverrides& overrides) {
     MILLRACE_LET(name, base::peek_recipe_text(text, place, "model.name", overrides));
     MILLRACE_LET(preset, base::peek_recipe_text(text, place, "model.preset", overrides));
-    auto schema = schema_for(name.value_or("collective"), preset.value_or("debug"));
+    const models::Family& usual = models::families().front();
+    auto schema = schema_for(name.value_or(usual.name), preset.value_or(usual.presets.front()));
     if (!schema.ok())
         return base::Error{"cannot tell which model to train", place, schema.error().exit_status}.because(schema.error());
     return schema;
@@ -152,7 +153,7 @@ base::Result<base::Recipe> load_recipe(const std::string& path, const base::Reci
     if (is_empty)
         return base::Error{
             "the recipe is empty: it must at least say which model to train (model.name and model.preset, which "
-            "millrace models lists), as recipes/collective-debug.toml does",
+            "millrace models lists), as those in recipes/ do",
             path};
     return parse_recipe(text, path, overrides);
 }

@@ -20,7 +20,7 @@ struct StartReport {
     int members = 1;
     std::string device;  ///< "cpu: 2 threads, NEON"
     std::string precision;
-    std::string data;    ///< "garments: 54000 to train on, 6000 to select, 10000 to test"
+    std::string data;    ///< "digits: 54000 to train on, 6000 to select, 10000 to test"
     std::string memory;  ///< what was planned
     std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
     std::uint32_t epochs = 0;

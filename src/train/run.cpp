@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/log.h"
+#include "models/weights.h"
 #include "train/console.h"
-#include "train/weights.h"
 
 namespace millrace::train {
 namespace {
@@ -33,7 +33,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
         if (member.step != state.step || member.epoch != state.step / steps ||
             member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))
             return refuse("the position of a member");
-    MILLRACE_TRY(load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
+    MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
     std::vector<ops::MemberState> members = state.members;
     optim::apply(settings.optimizer, members);
     engine.store().write_states(members);
@@ -338,7 +338,7 @@ RowTime Run::row_time() {
 base::Result<std::vector<Score>> Run::test_scores(RunResult& result, const std::atomic<int>* stop) {
     if (stop != nullptr && stop->load() != 0) return std::vector<Score>{};
     MILLRACE_LET(best, io::load_checkpoint(directory_.checkpoints() / "best", io::LoadParts::kModelOnly));
-    MILLRACE_TRY(load_weights(engine_.store(), best, false, engine_.model().attachments()));
+    MILLRACE_TRY(models::load_weights(engine_.store(), best, false, engine_.model().attachments()));
     result.tested = engine_.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;
     result.held = engine_.source().samples(part);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/recipe.h"
 #include "io/checkpoint.h"
+#include "models/weights.h"
 #include "record/run_directory.h"
 #include "train/metrics_rows.h"
 #include "train/metrics_thread.h"
@@ -15,7 +16,6 @@
 #include "train/setup.h"
 #include "train/telemetry.h"
 #include "train/warnings.h"
-#include "train/weights.h"
 
 namespace millrace::train {
 
@@ -52,7 +52,7 @@ private:
     enum class IfUnsaved { goes_on, fails };
     base::Status save(bool is_best, io::CheckpointKind kind, IfUnsaved then);
     base::Status save_between_epochs(const std::atomic<std::uint32_t>* saves);
-    [[nodiscard]] io::Checkpoint checkpoint_now(WeightCopies& weights);
+    [[nodiscard]] io::Checkpoint checkpoint_now(models::WeightCopies& weights);
     base::Status test(RunResult& result, const std::atomic<int>* stop);
     base::Result<std::vector<Score>> test_scores(RunResult& result, const std::atomic<int>* stop);
     bool note_best(const EpochReport& report);

@@ -34,7 +34,7 @@ RunFigures Run::figures() {
 }
 
 /// Views into `weights`, which must outlive the result.
-io::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
+io::Checkpoint Run::checkpoint_now(models::WeightCopies& weights) {
     state_.steps_per_epoch = steps_per_epoch_;
     state_.micro_batch = engine_.micro_batch();
     state_.members = engine_.store().read_states();
@@ -55,7 +55,7 @@ io::Checkpoint Run::checkpoint_now(WeightCopies& weights) {
 
 base::Status Run::save(bool is_best, io::CheckpointKind kind, IfUnsaved then) {
     const std::vector<models::Attachment> attachments = engine_.model().attachments();
-    WeightCopies weights = copy_weights(engine_.store(), batches_done(), attachments);
+    models::WeightCopies weights = models::copy_weights(engine_.store(), batches_done(), attachments);
     const io::Checkpoint checkpoint = checkpoint_now(weights);
     MILLRACE_TRY(engine_.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
     saved_at_ = clock_.now();

@@ -11,19 +11,19 @@
 
 namespace millrace::train {
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::SentenceShape& sentences) {
+                           const data::StoredData& stored) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->sentences, training, sentences));
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored));
     setup.data = data.identity;
     setup.unit = data::unit_of(family->data);
     MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
     setup.settings = std::move(settings);
     if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
         setup.settings.micro_batch = micro_batch;
-    MILLRACE_LET(model, models::make(recipe, data.shape));
+    MILLRACE_LET(model, models::make(recipe, data.source->fields()));
 
     if (training) {
         MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));

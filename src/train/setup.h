@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/recipe.h"
-#include "data/pairs/pair_tokens.h"
+#include "data/data_set.h"
 #include "train/engine.h"
 #include "train/run_settings.h"
 #include "train/run_state.h"
@@ -24,13 +24,13 @@ struct Setup {
 };
 
 /// Loads the data, chooses the device, builds the model and everything it needs. `training` false leaves out what only training
-/// needs. `micro_batch` is taken where the recipe leaves it open (0: chosen by what fits). `sentences` is what the checkpoint to
-/// go on from knows of them.
+/// needs. `micro_batch` is taken where the recipe leaves it open (0: chosen by what fits). `stored` is what the checkpoint to go
+/// on from says about the data.
 using SourceAdapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt = {},
-                           std::int32_t micro_batch = 0, const data::SentenceShape& sentences = {});
+                           std::int32_t micro_batch = 0, const data::StoredData& stored = {});
 
-/// Where the samples come from and how many there are: "garments: 54,000 images to train on, 6,000 to select by, 10,000 to test"
+/// Where the samples come from and how many there are: "digits: 54,000 images to train on, 6,000 to select by, 10,000 to test"
 std::string data_text(const data::DataIdentity& data, const std::string& unit);
 
 }  // namespace millrace::train

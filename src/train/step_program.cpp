@@ -27,9 +27,11 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
 }
 
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
-                                  const optim::OptimizerSettings& settings, const StepRows& rows) {
+                                  const optim::OptimizerSettings& settings, const StepRows& rows, models::Outputs* outputs,
+                                  int memory_level) {
     MILLRACE_ASSERT(rows.total() > 0, "a step without rows");
     tape::BuildOptions options;
+    options.memory_level = memory_level;
     // All steps of a run agree on this: one that overwrites would leave gradients behind for one that adds.
     options.accumulate = settings.accumulation > 1;
     options.defer_weight_gradients = store.backend().kind() == ops::DeviceKind::cuda;
@@ -43,7 +45,8 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
         options.share = static_cast<double>(micro_rows) / static_cast<double>(rows.total());
         builder.set_options(options);
         builder.restart_op_numbers();
-        model.build(builder, source, data::Part::train, micro_rows);
+        models::Outputs built = model.build(builder, source, data::Part::train, micro_rows);
+        if (outputs != nullptr) *outputs = std::move(built);
         append_micro_end(builder, micro_rows, samples, true);
         builder.close_section(repeat);
     };
@@ -56,23 +59,14 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
 }
 
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
-                               std::int32_t rows) {
+                               std::int32_t rows, models::Outputs* outputs) {
     tape::BuildOptions options;
     options.training = false;
     tape::Builder builder(store, options);
     builder.restart_op_numbers();
-    model.build(builder, source, part, rows);
+    models::Outputs built = model.build(builder, source, part, rows);
+    if (outputs != nullptr) *outputs = std::move(built);
     append_micro_end(builder, rows, source.samples(part), false);
-    builder.close_section();
-    return builder;
-}
-
-std::optional<tape::Builder> build_trace(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part) {
-    tape::BuildOptions options;
-    options.training = false;
-    tape::Builder builder(store, options);
-    builder.restart_op_numbers();
-    if (!model.build_trace(builder, source, part)) return {};
     builder.close_section();
     return builder;
 }

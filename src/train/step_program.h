@@ -3,7 +3,6 @@
 // evaluation.
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "data/batch_source.h"
@@ -33,14 +32,13 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
 
 /// step_begin | micro-batch, repeated | shorter micro-batch | grad_norm, optimizer, metrics_push. Every micro-batch weighs its
 /// rows over the rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in all
-/// micro-batches. Call after Store::allocate().
+/// micro-batches. `outputs` receives those of the last micro-batch. Call after Store::allocate().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
-                                  const optim::OptimizerSettings& settings, const StepRows& rows);
+                                  const optim::OptimizerSettings& settings, const StepRows& rows,
+                                  models::Outputs* outputs = nullptr, int memory_level = 0);
 
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
-                               std::int32_t rows);
-/// The same of one row, by Model::build_trace; absent when the model has no flows.
-std::optional<tape::Builder> build_trace(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part);
+                               std::int32_t rows, models::Outputs* outputs = nullptr);
 
 }  // namespace millrace::train

@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "base/version.h"
+#include "models/registry.h"
 #include "train/resume.h"
 #include "train/run.h"
-#include "train/stored_sentences.h"
 
 namespace millrace::train {
 namespace {
@@ -67,12 +67,12 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing = std::move(found).value();
     }
     // The same split as before, whatever is free now: other micro-batches round differently.
-    data::SentenceShape sentences;
+    data::StoredData stored;
     if (standing.checkpoint) {
-        MILLRACE_LET(stored, stored_sentences(*standing.checkpoint));
-        sentences = std::move(stored);
+        MILLRACE_LET(found, models::stored_data(recipe, *standing.checkpoint));
+        stored = std::move(found);
     }
-    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, sentences));
+    MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
             return recipe.bad("data.path",

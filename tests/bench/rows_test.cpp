@@ -19,7 +19,7 @@ Row flow_row() {
     row.ours.windows = {10, 9, 11, 10, 10, 10, 10};
     row.ours.batch = 16;
     row.ours.flops = 5e12;
-    row.ours.flow = FlowWork{240000, 400000, 10, true};
+    row.ours.work = models::StepWork{240000, 400000, 10, true};
     row.ours.idle = 0.0125;
     row.ours.sm_active = 97.4;
     row.ours.tensor_active = 51.0;
@@ -59,7 +59,7 @@ TEST(BenchRows, WhatWasNotMeasuredIsAbsentAndNeverZero) {
     Row row = flow_row();
     row.workload.bar = 0;
     row.ours.idle = row.ours.sm_active = row.ours.tensor_active = std::nullopt;
-    row.ours.flow->all_computed = false;
+    row.ours.work->all_computed = false;
     row.ours.memory_growth = std::nullopt;
     row.ceiling = std::nullopt;
     row.peers = {};

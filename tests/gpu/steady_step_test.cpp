@@ -76,7 +76,7 @@ private:
         auto source = std::make_unique<data::ResidentImages>(testing::tiny_set(kTrain, kTest, 28, 10));
         MILLRACE_LET(settings, read_settings(recipe, source->samples(data::Part::train)));
         MILLRACE_LET(precision, choose_precision("auto", ops::DeviceKind::cuda));
-        MILLRACE_LET(model, models::make(recipe, {source->features(), source->classes()}));
+        MILLRACE_LET(model, models::make(recipe, source->fields()));
         MILLRACE_LET(backend, ops::make_backend(ops::DeviceKind::cuda, {}));
         EngineOptions options;
         options.precision = precision;

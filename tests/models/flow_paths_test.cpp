@@ -13,14 +13,12 @@
 namespace millrace::models {
 namespace {
 
-using record::FlowPath;
-using record::FlowPoint;
 using testing::FlowRig;
 using testing::small_flow;
 using testing::some_vectors;
 
 struct Traced {
-    record::FlowTrace trace;
+    FlowTrace trace;
     std::vector<std::vector<double>> tensors;
 };
 
@@ -49,14 +47,13 @@ Traced traced(const EnergyFlowConfig& config, float heads) {
     tape::BuildOptions options;
     options.training = false;
     tape::Builder builder(*flow.rig.store, options);
-    EXPECT_TRUE(flow.model.build_trace(builder, flow.source, data::Part::validation));
-    const std::vector<tensor::View> watched = flow.model.watched();
+    const std::vector<tensor::View> kept = flow.model.build_trace(builder, flow.source, data::Part::validation).kept;
     tape::Program program("trace", *flow.rig.store, std::move(builder), *flow.rig.arena);
     EXPECT_TRUE(flow.rig.arena->allocate().ok());
     EXPECT_TRUE(program.prepare().ok());
     program.run();
     Traced result;
-    for (const tensor::View& view : watched) result.tensors.push_back(program.read(view));
+    for (const tensor::View& view : kept) result.tensors.push_back(program.read(view));
     result.trace = flow.model.trace_of(result.tensors);
     return result;
 }
@@ -103,7 +100,7 @@ TEST(FlowPaths, WhatTheyLayOnBothPlanesIsTheSurface) {
         config.arrive = arrive;
         config.headroom = 0.5;
         config.spawn_length = 0.3;
-        const record::FlowTrace trace = traced(config, 0.4f).trace;
+        const FlowTrace trace = traced(config, 0.4f).trace;
         std::int64_t spawned = 0;
         for (const FlowPath& path : trace.paths) spawned += path.parent >= 0 ? 1 : 0;
         EXPECT_GT(spawned, 0);
@@ -122,7 +119,7 @@ TEST(FlowPaths, ChildrenBeginWhereTheStrideOfTheirParentBegan) {
     EnergyFlowConfig config = small_flow();
     config.headroom = 0.5;
     config.spawn_length = 0.3;
-    const record::FlowTrace trace = traced(config, 0.4f).trace;
+    const FlowTrace trace = traced(config, 0.4f).trace;
     int children = 0;
     for (const FlowPath& path : trace.paths) {
         if (path.parent < 0) continue;
@@ -143,7 +140,7 @@ TEST(FlowPaths, AnEarlyStopEndsThem) {
     config.min_steps = 1;
     config.stop_at = 0.01;
     config.steps = 9;
-    const record::FlowTrace trace = traced(config, 0.4f).trace;
+    const FlowTrace trace = traced(config, 0.4f).trace;
     EXPECT_LT(trace.steps_used, trace.steps);
     double sum = 0, laid = 0;
     for (const double value : trace.output) sum += value;

@@ -22,14 +22,16 @@ using models::EnergyFlowConfig;
 class FedVectors final : public data::BatchSource {
 public:
     FedVectors(std::int32_t rows, std::int32_t width, std::int32_t cells, std::int32_t flows)
-        : rows_(rows), width_(width), cells_(cells), flows_(flows) {}
+        : rows_(rows),
+          cells_(cells),
+          flows_(flows),
+          fields_{{"vector", data::Field::Kind::real, width}, {"goal", data::Field::Kind::real, width}} {}
     [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
-    [[nodiscard]] std::int32_t features() const override { return width_; }
-    [[nodiscard]] std::int32_t classes() const override { return width_; }
+    [[nodiscard]] const data::Fields& fields() const override { return fields_; }
     base::Status declare(tape::Store& store) override {
-        x_ = store.add_data("vectors", tensor::DType::f32, rows_, width_);
+        x_ = store.add_data("vectors", tensor::DType::f32, rows_, fields_[0].width);
         const tensor::DType stat = tape::stat_of(store.options().precision);
-        goals_ = store.add_data("answers", stat, rows_, width_);
+        goals_ = store.add_data("answers", stat, rows_, fields_[0].width);
         surface = store.add_data("kept surface", stat, rows_, cells_);
         energies = store.add_data("kept energies", stat, rows_, cells_);
         table = store.add_data("kept table", stat, flows_, ops::kFlowColumns);
@@ -37,7 +39,9 @@ public:
         return base::ok();
     }
     base::Status upload(tape::Store&) override { return base::ok(); }
-    tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
+    std::vector<tensor::View> gather(tape::Builder& builder, data::Part, std::int32_t,
+                                     std::span<const data::Wanted> fields) override {
+        const tensor::View x = fields[0].into;
         const auto for_all = [&](tensor::View shared) {
             shared.k = builder.store().members();
             return shared;
@@ -46,7 +50,7 @@ public:
         record.slots[ops::copy::in] = for_all(x_);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
-        return for_all(goals_);
+        return {x, for_all(goals_)};
     }
     void feed(tape::Store& store, const std::vector<float>& x, const std::vector<float>& goals) const {
         store.write(x_, x.data(), x.size() * sizeof(float));
@@ -60,7 +64,8 @@ public:
     tensor::View surface, energies, table, counters;
 
 private:
-    std::int32_t rows_, width_, cells_, flows_;
+    std::int32_t rows_, cells_, flows_;
+    data::Fields fields_;
     tensor::View x_, goals_;
 };
 
@@ -106,8 +111,8 @@ struct FlowRig {
         tape::BuildOptions options;
         options.training = false;
         tape::Builder builder(*rig.store, options);
-        model.build(builder, source, data::Part::validation, rows);
-        keep(builder, model.logits().view, source.surface);
+        const models::Outputs outputs = model.build(builder, source, data::Part::validation, rows);
+        keep(builder, outputs.prediction.view, source.surface);
         keep(builder, model.energies().view, source.energies);
         keep(builder, model.cube().tables().back(), source.table);
         keep(builder, model.cube().counters(), source.counters);

@@ -30,10 +30,10 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
     auto recipe =
         base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", size.preset), "test", schema);
     ASSERT_TRUE(recipe.ok()) << recipe.error().text();
-    auto model = models::make(*recipe, {784, 10});
+    testing::FedSource source(784, 10, {size.rows});
+    auto model = models::make(*recipe, source.fields());
     ASSERT_TRUE(model.ok()) << model.error().text();
 
-    testing::FedSource source(784, 10, {size.rows});
     testing::Rig rig;
     rig.device = device;
     rig.precision = precision;

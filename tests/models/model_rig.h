@@ -29,23 +29,24 @@ public:
         bool taken = false;
     };
     FedSource(std::int32_t features, std::int32_t classes, const std::vector<std::int32_t>& rows)
-        : features_(features), classes_(classes) {
+        : fields_{{"image", data::Field::Kind::real, features}, {"label", data::Field::Kind::integer, 1, classes}} {
         for (std::int32_t count : rows) feeds_.push_back({count, {}, {}, false});
     }
     [[nodiscard]] std::int32_t samples(data::Part) const override { return 1 << 20; }
-    [[nodiscard]] std::int32_t features() const override { return features_; }
-    [[nodiscard]] std::int32_t classes() const override { return classes_; }
+    [[nodiscard]] const data::Fields& fields() const override { return fields_; }
     base::Status declare(tape::Store& store) override {
         for (std::size_t i = 0; i < feeds_.size(); ++i) {
-            feeds_[i].x = store.add_data("x" + std::to_string(i), tensor::DType::f32, feeds_[i].rows, features_);
+            feeds_[i].x = store.add_data("x" + std::to_string(i), tensor::DType::f32, feeds_[i].rows, fields_[0].width);
             feeds_[i].labels = store.add_data("labels" + std::to_string(i), tensor::DType::i32, feeds_[i].rows, 1);
         }
         return base::ok();
     }
     base::Status upload(tape::Store&) override { return base::ok(); }
-    tensor::View gather(tape::Builder& builder, data::Part, const tensor::View& x) override {
+    std::vector<tensor::View> gather(tape::Builder& builder, data::Part, std::int32_t rows,
+                                     std::span<const data::Wanted> fields) override {
+        const tensor::View x = fields[0].into;
         builder.next_op_number();
-        auto feed = std::find_if(feeds_.begin(), feeds_.end(), [&](const Feed& f) { return !f.taken && f.rows == x.rows; });
+        auto feed = std::find_if(feeds_.begin(), feeds_.end(), [&](const Feed& f) { return !f.taken && f.rows == rows; });
         MILLRACE_ASSERT(feed != feeds_.end(), "no feed of that many rows is left");
         feed->taken = true;
         auto for_all = [&](tensor::View shared) {
@@ -56,7 +57,7 @@ public:
         record.slots[ops::copy::in] = for_all(feed->x);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
-        return for_all(feed->labels);
+        return {x, for_all(feed->labels)};
     }
     void feed(tape::Store& store, std::size_t index, const std::vector<float>& x, const std::vector<std::int32_t>& labels) const {
         ASSERT_EQ(static_cast<std::int64_t>(x.size()), feeds_.at(index).x.count());
@@ -66,7 +67,7 @@ public:
     }
 
 private:
-    std::int32_t features_, classes_;
+    data::Fields fields_;
     std::vector<Feed> feeds_;
 };
 
@@ -75,15 +76,17 @@ class WithKeptLogits final : public models::Model {
 public:
     explicit WithKeptLogits(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
-    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override {
-        inner_->build(builder, source, part, rows);
-        logits_ = inner_->logits();
-        tensor::View copy = builder.buffer(1, rows, logits_.view.cols, builder.stat(), tape::Role::scratch, "kept logits");
+    [[nodiscard]] data::Fields wants() const override { return inner_->wants(); }
+    models::Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override {
+        models::Outputs outputs = inner_->build(builder, source, part, rows);
+        tensor::View copy =
+            builder.buffer(1, rows, outputs.prediction.view.cols, builder.stat(), tape::Role::scratch, "kept logits");
         ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept logits"};
-        record.slots[ops::copy::in] = logits_.view;
+        record.slots[ops::copy::in] = outputs.prediction.view;
         record.slots[ops::copy::out] = copy;
         builder.append(std::move(record));
         kept.push_back(copy);
+        return outputs;
     }
     std::vector<tensor::View> kept;  ///< by build, [K,1,rows,classes]
 
@@ -162,8 +165,8 @@ inline Tensors trained_tensors(tape::Store& store, tape::Store::Arena arena) {
 }
 
 /// Names and distances of the tensors that differ by more than `tolerance` of their own norm. A tensor whose norm is below
-/// `smallest` of the root mean square over all elements is held to that: a gradient that is zero but for rounding (a bias in front
-/// of batch norm) has no scale of its own.
+/// `smallest` of the root mean square over all elements is held to that: a gradient that is zero but for rounding (a bias in
+/// front of batch norm) has no scale of its own.
 inline std::string tensors_apart(const Tensors& found, const Tensors& wanted, double tolerance, double smallest = 0.05) {
     double squares = 0;
     std::size_t elements = 0;

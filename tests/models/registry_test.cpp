@@ -37,20 +37,24 @@ TEST(Registry, UnknownNamesAreRefusedWithTheNearest) {
     EXPECT_NE(preset.error().message.find("phase1"), std::string::npos);
 }
 
+data::Fields images(std::int32_t pixels, std::int32_t classes) {
+    return {{"image", data::Field::Kind::real, pixels}, {"label", data::Field::Kind::integer, 1, classes}};
+}
+
 base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::string& preset, const std::string& text,
-                                          data::DataShape shape = {}) {
+                                          const data::Fields& fields = images(784, 10)) {
     MILLRACE_LET(keys, schema(name, preset));
     base::Schema below;
     below.add("model", keys);
     MILLRACE_LET(recipe, base::Recipe::parse(text, "test.toml", below));
-    return make(recipe, shape);
+    return make(recipe, fields);
 }
 
 TEST(Registry, RecipeKeysReachTheCollective) {
     auto model = made("collective", "debug",
                       "[model]\nrevision = \"r2\"\nn_total = 10\nexpert_ratio = 0.45\nexpert_hidden = [20, 15, 10]\nhead_dropout "
                       "= 0.5\nvary_analysts = true\n",
-                      {23, 7});
+                      images(23, 7));
     ASSERT_TRUE(model.ok()) << model.error().text();
     const CollectiveConfig& config = dynamic_cast<Collective&>(**model).config();
     EXPECT_EQ(config.revision, Revision::r2);
@@ -77,7 +81,7 @@ TEST(Baselines, TargetsOutOfReachAreRefusedAndWidthsBeatThem) {
     auto tiny = made("very_deep", "debug", "[model]\ntarget_parameters = 100\n");
     ASSERT_FALSE(tiny.ok());
     EXPECT_NE(tiny.error().text().find("target_parameters"), std::string::npos) << tiny.error().text();
-    auto given = made("shallow", "debug", "[model]\ntarget_parameters = 100\nwidths = [11, 9]\n", {20, 10});
+    auto given = made("shallow", "debug", "[model]\ntarget_parameters = 100\nwidths = [11, 9]\n", images(20, 10));
     ASSERT_TRUE(given.ok()) << given.error().text();
     EXPECT_EQ(count_parameters(std::move(given).value()).value(), baseline_parameters({11, 9}, false, 20, 10));
 }

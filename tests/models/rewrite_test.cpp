@@ -50,9 +50,9 @@ StepOutcome layers_step(const std::vector<std::string>& off) {
     base::Schema schema;
     schema.add("model", models::schema("collective", "debug").value());
     const auto recipe = base::Recipe::parse("model.name = \"collective\"\nmodel.preset = \"debug\"\n", "test", schema).value();
-    const auto model = models::make(recipe, {784, 10}).value();
     constexpr std::int32_t kRows = 32;
     testing::FedSource source(784, 10, {kRows});
+    const auto model = models::make(recipe, source.fields()).value();
     testing::Rig rig = cuda_rig(off);
     rig.members = 2;
     const auto started = rig.start(*model, source, {7, 8});

@@ -101,11 +101,10 @@ TEST(DiagnosisMarkdown, SaysWhatTheTextSays) {
     EXPECT_NE(diagnosis_markdown({}).find("No training steps on a GPU were found"), std::string::npos);
 }
 
-TEST(SentenceParts, BackticksInPairsMakeCode) {
+TEST(PhraseParts, BackticksInPairsMakeCode) {
     const auto joined = [](std::string_view text) {
         std::string out;
-        for (const SentencePart& part : sentence_parts(text))
-            out += (part.code ? "<" : "(") + part.text + (part.code ? ">" : ")");
+        for (const PhrasePart& part : phrase_parts(text)) out += (part.code ? "<" : "(") + part.text + (part.code ? ">" : ")");
         return out;
     };
     EXPECT_EQ(joined(""), "");

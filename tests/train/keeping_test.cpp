@@ -28,16 +28,16 @@ public:
     using Hook = std::function<void(std::uint64_t step)>;
     HookedSource(std::unique_ptr<data::BatchSource> inner, Hook hook) : inner_(std::move(inner)), hook_(std::move(hook)) {}
     [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
-    [[nodiscard]] std::int32_t features() const override { return inner_->features(); }
-    [[nodiscard]] std::int32_t classes() const override { return inner_->classes(); }
+    [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
     base::Status await_rows(std::uint64_t step) override {
         hook_(step);
         return base::ok();
     }
-    tensor::View gather(tape::Builder& builder, data::Part part, const tensor::View& x) override {
-        return inner_->gather(builder, part, x);
+    std::vector<tensor::View> gather(tape::Builder& builder, data::Part part, std::int32_t rows,
+                                     std::span<const data::Wanted> fields) override {
+        return inner_->gather(builder, part, rows, fields);
     }
 
 private:

@@ -48,8 +48,7 @@ public:
     SlowSource(std::unique_ptr<data::BatchSource> inner, base::FakeClock& clock, std::uint64_t slow_step)
         : inner_(std::move(inner)), clock_(clock), slow_step_(slow_step) {}
     [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
-    [[nodiscard]] std::int32_t features() const override { return inner_->features(); }
-    [[nodiscard]] std::int32_t classes() const override { return inner_->classes(); }
+    [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
     base::Status await_rows(std::uint64_t step) override {
@@ -57,8 +56,9 @@ public:
         clock_.advance(step == slow_step_ ? std::chrono::milliseconds{80} : std::chrono::milliseconds{2});
         return base::ok();
     }
-    tensor::View gather(tape::Builder& builder, data::Part part, const tensor::View& x) override {
-        return inner_->gather(builder, part, x);
+    std::vector<tensor::View> gather(tape::Builder& builder, data::Part part, std::int32_t rows,
+                                     std::span<const data::Wanted> fields) override {
+        return inner_->gather(builder, part, rows, fields);
     }
     static constexpr std::uint64_t kFailing = 1000;
 

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "data/pairs/make_pairs.h"
+#include "data/pairs/pairs.h"
+#include "data/pairs/tokenizer.h"
 #include "io/safetensors.h"
-#include "train/answer.h"
 #include "train/evaluate.h"
+#include "train/run_settings.h"
 #include "train/tiny_run.h"
 
 namespace millrace::train {
@@ -53,7 +55,18 @@ protected:
             all[tensor.name] = std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes);
         return all;
     }
-    std::string refusal(const AnswerRequest& request, const std::string& run = "run") {
+    struct Question {
+        std::vector<std::string> texts;
+        std::string device, data_path;
+        bool nearest = false;
+    };
+    base::Result<models::TextReport> answer_texts(const io::Path& run, const Question& question) {
+        MILLRACE_LET(best, load_best(run, question.device, question.data_path));
+        MILLRACE_LET(device, choose_device(best.recipe.text("device")));
+        MILLRACE_LET(precision, choose_precision(best.recipe.text("precision"), device));
+        return best.family->answer({best.recipe, best.checkpoint, device, precision, question.texts, question.nearest});
+    }
+    std::string refusal(const Question& request, const std::string& run = "run") {
         const auto answered = answer_texts(folder_ / run, request);
         EXPECT_FALSE(answered.ok());
         if (answered.ok()) return {};
@@ -135,7 +148,7 @@ TEST_F(TextBridgeRun, AnswersWhatItWasTaught) {
                        "checkpoint.every_epochs=100", "train.batch=6", "model.text_bridge.width=32", "optim.lr=0.005"});
     ASSERT_TRUE(result.ok()) << result.error().text();
     std::filesystem::remove_all(folder_ / "few");
-    AnswerRequest request;
+    Question request;
     for (const data::TextPair& pair : pairs) request.texts.push_back(pair.input);
     const auto answered = answer_texts(folder_ / "run", request);
     ASSERT_TRUE(answered.ok()) << answered.error().text();
@@ -147,7 +160,7 @@ TEST_F(TextBridgeRun, AnswersWhatItWasTaught) {
         EXPECT_FALSE(answered->answers[i].cosine.has_value());
     }
     // Rows know nothing of each other: alone, and in batches of five with an incomplete last one, each answers the same.
-    AnswerRequest many;
+    Question many;
     for (int i = 0; i < 7; ++i) many.texts.push_back(pairs[static_cast<std::size_t>(i) % 3].input);
     const auto batched = answer_texts(folder_ / "run", many);
     ASSERT_TRUE(batched.ok());
@@ -156,7 +169,7 @@ TEST_F(TextBridgeRun, AnswersWhatItWasTaught) {
 
 TEST_F(TextBridgeRun, NearestTargetIsOneOfThoseSetAside) {
     ASSERT_TRUE(bridge("run", {}).ok());
-    AnswerRequest request{{"The professor sold seven carrots to the builder."}, "", "", true};
+    Question request{{"The professor sold seven carrots to the builder."}, "", "", true};
     const auto answered = answer_texts(folder_ / "run", request);
     ASSERT_TRUE(answered.ok()) << answered.error().text();
     ASSERT_TRUE(answered->answers[0].cosine.has_value());

@@ -23,6 +23,8 @@ base::Status check(const char* which, const LabeledImages& images) {
 
 ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation)
     : set_(std::move(set)), augmentation_(augmentation) {
+    fields_ = {{"image", Field::Kind::real, static_cast<std::int32_t>(set_->train.rows * set_->train.columns)},
+               {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes)}};
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
     order_[index_of(Part::test)].resize(set_->test.count);
@@ -30,8 +32,6 @@ ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation
 }
 
 std::int32_t ResidentImages::samples(Part part) const { return static_cast<std::int32_t>(order_[index_of(part)].size()); }
-
-std::int32_t ResidentImages::features() const { return static_cast<std::int32_t>(set_->train.rows * set_->train.columns); }
 
 base::Status ResidentImages::declare(tape::Store& store) {
     MILLRACE_TRY(check("training", set_->train));
@@ -44,7 +44,7 @@ base::Status ResidentImages::declare(tape::Store& store) {
                         set_->train.rows, set_->train.columns)};
     auto declare_images = [&](const std::string& name, const LabeledImages& images) {
         const auto count = static_cast<std::int32_t>(images.count);
-        return Resident{store.add_data(name + " images", tensor::DType::u8, count, features()),
+        return Resident{store.add_data(name + " images", tensor::DType::u8, count, fields_[0].width),
                         store.add_data(name + " labels", tensor::DType::u8, count, 1)};
     };
     train_ = declare_images("training", set_->train);
@@ -67,7 +67,8 @@ base::Status ResidentImages::upload(tape::Store& store) {
     return store.backend().check();
 }
 
-tensor::View ResidentImages::gather(tape::Builder& builder, Part part, const tensor::View& x) {
+std::vector<tensor::View> ResidentImages::gather(tape::Builder& builder, Part part, std::int32_t rows,
+                                                 std::span<const Wanted> fields) {
     namespace slot = ops::gather_images;
     ops::GatherImagesParams params;
     params.samples = static_cast<std::uint32_t>(samples(part));
@@ -82,7 +83,11 @@ tensor::View ResidentImages::gather(tape::Builder& builder, Part part, const ten
     params.scale = augmentation_.scale;
     params.flip = augmentation_.flip;
 
-    const tensor::View labels = builder.buffer(1, x.rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
+    // One record fills both fields, whichever is wanted.
+    tensor::View x, labels;
+    for (const Wanted& wanted : fields) (wanted.field == "image" ? x : labels) = wanted.into;
+    if (!x.present()) x = builder.buffer(1, rows, fields_[0].width, builder.real(), tape::Role::activation, "images");
+    if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
     ops::Record record{&ops::gather_images::def, params, {}, 0, "data"};
     record.slots[slot::images] = resident_of(part).images;
     record.slots[slot::labels] = resident_of(part).labels;
@@ -91,7 +96,9 @@ tensor::View ResidentImages::gather(tape::Builder& builder, Part part, const ten
     record.slots[slot::x] = x;
     record.slots[slot::y] = labels;
     builder.append(std::move(record));
-    return labels;
+    std::vector<tensor::View> views;
+    for (const Wanted& wanted : fields) views.push_back(wanted.field == "image" ? x : labels);
+    return views;
 }
 
 }  // namespace millrace::data

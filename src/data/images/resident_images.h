@@ -25,13 +25,15 @@ public:
     explicit ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation = {});
 
     [[nodiscard]] std::int32_t samples(Part part) const override;
-    [[nodiscard]] std::int32_t features() const override;
-    [[nodiscard]] std::int32_t classes() const override { return static_cast<std::int32_t>(set_->classes); }
+    /// image and label.
+    [[nodiscard]] const Fields& fields() const override { return fields_; }
 
     /// Refuses a set whose training or test part is empty or too large, and augmentation of images that are not square.
     base::Status declare(tape::Store& store) override;
     base::Status upload(tape::Store& store) override;
-    tensor::View gather(tape::Builder& builder, Part part, const tensor::View& x) override;
+    std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
+                                     std::span<const Wanted> fields) override;
+    using BatchSource::gather;
 
 private:
     struct Resident {
@@ -42,6 +44,7 @@ private:
 
     std::shared_ptr<const ImageSet> set_;
     Augmentation augmentation_;
+    Fields fields_;
     Resident train_, test_;
     std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< positions in the part's images
     std::array<tensor::View, kPartCount> subset_;              ///< the same on the device, i32 [1,1,samples,1]

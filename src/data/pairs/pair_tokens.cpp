@@ -36,7 +36,7 @@ std::vector<std::string> training_texts(const PairSet& set) {
     return texts;
 }
 
-PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const SentenceShape& shape) {
+PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const StoredData& stored) {
     std::vector<std::vector<std::int32_t>> inputs, targets;
     inputs.reserve(set.texts.size());
     targets.reserve(set.texts.size());
@@ -45,7 +45,11 @@ PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t
         targets.push_back(tokenizer.encode(pair.target));
         targets.back().push_back(Tokenizer::kEnd);
     }
-    return {tabulate(inputs, most, shape.input_tokens), tabulate(targets, most, shape.target_tokens)};
+    const auto width = [&](const char* field) {
+        const auto at = stored.widths.find(field);
+        return at == stored.widths.end() ? 0 : at->second;
+    };
+    return {tabulate(inputs, most, width("input_tokens")), tabulate(targets, most, width("target_tokens"))};
 }
 
 }  // namespace millrace::data

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/fields.h"
 #include "data/pairs/pairs.h"
 #include "data/pairs/tokenizer.h"
 
@@ -18,19 +19,13 @@ struct TokenTable {
     std::vector<std::int32_t> ids, lengths;  ///< [count, tokens], [count]
     std::int32_t cut = 0;                    ///< sentences that were longer and lost their end
 };
-using PairTokens = std::array<TokenTable, 2>;  ///< inputs, targets (data/batch_source.h, Side)
-
-/// What a model must know of sentences.
-struct SentenceShape {
-    std::shared_ptr<const Tokenizer> tokenizer;  ///< null: no sentences
-    std::int32_t input_tokens = 0, target_tokens = 0;
-};
+using PairTokens = std::array<TokenTable, 2>;  ///< inputs, targets
 
 /// Both texts of the pairs to train on, in the order of the split. Nothing held out is among them.
 std::vector<std::string> training_texts(const PairSet& set);
 
-/// Targets get Tokenizer::kEnd behind them. Rows are as wide as the longest sentence, at most `most`; where `shape` says widths,
-/// those are taken. Longer sentences are cut, their end mark with them.
-PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const SentenceShape& shape = {});
+/// Targets get Tokenizer::kEnd behind them. Rows are as wide as the longest sentence, at most `most`; where `stored` says widths
+/// of input_tokens and target_tokens, those are taken. Longer sentences are cut, their end mark with them.
+PairTokens tokenize(const PairSet& set, const Tokenizer& tokenizer, std::int32_t most, const StoredData& stored = {});
 
 }  // namespace millrace::data

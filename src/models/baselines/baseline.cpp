@@ -54,14 +54,19 @@ tape::Value Baseline::residual_layer(tape::Builder& builder, const Layer& layer,
     return nn::pointwise(builder, sum, {ops::Activation::relu, config_.dropout}, name + ".relu");
 }
 
-void Baseline::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+data::Fields Baseline::wants() const {
+    return {{"image", data::Field::Kind::real, config_.features}, {"label", data::Field::Kind::integer, 1}};
+}
+
+Outputs Baseline::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     tape::Value value = builder.activation(rows, config_.features, "x", false);
-    const tensor::View labels = source.gather(builder, part, value.view);
+    const tensor::View labels = source.gather(builder, part, rows, {{"image", value.view}, {"label"}})[1];
     for (std::size_t i = 0; i < layers_.size(); ++i)
         value = config_.residual ? residual_layer(builder, layers_[i], value, i) : layers_[i].linear.forward(builder, value);
-    logits_ = out_.forward(builder, value);
-    nn::cross_entropy(builder, logits_, labels);
+    const tape::Value logits = out_.forward(builder, value);
+    nn::cross_entropy(builder, logits, labels);
     if (builder.training()) builder.backward();
+    return {logits, {}};
 }
 
 }  // namespace millrace::models

@@ -22,7 +22,8 @@ public:
     explicit Baseline(BaselineConfig config) : config_(std::move(config)) {}
 
     base::Status declare(tape::Store& store) override;
-    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    [[nodiscard]] data::Fields wants() const override;  ///< image and label
+    Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
 
 private:

@@ -22,15 +22,16 @@ base::Schema schema_of(const std::string& preset) {
 }
 
 template <BaselineKind kKind>
-base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_baseline(const base::Recipe& recipe, const data::Fields& fields) {
     BaselineConfig config;
     config.residual = is_residual(kKind);
-    config.features = data.features;
-    config.classes = data.classes;
+    const data::Field *image = data::find_field(fields, "image"), *label = data::find_field(fields, "label");
+    if (image != nullptr) config.features = image->width;
+    if (label != nullptr) config.classes = label->limit;
     config.dropout = static_cast<float>(recipe.real("model.dropout"));
     for (std::int64_t width : recipe.integers("model.widths")) config.widths.push_back(static_cast<std::int32_t>(width));
     if (config.widths.empty()) {
-        auto solved = solve_widths(kKind, recipe.integer("model.target_parameters"), data.features, data.classes);
+        auto solved = solve_widths(kKind, recipe.integer("model.target_parameters"), config.features, config.classes);
         if (!solved.ok()) return recipe.bad("model.target_parameters", solved.error().message);
         config.widths = std::move(solved).value();
     }

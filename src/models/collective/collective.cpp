@@ -71,15 +71,20 @@ tape::Value Collective::votes(tape::Builder& builder, const tape::Value& seen, s
     return votes;
 }
 
-void Collective::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+data::Fields Collective::wants() const {
+    return {{"image", data::Field::Kind::real, config_.features}, {"label", data::Field::Kind::integer, 1}};
+}
+
+Outputs Collective::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     const tape::Value seen = builder.activation(rows, config_.features + config_.summary_width(), "seen", true);
-    const tensor::View labels = source.gather(builder, part, seen.view.columns(0, config_.features));
+    const tensor::View labels =
+        source.gather(builder, part, rows, {{"image", seen.view.columns(0, config_.features)}, {"label"}})[1];
     tape::Value value = votes(builder, seen, rows);
     for (const nn::Dense& layer : analyst_encoder_) value = layer.forward(builder, value);
     for (const nn::Dense& layer : head_) value = layer.forward(builder, value);
-    logits_ = value;
-    nn::cross_entropy(builder, logits_, labels);
+    nn::cross_entropy(builder, value, labels);
     if (builder.training()) builder.backward();
+    return {value, {}};
 }
 
 }  // namespace millrace::models

@@ -16,7 +16,8 @@ public:
     explicit Collective(CollectiveConfig config) : config_(std::move(config)) {}
 
     base::Status declare(tape::Store& store) override;
-    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    [[nodiscard]] data::Fields wants() const override;  ///< image and label
+    Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     [[nodiscard]] std::int32_t minimum_rows() const override { return 2; }
     [[nodiscard]] const CollectiveConfig& config() const { return config_; }
 

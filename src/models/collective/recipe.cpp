@@ -50,11 +50,12 @@ MemberShape shape_of(const base::Recipe& recipe, const std::string& who) {
     return shape;
 }
 
-base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_collective(const base::Recipe& recipe, const data::Fields& fields) {
     CollectiveConfig config;
     config.revision = recipe.text("model.revision") == "r2" ? Revision::r2 : Revision::r1;
-    config.features = data.features;
-    config.classes = data.classes;
+    const data::Field *image = data::find_field(fields, "image"), *label = data::find_field(fields, "label");
+    if (image != nullptr) config.features = image->width;
+    if (label != nullptr) config.classes = label->limit;
     const auto total = static_cast<std::int32_t>(recipe.integer("model.n_total"));
     config.experts = static_cast<std::int32_t>(recipe.integer("model.n_experts"));
     if (config.experts == 0) config.experts = expert_count(total, recipe.real("model.expert_ratio"), config.revision);

@@ -30,53 +30,78 @@ base::Status EnergyFlow::declare(tape::Store& store) {
     cube_ = Cube(store, config_);
     target_map_ = store.add_frozen("target_map", config_.cells(), config_.embedding, tape::Init::orthonormal(map_scale(config_)));
     if (!config_.text_bridge.enabled) return base::ok();
-    if (!sentences_.tokenizer || sentences_.input_tokens < 1 || sentences_.target_tokens < 1)
+    if (!texts_.tokenizer || texts_.input_tokens < 1 || texts_.target_tokens < 1)
         return base::Error{"model.text_bridge.enabled = true needs data with sentences"};
-    bridge_ = TextBridge(store, config_, sentences_);
+    bridge_ = TextBridge(store, config_, texts_);
     return base::ok();
 }
 
-std::string EnergyFlow::spare_memory() {
-    if (config_.recompute == Recompute::step) return {};
-    config_.recompute = config_.recompute == Recompute::none ? Recompute::gates : Recompute::step;
-    cube_.set_recompute(config_.recompute);
-    return fmt::format("model.recompute = \"{}\"", name_of(config_.recompute));
+std::vector<std::string> EnergyFlow::memory_levels() const {
+    std::vector<std::string> levels;
+    for (const Recompute level : {Recompute::gates, Recompute::step})
+        if (level > config_.recompute) levels.push_back(fmt::format("model.recompute = \"{}\"", name_of(level)));
+    return levels;
 }
 
-void EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+std::optional<StepWork> EnergyFlow::step_work(const std::vector<std::vector<double>>& kept, std::int32_t rows) const {
+    const std::vector<double>& counters = kept.front();
+    const double steps = counters[ops::flow_counter::steps];
+    return StepWork{counters[ops::flow_counter::flow_steps], static_cast<double>(config_.rows(rows)) * config_.step_count(),
+                    steps, steps == config_.step_count()};
+}
+
+data::Fields EnergyFlow::wants() const {
+    constexpr auto kInteger = data::Field::Kind::integer;
+    data::Fields wants{{"vector", data::Field::Kind::real, config_.embedding},
+                       {"goal", data::Field::Kind::real, config_.embedding}};
+    if (config_.text_bridge.enabled)
+        for (const data::Field& field : data::Fields{{"input_tokens", kInteger, texts_.input_tokens},
+                                                     {"input_length", kInteger, 1},
+                                                     {"target_tokens", kInteger, texts_.target_tokens},
+                                                     {"target_length", kInteger, 1}})
+            wants.push_back(field);
+    return wants;
+}
+
+Outputs EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
     const tape::Value x = builder.activation(rows, config_.embedding, "vectors", false);
-    const tensor::View targets = source.gather(builder, part, x.view);
     // In stat, whatever the precision: goals are what the model is measured against.
-    const tensor::View goals = builder.buffer(1, rows, config_.cells(), builder.stat(), tape::Role::activation, "goals");
+    const auto stat = [&](std::int32_t cols, const char* name) {
+        return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
+    };
+    const tensor::View targets =
+        source.gather(builder, part, rows, {{"vector", x.view}, {"goal", stat(config_.embedding, "goals")}})[1];
+    const tensor::View goals = stat(config_.cells(), "goals");
     ops::Record map =
         tape::record_of(&ops::dense_forward::def, ops::DenseParams{}, "goals", {targets, builder.store().parameter(target_map_)});
     map.slots[ops::dense_forward::y] = goals;
     builder.append(std::move(map));
+    cube_.set_recompute(static_cast<Recompute>(
+        std::min(static_cast<int>(config_.recompute) + builder.memory_level(), static_cast<int>(Recompute::step))));
     energies_ = mapper_.forward(builder, x);
-    logits_ = cube_.forward(builder, energies_);
-    nn::mse(builder, logits_, goals);
-    watched_.clear();
+    const tape::Value surface = cube_.forward(builder, energies_);
+    nn::mse(builder, surface, goals);
     if (builder.training()) {
-        if (config_.text_bridge.enabled) bridge_.learn(builder, source, part, energies_.view, logits_.view);
+        if (config_.text_bridge.enabled) bridge_.learn(builder, source, part, energies_.view, surface.view);
         builder.backward();
-        watched_ = {cube_.counters()};
         builder.keep(cube_.counters());
-        return;
+        return {surface, {cube_.counters()}};
     }
-    watch(builder, targets, goals);
-    if (config_.text_bridge.enabled) watch_bridge(builder, source, part);
+    Outputs outputs{surface, keep_surface(builder, surface.view, targets, goals)};
+    if (config_.text_bridge.enabled) keep_texts(builder, source, part, surface.view, outputs.kept);
+    return outputs;
 }
 
-void EnergyFlow::build_answer(tape::Builder& builder, const nn::Sentences& inputs) {
+Outputs EnergyFlow::build_answer(tape::Builder& builder, const nn::Sequences& inputs) {
     MILLRACE_ASSERT(config_.text_bridge.enabled && !builder.training(),
                     "an answer needs the text bridge and an evaluation program");
     energies_ = bridge_.encode(builder, inputs);
-    logits_ = cube_.forward(builder, energies_);
-    const tensor::View vectors = read_back(builder, logits_.view, "vectors read back");
+    const tape::Value surface = cube_.forward(builder, energies_);
+    const tensor::View vectors = read_back(builder, surface.view, "vectors read back");
     builder.keep(vectors);
-    builder.keep(logits_.view);
-    const nn::Sentences answers = bridge_.decode(builder, logits_.view);
-    watched_ = {answers.ids, answers.lengths, vectors};
+    builder.keep(surface.view);
+    const nn::Sequences answers = bridge_.decode(builder, surface.view);
+    return {surface, {answers.ids, answers.lengths, vectors}};
 }
 
 tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const {
@@ -86,21 +111,21 @@ tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& s
     return vectors;
 }
 
-/// What TextScoring takes beside.
-void EnergyFlow::watch_bridge(tape::Builder& builder, data::BatchSource& source, data::Part part) {
-    const TextBridge::Figures figures = bridge_.measure(builder, source, part, logits_.view);
-    watched_.resize(TextScoring::tensors);
-    watched_[TextScoring::encoded] = figures.encoded;
-    watched_[TextScoring::tally] = figures.tally;
-    watched_[TextScoring::targets] = figures.targets;
-    watched_[TextScoring::target_lengths] = figures.lengths;
-    watched_[TextScoring::answers] = figures.answers.ids;
-    watched_[TextScoring::answer_lengths] = figures.answers.lengths;
+void EnergyFlow::keep_texts(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface,
+                            std::vector<tensor::View>& kept) const {
+    const TextBridge::Figures figures = bridge_.measure(builder, source, part, surface);
+    kept.resize(TextScoring::tensors);
+    kept[TextScoring::encoded] = figures.encoded;
+    kept[TextScoring::tally] = figures.tally;
+    kept[TextScoring::targets] = figures.targets;
+    kept[TextScoring::target_lengths] = figures.lengths;
+    kept[TextScoring::answers] = figures.answers.ids;
+    kept[TextScoring::answer_lengths] = figures.answers.lengths;
 }
 
 std::vector<Attachment> EnergyFlow::attachments() const {
     if (!config_.text_bridge.enabled) return {};
-    return {{TextBridge::kTokenizer, sentences_.tokenizer->bytes()}};
+    return {{TextBridge::kTokenizer, texts_.tokenizer->bytes()}};
 }
 
 std::vector<Component> EnergyFlow::components() const {
@@ -108,62 +133,58 @@ std::vector<Component> EnergyFlow::components() const {
     return {{"text_bridge", TextBridge::kLayers}, {"energy", ""}};
 }
 
-/// What SurfaceScoring takes.
-void EnergyFlow::watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals) {
-    const std::int32_t rows = goals.rows;
-    const auto stat = [&](std::int32_t cols, const char* name) {
-        return builder.buffer(1, rows, cols, builder.stat(), tape::Role::activation, name);
-    };
-    const tensor::View energies = stat(config_.cells(), "mapper's surface");
+std::vector<tensor::View> EnergyFlow::keep_surface(tape::Builder& builder, const tensor::View& surface,
+                                                   const tensor::View& targets, const tensor::View& goals) const {
+    const tensor::View energies =
+        builder.buffer(1, goals.rows, config_.cells(), builder.stat(), tape::Role::activation, "mapper's surface");
     builder.append(tape::record_of(&ops::copy::def, ops::CopyParams{}, "mapper's surface", {energies_, energies}));
-    watched_.resize(SurfaceScoring::tensors);
-    watched_[SurfaceScoring::found] = read_back(builder, logits_.view, "vectors read back");
-    watched_[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");
-    watched_[SurfaceScoring::targets] = targets;
-    watched_[SurfaceScoring::surface] = logits_.view;
-    watched_[SurfaceScoring::energies] = energies;
-    watched_[SurfaceScoring::goals] = goals;
-    watched_[SurfaceScoring::counters] = cube_.counters();
-    for (const tensor::View& view : watched_) builder.keep(view);
+    std::vector<tensor::View> kept(SurfaceScoring::tensors);
+    kept[SurfaceScoring::found] = read_back(builder, surface, "vectors read back");
+    kept[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");
+    kept[SurfaceScoring::targets] = targets;
+    kept[SurfaceScoring::surface] = surface;
+    kept[SurfaceScoring::energies] = energies;
+    kept[SurfaceScoring::goals] = goals;
+    kept[SurfaceScoring::counters] = cube_.counters();
+    for (const tensor::View& view : kept) builder.keep(view);
+    return kept;
 }
 
-bool EnergyFlow::build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
+Outputs EnergyFlow::build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) {
     cube_.do_every_step(true);
-    build(builder, source, part, 1);
+    Outputs outputs = build(builder, source, part, 1);
     cube_.do_every_step(false);
-    watched_.resize(SurfaceScoring::tensors);  // a picture has no text
+    outputs.kept.resize(SurfaceScoring::tensors);  // a picture has no text
     for (const auto* views : {&cube_.tables(), &cube_.moves()})
         for (const tensor::View& view : *views) {
             builder.keep(view);
-            watched_.push_back(view);
+            outputs.kept.push_back(view);
         }
-    return true;
+    return outputs;
 }
 
-record::FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& tensors) const {
-    record::FlowTrace trace;
+FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& kept) const {
+    FlowTrace trace;
     trace.width = config_.width;
     trace.height = config_.height;
     trace.depth = config_.depth;
     trace.steps = config_.step_count();
-    trace.steps_used = static_cast<std::int32_t>(tensors[SurfaceScoring::counters][ops::flow_counter::steps]);
-    trace.input = tensors[SurfaceScoring::energies];
-    trace.output = tensors[SurfaceScoring::surface];
-    trace.target = tensors[SurfaceScoring::goals];
+    trace.steps_used = static_cast<std::int32_t>(kept[SurfaceScoring::counters][ops::flow_counter::steps]);
+    trace.input = kept[SurfaceScoring::energies];
+    trace.output = kept[SurfaceScoring::surface];
+    trace.target = kept[SurfaceScoring::goals];
     double squares = 0, goal = 0;
     for (std::size_t i = 0; i < trace.target.size(); ++i) {
         squares += (trace.output[i] - trace.target[i]) * (trace.output[i] - trace.target[i]);
         goal += trace.target[i] * trace.target[i];
     }
     trace.loss = squares / config_.cells();
-    const auto floats = [&](SurfaceScoring::Tensor which) {
-        return std::vector<float>(tensors[which].begin(), tensors[which].end());
-    };
+    const auto floats = [&](SurfaceScoring::Tensor which) { return std::vector<float>(kept[which].begin(), kept[which].end()); };
     const std::vector<float> answer = floats(SurfaceScoring::targets);
     trace.output_cosine = mean_cosine(floats(SurfaceScoring::found), answer, answer.size());
     trace.input_cosine = mean_cosine(floats(SurfaceScoring::mapper_found), answer, answer.size());
     trace.target_cosine = std::sqrt(goal) / map_scale(config_);  // the map is an isometry of its image, the answer has length 1
-    const auto tables = tensors.begin() + SurfaceScoring::tensors, moves = tables + trace.steps + 1;
+    const auto tables = kept.begin() + SurfaceScoring::tensors, moves = tables + trace.steps + 1;
     // After an early stop nothing moves any more.
     trace.paths = flow_paths(config_, {tables, tables + trace.steps_used + 1}, {moves, moves + trace.steps_used});
     lay_by_plane(config_, trace.paths, trace.above, trace.below);
@@ -171,7 +192,7 @@ record::FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& t
 }
 
 std::unique_ptr<Scoring> EnergyFlow::scoring() const {
-    if (config_.text_bridge.enabled) return std::make_unique<TextScoring>(config_, sentences_.tokenizer);
+    if (config_.text_bridge.enabled) return std::make_unique<TextScoring>(config_, texts_.tokenizer);
     return std::make_unique<SurfaceScoring>(config_);
 }
 
@@ -180,8 +201,8 @@ std::string EnergyFlow::description() const {
                                    config_.height, config_.depth, config_.step_count(), config_.layers, config_.hidden,
                                    config_.mapper == MapperKind::deep ? "deep" : "compact", mapper_.parameters());
     if (config_.text_bridge.enabled)
-        text += fmt::format("; text bridge of {} tokens, sentences of up to {} and {}", sentences_.tokenizer->vocabulary(),
-                            sentences_.input_tokens, sentences_.target_tokens);
+        text += fmt::format("; text bridge of {} tokens, sentences of up to {} and {}", texts_.tokenizer->vocabulary(),
+                            texts_.input_tokens, texts_.target_tokens);
     return text;
 }
 

@@ -3,6 +3,7 @@
 // the surface is compared with the answer's vector, mapped there by a frozen isometry.
 
 #include "models/energy_flow/cube.h"
+#include "models/energy_flow/flow_trace.h"
 #include "models/energy_flow/mapper.h"
 #include "models/energy_flow/text_bridge.h"
 #include "models/model.h"
@@ -14,30 +15,35 @@ double cosine_ceiling(const EnergyFlowConfig& config);
 
 class EnergyFlow final : public Model {
 public:
-    /// `config` must be valid. With the text bridge on, `sentences` has a tokenizer.
-    explicit EnergyFlow(const EnergyFlowConfig& config, data::SentenceShape sentences = {})
-        : config_(config), sentences_(std::move(sentences)) {}
+    /// `config` must be valid. With the text bridge on, `texts` has a tokenizer.
+    explicit EnergyFlow(const EnergyFlowConfig& config, TextShape texts = {}) : config_(config), texts_(std::move(texts)) {}
 
     /// Beside what is trained: `target_map` [S, E], frozen and saved with the weights, an isometry (an orthogonal projection when
     /// S < E) times surface_scale * sqrt(S).
     base::Status declare(tape::Store& store) override;
-    /// The source gives vectors [rows, E] and, as what they are compared with, the answers' vectors stat [K,1,rows,E]. watched()
-    /// of a training program: the counters of its flows.
-    void build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
-    /// Text to text, in an evaluation program: inputs -> the bridge's energies -> cube -> answers. watched() are then ids i32
-    /// [K,1,B,T] and lengths i32 [K,1,B,1] of the answers and the vectors read back from the surfaces, stat [K,1,B,E]. Only with
-    /// the text bridge.
-    void build_answer(tape::Builder& builder, const nn::Sentences& inputs);
+    /// vector and goal, both of width E; with the text bridge the tokens of both sides.
+    [[nodiscard]] data::Fields wants() const override;
+    /// Kept of a training program: the counters of its flows.
+    Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
+    /// Text to text, in an evaluation program: inputs -> the bridge's energies -> cube -> answers. Keeps ids i32 [K,1,B,T] and
+    /// lengths i32 [K,1,B,1] of the answers and the vectors read back from the surfaces, stat [K,1,B,E]. Only with the text
+    /// bridge.
+    Outputs build_answer(tape::Builder& builder, const nn::Sequences& inputs);
     [[nodiscard]] bool single_member_only() const override { return true; }
     [[nodiscard]] bool classifies() const override { return false; }
     [[nodiscard]] std::unique_ptr<Scoring> scoring() const override;
     [[nodiscard]] std::string description() const override;
     [[nodiscard]] base::Status check_rows(std::int32_t rows) const override { return check_capacity(config_, rows); }
 
-    bool build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part) override;
-    [[nodiscard]] record::FlowTrace trace_of(const std::vector<std::vector<double>>& tensors) const override;
+    /// As build() of one sample, every step done and kept: behind what SurfaceScoring takes the T + 1 flow tables and the T
+    /// moves.
+    Outputs build_trace(tape::Builder& builder, data::BatchSource& source, data::Part part);
+    /// What a run of such a program kept.
+    [[nodiscard]] FlowTrace trace_of(const std::vector<std::vector<double>>& kept) const;
 
-    std::string spare_memory() override;
+    [[nodiscard]] std::vector<std::string> memory_levels() const override;
+    [[nodiscard]] std::optional<StepWork> step_work(const std::vector<std::vector<double>>& kept,
+                                                    std::int32_t rows) const override;
     [[nodiscard]] std::vector<Attachment> attachments() const override;
     [[nodiscard]] std::vector<Component> components() const override;
 
@@ -48,13 +54,16 @@ public:
     [[nodiscard]] tape::ParameterId target_map() const { return target_map_; }
 
 private:
-    void watch(tape::Builder& builder, const tensor::View& targets, const tensor::View& goals);
-    void watch_bridge(tape::Builder& builder, data::BatchSource& source, data::Part part);
+    /// What SurfaceScoring takes, and what TextScoring takes beside.
+    [[nodiscard]] std::vector<tensor::View> keep_surface(tape::Builder& builder, const tensor::View& surface,
+                                                         const tensor::View& targets, const tensor::View& goals) const;
+    void keep_texts(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface,
+                    std::vector<tensor::View>& kept) const;
     /// What a surface says in the teacher's space, stat [K,1,B,E]: the transpose of the map leads back.
     [[nodiscard]] tensor::View read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const;
 
     EnergyFlowConfig config_;
-    data::SentenceShape sentences_;
+    TextShape texts_;
     Mapper mapper_;
     Cube cube_;
     TextBridge bridge_;

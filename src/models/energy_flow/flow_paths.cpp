@@ -9,9 +9,6 @@
 namespace millrace::models {
 namespace {
 
-using record::FlowPath;
-using record::FlowPoint;
-
 /// Mirrored at -1 and 1, as flow_move does it.
 double folded(double v) {
     if (std::abs(v) <= 1) return v;

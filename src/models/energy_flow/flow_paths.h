@@ -4,17 +4,17 @@
 #include <vector>
 
 #include "models/energy_flow/config.h"
-#include "record/flow_trace.h"
+#include "models/energy_flow/flow_trace.h"
 
 namespace millrace::models {
 
 /// `tables`: T + 1 flow tables [N,8], `moves`: what the T steps between them did, [N,8] (ops/flow.h), of a program without
 /// noise. Rows that were never used have no path.
-std::vector<record::FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vector<std::vector<double>>& tables,
-                                         const std::vector<std::vector<double>>& moves);
+std::vector<FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vector<std::vector<double>>& tables,
+                                 const std::vector<std::vector<double>>& moves);
 
 /// Lays the energies of `paths` on the planes where they ended, both [S], as flow_lay does on one surface.
-void lay_by_plane(const EnergyFlowConfig& config, const std::vector<record::FlowPath>& paths, std::vector<double>& above,
+void lay_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
                   std::vector<double>& below);
 
 }  // namespace millrace::models

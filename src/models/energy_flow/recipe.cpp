@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "models/energy_flow/answer.h"
 #include "models/energy_flow/energy_flow.h"
+#include "models/energy_flow/metrics.h"
+#include "models/energy_flow/pictures.h"
 
 namespace millrace::models {
 namespace {
@@ -99,7 +102,7 @@ void set_general_defaults(const std::string& preset, base::Schema& keys) {
     keys.at("eval.batch").initial = kEvaluationBatch;
 }
 
-base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::DataShape& data) {
+base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe, const data::Fields& fields) {
     EnergyFlowConfig config;
     const auto whole = [&](const char* key) { return static_cast<std::int32_t>(recipe.integer(std::string("model.") + key)); };
     config.width = whole("width");
@@ -107,7 +110,9 @@ base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe
     config.depth = whole("depth");
     config.hidden = whole("hidden");
     config.layers = whole("layers");
-    config.embedding = data.features;
+    const data::Field *vector = data::find_field(fields, "vector"), *inputs = data::find_field(fields, "input_tokens"),
+                      *targets = data::find_field(fields, "target_tokens");
+    if (vector != nullptr) config.embedding = vector->width;
     config.steps = whole("steps");
     config.headroom = recipe.real("model.headroom");
     config.spawn_length = recipe.real("model.spawn_length");
@@ -126,7 +131,9 @@ base::Result<std::unique_ptr<Model>> make_energy_flow(const base::Recipe& recipe
     config.gradient_budget = static_cast<std::int64_t>(recipe.bytes("model.gradient_budget"));
     config.text_bridge = bridge_of(recipe);
     MILLRACE_TRY(validate(config));
-    return std::unique_ptr<Model>(std::make_unique<EnergyFlow>(config, data.sentences));
+    TextShape texts;
+    if (inputs != nullptr && targets != nullptr) texts = {inputs->tokenizer, inputs->width, targets->width};
+    return std::unique_ptr<Model>(std::make_unique<EnergyFlow>(config, std::move(texts)));
 }
 
 }  // namespace
@@ -139,8 +146,13 @@ Family energy_flow_family() {
     family.make = make_energy_flow;
     family.set_general_defaults = set_general_defaults;
     family.data = data::DataKind::pairs;
-    family.usual = {kTeacherWidth, kTeacherWidth};
-    family.sentences = "model.text_bridge";
+    family.usual = {{"vector", data::Field::Kind::real, kTeacherWidth}, {"goal", data::Field::Kind::real, kTeacherWidth}};
+    family.token_keys = "model.text_bridge";
+    family.stored_data = stored_texts;
+    family.pictures = flow_pictures;
+    family.picture_options = {{"--plot-flows", "N", "how many flows to draw; 48, or all where there are fewer, unless given"}};
+    family.answer = answer_texts;
+    family.metrics = flow_metrics();
     family.measures = {"validation_loss", "validation_cosine", "retrieval_at_1"};
     return family;
 }

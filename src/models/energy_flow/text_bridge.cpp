@@ -55,22 +55,22 @@ void fill_zero(tape::Builder& builder, const tensor::View& out, const char* name
 
 }  // namespace
 
-TextBridge::TextBridge(tape::Store& store, const EnergyFlowConfig& config, const data::SentenceShape& sentences)
-    : config_(config.text_bridge), target_tokens_(sentences.target_tokens) {
-    const std::int32_t width = config_.width, cells = config.cells(), vocabulary = sentences.tokenizer->vocabulary();
-    in_ = nn::TokenEmbedding(store, "text.encoder.embedding", vocabulary, sentences.input_tokens, width);
+TextBridge::TextBridge(tape::Store& store, const EnergyFlowConfig& config, const TextShape& texts)
+    : config_(config.text_bridge), target_tokens_(texts.target_tokens) {
+    const std::int32_t width = config_.width, cells = config.cells(), vocabulary = texts.tokenizer->vocabulary();
+    in_ = nn::TokenEmbedding(store, "text.encoder.embedding", vocabulary, texts.input_tokens, width);
     encoder_ = stack(store, "text.encoder", config_, false);
     encoder_norm_ = nn::LayerNorm(store, "text.encoder.norm", width);
     surface_ =
         nn::Dense(store, {"text.encoder.surface"}, {}, linear(width, cells, ops::Activation::tanh, tape::Init::normal(0.02)));
     prefix_ = nn::Dense(store, {"text.decoder.prefix"}, {}, linear(cells, kPrefix * width, ops::Activation::none, usual(cells)));
-    out_ = nn::TokenEmbedding(store, "text.decoder.embedding", vocabulary, kPrefix + sentences.target_tokens, width);
+    out_ = nn::TokenEmbedding(store, "text.decoder.embedding", vocabulary, kPrefix + texts.target_tokens, width);
     decoder_ = stack(store, "text.decoder", config_, true);
     decoder_norm_ = nn::LayerNorm(store, "text.decoder.norm", width);
     logits_ = nn::Dense(store, {"text.decoder.logits"}, {}, linear(width, vocabulary, ops::Activation::none, usual(width)));
 }
 
-tape::Value TextBridge::encode(tape::Builder& builder, const nn::Sentences& inputs) const {
+tape::Value TextBridge::encode(tape::Builder& builder, const nn::Sequences& inputs) const {
     tape::Value x = in_.forward(builder, inputs);
     for (const nn::TransformerLayer& layer : encoder_) x = layer.forward(builder, x, inputs);
     x = encoder_norm_.forward(builder, x);
@@ -83,27 +83,28 @@ tape::Value TextBridge::prefix_of(tape::Builder& builder, const tensor::View& su
     return prefix_.forward(builder, seen);
 }
 
-tape::Value TextBridge::tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sentences& sentences) const {
+tape::Value TextBridge::tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sequences& sentences) const {
     tape::Value x = out_.forward(builder, sentences, prefix);
     for (const nn::TransformerLayer& layer : decoder_) x = layer.forward(builder, x, sentences);
     return logits_.forward(builder, decoder_norm_.forward(builder, x));
 }
 
-nn::Sentences TextBridge::gather(tape::Builder& builder, data::BatchSource& source, data::Part part, data::Side side,
+nn::Sequences TextBridge::gather(tape::Builder& builder, data::BatchSource& source, data::Part part, bool target,
                                  std::int32_t rows) const {
-    nn::Sentences sentences;
-    sentences.ids = numbers(builder, rows, source.tokens(side), "tokens");
-    sentences.lengths = numbers(builder, rows, 1, "lengths");
-    sentences.prefix = side == data::Side::target ? kPrefix : 0;
-    source.gather_sentences(builder, part, side, sentences.ids, sentences.lengths);
+    nn::Sequences sentences;
+    const std::vector<tensor::View> gathered = target ? source.gather(builder, part, rows, {{"target_tokens"}, {"target_length"}})
+                                                      : source.gather(builder, part, rows, {{"input_tokens"}, {"input_length"}});
+    sentences.ids = gathered[0];
+    sentences.lengths = gathered[1];
+    sentences.prefix = target ? kPrefix : 0;
     return sentences;
 }
 
 void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
                        const tensor::View& surface) const {
-    const nn::Sentences inputs = gather(builder, source, part, data::Side::input, energies.rows);
+    const nn::Sequences inputs = gather(builder, source, part, false, energies.rows);
     nn::mse_penalty(builder, encode(builder, inputs), energies, config_.encode_weight, "text.encoder.loss");
-    const nn::Sentences targets = gather(builder, source, part, data::Side::target, surface.rows);
+    const nn::Sequences targets = gather(builder, source, part, true, surface.rows);
     nn::TokenLossOptions options;
     options.weight = config_.decode_weight;
     options.name = "text.decoder.loss";
@@ -113,13 +114,13 @@ void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::
 TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSource& source, data::Part part,
                                         const tensor::View& surface) const {
     Figures figures;
-    const nn::Sentences inputs = gather(builder, source, part, data::Side::input, surface.rows);
+    const nn::Sequences inputs = gather(builder, source, part, false, surface.rows);
     const tape::Value encoded = encode(builder, inputs);
     figures.encoded = copied(
         builder, encoded.view,
         builder.buffer(1, encoded.view.rows, encoded.view.cols, builder.stat(), tape::Role::activation, "text.encoder.surface"),
         "text.encoder.surface");
-    const nn::Sentences targets = gather(builder, source, part, data::Side::target, surface.rows);
+    const nn::Sequences targets = gather(builder, source, part, true, surface.rows);
     figures.targets = targets.ids;
     figures.lengths = targets.lengths;
     figures.tally = builder.buffer(1, 1, ops::kTallyColumns, builder.stat(), tape::Role::activation, "text.decoder.tally");
@@ -133,8 +134,8 @@ TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSourc
     return figures;
 }
 
-nn::Sentences TextBridge::decode(tape::Builder& builder, const tensor::View& surface) const {
-    nn::Sentences answers;
+nn::Sequences TextBridge::decode(tape::Builder& builder, const tensor::View& surface) const {
+    nn::Sequences answers;
     answers.ids = numbers(builder, surface.rows, target_tokens_, "text.answers");
     answers.lengths = numbers(builder, surface.rows, 1, "text.answer lengths");
     answers.prefix = kPrefix;

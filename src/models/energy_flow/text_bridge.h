@@ -6,16 +6,23 @@
 // towards the cube. B sentences, S cells, V tokens, P = kPrefix vectors that stand before a decoded sentence.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "data/batch_source.h"
-#include "data/pairs/pair_tokens.h"
+#include "data/pairs/tokenizer.h"
 #include "models/energy_flow/config.h"
 #include "nn/transformer.h"
 #include "ops/text/text.h"
 
 namespace millrace::models {
+
+/// What the bridge must know of the texts.
+struct TextShape {
+    std::shared_ptr<const data::Tokenizer> tokenizer;  ///< null: no texts
+    std::int32_t input_tokens = 0, target_tokens = 0;
+};
 
 class TextBridge {
 public:
@@ -29,10 +36,10 @@ public:
 
     TextBridge() = default;
     /// Declares `text.encoder.*` and `text.decoder.*`.
-    TextBridge(tape::Store& store, const EnergyFlowConfig& config, const data::SentenceShape& sentences);
+    TextBridge(tape::Store& store, const EnergyFlowConfig& config, const TextShape& texts);
 
     /// Energies real [K,1,B,S] in (-1, 1).
-    tape::Value encode(tape::Builder& builder, const nn::Sentences& inputs) const;
+    tape::Value encode(tape::Builder& builder, const nn::Sequences& inputs) const;
 
     /// The two losses of a micro-batch whose energies and surface are there already, in a training program.
     void learn(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& energies,
@@ -43,21 +50,21 @@ public:
         tensor::View encoded;           ///< stat [K,1,B,S]
         tensor::View tally;             ///< stat [K,1,1,ops::kTallyColumns], of the targets' tokens told one by one
         tensor::View targets, lengths;  ///< i32 [K,1,B,T], [K,1,B,1]
-        nn::Sentences answers;          ///< what decode() says
+        nn::Sequences answers;          ///< what decode() says
     };
     /// In an evaluation program; closes a section.
     Figures measure(tape::Builder& builder, data::BatchSource& source, data::Part part, const tensor::View& surface) const;
 
     /// The likeliest token after the other, for all sentences at once: closes the section before it and one of its own, which
     /// runs T times. Evaluation programs only.
-    nn::Sentences decode(tape::Builder& builder, const tensor::View& surface) const;
+    nn::Sequences decode(tape::Builder& builder, const tensor::View& surface) const;
 
 private:
-    [[nodiscard]] nn::Sentences gather(tape::Builder& builder, data::BatchSource& source, data::Part part, data::Side side,
+    [[nodiscard]] nn::Sequences gather(tape::Builder& builder, data::BatchSource& source, data::Part part, bool target,
                                        std::int32_t rows) const;
     [[nodiscard]] tape::Value prefix_of(tape::Builder& builder, const tensor::View& surface) const;
     /// Logits real [K,1,B*N,V]: place P - 1 + t tells token t.
-    [[nodiscard]] tape::Value tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sentences& sentences) const;
+    [[nodiscard]] tape::Value tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sequences& sentences) const;
 
     TextBridgeConfig config_;
     std::int32_t target_tokens_ = 0;

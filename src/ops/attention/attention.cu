@@ -1,4 +1,4 @@
-// Attention within sentences: one block per head of a sentence, which holds what it reads in shared memory as float. A warp works
+// Attention within sequences: one block per head of a sequence, which holds what it reads in shared memory as float. A warp works
 // on four rows at a time, so that an element fetched from shared memory serves four sums. Every sum has a fixed order.
 
 #include "ops/attention/attention.h"
@@ -71,10 +71,10 @@ __global__ void attention_forward_kernel(Mat<const T> qkv, Mat<const std::int32_
                                          Shape shape) {
     extern __shared__ float4 memory[];
     begin_kernel();
-    const int k = blockIdx.z, sentence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
+    const int k = blockIdx.z, sequence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, all = shape.heads * shape.width;
-    const int filled = shape.prefix + tokens_of(lengths, k, sentence, shape.places - shape.prefix);
-    const std::int64_t row = std::int64_t{sentence} * shape.places;
+    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.places - shape.prefix);
+    const std::int64_t row = std::int64_t{sequence} * shape.places;
     float4 *four = memory + warp * (shape.width + shape.places), *weights = four + shape.width;
     float* queries = reinterpret_cast<float*>(memory + warps * (shape.width + shape.places));
     float *keys = queries + shape.places * shape.stride(), *values = keys + shape.places * shape.stride();
@@ -230,10 +230,10 @@ __global__ void attention_backward_kernel(Mat<const T> dout, Mat<const T> qkv, M
                                           Mat<const float> level, Mat<T> dqkv, Shape shape) {
     extern __shared__ float4 memory[];
     begin_kernel();
-    const int k = blockIdx.z, sentence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
+    const int k = blockIdx.z, sequence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32, all = shape.heads * shape.width;
-    const int filled = shape.prefix + tokens_of(lengths, k, sentence, shape.places - shape.prefix);
-    const std::int64_t row = std::int64_t{sentence} * shape.places;
+    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.places - shape.prefix);
+    const std::int64_t row = std::int64_t{sequence} * shape.places;
     const int matrix = shape.places * shape.stride();
     Held m;
     m.left = memory + warp * 2 * (shape.width + shape.places);
@@ -291,7 +291,7 @@ base::Result<Plan> plan_of(const Context& c, const AttentionParams& p, const Ope
         return base::Error{"attention over " + std::to_string(places) + " places with " + std::to_string(width) +
                            " columns a head needs " + std::to_string(bytes(warps)) +
                            " bytes of shared memory, a block of this GPU has " + std::to_string(c.shared_limit) +
-                           "; use shorter sentences or more heads"};
+                           "; use shorter sequences or more heads"};
     plan.threads = static_cast<unsigned>(32 * warps);
     plan.shared = bytes(warps);
     return plan;

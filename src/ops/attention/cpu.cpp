@@ -27,21 +27,21 @@ struct Heads {
         require_places(check, lengths_slot, lengths, qkv, params.prefix);
         check.that(width > 0 && width * params.heads * 3 == qkv.cols, "qkv needs three times as many columns as whole heads");
     }
-    [[nodiscard]] AttentionHead head(int member, int sentence, int h) const {
+    [[nodiscard]] AttentionHead head(int member, int sequence, int h) const {
         AttentionHead head{};
         head.width = width;
         head.places = places;
-        head.filled = params.prefix + tokens_of(lengths, member, sentence, places - params.prefix);
+        head.filled = params.prefix + tokens_of(lengths, member, sequence, places - params.prefix);
         head.prefix = params.prefix;
         head.causal = params.causal;
         head.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
-        head.q = qkv.at<float>(member, 0, std::int64_t{sentence} * places) + h * width;
+        head.q = qkv.at<float>(member, 0, std::int64_t{sequence} * places) + h * width;
         head.k = head.q + all;
         head.v = head.k + all;
         head.stride = qkv.stride_row;
         return head;
     }
-    /// body(member, sentence, head, scratch) for all of them.
+    /// body(member, sequence, head, scratch) for all of them.
     template <class Body>
     void for_each(Context& context, Body&& body) const noexcept {
         const std::int64_t work = 2 * qkv.count() / 3 * places;
@@ -66,9 +66,9 @@ KernelResult make_attention_forward(Context& context, const Bound& bound) {
     MILLRACE_TRY(check.status());
     context.scratch.reserve_worker(attention_floats(context.simd, heads.places, heads.width));
     return make_kernel([&context, heads, out = bound[at::out], level = bound[at::level]]() noexcept {
-        heads.for_each(context, [&](int member, int sentence, int h, float* scratch) {
-            const std::int64_t row = std::int64_t{sentence} * heads.places;
-            AttentionHead head = heads.head(member, sentence, h);
+        heads.for_each(context, [&](int member, int sequence, int h, float* scratch) {
+            const std::int64_t row = std::int64_t{sequence} * heads.places;
+            AttentionHead head = heads.head(member, sequence, h);
             head.level = level.at<float>(member, 0, row) + h;
             head.level_stride = level.stride_row;
             head.out = out.at<float>(member, 0, row) + h * heads.width;
@@ -89,9 +89,9 @@ KernelResult make_attention_backward(Context& context, const Bound& bound) {
     MILLRACE_TRY(check.status());
     context.scratch.reserve_worker(attention_floats(context.simd, heads.places, heads.width));
     return make_kernel([&context, heads, dout = bound[at::dout], level = bound[at::level], dqkv = bound[at::dqkv]]() noexcept {
-        heads.for_each(context, [&](int member, int sentence, int h, float* scratch) {
-            const std::int64_t row = std::int64_t{sentence} * heads.places;
-            AttentionHead head = heads.head(member, sentence, h);
+        heads.for_each(context, [&](int member, int sequence, int h, float* scratch) {
+            const std::int64_t row = std::int64_t{sequence} * heads.places;
+            AttentionHead head = heads.head(member, sequence, h);
             head.level = level.at<float>(member, 0, row) + h;
             head.level_stride = level.stride_row;
             head.dout = dout.at<float>(member, 0, row) + h * heads.width;

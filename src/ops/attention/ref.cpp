@@ -7,7 +7,7 @@
 namespace millrace::ops::ref {
 namespace {
 
-/// One head of one sentence: pointers to its columns, place 0.
+/// One head of one sequence: pointers to its columns, place 0.
 struct Head {
     const double *q, *k, *v;
     std::int64_t stride;

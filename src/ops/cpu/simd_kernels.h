@@ -75,7 +75,7 @@ struct GruGates {
     std::int64_t h_stride, gates_stride, out_stride;
 };
 
-/// One head of attention over one sentence (ops/attention/attention.h): pointers to its columns at place 0.
+/// One head of attention over one sequence (ops/attention/attention.h): pointers to its columns at place 0.
 struct AttentionHead {
     std::int32_t width, places, filled, prefix;
     bool causal;

@@ -1,4 +1,4 @@
-// Loops of the text bridge: softmax of a row, one head of attention over one sentence, on the tiles of the products. Included by
+// Loops of the text bridge: softmax of a row, one head of attention over one sequence, on the tiles of the products. Included by
 // simd_*.cpp inside namespace millrace::ops::cpu after gemm_tiles.inl and elementary.inl.
 
 namespace {

@@ -159,7 +159,7 @@ struct Extent {
     bool wide_allowed;    ///< more than one tile: operands are aligned, and the bits may depend on the number of members
 };
 
-/// Measured on an H200 (docs/performance/collective.md): a strip of one tile until the blocks fill a wave, then wider ones; rows
+/// Measured on an H200 (docs/performance): a strip of one tile until the blocks fill a wave, then wider ones; rows
 /// above 64 stay in one block unless few blocks have to read much, since clusters of four leave multiprocessors idle when many
 /// are wanted.
 inline Shape shape_for(const Extent& e, int multiprocessors) {

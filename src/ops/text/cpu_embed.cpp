@@ -10,7 +10,7 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Rows of the values that some sentences fill: body(row, sentence, place).
+/// Rows of the values that some sequences fill: body(row, sequence, place).
 template <class Body>
 void for_each_filled(const Operand& lengths, int member, int prefix, int tokens, Body&& body) noexcept {
     for (int b = 0; b < lengths.rows; ++b) {
@@ -32,14 +32,14 @@ void embed_backward_columns(const SimdKernels& simd, const Bound& b, int prefix,
     for (int row = 0; before.present() && !b.accumulates(at::dbefore) && row < before.rows; ++row) {
         for (int p = 0; p < prefix; ++p) std::fill_n(before.at<float>(member, 0, row) + p * width + begin, end - begin, 0.0f);
     }
-    for_each_filled(b[at::lengths], member, prefix, ids.cols, [&](std::int64_t row, int sentence, int place) {
+    for_each_filled(b[at::lengths], member, prefix, ids.cols, [&](std::int64_t row, int sequence, int place) {
         const float* from = b[at::dy].at<float>(member, 0, row);
         if (places.present()) add(places.at<float>(member, 0, place), from);
         if (place < prefix) {
-            if (before.present()) add(before.at<float>(member, 0, sentence) + place * width, from);
+            if (before.present()) add(before.at<float>(member, 0, sequence) + place * width, from);
             return;
         }
-        const std::int32_t id = ids.at<std::int32_t>(member, 0, sentence)[place - prefix];
+        const std::int32_t id = ids.at<std::int32_t>(member, 0, sequence)[place - prefix];
         if (table.present() && id >= 0 && id < table.rows) add(table.at<float>(member, 0, id), from);
     });
 }
@@ -60,20 +60,20 @@ KernelResult make_token_embed(Context& context, const Bound& bound) {
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, prefix, places]() noexcept {
         const Operand &out = b[at::y], &table = b[at::table], &words = b[at::ids];
-        const int sentences = b[at::lengths].rows;
-        context.pool.for_each_if(out.count() >= kParallelElements, out.k * sentences, [&](int task, int) {
-            const int member = task / sentences, sentence = task % sentences;
-            const int filled = prefix + tokens_of(b[at::lengths], member, sentence, words.cols);
+        const int sequences = b[at::lengths].rows;
+        context.pool.for_each_if(out.count() >= kParallelElements, out.k * sequences, [&](int task, int) {
+            const int member = task / sequences, sequence = task % sequences;
+            const int filled = prefix + tokens_of(b[at::lengths], member, sequence, words.cols);
             for (int place = 0; place < places; ++place) {
-                float* to = out.at<float>(member, 0, std::int64_t{sentence} * places + place);
+                float* to = out.at<float>(member, 0, std::int64_t{sequence} * places + place);
                 if (place >= filled) {
                     std::fill_n(to, out.cols, 0.0f);
                     continue;
                 }
                 const float *where = b[at::place].at<float>(member, 0, place), *from = nullptr;
                 if (place < prefix) {
-                    from = b[at::before].at<float>(member, 0, sentence) + place * out.cols;
-                } else if (const std::int32_t id = words.at<std::int32_t>(member, 0, sentence)[place - prefix];
+                    from = b[at::before].at<float>(member, 0, sequence) + place * out.cols;
+                } else if (const std::int32_t id = words.at<std::int32_t>(member, 0, sequence)[place - prefix];
                            id >= 0 && id < table.rows) {
                     from = table.at<float>(member, 0, id);
                 }
@@ -121,12 +121,12 @@ KernelResult make_masked_mean(Context& context, const Bound& bound) {
     MILLRACE_TRY(check.status());
     return make_kernel([&context, x, y, lengths, prefix, places = places_of(x, lengths)]() noexcept {
         context.pool.for_each_if(x.count() >= kParallelElements, y.k * y.rows, [&](int task, int) {
-            const int member = task / y.rows, sentence = task % y.rows;
-            const int filled = prefix + tokens_of(lengths, member, sentence, places - prefix);
-            float* to = y.at<float>(member, 0, sentence);
+            const int member = task / y.rows, sequence = task % y.rows;
+            const int filled = prefix + tokens_of(lengths, member, sequence, places - prefix);
+            float* to = y.at<float>(member, 0, sequence);
             std::fill_n(to, y.cols, 0.0f);
             for (int place = 0; place < filled; ++place)
-                context.simd.add_rows(y.cols, x.at<float>(member, 0, std::int64_t{sentence} * places + place), nullptr, to, true);
+                context.simd.add_rows(y.cols, x.at<float>(member, 0, std::int64_t{sequence} * places + place), nullptr, to, true);
             for (int c = 0; c < y.cols && filled > 0; ++c) to[c] /= static_cast<float>(filled);
         });
     });
@@ -143,12 +143,12 @@ KernelResult make_masked_mean_backward(Context& context, const Bound& bound) {
     return make_kernel(
         [&context, dx, dy, lengths, prefix, places = places_of(dx, lengths), add = bound.accumulates(at::dx)]() noexcept {
             context.pool.for_each_if(dx.count() >= kParallelElements, dy.k * dy.rows, [&](int task, int) {
-                const int member = task / dy.rows, sentence = task % dy.rows;
-                const int filled = prefix + tokens_of(lengths, member, sentence, places - prefix);
+                const int member = task / dy.rows, sequence = task % dy.rows;
+                const int filled = prefix + tokens_of(lengths, member, sequence, places - prefix);
                 const float share = filled > 0 ? 1.0f / static_cast<float>(filled) : 0;
-                const float* from = dy.at<float>(member, 0, sentence);
+                const float* from = dy.at<float>(member, 0, sequence);
                 for (int place = 0; place < places; ++place) {
-                    float* to = dx.at<float>(member, 0, std::int64_t{sentence} * places + place);
+                    float* to = dx.at<float>(member, 0, std::int64_t{sequence} * places + place);
                     if (place >= filled) {
                         if (!add) std::fill_n(to, dx.cols, 0.0f);
                         continue;

@@ -24,9 +24,9 @@ public:
 
     void operator()() noexcept {
         const Operand &logits = b_[at::logits], &lengths = b_[at::lengths];
-        const int sentences = lengths.rows;
-        context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sentences, [&](int task, int) {
-            run_sentence(task / sentences, task % sentences, tokens_in(task / sentences));
+        const int sequences = lengths.rows;
+        context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sequences, [&](int task, int) {
+            run_sequence(task / sequences, task % sequences, tokens_in(task / sequences));
         });
         for (int member = 0; member < logits.k; ++member) conclude(member);
     }
@@ -37,8 +37,8 @@ private:
         bool right, bad;
     };
 
-    [[nodiscard]] int tokens(int member, int sentence) const {
-        return tokens_of(b_[at::lengths], member, sentence, b_[at::ids].cols);
+    [[nodiscard]] int tokens(int member, int sequence) const {
+        return tokens_of(b_[at::lengths], member, sequence, b_[at::ids].cols);
     }
     [[nodiscard]] std::int64_t tokens_in(int member) const {
         std::int64_t sum = 0;
@@ -49,15 +49,15 @@ private:
         return found_[static_cast<std::size_t>(member * std::int64_t{b_[at::logits].rows} + row)];
     }
 
-    void run_sentence(int member, int sentence, std::int64_t all) noexcept {
+    void run_sequence(int member, int sequence, std::int64_t all) noexcept {
         const Operand& dlogits = b_[at::dlogits];
-        const int count = tokens(member, sentence);
+        const int count = tokens(member, sequence);
         for (int place = 0; place < places_; ++place) {
-            const std::int64_t row = std::int64_t{sentence} * places_ + place;
+            const std::int64_t row = std::int64_t{sequence} * places_ + place;
             float* gradient = dlogits.present() ? dlogits.at<float>(member, 0, row) : nullptr;
             const int t = place - params_.first;
             if (t >= 0 && t < count) {
-                const std::int32_t id = b_[at::ids].at<std::int32_t>(member, 0, sentence)[t];
+                const std::int32_t id = b_[at::ids].at<std::int32_t>(member, 0, sequence)[t];
                 found(member, row) =
                     run_row(b_[at::logits].at<float>(member, 0, row), id, gradient, params_.scale / static_cast<double>(all));
             } else if (gradient != nullptr) {
@@ -86,9 +86,9 @@ private:
 
     void conclude(int member) noexcept {
         MemberState& state = state_of(b_[at::state], member);
-        const int sentences = b_[at::lengths].rows;
+        const int sequences = b_[at::lengths].rows;
         double sums[kTallyColumns] = {};
-        for (int b = 0; b < sentences; ++b) {
+        for (int b = 0; b < sequences; ++b) {
             const int count = tokens(member, b);
             int right = 0;
             for (int t = 0; t < count; ++t) {
@@ -103,8 +103,8 @@ private:
         }
         const double mean = sums[tally::tokens] > 0 ? sums[tally::loss] / sums[tally::tokens] : 0;
         if (params_.as_loss) {
-            state.loss += sentences * mean;
-            state.rows += static_cast<std::uint32_t>(sentences);
+            state.loss += sequences * mean;
+            state.rows += static_cast<std::uint32_t>(sequences);
         } else {
             state.penalty += params_.scale * mean;
         }
@@ -151,13 +151,13 @@ KernelResult make_token_choose(Context& context, const Bound& bound) {
     return make_kernel([&context, logits, ids, lengths, params, places]() noexcept {
         const bool parallel = std::int64_t{lengths.rows} * logits.cols >= kParallelElements;
         context.pool.for_each_if(parallel, logits.k * lengths.rows, [&](int task, int) {
-            const int member = task / lengths.rows, sentence = task % lengths.rows;
-            std::int32_t* words = ids.at<std::int32_t>(member, 0, sentence);
-            const int length = tokens_of(lengths, member, sentence, ids.cols);
+            const int member = task / lengths.rows, sequence = task % lengths.rows;
+            std::int32_t* words = ids.at<std::int32_t>(member, 0, sequence);
+            const int length = tokens_of(lengths, member, sequence, ids.cols);
             if (length == ids.cols || (length > 0 && words[length - 1] == params.end)) return;
-            const std::int64_t row = std::int64_t{sentence} * places + params.first + length;
+            const std::int64_t row = std::int64_t{sequence} * places + params.first + length;
             words[length] = context.simd.largest(logits.cols, logits.at<float>(member, 0, row));
-            *lengths.at<std::int32_t>(member, 0, sentence) = length + 1;
+            *lengths.at<std::int32_t>(member, 0, sequence) = length + 1;
         });
     });
 }

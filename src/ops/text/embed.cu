@@ -10,7 +10,7 @@ namespace {
 using tensor::Operand;
 
 struct Shape {
-    int sentences, tokens, prefix, cols;
+    int sequences, tokens, prefix, cols;
     __host__ __device__ int places() const { return prefix + tokens; }
 };
 
@@ -19,19 +19,19 @@ template <class T>
 __global__ void embed_kernel(Mat<const float> table, Mat<const float> place, Mat<const T> before, Mat<const std::int32_t> ids,
                              Mat<const std::int32_t> lengths, States state, Mat<T> y, Shape shape, int vocabulary) {
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sentence = row / shape.places(), at = row % shape.places();
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.places(), at = row % shape.places();
     T* to = y.row(k, 0, row);
-    if (at >= shape.prefix + tokens_of(lengths, k, sentence, shape.tokens)) {
+    if (at >= shape.prefix + tokens_of(lengths, k, sequence, shape.tokens)) {
         for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, 0.0f);
         return;
     }
     const float* where = place.row(k, 0, at);
     if (at < shape.prefix) {
-        const T* from = before.row(k, 0, sentence) + at * shape.cols;
+        const T* from = before.row(k, 0, sequence) + at * shape.cols;
         for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, load(from + c) + where[c]);
         return;
     }
-    const std::int32_t id = ids.row(k, 0, sentence)[at - shape.prefix];
+    const std::int32_t id = ids.row(k, 0, sequence)[at - shape.prefix];
     const bool known = id >= 0 && id < vocabulary;
     if (!known && threadIdx.x == 0) atomicOr(&state[k].nonfinite, 1u);
     const float* from = table.row(k, 0, known ? id : 0);
@@ -47,7 +47,7 @@ __global__ void table_kernel(Mat<const T> dy, Mat<const std::int32_t> ids, Mat<c
                              Shape shape, bool accumulate) {
     __shared__ std::uint32_t hits[kTableThreads / 32];
     begin_kernel();
-    const int v = blockIdx.x, k = blockIdx.z, total = shape.sentences * shape.tokens;
+    const int v = blockIdx.x, k = blockIdx.z, total = shape.sequences * shape.tokens;
     for (int begin = 0; begin < shape.cols; begin += kTableThreads) {
         const int c = begin + threadIdx.x;
         float sum = 0;
@@ -55,8 +55,8 @@ __global__ void table_kernel(Mat<const T> dy, Mat<const std::int32_t> ids, Mat<c
             const int i = first + threadIdx.x;
             bool hit = false;
             if (i < total) {
-                const int sentence = i / shape.tokens, t = i % shape.tokens;
-                hit = t < tokens_of(lengths, k, sentence, shape.tokens) && ids.row(k, 0, sentence)[t] == v;
+                const int sequence = i / shape.tokens, t = i % shape.tokens;
+                hit = t < tokens_of(lengths, k, sequence, shape.tokens) && ids.row(k, 0, sequence)[t] == v;
             }
             const std::uint32_t word = __ballot_sync(0xffffffffu, hit);
             if (threadIdx.x % 32 == 0) hits[threadIdx.x / 32] = word;
@@ -75,14 +75,14 @@ __global__ void table_kernel(Mat<const T> dy, Mat<const std::int32_t> ids, Mat<c
     }
 }
 
-/// One block per place: sentences in order.
+/// One block per place: sequences in order.
 template <class T>
 __global__ void place_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<float> dplace, Shape shape, bool accumulate) {
     begin_kernel();
     const int at = blockIdx.x, k = blockIdx.z;
     for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) {
         float sum = 0;
-        for (int b = 0; b < shape.sentences; ++b)
+        for (int b = 0; b < shape.sequences; ++b)
             if (at < shape.prefix + tokens_of(lengths, k, b, shape.tokens))
                 sum += load(dy.row(k, 0, b * shape.places() + at) + c);
         float* to = dplace.row(k, 0, at) + c;
@@ -94,23 +94,23 @@ __global__ void place_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, M
 template <class T>
 __global__ void before_kernel(Mat<const T> dy, Mat<T> dbefore, Shape shape, bool accumulate) {
     begin_kernel();
-    const int sentence = blockIdx.x / shape.prefix, at = blockIdx.x % shape.prefix, k = blockIdx.z;
-    const T* from = dy.row(k, 0, sentence * shape.places() + at);
-    T* to = dbefore.row(k, 0, sentence) + at * shape.cols;
+    const int sequence = blockIdx.x / shape.prefix, at = blockIdx.x % shape.prefix, k = blockIdx.z;
+    const T* from = dy.row(k, 0, sequence * shape.places() + at);
+    T* to = dbefore.row(k, 0, sequence) + at * shape.cols;
     for (int c = threadIdx.x; c < shape.cols; c += blockDim.x)
         store(to + c, accumulate ? load(to + c) + load(from + c) : load(from + c));
 }
 
-/// One block per sentence and 64 columns.
+/// One block per sequence and 64 columns.
 template <class T>
 __global__ void mean_kernel(Mat<const T> x, Mat<const std::int32_t> lengths, Mat<T> y, int places, int prefix, int cols) {
     begin_kernel();
-    const int sentence = blockIdx.x, k = blockIdx.z, c = blockIdx.y * 64 + threadIdx.x;
+    const int sequence = blockIdx.x, k = blockIdx.z, c = blockIdx.y * 64 + threadIdx.x;
     if (c >= cols) return;
-    const int filled = prefix + tokens_of(lengths, k, sentence, places - prefix);
+    const int filled = prefix + tokens_of(lengths, k, sequence, places - prefix);
     float sum = 0;
-    for (int at = 0; at < filled; ++at) sum += load(x.row(k, 0, std::int64_t{sentence} * places + at) + c);
-    store(y.row(k, 0, sentence) + c, filled > 0 ? sum / static_cast<float>(filled) : 0.0f);
+    for (int at = 0; at < filled; ++at) sum += load(x.row(k, 0, std::int64_t{sequence} * places + at) + c);
+    store(y.row(k, 0, sequence) + c, filled > 0 ? sum / static_cast<float>(filled) : 0.0f);
 }
 
 /// One block per row of dx.
@@ -118,12 +118,12 @@ template <class T>
 __global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<T> dx, int places, int prefix,
                                      int cols, bool accumulate) {
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sentence = row / places;
-    const int filled = prefix + tokens_of(lengths, k, sentence, places - prefix);
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / places;
+    const int filled = prefix + tokens_of(lengths, k, sequence, places - prefix);
     const float share = row % places < filled ? 1 / static_cast<float>(filled) : 0;
     if (share == 0 && accumulate) return;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) {
-        const float v = share == 0 ? 0 : load(dy.row(k, 0, sentence) + c) * share;
+        const float v = share == 0 ? 0 : load(dy.row(k, 0, sequence) + c) * share;
         T* to = dx.row(k, 0, row) + c;
         store(to, accumulate ? load(to) + v : v);
     }
@@ -138,9 +138,9 @@ KernelResult make_token_embed(Context& c, const Bound& b) {
     const Operand &t = b[at::table], &p = b[at::place], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
                   &s = b[at::state], &y = b[at::y];
     const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
-    if (y.rows != shape.sentences * shape.places() || p.rows != shape.places())
+    if (y.rows != shape.sequences * shape.places() || p.rows != shape.places())
         return base::Error{std::to_string(y.rows) + " rows and " + std::to_string(p.rows) + " places for " +
-                           std::to_string(l.rows) + " sentences of " + std::to_string(shape.places())};
+                           std::to_string(l.rows) + " sequences of " + std::to_string(shape.places())};
     if (y.count() == 0) return make_kernel([] {});
     return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, t, p, before, ids, l, s, y, shape] {
@@ -156,8 +156,8 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
     const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dplace],
                   &db = b[at::dbefore];
     const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, dy.cols};
-    if (dy.rows != shape.sentences * shape.places())
-        return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sentences of " +
+    if (dy.rows != shape.sequences * shape.places())
+        return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sequences of " +
                            std::to_string(shape.places()) + " places"};
     const bool add_table = b.accumulates(at::dtable), add_place = b.accumulates(at::dplace),
                add_before = b.accumulates(at::dbefore);
@@ -170,7 +170,7 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
                 launch(place_kernel<T>, grid_of(dp.rows, dy.k), dim3(128), 0, stream, mat<const T>(dy),
                        mat<const std::int32_t>(l), mat<float>(dp), shape, add_place);
             if (db.present() && db.count() > 0)
-                launch(before_kernel<T>, grid_of(shape.sentences * shape.prefix, dy.k), dim3(128), 0, stream, mat<const T>(dy),
+                launch(before_kernel<T>, grid_of(shape.sequences * shape.prefix, dy.k), dim3(128), 0, stream, mat<const T>(dy),
                        mat<T>(db), shape, add_before);
         });
     });

@@ -10,7 +10,7 @@ namespace {
 using tensor::Operand;
 
 struct Shape {
-    int sentences, tokens, places, vocabulary;
+    int sequences, tokens, places, vocabulary;
 };
 
 /// What the block of a token leaves for the sum.
@@ -25,17 +25,17 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
     __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sentence = row / shape.places, t = row % shape.places - first;
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.places, t = row % shape.places - first;
     T* gradient = dlogits ? dlogits.row(k, 0, row) : nullptr;
-    const bool asked = t >= 0 && t < tokens_of(lengths, k, sentence, shape.tokens);
-    const std::int32_t id = asked ? ids.row(k, 0, sentence)[t] : 0;
+    const bool asked = t >= 0 && t < tokens_of(lengths, k, sequence, shape.tokens);
+    const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
     if (!asked || id < 0 || id >= shape.vocabulary) {  // the same for the whole block
         for (int c = threadIdx.x; gradient != nullptr && c < shape.vocabulary; c += blockDim.x) store(gradient + c, 0.0f);
         if (threadIdx.x == 0) found[std::int64_t{k} * gridDim.x + row] = {0, 0, asked};
         return;
     }
     int mine = 0;
-    for (int b = threadIdx.x; b < shape.sentences; b += blockDim.x) mine += tokens_of(lengths, k, b, shape.tokens);
+    for (int b = threadIdx.x; b < shape.sequences; b += blockDim.x) mine += tokens_of(lengths, k, b, shape.tokens);
     const int all = block_sum(mine, counts);
     const T* l = logits.row(k, 0, row);
     float most;
@@ -56,18 +56,18 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
 
 constexpr int kSumThreads = 1024;
 
-/// One warp per sentence at a time.
+/// One warp per sequence at a time.
 __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> lengths, States state, Mat<float> tally, Shape shape,
                                  TokenLossParams p, bool accumulate) {
     __shared__ double sums[32];
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.x, lane = threadIdx.x % 32;
-    found += std::int64_t{k} * shape.sentences * shape.places + p.first;
+    found += std::int64_t{k} * shape.sequences * shape.places + p.first;
     double loss = 0;
     int tokens = 0, right = 0, whole = 0;
     bool bad = false;
-    for (int b = threadIdx.x / 32; b < shape.sentences; b += kSumThreads / 32) {
+    for (int b = threadIdx.x / 32; b < shape.sequences; b += kSumThreads / 32) {
         const int count = tokens_of(lengths, k, b, shape.tokens);
         int correct = 0;
         for (int t = lane; t < count; t += 32) {
@@ -92,8 +92,8 @@ __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> len
     MemberState& m = state[k];
     const double mean = tokens > 0 ? loss / tokens : 0;
     if (p.as_loss) {
-        m.loss += shape.sentences * mean;
-        m.rows += shape.sentences;
+        m.loss += shape.sequences * mean;
+        m.rows += shape.sequences;
     } else {
         m.penalty += p.scale * mean;
     }
@@ -105,21 +105,21 @@ __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> len
     for (int c = 0; c < kTallyColumns; ++c) to[c] = static_cast<float>(accumulate ? to[c] + values[c] : values[c]);
 }
 
-/// One block per sentence.
+/// One block per sequence.
 template <class T>
 __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<std::int32_t> lengths, Shape shape,
                               TokenChooseParams p) {
     begin_kernel();
-    const int sentence = blockIdx.x, k = blockIdx.z;
-    std::int32_t* words = ids.row(k, 0, sentence);
-    const int length = min(max(*lengths.row(k, 0, sentence), 0), shape.tokens);
+    const int sequence = blockIdx.x, k = blockIdx.z;
+    std::int32_t* words = ids.row(k, 0, sequence);
+    const int length = min(max(*lengths.row(k, 0, sequence), 0), shape.tokens);
     if (length == shape.tokens || (length > 0 && words[length - 1] == p.end)) return;  // the same for the whole block
     float most;
     int best;
-    block_largest(logits.row(k, 0, std::int64_t{sentence} * shape.places + p.first + length), shape.vocabulary, most, best);
+    block_largest(logits.row(k, 0, std::int64_t{sequence} * shape.places + p.first + length), shape.vocabulary, most, best);
     if (threadIdx.x != 0) return;
     words[length] = best;
-    *lengths.row(k, 0, sentence) = length + 1;
+    *lengths.row(k, 0, sequence) = length + 1;
 }
 
 /// Whole warps, as many as there is work for.

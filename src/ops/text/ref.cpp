@@ -170,11 +170,11 @@ void run_token_choose(const Bound& bound) {
     const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths];
     for (int m = 0; m < logits.k; ++m)
         for (int b = 0; b < lengths.rows; ++b) {
-            std::int32_t* sentence = ids.at<std::int32_t>(m, 0, b);
+            std::int32_t* sequence = ids.at<std::int32_t>(m, 0, b);
             const int length = tokens_of(lengths, m, b, ids.cols);
-            if (length == ids.cols || (length > 0 && sentence[length - 1] == params.end)) continue;
+            if (length == ids.cols || (length > 0 && sequence[length - 1] == params.end)) continue;
             const int row = b * places_of(logits, lengths) + params.first + length;
-            sentence[length] = largest_of(logits.at<double>(m, 0, row), logits.cols);
+            sequence[length] = largest_of(logits.at<double>(m, 0, row), logits.cols);
             *lengths.at<std::int32_t>(m, 0, b) = length + 1;
         }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// How many places of a sentence are filled (ops/text/text.h), and the largest logit of a row.
+// How many places of a sequence are filled (ops/text/text.h), and the largest logit of a row.
 
 #include <string>
 
@@ -7,21 +7,21 @@
 
 namespace millrace::ops::cuda {
 
-/// Tokens of one sentence, at most `most`.
-__device__ inline int tokens_of(const Mat<const std::int32_t>& lengths, int k, int sentence, int most) {
-    return min(max(*lengths.row(k, 0, sentence), 0), most);
+/// Tokens of one sequence, at most `most`.
+__device__ inline int tokens_of(const Mat<const std::int32_t>& lengths, int k, int sequence, int most) {
+    return min(max(*lengths.row(k, 0, sequence), 0), most);
 }
 
-/// Places of one sentence in a value over the places of all of them.
+/// Places of one sequence in a value over the places of all of them.
 inline int places_of(const tensor::Operand& value, const tensor::Operand& lengths) {
     return lengths.rows == 0 ? 0 : value.rows / lengths.rows;
 }
 
-/// `value` has whole sentences, and `least` places or more in each.
+/// `value` has whole sequences, and `least` places or more in each.
 inline base::Status check_places(const tensor::Operand& value, const tensor::Operand& lengths, int least) {
     const int places = places_of(value, lengths);
     if (places * lengths.rows != value.rows || (places < least && lengths.rows > 0))
-        return base::Error{std::to_string(value.rows) + " rows are not " + std::to_string(lengths.rows) + " sentences of " +
+        return base::Error{std::to_string(value.rows) + " rows are not " + std::to_string(lengths.rows) + " sequences of " +
                            std::to_string(least) + " or more places"};
     return base::ok();
 }

@@ -1,9 +1,9 @@
 #pragma once
 // Sequences of tokens: embedding, mean over positions, loss, greedy choice. Conventions: ops/op.h.
 //
-// B = sentences, T = most tokens of one, P = vectors that stand before the tokens (the prefix, 0: none), N = P + T places of a
-// sentence, C = width. Values over places are [K,1,B*N,C], row b * N + place. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1] are
-// read when an operator runs; a length counts as cut to [0, T]. The first P + length places of a sentence are *filled*; what ids
+// B = sequences, T = most tokens of one, P = vectors that stand before the tokens (the prefix, 0: none), N = P + T places of a
+// sequence, C = width. Values over places are [K,1,B*N,C], row b * N + place. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1] are
+// read when an operator runs; a length counts as cut to [0, T]. The first P + length places of a sequence are *filled*; what ids
 // hold behind the length never matters. Places that are not filled get zeros, give no gradient, and are seen by nobody.
 
 #include "ops/op.h"
@@ -17,7 +17,7 @@ namespace millrace::ops {
 /// outside [0, V) reads zeros from the table and sets state.nonfinite. Slots: table stat [K,1,V,C]; place stat [K,1,N,C]; before real [K,1,B,P*C]
 /// (the prefix, absent when P = 0); ids; lengths; state; y real [K,1,B*N,C].
 /// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, in ascending order of rows; dplace (+) [K,1,N,C] stat = sums
-/// over sentences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dplace alone.
+/// over sequences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dplace alone.
 struct TokenParams { std::int32_t prefix = 0; };
 namespace token_embed { enum Slot { table, place, before, ids, lengths, state, y, slots }; extern const OpDef def; }
 namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dplace, dbefore, slots }; extern const OpDef def; }
@@ -27,17 +27,17 @@ namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dplace, d
 namespace masked_mean { enum Slot { x, lengths, y, slots }; extern const OpDef def; }
 namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern const OpDef def; }
 
-/// token_cross_entropy. logits real [K,1,B*N,V]; the logits at place first + t of a sentence (first = P - 1 for a decoder behind its prefix) are about
+/// token_cross_entropy. logits real [K,1,B*N,V]; the logits at place first + t of a sequence (first = P - 1 for a decoder behind its prefix) are about
 /// token t = ids[b][t], t < length; first >= 0, first + T <= N. Loss of a token as in cross_entropy; m = mean over all tokens of the batch, 0 when there are none.
 /// dlogits (optional, real) = d(scale * m), zeros where no token is predicted. as_loss: state.loss += B * m, state.rows += B; else state.penalty += scale * m.
-/// tally (+) stat [K,1,1,kTallyColumns], optional: sum of losses, tokens, tokens whose largest logit (lowest index on ties) is the right one, sentences of at least one
+/// tally (+) stat [K,1,1,kTallyColumns], optional: sum of losses, tokens, tokens whose largest logit (lowest index on ties) is the right one, sequences of at least one
 /// token that have all right. A non-finite loss sets state.nonfinite; so does an id outside [0, V), with loss 0, gradient 0 and not right.
 struct TokenLossParams { double scale = 1; std::int32_t first = 0; bool as_loss = false; };
 namespace tally { enum Column { loss, tokens, right, whole }; }
 constexpr int kTallyColumns = 4;
 namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, slots }; extern const OpDef def; }
 
-/// token_choose. One step of greedy decoding, in place: a sentence with length < T whose last token is not `end` gets ids[b][length] = the number of the largest logit at
+/// token_choose. One step of greedy decoding, in place: a sequence with length < T whose last token is not `end` gets ids[b][length] = the number of the largest logit at
 /// place first + length (lowest on ties; a NaN is never the largest), then length += 1. Others stay. logits real [K,1,B*N,V], V >= 1; ids, lengths written.
 struct TokenChooseParams { std::int32_t first = 0, end = -1; };
 namespace token_choose { enum Slot { logits, ids, lengths, slots }; extern const OpDef def; }

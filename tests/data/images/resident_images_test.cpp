@@ -30,8 +30,9 @@ struct Gathered {
         build.training = training;
         tape::Builder builder(*store, build);
         // Behind two columns that belong to somebody else: the row stride is free.
-        x = builder.activation(rows, source.features() + 2, "x", false).view.columns(2, source.features());
-        labels = source.gather(builder, part, x);
+        const std::int32_t pixels = source.fields()[0].width;
+        x = builder.activation(rows, pixels + 2, "x", false).view.columns(2, pixels);
+        labels = source.gather(builder, part, rows, {{"image", x}, {"label"}})[1];
         arena = std::make_unique<tape::Arena>(*backend);
         program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
         EXPECT_TRUE(arena->allocate().ok());

@@ -47,8 +47,7 @@ struct GatheredPairs {
         // Behind two columns that belong to somebody else: the row stride is free.
         x = builder.activation(rows, kWidth + 2, "x", false).view.columns(2, kWidth);
         y = builder.activation(rows, kWidth, "y", false).view;
-        source.gather_inputs(builder, part, x);
-        source.gather_targets(builder, part, y);
+        source.gather(builder, part, rows, {{"vector", x}, {"goal", y}});
         arena = std::make_unique<tape::Arena>(*backend);
         program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
         EXPECT_TRUE(arena->allocate().ok());

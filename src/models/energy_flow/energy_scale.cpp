@@ -1,4 +1,4 @@
-#include "report/energy_scale.h"
+#include "models/energy_flow/energy_scale.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "plot/svg.h"
 
-namespace millrace::report {
+namespace millrace::models {
 namespace {
 
 constexpr int kLevels = 2 * EnergyScale::kSide + 1;
@@ -121,4 +121,4 @@ std::string energy_cells(const EnergyScale& scale, const std::vector<double>& ce
     return text;
 }
 
-}  // namespace millrace::report
+}  // namespace millrace::models

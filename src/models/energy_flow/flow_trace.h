@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace millrace::record {
+namespace millrace::models {
 
 struct FlowPoint {
     double x = 0, y = 0, z = 0;
@@ -42,4 +42,4 @@ struct FlowTrace {
     std::uint64_t step = 0;                ///< the weights are those after this step
 };
 
-}  // namespace millrace::record
+}  // namespace millrace::models

@@ -1,11 +1,11 @@
-#include "train/weights.h"
+#include "models/weights.h"
 
 #include <fmt/format.h>
 
 #include <set>
 #include <string_view>
 
-namespace millrace::train {
+namespace millrace::models {
 namespace {
 
 using tape::Parameter;
@@ -61,7 +61,7 @@ base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, co
     return base::ok();
 }
 
-base::Status check_attachment(const io::SafetensorsFile& file, const models::Attachment& attachment) {
+base::Status check_attachment(const io::SafetensorsFile& file, const Attachment& attachment) {
     const io::TensorView* tensor = file.find(attachment.name);
     if (tensor == nullptr || tensor->type != io::ElementType::kU8 ||
         std::string_view(reinterpret_cast<const char*>(tensor->data), tensor->bytes) != attachment.bytes)
@@ -72,9 +72,9 @@ base::Status check_attachment(const io::SafetensorsFile& file, const models::Att
 }
 
 base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int member, bool with_optimizer,
-                         const std::vector<models::Attachment>& attachments) {
+                         const std::vector<Attachment>& attachments) {
     std::set<std::string> model_names, optimizer_names;
-    for (const models::Attachment& attachment : attachments) {
+    for (const Attachment& attachment : attachments) {
         model_names.insert(attachment.name);
         MILLRACE_TRY(check_attachment(loaded.model, attachment));
     }
@@ -100,7 +100,7 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
 
 }  // namespace
 
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<models::Attachment>& attachments) {
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments) {
     WeightCopies copies;
     copies.members.resize(static_cast<std::size_t>(store.members()));
     const std::vector<Moment> moments = moments_of(store);
@@ -119,7 +119,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
                 tensors.optimizer.push_back(io::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
             }
         });
-        for (const models::Attachment& attachment : attachments)
+        for (const Attachment& attachment : attachments)
             tensors.model.push_back({attachment.name,
                                      io::ElementType::kU8,
                                      {static_cast<std::int64_t>(attachment.bytes.size())},
@@ -130,7 +130,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
 }
 
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
-                          const std::vector<models::Attachment>& attachments) {
+                          const std::vector<Attachment>& attachments) {
     if (static_cast<int>(checkpoint.members.size()) != store.members())
         return base::Error{
             fmt::format("the checkpoint holds {} members, the recipe has {}", checkpoint.members.size(), store.members()),
@@ -142,4 +142,4 @@ base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkp
     return base::ok();
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::models

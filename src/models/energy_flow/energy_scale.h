@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace millrace::report {
+namespace millrace::models {
 
 class EnergyScale {
 public:
@@ -39,4 +39,4 @@ std::string energy_rules(bool dark);
 std::string energy_cells(const EnergyScale& scale, const std::vector<double>& cells, std::int32_t width, std::int32_t height,
                          bool inner);
 
-}  // namespace millrace::report
+}  // namespace millrace::models

@@ -1,4 +1,4 @@
-#include "train/answer.h"
+#include "models/energy_flow/answer.h"
 
 #include <fmt/format.h>
 
@@ -7,23 +7,28 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "io/checkpoint.h"
+#include "data/pairs/pairs.h"
 #include "models/energy_flow/energy_flow.h"
-#include "models/registry.h"
-#include "record/run_directory.h"
+#include "models/energy_flow/recipe.h"
+#include "models/weights.h"
 #include "tape/program.h"
-#include "train/recipe_keys.h"
-#include "train/run_settings.h"
-#include "train/run_state.h"
-#include "train/stored_sentences.h"
-#include "train/weights.h"
 
-namespace millrace::train {
+namespace millrace::models {
 namespace {
 
 using Numbered = std::vector<std::vector<std::int32_t>>;
 
-base::Result<Numbered> number(const AnswerRequest& request, const data::SentenceShape& sentences) {
+constexpr std::int64_t kMostPositions = 1 << 20;
+
+base::Result<std::int32_t> rows_of(const io::SafetensorsFile& file, const char* name, std::int32_t beside) {
+    const io::TensorView* tensor = file.find(name);
+    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] <= beside || tensor->shape[0] > kMostPositions)
+        return base::Error{fmt::format("tensor {} is missing or of another shape; the file is of another model", name),
+                           file.place()};
+    return static_cast<std::int32_t>(tensor->shape[0]) - beside;
+}
+
+base::Result<Numbered> number(const TextRequest& request, const TextShape& sentences) {
     Numbered all;
     for (const std::string& text : request.texts) {
         std::vector<std::int32_t> ids = sentences.tokenizer->encode(text);
@@ -47,8 +52,7 @@ base::Result<Numbered> number(const AnswerRequest& request, const data::Sentence
 /// A model with a store, and one program that answers `rows` texts at once.
 class Answering {
 public:
-    static base::Result<std::unique_ptr<Answering>> create(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint,
-                                                           const data::SentenceShape& sentences, std::int32_t rows);
+    static base::Result<std::unique_ptr<Answering>> create(const TextRequest& request, const TextShape& texts, std::int32_t rows);
     /// ids and vectors [count, E] of texts [first, first + count).
     void run(const Numbered& texts, std::size_t first, std::size_t count, Numbered& answers, std::vector<double>& vectors);
     [[nodiscard]] const std::string& device() const { return device_; }
@@ -59,55 +63,54 @@ private:
     std::string device_;
     std::unique_ptr<ops::Backend> backend_;
     std::unique_ptr<tape::Store> store_;
-    std::unique_ptr<models::Model> model_;
+    std::unique_ptr<Model> model_;
     std::unique_ptr<tape::Arena> arena_;
     std::unique_ptr<tape::Program> program_;
-    nn::Sentences inputs_;
-    std::vector<tensor::View> watched_;
+    nn::Sequences inputs_;
+    std::vector<tensor::View> kept_;
     std::size_t width_ = 0;
 };
 
-base::Result<std::unique_ptr<Answering>> Answering::create(const base::Recipe& recipe, const io::LoadedCheckpoint& checkpoint,
-                                                           const data::SentenceShape& sentences, std::int32_t rows) {
+base::Result<std::unique_ptr<Answering>> Answering::create(const TextRequest& request, const TextShape& texts,
+                                                           std::int32_t rows) {
     std::unique_ptr<Answering> made(new Answering);
-    MILLRACE_LET(kind, choose_device(recipe.text("device")));
-    MILLRACE_LET(precision, choose_precision(recipe.text("precision"), kind));
-    const io::SafetensorsFile& file = checkpoint.members.front().model;
+    const io::SafetensorsFile& file = request.checkpoint.members.front().model;
     const io::TensorView* map = file.find("target_map");
     if (map == nullptr || map->shape.size() != 2)
         return base::Error{"tensor target_map is missing or of another shape; the file is of another model", file.place()};
     made->width_ = static_cast<std::size_t>(map->shape[1]);
-    const auto width = static_cast<std::int32_t>(map->shape[1]);
-    MILLRACE_LET(model, models::make(recipe, {width, width, sentences}));
+    constexpr auto kReal = data::Field::Kind::real, kInteger = data::Field::Kind::integer;
+    MILLRACE_LET(
+        model, energy_flow_family().make(request.recipe, {{"vector", kReal, static_cast<std::int32_t>(map->shape[1])},
+                                                          {"input_tokens", kInteger, texts.input_tokens, 0, texts.tokenizer},
+                                                          {"target_tokens", kInteger, texts.target_tokens, 0, texts.tokenizer}}));
     made->model_ = std::move(model);
-    auto* flow = dynamic_cast<models::EnergyFlow*>(made->model_.get());
-    MILLRACE_ASSERT(flow != nullptr, "only energy flow has a text bridge");
+    auto& flow = dynamic_cast<EnergyFlow&>(*made->model_);
 
     ops::BackendOptions options;
-    options.deterministic = recipe.boolean("deterministic");
-    options.threads = static_cast<int>(recipe.integer("threads"));
-    MILLRACE_LET(backend, ops::make_backend(kind, options));
+    options.deterministic = request.recipe.boolean("deterministic");
+    options.threads = static_cast<int>(request.recipe.integer("threads"));
+    MILLRACE_LET(backend, ops::make_backend(request.device, options));
     made->backend_ = std::move(backend);
-    made->device_ = fmt::format("{}: {}", ops::name_of(kind), made->backend_->description());
+    made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
     tape::StoreOptions store_options;
-    store_options.precision = precision;
+    store_options.precision = request.precision;
     store_options.ring_capacity = 1;
     store_options.first_moment = store_options.second_moment = false;
     made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
     tape::Store& store = *made->store_;
-    MILLRACE_TRY(flow->declare(store));
-    made->inputs_.ids = store.add_data("texts", tensor::DType::i32, rows, sentences.input_tokens);
+    MILLRACE_TRY(flow.declare(store));
+    made->inputs_.ids = store.add_data("texts", tensor::DType::i32, rows, texts.input_tokens);
     made->inputs_.lengths = store.add_data("lengths", tensor::DType::i32, rows, 1);
     MILLRACE_TRY(store.allocate());
     store.write_states({ops::MemberState{}});
     store.initialize({1});
-    MILLRACE_TRY(load_weights(store, checkpoint, false, flow->attachments()));
+    MILLRACE_TRY(load_weights(store, request.checkpoint, false, flow.attachments()));
 
     tape::BuildOptions build;
     build.training = false;
     tape::Builder builder(store, build);
-    flow->build_answer(builder, made->inputs_);
-    made->watched_ = flow->watched();
+    made->kept_ = flow.build_answer(builder, made->inputs_).kept;
     made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
     made->program_ = std::make_unique<tape::Program>("answer", store, std::move(builder), *made->arena_);
     MILLRACE_TRY(made->arena_->allocate());
@@ -127,8 +130,8 @@ void Answering::run(const Numbered& texts, std::size_t first, std::size_t count,
     store_->write(inputs_.ids, ids.data(), ids.size() * sizeof(std::int32_t));
     store_->write(inputs_.lengths, lengths.data(), lengths.size() * sizeof(std::int32_t));
     program_->run();
-    const std::vector<double> told = program_->read(watched_[0]), told_lengths = program_->read(watched_[1]),
-                              found = program_->read(watched_[2]);
+    const std::vector<double> told = program_->read(kept_[0]), told_lengths = program_->read(kept_[1]),
+                              found = program_->read(kept_[2]);
     const std::size_t most = told.size() / rows;
     for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::int32_t>& answer = answers.emplace_back();
@@ -140,7 +143,7 @@ void Answering::run(const Numbered& texts, std::size_t first, std::size_t count,
 
 /// Fills in the nearest of the targets set aside; `vectors` [answers, width].
 base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const std::vector<double>& vectors,
-                          std::vector<Answer>& answers) {
+                          std::vector<TextAnswer>& answers) {
     MILLRACE_LET(set, data::load_pair_set(recipe.text("data.path"), recipe.real("data.validation"),
                                           static_cast<std::uint64_t>(recipe.integer("data.split_seed"))));
     if (set.dimensions != width)
@@ -163,27 +166,35 @@ base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const s
 
 }  // namespace
 
-base::Result<AnswerReport> answer_texts(const io::Path& run, const AnswerRequest& request) {
-    MILLRACE_TRY(record::read_manifest(run));
-    MILLRACE_LET(checkpoint, io::load_checkpoint(run / "checkpoints" / "best", io::LoadParts::kModelOnly));
-    const std::string place = (checkpoint.folder / "state.json").string();
-    MILLRACE_LET(state, decode_state(checkpoint.state, place));
-    base::RecipeOverrides overrides;
-    if (!request.device.empty()) overrides.flags.push_back("device=" + request.device);
-    if (!request.data_path.empty()) overrides.flags.push_back("data.path=" + request.data_path);
-    MILLRACE_LET(recipe, parse_recipe(state.recipe, place, overrides));
-    MILLRACE_LET(sentences, stored_sentences(checkpoint));
-    if (!sentences.tokenizer)
+base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoint) {
+    data::StoredData stored;
+    const io::SafetensorsFile& file = checkpoint.members.front().model;
+    const io::TensorView* bytes = file.find(TextBridge::kTokenizer);
+    if (bytes == nullptr) return stored;
+    if (bytes->type != io::ElementType::kU8)
+        return base::Error{fmt::format("tensor {} is no list of bytes", TextBridge::kTokenizer), file.place()};
+    MILLRACE_LET(tokenizer, data::Tokenizer::load(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
+                                                  fmt::format("{}: {}", file.place().string(), TextBridge::kTokenizer)));
+    stored.tokenizer = std::make_shared<const data::Tokenizer>(std::move(tokenizer));
+    MILLRACE_LET(inputs, rows_of(file, TextBridge::kEncoderPlaces, 0));
+    MILLRACE_LET(targets, rows_of(file, TextBridge::kDecoderPlaces, TextBridge::kPrefix));
+    stored.widths = {{"input_tokens", inputs}, {"target_tokens", targets}};
+    return stored;
+}
+
+base::Result<TextReport> answer_texts(const TextRequest& request) {
+    MILLRACE_LET(stored, stored_texts(request.checkpoint));
+    if (!stored.tokenizer)
         return base::Error{
             "the run has no text bridge, so it cannot read texts; energy_flow trained with "
-            "--set model.text_bridge.enabled=true has one",
-            run.string()};
-    MILLRACE_LET(texts, number(request, sentences));
+            "--set model.text_bridge.enabled=true has one"};
+    const TextShape shape{stored.tokenizer, stored.widths.at("input_tokens"), stored.widths.at("target_tokens")};
+    MILLRACE_LET(texts, number(request, shape));
 
-    const auto rows = std::min<std::size_t>(texts.size(), static_cast<std::size_t>(recipe.integer("eval.batch")));
-    MILLRACE_LET(answering, Answering::create(recipe, checkpoint, sentences, static_cast<std::int32_t>(rows)));
-    AnswerReport report{
-        run.string(), recipe.text("model.name"), recipe.text("model.preset"), answering->device(), state.step, {}, 0};
+    const auto rows = std::min<std::size_t>(texts.size(), static_cast<std::size_t>(request.recipe.integer("eval.batch")));
+    MILLRACE_LET(answering, Answering::create(request, shape, static_cast<std::int32_t>(rows)));
+    TextReport report;
+    report.device = answering->device();
     const auto begin = std::chrono::steady_clock::now();
     Numbered answers;
     std::vector<double> vectors;
@@ -194,16 +205,16 @@ base::Result<AnswerReport> answer_texts(const io::Path& run, const AnswerRequest
     for (std::size_t i = 0; i < texts.size(); ++i) {
         const auto unknown = std::count(texts[i].begin(), texts[i].end(), data::Tokenizer::kUnknown);
         report.answers.push_back({request.texts[i],
-                                  sentences.tokenizer->decode(answers[i]),
+                                  shape.tokenizer->decode(answers[i]),
                                   static_cast<std::int32_t>(texts[i].size()),
                                   static_cast<std::int32_t>(unknown),
                                   {},
                                   {}});
     }
     if (request.nearest)
-        if (const base::Status found = find_nearest(recipe, answering->width(), vectors, report.answers); !found.ok())
+        if (const base::Status found = find_nearest(request.recipe, answering->width(), vectors, report.answers); !found.ok())
             MILLRACE_LOG(warn, "the nearest target is not looked for: {}", found.error().text());
     return report;
 }
 
-}  // namespace millrace::train
+}  // namespace millrace::models

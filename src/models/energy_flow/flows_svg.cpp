@@ -1,4 +1,4 @@
-#include "report/flows_svg.h"
+#include "models/energy_flow/flows_svg.h"
 
 #include <fmt/format.h>
 
@@ -7,16 +7,13 @@
 #include <functional>
 #include <set>
 
+#include "models/energy_flow/energy_scale.h"
+#include "models/energy_flow/surface_svg.h"
 #include "plot/svg.h"
-#include "report/energy_scale.h"
-#include "report/surface_svg.h"
 
-namespace millrace::report {
+namespace millrace::models {
 namespace {
 
-using record::FlowPath;
-using record::FlowPoint;
-using record::FlowTrace;
 using Paths = std::vector<const FlowPath*>;
 
 constexpr double kWidth = 912, kHeight = 748;
@@ -223,4 +220,4 @@ std::string flows_svg(const FlowTrace& trace, std::int32_t flows) {
     return svg + keys(trace, paths, scale) + "</svg>\n";
 }
 
-}  // namespace millrace::report
+}  // namespace millrace::models

@@ -1,14 +1,14 @@
-#include "report/surface_svg.h"
+#include "models/energy_flow/surface_svg.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
+#include "models/energy_flow/energy_scale.h"
 #include "plot/svg.h"
-#include "report/energy_scale.h"
 
-namespace millrace::report {
+namespace millrace::models {
 namespace {
 
 constexpr std::size_t kLongestText = 130;
@@ -27,7 +27,7 @@ struct Sheet {
     const std::vector<double>* cells;
 };
 
-std::string draw(const Sheet& sheet, const record::FlowTrace& trace, const EnergyScale& scale, double left, double cell) {
+std::string draw(const Sheet& sheet, const FlowTrace& trace, const EnergyScale& scale, double left, double cell) {
     const double width = cell * trace.width, height = cell * trace.height, top = kSampleHeader + kSurfaceTitles;
     std::string text = plot::text_at(left, top - 26, "title", "start", sheet.title);
     text += plot::text_at(left, top - 10, "axis", "start", sheet.below_title) + "\n";
@@ -53,7 +53,7 @@ std::string draw(const Sheet& sheet, const record::FlowTrace& trace, const Energ
 
 }  // namespace
 
-std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& headline, double width, double height) {
+std::string sample_svg_begin(const FlowTrace& trace, const std::string& headline, double width, double height) {
     std::string svg =
         plot::svg_begin(headline, width, height, kSurfaceRules + energy_rules(false), kSurfaceDarkRules + energy_rules(true));
     svg += plot::text_at(16, 24, "head", "start", headline);
@@ -70,7 +70,7 @@ std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& 
     return svg + "\n";
 }
 
-std::string surface_svg(const record::FlowTrace& trace) {
+std::string surface_svg(const FlowTrace& trace) {
     const EnergyScale scale({&trace.input, &trace.output, &trace.target});
     const double cell = std::min(kSide / std::max(trace.width, 1), kSide / std::max(trace.height, 1));
     const double bottom = kSampleHeader + kSurfaceTitles + cell * trace.height;
@@ -93,4 +93,4 @@ std::string surface_svg(const record::FlowTrace& trace) {
     return svg + "\n</svg>\n";
 }
 
-}  // namespace millrace::report
+}  // namespace millrace::models

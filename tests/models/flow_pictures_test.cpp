@@ -5,16 +5,16 @@
 #include <cmath>
 #include <limits>
 
-#include "report/energy_scale.h"
-#include "report/flows_svg.h"
-#include "report/surface_svg.h"
+#include "models/energy_flow/energy_scale.h"
+#include "models/energy_flow/flows_svg.h"
+#include "models/energy_flow/surface_svg.h"
 #include "report/svg_text.h"
 
-namespace millrace::report {
+namespace millrace::models {
 namespace {
 
-using record::FlowPath;
-using record::FlowTrace;
+using report::count_of;
+using report::is_balanced;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -206,4 +206,4 @@ TEST(EnergyScale, NothingZeroAndExtremesHaveALimit) {
 }
 
 }  // namespace
-}  // namespace millrace::report
+}  // namespace millrace::models

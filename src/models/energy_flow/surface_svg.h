@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include "record/flow_trace.h"
+#include "models/energy_flow/flow_trace.h"
 
-namespace millrace::report {
+namespace millrace::models {
 
 /// The energies the mapper laid down, the surface the flows made of them, and the target, side by side on one scale.
-std::string surface_svg(const record::FlowTrace& trace);
+std::string surface_svg(const FlowTrace& trace);
 
 /// What the pictures of a sample begin with: the document's start with its style, a headline, and which sample of which model it
 /// is, with its texts. Their height is kSampleHeader.
-std::string sample_svg_begin(const record::FlowTrace& trace, const std::string& headline, double width, double height);
+std::string sample_svg_begin(const FlowTrace& trace, const std::string& headline, double width, double height);
 constexpr double kSampleHeader = 92;
 
-}  // namespace millrace::report
+}  // namespace millrace::models

@@ -11,7 +11,7 @@
 #include "models/model.h"
 #include "tape/store.h"
 
-namespace millrace::train {
+namespace millrace::models {
 
 /// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
 struct WeightCopies {
@@ -29,11 +29,11 @@ struct WeightCopies {
 /// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
 /// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Attachments join the model as U8
 /// tensors, which must outlive the copies. Waits for the device.
-WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<models::Attachment>& attachments = {});
+WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {});
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
 /// extra or differently shaped tensors and attachments of other bytes, naming file and tensor.
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
-                          const std::vector<models::Attachment>& attachments = {});
+                          const std::vector<Attachment>& attachments = {});
 
-}  // namespace millrace::train
+}  // namespace millrace::models

@@ -1,0 +1,35 @@
+#include "data/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace::data {
+
+const Field* find_field(const Fields& fields, std::string_view name) {
+    const auto at = std::find_if(fields.begin(), fields.end(), [&](const Field& field) { return field.name == name; });
+    return at == fields.end() ? nullptr : &*at;
+}
+
+std::string text_of(const Fields& fields) {
+    std::string text;
+    for (const Field& field : fields) {
+        const std::string width = field.width == 0 ? "any number of" : std::to_string(field.width);
+        text += fmt::format("{}{}: {} {}{}", text.empty() ? "" : ", ", field.name, width,
+                            field.kind == Field::Kind::real ? "real" : "integer",
+                            field.limit > 0 ? fmt::format(" below {}", field.limit) : "");
+    }
+    return text.empty() ? "nothing" : text;
+}
+
+base::Status require_fields(const Fields& has, const Fields& wants, const std::string& model) {
+    for (const Field& want : wants) {
+        const Field* found = find_field(has, want.name);
+        if (found != nullptr && found->kind == want.kind && (want.width == 0 || want.width == found->width)) continue;
+        return base::Error{fmt::format("{} wants the field {}; it wants {}, and the data has {}", model, want.name,
+                                       text_of(wants), text_of(has))};
+    }
+    return base::ok();
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,40 @@
+#pragma once
+// A sample is a set of named fields. A source says which it has, a model which it wants.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace::data {
+
+class Tokenizer;
+
+struct Field {
+    enum class Kind : std::uint8_t { real, integer };
+    std::string name;  ///< "image", "label", "vector", "goal", "input_tokens"
+    Kind kind = Kind::real;
+    std::int32_t width = 1;                           ///< elements of a sample; of a wanted field 0: any
+    std::int32_t limit = 0;                           ///< integers are in [0, limit): classes of a label, numbers of a vocabulary
+    std::shared_ptr<const Tokenizer> tokenizer = {};  ///< of tokens
+};
+using Fields = std::vector<Field>;
+
+/// Null when there is none of that name.
+const Field* find_field(const Fields& fields, std::string_view name);
+/// "image: 784 numbers, label: 1 integer below 10"
+std::string text_of(const Fields& fields);
+/// Refuses, with both lists, a source that lacks a field or has it of another kind or width.
+base::Status require_fields(const Fields& has, const Fields& wants, const std::string& model);
+
+/// What a checkpoint says about the data: fields keep the widths and the tokenizer they were trained with.
+struct StoredData {
+    std::shared_ptr<const Tokenizer> tokenizer = {};
+    std::map<std::string, std::int32_t> widths = {};  ///< by field
+};
+
+}  // namespace millrace::data

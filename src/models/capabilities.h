@@ -1,0 +1,68 @@
+#pragma once
+// What a family may offer beyond training and scoring. Its entry in the registry supplies it; generic code asks and never names
+// one.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/recipe.h"
+#include "base/result.h"
+#include "io/checkpoint.h"
+#include "models/model.h"
+
+namespace millrace::models {
+
+/// An option that a family adds to `millrace eval`; its value is a whole number.
+struct EvalOption {
+    std::string name, placeholder, meaning;  ///< "--plot-paths", "N", "how many to draw"
+    std::optional<std::int64_t> value = {};
+};
+
+/// Which sample is drawn.
+struct SampleInfo {
+    std::string model;  ///< "collective debug"
+    std::string part;
+    std::int64_t sample = 0, samples = 0;
+    std::uint64_t step = 0;  ///< the weights are those after this step
+    std::vector<std::string> texts;
+};
+struct Picture {
+    std::string name, svg;
+};
+
+/// Pictures of one sample on its way through a model.
+class Pictures {
+public:
+    virtual ~Pictures() = default;
+    /// As Model::build() of one sample for evaluation, with everything kept that draw() needs.
+    virtual Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part) = 0;
+    /// `kept`: what Outputs::kept held after a run.
+    virtual base::Result<std::vector<Picture>> draw(const SampleInfo& sample, const std::vector<std::vector<double>>& kept,
+                                                    const std::vector<EvalOption>& options) = 0;
+};
+
+/// Texts for a trained model to answer.
+struct TextRequest {
+    const base::Recipe& recipe;
+    const io::LoadedCheckpoint& checkpoint;
+    ops::DeviceKind device;
+    tape::Precision precision;
+    std::vector<std::string> texts;
+    bool nearest = false;  ///< look for the nearest target: needs the data
+};
+struct TextAnswer {
+    std::string text, answer;
+    std::int32_t tokens = 0, unknown = 0;  ///< of the text; those that the training text never had
+    std::optional<double> cosine;          ///< with the nearest target set aside; absent without the data
+    std::string nearest;                   ///< that target's text
+};
+struct TextReport {
+    std::string device;
+    std::vector<TextAnswer> answers;
+    double seconds = 0;  ///< of the answering itself
+};
+
+}  // namespace millrace::models
