@@ -71,12 +71,12 @@ TEST(Bench, FlowStepsAreCountedOnTheDevice) {
     const auto times = time_workload(tiny, options);
     ASSERT_TRUE(times.ok()) << times.error().text();
     EXPECT_GT(times->flops, 0);
-    ASSERT_TRUE(times->flow);
-    EXPECT_EQ(times->flow->all, 2 * 20 * 4);  // samples, cells, steps
-    EXPECT_EQ(times->flow->steps_used, 4);
-    EXPECT_TRUE(times->flow->all_computed);
+    ASSERT_TRUE(times->work);
+    EXPECT_EQ(times->work->all, 2 * 20 * 4);  // samples, cells, steps
+    EXPECT_EQ(times->work->steps_used, 4);
+    EXPECT_TRUE(times->work->all_computed);
     // A new model's flows take two strides of 1 / 1.9.
-    EXPECT_NEAR(times->flow->share(), 0.5, 1e-9);
+    EXPECT_NEAR(times->work->done / times->work->all, 0.5, 1e-9);
     EXPECT_FALSE(times->idle);  // a CPU replays nothing
     ASSERT_TRUE(times->parts);
     EXPECT_GT(times->parts->of(tape::Phase::backward), 0);
@@ -90,10 +90,10 @@ TEST(Bench, SettingsOfTheCommandLineBeatThoseOfTheWorkload) {
     const auto times = time_workload(tiny, options);
     ASSERT_TRUE(times.ok()) << times.error().text();
     EXPECT_EQ(times->batch, 3);
-    ASSERT_TRUE(times->flow);
-    EXPECT_EQ(times->flow->all, 3 * 20 * 4);
-    EXPECT_LT(times->flow->steps_used, 4);
-    EXPECT_FALSE(times->flow->all_computed);
+    ASSERT_TRUE(times->work);
+    EXPECT_EQ(times->work->all, 3 * 20 * 4);
+    EXPECT_LT(times->work->steps_used, 4);
+    EXPECT_FALSE(times->work->all_computed);
     options.settings = {"model.arive=0.5"};
     EXPECT_FALSE(time_workload(tiny, options).ok());
 }
@@ -125,9 +125,9 @@ TEST(Bench, StepsOnCudaKnowTheGapBetweenLaunchesFusedAndNot) {
         ASSERT_TRUE(times->idle);
         EXPECT_GE(*times->idle, 0);
         EXPECT_LT(*times->idle, 1);
-        ASSERT_TRUE(times->flow);
-        if (fuse) flow_steps = times->flow->flow_steps;
-        EXPECT_NEAR(times->flow->flow_steps, flow_steps, 0.1 * flow_steps);
+        ASSERT_TRUE(times->work);
+        if (fuse) flow_steps = times->work->done;
+        EXPECT_NEAR(times->work->done, flow_steps, 0.1 * flow_steps);
     }
 }
 

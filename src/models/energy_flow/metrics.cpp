@@ -7,8 +7,8 @@ constexpr auto kGauge = record::MetricKind::kGauge;
 constexpr auto kTrain = record::MetricScope::kTrain;
 
 constexpr record::MetricInfo kMetrics[] = {
-    {"component/energy_ms", "milliseconds", kGauge, kTrain, "mapper and cube in an instrumented step, there and back."},
-    {"component/text_bridge_ms", "milliseconds", kGauge, kTrain, "text bridge in an instrumented step, there and back."},
+    {"component/energy_ms", "milliseconds", kGauge, kTrain, "Mapper and cube in an instrumented step, there and back."},
+    {"component/text_bridge_ms", "milliseconds", kGauge, kTrain, "Text bridge in an instrumented step, there and back."},
     {"validation_cosine", "", kGauge, kTrain,
      "Mean cosine between what the surface says and the answer's vector, on the validation data."},
     {"cosine_ceiling", "", kGauge, kTrain, "Largest cosine that a surface of this many cells can be expected to reach."},

@@ -48,7 +48,7 @@ TEST_F(PairTokensTest, LongerSentencesAreCut) {
     EXPECT_EQ(tokens[0].tokens, 5);
     EXPECT_EQ(tokens[0].cut, 40);
     EXPECT_EQ(tokens[0].lengths[3], 5);
-    const PairTokens given = tokenize(set_, *tokenizer, 5, {nullptr, 9, 300});
+    const PairTokens given = tokenize(set_, *tokenizer, 5, {nullptr, {{"input_tokens", 9}, {"target_tokens", 300}}});
     EXPECT_EQ(given[0].tokens, 9);
     EXPECT_EQ(given[1].tokens, 300);
     EXPECT_EQ(given[1].cut, 0);
