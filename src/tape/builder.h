@@ -2,7 +2,7 @@
 // Writes a step program: forward records as layers ask for them, backward records by walking the layers' rules in reverse, the
 // update.
 //
-// A value is a view into an activation plus the knowledge whether a gradient flows into it. The gradient of an activation is a
+// A value is a view into an activation plus the knowledge whether it gets a gradient. The gradient of an activation is a
 // buffer of the same layout; who writes a rectangle of it first overwrites it, later writers add.
 
 #include <cstdint>
