@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -84,9 +85,9 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
         model_names.insert(name);
-        if (const std::string batches = batches_name(name); p.running && !batches.empty()) model_names.insert(batches);
+        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model_names.insert(batches);
         if (status.ok()) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
-        if (p.running) return;
+        if (p.fixed) return;
         for (const Moment& moment : moments) {
             optimizer_names.insert(name + moment.suffix);
             if (status.ok())
@@ -110,10 +111,10 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
         for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
             copies.values.push_back(store.read_parameter(id, group, member));
             tensors.model.push_back(io::float_tensor(name, shape_of(p), copies.values.back()));
-            if (const std::string counter = batches_name(name); p.running && !counter.empty())
+            if (const std::string counter = batches_name(name); p.fixed && !counter.empty())
                 tensors.model.push_back(
                     {counter, io::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
-            if (p.running) return;
+            if (p.fixed) return;
             for (const Moment& moment : moments) {
                 copies.values.push_back(store.read_parameter(id, group, member, moment.arena));
                 tensors.optimizer.push_back(io::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));

@@ -38,8 +38,8 @@ Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vec
     if (!options.batch_norm) return;
     gamma_ = store.add_vector(with_suffix(norm, ".weight"), options.out, tape::Init::value(1));
     beta_ = store.add_vector(with_suffix(norm, ".bias"), options.out, tape::Init::value(0));
-    mean_ = store.add_running(with_suffix(norm, ".running_mean"), options.out, 0);
-    variance_ = store.add_running(with_suffix(norm, ".running_var"), options.out, 1);
+    mean_ = store.add_vector(with_suffix(norm, ".running_mean"), options.out, tape::Init::value(0), tape::kRunning);
+    variance_ = store.add_vector(with_suffix(norm, ".running_var"), options.out, tape::Init::value(1), tape::kRunning);
 }
 
 tensor::View Dense::matrix(const tensor::View& groups) const {
@@ -158,18 +158,6 @@ void Dense::backward(tape::Builder& builder, const Call& call) const {
         w = w.columns(call.gradient_columns->begin, call.gradient_columns->width);
     }
     builder.add_product(part, dz, w, label_);
-}
-
-std::vector<std::string> batches_tracked_names(const tape::Store& store) {
-    const std::string suffix = "running_mean";
-    std::vector<std::string> names;
-    for (const tape::Parameter& parameter : store.parameters()) {
-        if (!parameter.running) continue;
-        for (const std::string& name : parameter.names)
-            if (name.ends_with("." + suffix))
-                names.push_back(name.substr(0, name.size() - suffix.size()) + "num_batches_tracked");
-    }
-    return names;
 }
 
 }  // namespace millrace::nn

@@ -69,8 +69,4 @@ private:
     tape::ParameterId mean_ = tape::kNoParameter, variance_ = tape::kNoParameter;
 };
 
-/// PyTorch's state_dict has a counter `<norm>.num_batches_tracked` beside every pair of running statistics: their names, for
-/// checkpoints.
-std::vector<std::string> batches_tracked_names(const tape::Store& store);
-
 }  // namespace millrace::nn

@@ -6,15 +6,21 @@
 
 namespace millrace::ops {
 
+enum class ScheduleKind : std::uint32_t { constant, cosine, step };
+
 struct MemberState {
     // Identity and hyper-parameters: written by the host when a run starts or resumes.
-    std::uint64_t seed = 0;  ///< key of all random numbers and of the data order
+    std::uint64_t seed = 0;       ///< key of all random numbers and of the data order
+    double floor = 0, gamma = 1;  ///< of the schedule (ops/step/step.h)
     float base_lr = 1e-3f;
     float weight_decay = 0;
     float beta1 = 0.9f;  ///< SGD: momentum
     float beta2 = 0.999f;
     float epsilon = 1e-8f;
-    float clip_norm = 0;  ///< 0: no clipping
+    float clip_norm = 0;      ///< 0: no clipping
+    float dropout_scale = 1;  ///< a layer drops with its own probability times this, clamped below 1
+    ScheduleKind schedule = ScheduleKind::constant;
+    std::uint32_t warmup_steps = 0, total_steps = 0, interval = 1;
 
     // Progress: advanced by the step program, stored in checkpoints.
     std::uint32_t step = 0;           ///< optimizer steps begun; 1 during the first
@@ -23,12 +29,11 @@ struct MemberState {
     std::uint32_t position = 0;       ///< samples of the current pass already used
     std::uint32_t eval_position = 0;  ///< samples of the current evaluation pass already used; reset by the host
     std::uint32_t skipped = 0;        ///< steps dropped because of a non-finite gradient or loss
-    std::uint32_t applied = 0;        ///< steps applied: the t of Adam's bias correction
+    std::uint32_t applied = 0;        ///< steps applied
 
     // Values of the current step.
     std::uint32_t nonfinite = 0;  ///< 1: drop this step
     float lr = 0;                 ///< after schedule
-    float bias1 = 1, bias2 = 1;   ///< 1 - beta^t
     float grad_norm = 0;          ///< global L2 norm before clipping
     float clip_scale = 1;         ///< factor for every gradient
 
@@ -38,7 +43,21 @@ struct MemberState {
     double loss = 0;     ///< sum over rows of the prediction loss
     double penalty = 0;  ///< sum over micro-batches of further terms (diversity), already weighted by the micro-batch's share
 };
-static_assert(sizeof(MemberState) == 112);
+static_assert(sizeof(MemberState) == 136);
+
+/// One group of parameters of one member: [K][G] in device memory. The host writes it between steps; a captured step obeys.
+struct GroupState {
+    float lr_factor = 1, decay_factor = 1;  ///< on the member's learning rate and weight decay
+    std::uint32_t trainable = 1;            ///< 0: parameters, moments and bf16 copy keep their bits, the norm leaves it out
+    std::uint32_t applied = 0;              ///< steps applied to this group: the t of Adam's bias correction
+    float bias1 = 1, bias2 = 1;             ///< 1 - beta^t of the current step
+};
+static_assert(sizeof(GroupState) == 24);
+
+/// A run of parameters of one group: the arena's elements from the end of the segment before up to `end`.
+struct Segment {
+    std::int32_t end = 0, group = 0;
+};
 
 /// One row of the metrics ring: what a step left behind for one member. `sequence` is written last.
 struct MetricsRow {

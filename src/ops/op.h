@@ -10,10 +10,14 @@
 // - A slot marked (+) obeys the record's `accumulate` bit for that slot: set, it adds to what is there; clear, it overwrites.
 // - Optional slots are absent views (`present() == false`).
 // - `state` slots are u8 [K,1,1,sizeof(MemberState)], stride_k a multiple of 8; state_of() below gives a member's block.
+// - `groups` slots are u8 [K,1,1,G * sizeof(GroupState)], `segments` slots i32 [1,1,S,2], S >= 1: the group of an element of the
+//   arenas [K,1,1,P] is that of the first segment whose end is beyond it. Ends never fall; all but the last, which is P, are
+//   multiples of 4. No kernel writes segments.
 // - An operand that is only read may have stride_g or stride_k 0: one matrix for all groups or members.
 // - Random numbers: bits = base::random_bits(state.seed, state.step, state.micro, params.op_number, element) with
 //   element = (group * rows + row) * cols + col inside one member; dropout keeps an element iff bits >= uint32(p * 2^32) and
-//   scales kept ones by 1 / (1 - p). The mask is never stored. Programs for evaluation pass p = 0, then no state is needed.
+//   scales kept ones by 1 / (1 - p), with p = min(params.dropout * state.dropout_scale, 1 - 2^-24). The mask is never stored.
+//   Programs for evaluation pass p = 0, then no state is needed.
 
 #include <any>
 #include <array>
@@ -123,6 +127,14 @@ struct Bound {
 /// The block of one member behind a `state` slot.
 inline MemberState& state_of(const tensor::Operand& state, std::int64_t member) {
     return *reinterpret_cast<MemberState*>(state.at<std::uint8_t>(member));
+}
+
+/// The groups of one member behind a `groups` slot, and the segments behind a `segments` slot.
+inline std::span<GroupState> groups_of(const tensor::Operand& groups, std::int64_t member) {
+    return {reinterpret_cast<GroupState*>(groups.at<std::uint8_t>(member)), groups.cols / sizeof(GroupState)};
+}
+inline std::span<const Segment> segments_of(const tensor::Operand& segments) {
+    return {reinterpret_cast<const Segment*>(segments.at<std::int32_t>(0)), static_cast<std::size_t>(segments.rows)};
 }
 
 /// Of a product whose every element of `out` is a sum of `depth` products.

@@ -4,17 +4,10 @@
 
 namespace millrace::optim {
 
-void append_step_begin(tape::Builder& builder, const OptimizerSettings& settings) {
-    const ScheduleSettings& schedule = settings.schedule;
-    ops::StepBeginParams params;
-    params.schedule = schedule.kind;
-    params.warmup_steps = schedule.warmup_steps;
-    params.total_steps = schedule.total_steps;
-    params.interval = schedule.interval;
-    params.floor = schedule.floor;
-    params.gamma = schedule.gamma;
-    ops::Record record{&ops::step_begin::def, params, {}, 0, "step"};
+void append_step_begin(tape::Builder& builder) {
+    ops::Record record{&ops::step_begin::def, ops::StepBeginParams{}, {}, 0, "step"};
     record.slots[ops::step_begin::state] = builder.store().state();
+    record.slots[ops::step_begin::groups] = builder.store().group_table();
     builder.append(std::move(record));
 }
 
@@ -24,6 +17,8 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     norm.slots[ops::grad_norm::grads] = store.gradient_arena();
     norm.slots[ops::grad_norm::scratch] = store.norm_scratch();
     norm.slots[ops::grad_norm::state] = store.state();
+    norm.slots[ops::grad_norm::groups] = store.group_table();
+    norm.slots[ops::grad_norm::segments] = store.segments();
     builder.append(std::move(norm));
 
     ops::Record update{&ops::optimizer::def, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
@@ -33,6 +28,8 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     update.slots[ops::optimizer::v] = store.second_moment();
     update.slots[ops::optimizer::copy16] = store.copy16();
     update.slots[ops::optimizer::state] = store.state();
+    update.slots[ops::optimizer::groups] = store.group_table();
+    update.slots[ops::optimizer::segments] = store.segments();
     builder.append(std::move(update));
 
     ops::Record push{&ops::metrics_push::def, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};

@@ -6,8 +6,8 @@
 
 namespace millrace::optim {
 
-/// step_begin: step counter, learning rate by the schedule, sums back to zero.
-void append_step_begin(tape::Builder& builder, const OptimizerSettings& settings);
+/// step_begin: step counter, learning rate by each member's schedule, sums back to zero.
+void append_step_begin(tape::Builder& builder);
 
 /// grad_norm, optimizer, metrics_push. With accumulation the optimizer also zeroes the gradients for the next step.
 void append_update(tape::Builder& builder, const OptimizerSettings& settings);

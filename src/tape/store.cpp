@@ -63,55 +63,38 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
     set(kFirst, "first moment", Role::optimizer, stat);
     set(kSecond, "second moment", Role::optimizer, stat);
     set(kCopy16, "bf16 weights", Role::parameter, DType::bf16);
-    set(kRunning, "running statistics", Role::running, stat);
+    set(kFixed, "running statistics", Role::running, stat);
     set(kState, "member state", Role::state, DType::u8);
+    set(kGroups, "parameter groups", Role::state, DType::u8);
+    set(kSegments, "segments of groups", Role::state, DType::i32);
     set(kScratch, "norm scratch", Role::scratch, stat);
     set(kRing, "metrics ring", Role::metric, DType::u8);
     set(kCounter, "metrics counter", Role::metric, DType::u8);
 }
 
-ParameterId Store::add_parameter(Parameter p) {
+ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
+                              std::string_view group) {
     MILLRACE_ASSERT(!sealed_, "parameters are declared before allocate() or seal()");
-    p.groups = static_cast<std::int32_t>(p.names.size());
-    std::int64_t& width = p.running ? running_width_ : trainable_width_;
+    Parameter p;
+    p.groups = static_cast<std::int32_t>(names.size());
+    p.names = std::move(names);
+    p.rows = rows;
+    p.cols = cols;
+    p.group_id = group_named(group);
+    p.fixed = groups_[static_cast<std::size_t>(p.group_id)].fixed;
+    p.init = std::move(init);
+    std::int64_t& width = p.fixed ? fixed_width_ : trainable_width_;
     p.offset = width;
     width = align(width + p.count(), kTensorAlign);
     parameters_.push_back(std::move(p));
     return static_cast<ParameterId>(parameters_.size()) - 1;
 }
 
-ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init) {
-    Parameter p;
-    p.names = std::move(names);
-    p.rows = rows;
-    p.cols = cols;
-    p.init = std::move(init);
-    return add_parameter(std::move(p));
-}
-
-ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init) {
-    const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init));
+ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, std::string_view group) {
+    if (group.empty()) group = options_.decay_vectors ? kWeights : kNoDecay;
+    const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init), group);
     parameters_.back().vector = true;
     return id;
-}
-
-ParameterId Store::add_running(std::vector<std::string> names, std::int32_t cols, double start) {
-    Parameter p;
-    p.names = std::move(names);
-    p.cols = cols;
-    p.vector = p.running = true;
-    p.init = Init::value(start);
-    return add_parameter(std::move(p));
-}
-
-ParameterId Store::add_frozen(std::string name, std::int32_t rows, std::int32_t cols, Init init) {
-    Parameter p;
-    p.names = {std::move(name)};
-    p.rows = rows;
-    p.cols = cols;
-    p.running = true;
-    p.init = std::move(init);
-    return add_parameter(std::move(p));
 }
 
 View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int32_t cols) {
@@ -139,8 +122,10 @@ void Store::size_fixed_buffers() {
     size(kFirst, options_.first_moment ? k * trainable_width_ : 0);
     size(kSecond, options_.second_moment ? k * trainable_width_ : 0);
     size(kCopy16, options_.precision == Precision::bf16 ? k * trainable_width_ : 0);
-    size(kRunning, k * running_width_);
+    size(kFixed, k * fixed_width_);
     size(kState, k * static_cast<std::int64_t>(sizeof(ops::MemberState)));
+    size(kGroups, k * static_cast<std::int64_t>(groups_.size() * sizeof(ops::GroupState)));
+    size(kSegments, 2 * static_cast<std::int64_t>(segments_.size()));
     size(kScratch, k * ops::kNormBlocks);
     size(kRing, options_.ring_capacity * k * static_cast<std::int64_t>(sizeof(ops::MetricsRow)));
     size(kCounter, 8);
@@ -150,6 +135,7 @@ base::Status Store::seal() {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     if (trainable_width_ > kMost)
         return base::Error{fmt::format("the model has {} parameters; one member holds at most {}", trainable_width_, kMost)};
+    set_segments();
     size_fixed_buffers();
     sealed_ = true;
     return base::ok();
@@ -170,6 +156,8 @@ base::Status Store::allocate() {
         }
         memory_.push_back(std::move(memory).value());
     }
+    write(segments(), segments_.data(), segments_.size() * sizeof(ops::Segment));
+    reset_groups();
     return base::ok();
 }
 
@@ -189,6 +177,7 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
             }
     }
     refresh_copies();
+    reset_groups();
     auto states = read_states();
     for (std::size_t k = 0; k < states.size(); ++k) states[k].seed = seeds[k];
     write_states(states);
@@ -211,24 +200,24 @@ View Store::tensor_view(BufferId id, const Parameter& p, std::int64_t stride_k) 
 
 View Store::parameter(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
-    return p.running ? tensor_view(kRunning, p, running_width_) : tensor_view(kParams, p, trainable_width_);
+    return p.fixed ? tensor_view(kFixed, p, fixed_width_) : tensor_view(kParams, p, trainable_width_);
 }
 
 View Store::weight(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
-    return options_.precision == Precision::bf16 && !p.running ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
+    return options_.precision == Precision::bf16 && !p.fixed ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
 }
 
 View Store::gradient(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
-    MILLRACE_ASSERT(!p.running, "running statistics have no gradient");
+    MILLRACE_ASSERT(!p.fixed, "parameters of a fixed group have no gradient");
     return tensor_view(kGrads, p, trainable_width_);
 }
 
 View Store::parameter_span(ParameterId first, ParameterId last) const {
     const Parameter &begin = parameters_.at(static_cast<std::size_t>(first)),
                     &end = parameters_.at(static_cast<std::size_t>(last));
-    MILLRACE_ASSERT(!begin.running && !end.running && begin.offset <= end.offset, "a span is of trainable parameters in order");
+    MILLRACE_ASSERT(!begin.fixed && !end.fixed && begin.offset <= end.offset, "a span is of trainable parameters in order");
     View v = parameter_arena();
     v.offset = begin.offset;
     v.cols = static_cast<std::int32_t>(end.offset + end.count() - begin.offset);
@@ -359,7 +348,7 @@ const ops::MetricsRow* Store::ring_rows() const { return reinterpret_cast<const 
 std::int64_t Store::trainable_count() const {
     std::int64_t n = 0;
     for (const Parameter& p : parameters_)
-        if (!p.running) n += p.count();
+        if (!p.fixed) n += p.count();
     return n;
 }
 

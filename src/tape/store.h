@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -30,12 +31,25 @@ struct Init {
     static Init blocks(std::vector<double> constants) { return {Kind::blocks, 0, std::move(constants)}; }
 };
 
+/// A named set of parameters with a learning-rate factor, a decay factor, a trainable flag and a step count of its own in every
+/// member (ops::GroupState). A fixed one is never trained: no gradients, no moments, no place in the trained arena.
+struct Group {
+    std::string name;
+    bool fixed = false;
+    float decay_factor = 1;  ///< at the start of a run
+};
+constexpr std::string_view kWeights = "weights";   ///< what is declared without a group
+constexpr std::string_view kNoDecay = "no_decay";  ///< vectors declared without a group when StoreOptions asks for it
+constexpr std::string_view kFrozen = "frozen";     ///< fixed: saved with the weights, never changes
+constexpr std::string_view kRunning = "running";   ///< fixed: statistics that forward passes keep
+
 /// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
 struct Parameter {
     std::vector<std::string> names;
     std::int32_t groups = 1, rows = 1, cols = 1;
     bool vector = false;
-    bool running = false;  ///< a statistic: saved with the weights, never optimised
+    std::int32_t group_id = 0;  ///< of Store::groups()
+    bool fixed = false;         ///< as its group
     Init init;
     std::int64_t offset = 0;  ///< elements into a member's slice of its arena
     [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
@@ -47,6 +61,7 @@ struct StoreOptions {
     int members = 1;
     Precision precision = Precision::f32;
     bool first_moment = true, second_moment = true;  ///< arenas the optimizer needs
+    bool decay_vectors = true;                       ///< false: vectors declared without a group are of kNoDecay
     std::uint32_t ring_capacity = 1024;              ///< rows of the metrics ring
 };
 
@@ -54,12 +69,10 @@ class Store {
 public:
     Store(ops::Backend& backend, StoreOptions options);
 
-    // Declaring: before allocate().
-    ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init);
-    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init);
-    ParameterId add_running(std::vector<std::string> names, std::int32_t cols, double start);
-    /// A matrix that is saved with the weights and never changes.
-    ParameterId add_frozen(std::string name, std::int32_t rows, std::int32_t cols, Init init);
+    // Declaring: before allocate(). An unknown name of a group makes one.
+    ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
+                           std::string_view group = kWeights);
+    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, std::string_view group = {});
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
 
@@ -67,18 +80,20 @@ public:
     base::Status seal();
     /// Seals if need be and allocates everything declared. Fails with the bytes asked for when it does not fit.
     base::Status allocate();
-    /// Draws the initial parameters of every member from its seed and sets the running statistics.
+    /// Draws the initial parameters of every member from its seed and sets the group table as declared, no step applied.
     void initialize(const std::vector<std::uint64_t>& seeds);
 
     // Views, valid from the declaration on (strides are final after seal()).
     [[nodiscard]] tensor::View parameter(ParameterId id) const;  ///< stat, for norms, biases and the optimizer
-    [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products; frozen ones as parameter()
+    [[nodiscard]] tensor::View weight(ParameterId id) const;     ///< real, for matrix products; fixed ones as parameter()
     [[nodiscard]] tensor::View gradient(ParameterId id) const;   ///< stat
     /// Parameters `first` to `last`, declared one after the other, as one row [K,1,1,P] of stat; parameter i begins at
     /// parameters()[i].offset - parameters()[first].offset.
     [[nodiscard]] tensor::View parameter_span(ParameterId first, ParameterId last) const;
     [[nodiscard]] tensor::View gradient_span(ParameterId first, ParameterId last) const;
     [[nodiscard]] tensor::View state() const;
+    [[nodiscard]] tensor::View group_table() const;  ///< u8 [K,1,1,G * sizeof(GroupState)]
+    [[nodiscard]] tensor::View segments() const;     ///< i32 [1,1,S,2]: the groups of the trained arena
     [[nodiscard]] tensor::View parameter_arena() const;
     [[nodiscard]] tensor::View gradient_arena() const;
     [[nodiscard]] tensor::View first_moment() const;  ///< absent when not asked for
@@ -93,6 +108,11 @@ public:
     void read(const tensor::View& contiguous, void* host, std::size_t bytes);
     std::vector<ops::MemberState> read_states();
     void write_states(const std::vector<ops::MemberState>& states);
+    /// The group table [K][G], in the order of groups(). A step that was captured before obeys what is written.
+    std::vector<ops::GroupState> read_groups();
+    void write_groups(const std::vector<ops::GroupState>& table);
+    /// Freezes or unfreezes a group of one member from the next step on. The group must exist and not be fixed.
+    void set_trainable(int member, std::string_view group, bool trainable);
     /// One group of a parameter (or of a tensor shaped like it in another arena) of one member, as float.
     enum class Arena : std::uint8_t { value, gradient, first_moment, second_moment };
     std::vector<float> read_parameter(ParameterId id, int group, int member, Arena arena = Arena::value);
@@ -103,7 +123,8 @@ public:
     [[nodiscard]] const ops::MetricsRow* ring_rows() const;
 
     [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-    [[nodiscard]] std::int64_t trainable_count() const;  ///< of one member, running statistics left out
+    [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
+    [[nodiscard]] std::int64_t trainable_count() const;  ///< of one member, fixed groups left out
     [[nodiscard]] int members() const { return options_.members; }
     [[nodiscard]] const StoreOptions& options() const { return options_; }
     [[nodiscard]] ops::Backend& backend() const { return backend_; }
@@ -119,25 +140,31 @@ private:
         kFirst,
         kSecond,
         kCopy16,
-        kRunning,
+        kFixed,
         kState,
+        kGroups,
+        kSegments,
         kScratch,
         kRing,
         kCounter,
         kFixedCount
     };
-    ParameterId add_parameter(Parameter parameter);
+    std::int32_t group_named(std::string_view name);
+    void set_segments();  ///< of the trained arena, once all parameters are declared
+    void reset_groups();  ///< the table as declared
     tensor::View arena_view(tensor::BufferId id, std::int64_t width) const;
     tensor::View tensor_view(tensor::BufferId id, const Parameter& p, std::int64_t stride_k) const;
     void size_fixed_buffers();
 
     ops::Backend& backend_;
     StoreOptions options_;
+    std::vector<Group> groups_{{std::string(kWeights)}};
+    std::vector<ops::Segment> segments_;
     std::vector<Parameter> parameters_;
     std::vector<Buffer> buffers_;
     std::vector<std::unique_ptr<ops::Memory>> memory_;
     bool sealed_ = false;
-    std::int64_t trainable_width_ = 0, running_width_ = 0;  ///< P and S: elements per member, padded
+    std::int64_t trainable_width_ = 0, fixed_width_ = 0;  ///< elements per member of the two arenas, padded
 };
 
 }  // namespace millrace::tape

@@ -38,7 +38,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     store_options.precision = options.precision;
     store_options.ring_capacity = options.training ? options.ring_capacity : 1;
     store_options.first_moment = store_options.second_moment = false;
-    if (options.training) optim::request_moments(settings.optimizer, store_options);
+    if (options.training) optim::request_arenas(settings.optimizer, store_options);
     engine->store_ = std::make_unique<tape::Store>(*engine->backend_, store_options);
     MILLRACE_TRY(engine->model_->declare(*engine->store_));
     MILLRACE_TRY(engine->source_->declare(*engine->store_));

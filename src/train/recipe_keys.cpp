@@ -33,17 +33,18 @@ void add_optim_keys(base::Schema& schema) {
     schema.real("optim.weight_decay", 0, "decay of weights: in the gradient (adam, sgd) or apart from it (adamw)")
         .at_least(0)
         .per_member();
-    schema.real("optim.beta1", 0.9, "adam, adamw: memory of the mean").at_least(0).below(1);
-    schema.real("optim.beta2", 0.999, "adam, adamw: memory of the square").at_least(0).below(1);
-    schema.real("optim.eps", 1e-8, "adam, adamw: added to the root").above(0);
-    schema.real("optim.momentum", 0.9, "sgd: memory of the gradient").at_least(0).below(1);
-    schema.real("optim.clip_norm", 0, "largest norm of all gradients together; 0: no limit").at_least(0);
+    schema.boolean("optim.decay_biases", true, "false: biases and the vectors of norms do not decay");
+    schema.real("optim.beta1", 0.9, "adam, adamw: memory of the mean").at_least(0).below(1).per_member();
+    schema.real("optim.beta2", 0.999, "adam, adamw: memory of the square").at_least(0).below(1).per_member();
+    schema.real("optim.eps", 1e-8, "adam, adamw: added to the root").above(0).per_member();
+    schema.real("optim.momentum", 0.9, "sgd: memory of the gradient").at_least(0).below(1).per_member();
+    schema.real("optim.clip_norm", 0, "largest norm of all gradients together; 0: no limit").at_least(0).per_member();
     schema.choice("optim.schedule", "constant", {"constant", "cosine", "step"}, "course of the learning rate after the warm-up");
-    schema.integer("optim.warmup_steps", 0, "steps over which the learning rate rises").between(0, 4294967295.0);
-    schema.real("optim.warmup_epochs", 0, "the same in epochs; one of the two").at_least(0);
-    schema.real("optim.floor", 0, "cosine: share of the learning rate left at the end").between(0, 1);
-    schema.real("optim.step_epochs", 10, "step: epochs between two reductions").above(0);
-    schema.real("optim.step_gamma", 0.1, "step: factor of each reduction").above(0);
+    schema.integer("optim.warmup_steps", 0, "steps over which the learning rate rises").between(0, 4294967295.0).per_member();
+    schema.real("optim.warmup_epochs", 0, "the same in epochs; one of the two").at_least(0).per_member();
+    schema.real("optim.floor", 0, "cosine: share of the learning rate left at the end").between(0, 1).per_member();
+    schema.real("optim.step_epochs", 10, "step: epochs between two reductions").above(0).per_member();
+    schema.real("optim.step_gamma", 0.1, "step: factor of each reduction").above(0).per_member();
 }
 
 void add_telemetry_keys(base::Schema& schema) {

@@ -37,7 +37,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     std::vector<ops::MemberState> members = state.members;
     optim::apply(settings.optimizer, members);
     engine.store().write_states(members);
-    return base::ok();
+    return write_groups(engine.store(), state);
 }
 
 Run::Run(Setup& setup, const base::Recipe& recipe, record::RunDirectory& directory, io::CheckpointStore& checkpoints,

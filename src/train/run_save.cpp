@@ -38,6 +38,7 @@ io::Checkpoint Run::checkpoint_now(models::WeightCopies& weights) {
     state_.steps_per_epoch = steps_per_epoch_;
     state_.micro_batch = engine_.micro_batch();
     state_.members = engine_.store().read_states();
+    state_.groups = read_groups(engine_.store());
     state_.epoch_sums = metrics_->epoch_sums();
     state_.recipe = recipe_.to_toml();
     state_.recipe_json = recipe_.to_json();

@@ -30,17 +30,26 @@ std::uint32_t steps_in(double epochs, std::int64_t steps_per_epoch) {
 }
 
 base::Result<optim::ScheduleSettings> read_schedule(const base::Recipe& recipe, std::int64_t steps_per_epoch) {
+    const auto steps = [&](const char* key, std::uint32_t least) {
+        std::vector<std::uint32_t> values;
+        for (const double epochs : recipe.reals(key)) values.push_back(std::max(least, steps_in(epochs, steps_per_epoch)));
+        return values;
+    };
     optim::ScheduleSettings schedule;
-    schedule.kind = schedule_named(recipe.text("optim.schedule"));
+    const ops::ScheduleKind kind = schedule_named(recipe.text("optim.schedule"));
+    schedule.kind = kind;
     schedule.total_steps = steps_in(static_cast<double>(recipe.integer("train.epochs")), steps_per_epoch);
-    schedule.floor = recipe.real("optim.floor");
-    schedule.interval = std::max(1u, steps_in(recipe.real("optim.step_epochs"), steps_per_epoch));
-    schedule.gamma = schedule.kind == ops::ScheduleKind::step ? recipe.real("optim.step_gamma") : 1.0;
-    if (recipe.integer("optim.warmup_steps") > 0 && recipe.real("optim.warmup_epochs") > 0)
+    schedule.floor = recipe.reals("optim.floor");
+    schedule.interval = steps("optim.step_epochs", 1);
+    if (kind == ops::ScheduleKind::step) schedule.gamma = recipe.reals("optim.step_gamma");
+    const std::vector<std::int64_t>& in_steps = recipe.integers("optim.warmup_steps");
+    const std::vector<double>& in_epochs = recipe.reals("optim.warmup_epochs");
+    const auto positive = [](auto value) { return value > 0; };
+    const bool epochs_given = std::ranges::any_of(in_epochs, positive);
+    if (std::ranges::any_of(in_steps, positive) && epochs_given)
         return recipe.bad("optim.warmup_epochs", "optim.warmup_steps is given, too; give one of the two");
-    schedule.warmup_steps = recipe.real("optim.warmup_epochs") > 0
-                                ? steps_in(recipe.real("optim.warmup_epochs"), steps_per_epoch)
-                                : static_cast<std::uint32_t>(recipe.integer("optim.warmup_steps"));
+    schedule.warmup_steps =
+        epochs_given ? steps("optim.warmup_epochs", 0) : std::vector<std::uint32_t>(in_steps.begin(), in_steps.end());
     return schedule;
 }
 
@@ -49,11 +58,12 @@ base::Result<optim::OptimizerSettings> read_optimizer(const base::Recipe& recipe
     settings.kind = optimizer_named(recipe.text("optim.name"));
     settings.lr = recipe.reals("optim.lr");
     settings.weight_decay = recipe.reals("optim.weight_decay");
-    settings.beta1 = recipe.real("optim.beta1");
-    settings.beta2 = recipe.real("optim.beta2");
-    settings.epsilon = recipe.real("optim.eps");
-    settings.momentum = recipe.real("optim.momentum");
-    settings.clip_norm = recipe.real("optim.clip_norm");
+    settings.decay_biases = recipe.boolean("optim.decay_biases");
+    settings.beta1 = recipe.reals("optim.beta1");
+    settings.beta2 = recipe.reals("optim.beta2");
+    settings.epsilon = recipe.reals("optim.eps");
+    settings.momentum = recipe.reals("optim.momentum");
+    settings.clip_norm = recipe.reals("optim.clip_norm");
     settings.accumulation = static_cast<std::int32_t>(recipe.integer("train.accumulate"));
     MILLRACE_LET(schedule, read_schedule(recipe, steps_per_epoch));
     settings.schedule = schedule;

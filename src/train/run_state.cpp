@@ -84,6 +84,28 @@ ops::MemberState decode_member(const Json& json) {
     return state;
 }
 
+Json encode_groups(const std::vector<NamedGroup>& groups) {
+    Json json = Json::object();
+    for (const auto& [name, state] : groups)
+        json[name] = {{"lr_factor", state.lr_factor},
+                      {"decay_factor", state.decay_factor},
+                      {"trainable", state.trainable != 0},
+                      {"applied", state.applied}};
+    return json;
+}
+
+std::vector<NamedGroup> decode_groups(const Json& json) {
+    if (!json.is_object()) throw Misfit{"'groups' is not an object"};
+    std::vector<NamedGroup> groups;
+    for (const auto& [name, group] : json.items())
+        groups.push_back({name,
+                          {.lr_factor = read<float>(group, "lr_factor"),
+                           .decay_factor = read<float>(group, "decay_factor"),
+                           .trainable = read<bool>(group, "trainable") ? 1u : 0u,
+                           .applied = read<std::uint32_t>(group, "applied")}});
+    return groups;
+}
+
 Json encode_sums(const MemberSums& sums) {
     return {{"steps", sums.steps},         {"dropped", sums.dropped},
             {"rows", sums.rows},           {"correct", sums.correct},
@@ -124,7 +146,11 @@ RunState decode(const Json& json) {
     state.steps_per_epoch = read<std::uint64_t>(json, "steps_per_epoch");
     if (json.contains("micro_batch")) state.micro_batch = read<std::int32_t>(json, "micro_batch");
     state.complete = read<bool>(json, "complete");
-    for (const Json& member : list(json, "members")) state.members.push_back(decode_member(member));
+    for (const Json& member : list(json, "members")) {
+        state.members.push_back(decode_member(member));
+        if (member.contains("groups")) state.groups.push_back(decode_groups(member.at("groups")));
+    }
+    if (!state.groups.empty() && state.groups.size() != state.members.size()) throw Misfit{"a member has no 'groups'"};
     state.epoch_sums = StepSums(static_cast<int>(state.members.size()));
     const Json& sums = list(json, "epoch_sums");
     if (sums.size() != state.members.size())
@@ -183,7 +209,10 @@ std::string encode_state(const RunState& state) {
                     {"test", state.data.test},
                     {"checksum", state.data.checksum}};
     json["members"] = Json::array();
-    for (const ops::MemberState& member : state.members) json["members"].push_back(encode_member(member));
+    for (std::size_t k = 0; k < state.members.size(); ++k) {
+        json["members"].push_back(encode_member(state.members[k]));
+        if (!state.groups.empty()) json["members"].back()["groups"] = encode_groups(state.groups[k]);
+    }
     json["epoch_sums"] = Json::array();
     for (const MemberSums& sums : state.epoch_sums.members) json["epoch_sums"].push_back(encode_sums(sums));
     json["recipe"] = Json::parse(state.recipe_json.empty() ? "{}" : state.recipe_json);
@@ -204,6 +233,34 @@ base::Result<RunState> decode_state(const std::string& text, const std::string& 
     } catch (const Misfit& misfit) {
         return base::Error{fmt::format("is not the state of a run: {}", misfit.what), place};
     }
+}
+
+std::vector<std::vector<NamedGroup>> read_groups(tape::Store& store) {
+    const std::vector<ops::GroupState> table = store.read_groups();
+    std::vector<std::vector<NamedGroup>> groups(static_cast<std::size_t>(store.members()));
+    for (std::size_t i = 0; i < table.size(); ++i)
+        groups[i / store.groups().size()].push_back({store.groups()[i % store.groups().size()].name, table[i]});
+    return groups;
+}
+
+base::Status write_groups(tape::Store& store, const RunState& state) {
+    std::vector<ops::GroupState> table = store.read_groups();
+    const std::size_t count = store.groups().size();
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        if (state.groups.empty()) {
+            if (table[i].trainable != 0) table[i].applied = state.members[i / count].applied;
+            continue;
+        }
+        const std::vector<NamedGroup>& stored = state.groups[i / count];
+        const std::string& name = store.groups()[i % count].name;
+        const auto found = std::ranges::find(stored, name, &NamedGroup::name);
+        if (found == stored.end() || stored.size() != count)
+            return base::Error{
+                fmt::format("the checkpoint's groups of parameters are not the model's {}, '{}' among them", count, name)};
+        table[i] = found->state;
+    }
+    store.write_groups(table);
+    return base::ok();
 }
 
 }  // namespace millrace::train

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "data/data_set.h"
 #include "ops/member_state.h"
+#include "tape/store.h"
 #include "train/step_sums.h"
 
 namespace millrace::train {
@@ -32,14 +33,21 @@ struct RunFigures {
     std::optional<double> gpu_utilization_percent, sm_active_percent;  ///< means over the newest epoch that had enough looks
 };
 
+/// One group of parameters of one member, by name.
+struct NamedGroup {
+    std::string name;
+    ops::GroupState state;
+};
+
 struct RunState {
     std::uint64_t step = 0;  ///< optimizer steps done
     std::uint64_t steps_per_epoch = 0;
     std::int32_t micro_batch = 0;  ///< rows that went through the model at once; 0: not known
     std::vector<ops::MemberState> members;
-    StepSums epoch_sums{1};   ///< of the epoch that is open
-    std::string recipe;       ///< every key, TOML
-    std::string recipe_json;  ///< the same for readers of JSON; written, not read back
+    std::vector<std::vector<NamedGroup>> groups;  ///< per member; empty: none were stored, all groups as declared
+    StepSums epoch_sums{1};                       ///< of the epoch that is open
+    std::string recipe;                           ///< every key, TOML
+    std::string recipe_json;                      ///< the same for readers of JSON; written, not read back
     BestSoFar best;
     data::DataIdentity data;
     std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state
@@ -50,5 +58,11 @@ struct RunState {
 std::string encode_state(const RunState& state);
 /// `place` names the file in errors.
 base::Result<RunState> decode_state(const std::string& json, const std::string& place);
+
+/// The store's group table by name, per member. Waits for the device.
+std::vector<std::vector<NamedGroup>> read_groups(tape::Store& store);
+/// Writes it back. Refuses names that are not those of the store's groups. A state that stored none (of before groups had a count
+/// of their own) leaves all groups as declared, with the member's count of steps.
+base::Status write_groups(tape::Store& store, const RunState& state);
 
 }  // namespace millrace::train

@@ -36,7 +36,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     options.accumulate = settings.accumulation > 1;
     options.defer_weight_gradients = store.backend().kind() == ops::DeviceKind::cuda;
     tape::Builder builder(store, options);
-    optim::append_step_begin(builder, settings);
+    optim::append_step_begin(builder);
     builder.close_section();
 
     const std::int32_t samples = source.samples(data::Part::train);

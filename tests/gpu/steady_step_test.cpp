@@ -49,7 +49,7 @@ protected:
         append(store.second_moment());
         for (std::size_t id = 0; id < store.parameters().size(); ++id) {
             const tape::Parameter& parameter = store.parameters()[id];
-            if (!parameter.running) continue;
+            if (!parameter.fixed) continue;
             for (int member = 0; member < store.members(); ++member)
                 for (int group = 0; group < parameter.groups; ++group)
                     for (const float value : store.read_parameter(static_cast<tape::ParameterId>(id), group, member))

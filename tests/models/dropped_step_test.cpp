@@ -73,9 +73,9 @@ protected:
         const auto& parameters = rig_.store->parameters();
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             const auto id = static_cast<tape::ParameterId>(i);
-            if (parameters[i].running && !statistics) continue;
+            if (parameters[i].fixed && !statistics) continue;
             all.push_back(rig_.store->read_parameter(id, 0, member));
-            if (parameters[i].running) continue;
+            if (parameters[i].fixed) continue;
             all.push_back(rig_.store->read_parameter(id, 0, member, Arena::first_moment));
             all.push_back(rig_.store->read_parameter(id, 0, member, Arena::second_moment));
         }

@@ -70,7 +70,7 @@ Outcome gradients_of(const EnergyFlowConfig& config) {
     outcome.loss = rig.store->read_states()[0].loss;
     for (const double count : flows.kept(flows.source.counters)) outcome.counters.push_back(static_cast<std::int32_t>(count));
     for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
-        if (rig.store->parameters()[id].running) continue;
+        if (rig.store->parameters()[id].fixed) continue;
         const auto part = rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0, tape::Store::Arena::gradient);
         outcome.gradients.insert(outcome.gradients.end(), part.begin(), part.end());
     }

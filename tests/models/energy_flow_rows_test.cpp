@@ -56,7 +56,7 @@ void run_step(const EnergyFlowConfig& config, ops::DeviceKind device, tape::Prec
     step.run();
     outcome.loss = rig.store->read_states()[0].loss;
     for (std::size_t id = 0; id < rig.store->parameters().size(); ++id) {
-        if (rig.store->parameters()[id].running) continue;  // frozen: there is no gradient
+        if (rig.store->parameters()[id].fixed) continue;  // frozen: there is no gradient
         outcome.names.push_back(rig.store->parameters()[id].names[0]);
         outcome.gradients.push_back(
             rig.store->read_parameter(static_cast<tape::ParameterId>(id), 0, 0, tape::Store::Arena::gradient));

@@ -78,7 +78,7 @@ void run_step(const EnergyFlowConfig& config, const Place& place, const std::vec
     rig.backend->synchronize();
     ASSERT_TRUE(rig.backend->check().ok());
     for (std::size_t id = 0; id < parameters.size(); ++id)
-        for (std::int32_t m = 0; m < members && !parameters[id].running; ++m) {
+        for (std::int32_t m = 0; m < members && !parameters[id].fixed; ++m) {
             const auto part = rig.store->read_parameter(static_cast<tape::ParameterId>(id), m, 0, tape::Store::Arena::gradient);
             gradients.insert(gradients.end(), part.begin(), part.end());
         }

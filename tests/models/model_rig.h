@@ -117,7 +117,7 @@ struct Rig {
         options.members = members;
         options.precision = precision;
         options.ring_capacity = 16;
-        optim::request_moments(settings, options);
+        optim::request_arenas(settings, options);
         store = std::make_unique<tape::Store>(*backend, options);
         MILLRACE_TRY(model.declare(*store));
         MILLRACE_TRY(source.declare(*store));
@@ -157,7 +157,7 @@ inline Tensors trained_tensors(tape::Store& store, tape::Store::Arena arena) {
     Tensors tensors;
     const auto& parameters = store.parameters();
     for (std::size_t id = 0; id < parameters.size(); ++id)
-        for (int k = 0; k < store.members() && !parameters[id].running; ++k)
+        for (int k = 0; k < store.members() && !parameters[id].fixed; ++k)
             for (std::size_t group = 0; group < parameters[id].names.size(); ++group)
                 tensors[parameters[id].names[group] + (k == 0 ? "" : "@" + std::to_string(k))] =
                     store.read_parameter(static_cast<tape::ParameterId>(id), static_cast<int>(group), k, arena);

@@ -118,7 +118,7 @@ protected:
             rig_.settings.accumulation > 1;  // then the update zeroes them; Adam's first moment holds a tenth
         testing::Tensors all_found, all_wanted;
         for_each_tensor([&](tape::ParameterId id, int group, const std::string& name) {
-            if (exempt.contains(name) || rig_.store->parameters()[static_cast<std::size_t>(id)].running) return;
+            if (exempt.contains(name) || rig_.store->parameters()[static_cast<std::size_t>(id)].fixed) return;
             auto found = rig_.store->read_parameter(
                 id, group, 0, accumulated ? tape::Store::Arena::first_moment : tape::Store::Arena::gradient);
             if (accumulated)

@@ -45,7 +45,11 @@ struct TrainingOutcome {
 struct Plan {
     CollectiveConfig config = small_collective();
     std::vector<std::uint64_t> seeds{11};
-    std::vector<double> lr{1e-2};
+    optim::OptimizerSettings settings = [] {
+        optim::OptimizerSettings made;
+        made.lr = 1e-2;
+        return made;
+    }();
     train::StepRows rows{15, 1, 0};  // divides the 90 training samples
     std::int32_t accumulation = 1;
     int steps = 12;
@@ -58,7 +62,7 @@ std::vector<TrainingOutcome> trained(const TrainingWhere& where, const Plan& pla
     rig.device = where.device;
     rig.precision = where.precision;
     rig.members = static_cast<int>(plan.seeds.size());
-    rig.settings.lr = plan.lr;
+    rig.settings = plan.settings;
     rig.settings.accumulation = plan.accumulation;
     data::Augmentation augmentation;
     augmentation.enabled = plan.augment;
@@ -110,16 +114,49 @@ TEST_P(Training, SameSeedTwiceGivesTheSameBits) {
 TEST_P(Training, FourMembersEqualFourRuns) {
     Plan plan;
     plan.seeds = {3, 1, 4, 15};
-    plan.lr = {1e-2, 3e-3, 1e-3, 2e-2};
+    plan.settings.lr = {1e-2, 3e-3, 1e-3, 2e-2};
     const auto together = trained(GetParam(), plan);
     ASSERT_EQ(together.size(), 4u);
     for (std::size_t k = 0; k < 4; ++k) {
         Plan alone = plan;
         alone.seeds = {plan.seeds[k]};
-        alone.lr = {plan.lr[k]};
+        alone.settings.lr = plan.settings.lr.of(k);
         EXPECT_EQ(trained(GetParam(), alone)[0], together[k]) << "member " << k;
     }
     EXPECT_NE(together[0].losses, together[1].losses);
+}
+
+TEST_P(Training, MembersWithTheirOwnOptimizersEqualRunsOfThem) {
+    using ops::ScheduleKind;
+    Plan plan;
+    plan.seeds = {3, 1, 4};
+    optim::OptimizerSettings& all = plan.settings;
+    all.kind = ops::OptimizerKind::adamw;
+    all.beta1 = {0.9, 0.5, 0.8};
+    all.beta2 = {0.999, 0.95, 0.99};
+    all.epsilon = {1e-8, 1e-6, 1e-4};
+    all.weight_decay = {0, 0.1, 0.3};
+    all.clip_norm = {0.5, 0, 0.1};
+    all.schedule = {.kind = {ScheduleKind::cosine, ScheduleKind::step, ScheduleKind::constant},
+                    .warmup_steps = {0, 2, 4},
+                    .total_steps = {9, 0, 0},
+                    .floor = {0.1, 0, 0},
+                    .interval = {1, 3, 1},
+                    .gamma = {1, 0.5, 1}};
+    const auto together = trained(GetParam(), plan);
+    ASSERT_EQ(together.size(), 3u);
+    for (std::size_t k = 0; k < 3; ++k) {
+        Plan alone = plan;
+        alone.seeds = {plan.seeds[k]};
+        const auto pick = [k](auto& setting) { setting = setting.of(k); };
+        optim::OptimizerSettings& own = alone.settings;
+        for (auto* setting :
+             {&own.beta1, &own.beta2, &own.epsilon, &own.weight_decay, &own.clip_norm, &own.schedule.floor, &own.schedule.gamma})
+            pick(*setting);
+        for (auto* setting : {&own.schedule.warmup_steps, &own.schedule.total_steps, &own.schedule.interval}) pick(*setting);
+        pick(own.schedule.kind);
+        EXPECT_EQ(trained(GetParam(), alone)[0], together[k]) << "member " << k;
+    }
 }
 
 TEST_P(Training, LossFallsWithDropoutDiversityAndVariation) {
@@ -179,7 +216,7 @@ double objective(Rig& rig, tape::Program& program) {
 void disturb_vectors(tape::Store& store) {
     for (std::size_t id = 0; id < store.parameters().size(); ++id) {
         const tape::Parameter& parameter = store.parameters()[id];
-        if (!parameter.vector || parameter.running) continue;
+        if (!parameter.vector || parameter.fixed) continue;
         for (int group = 0; group < parameter.groups; ++group) {
             auto values = store.read_parameter(static_cast<tape::ParameterId>(id), group, 0);
             for (std::size_t i = 0; i < values.size(); ++i)
@@ -206,7 +243,7 @@ void check_differences(Model& model, std::int32_t samples_to_check) {
     const auto& parameters = rig.store->parameters();
     int compared = 0;
     for (std::size_t id = 0; id < parameters.size(); ++id) {
-        if (parameters[id].running) continue;
+        if (parameters[id].fixed) continue;
         const tensor::View view = rig.store->parameter(static_cast<tape::ParameterId>(id));
         const tensor::View slope = rig.store->gradient(static_cast<tape::ParameterId>(id));
         objective(rig, step);

@@ -58,7 +58,7 @@ struct Bench {
     void check_parameters() {
         for (std::size_t id = 0; id < store->parameters().size(); ++id) {
             const tape::Parameter& parameter = store->parameters()[id];
-            if (parameter.running) continue;
+            if (parameter.fixed) continue;
             const tensor::View view = store->parameter(static_cast<tape::ParameterId>(id));
             std::vector<double> values = program->read(view);
             objective();

@@ -141,7 +141,6 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
                 EXPECT_FALSE(record.slots[ops::dense_forward::state].present());
             }
         }
-        EXPECT_EQ(batches_tracked_names(*bench.store), std::vector<std::string>{"n.num_batches_tracked"});
     }
     EXPECT_EQ(numbers[0], numbers[1]);
 }

@@ -96,7 +96,7 @@ struct TextRig {
         tape::StoreOptions options;
         options.precision = where.precision;
         options.ring_capacity = 16;
-        optim::request_moments(settings, options);
+        optim::request_arenas(settings, options);
         store = std::make_unique<tape::Store>(*backend, options);
         network = std::make_unique<TransformerNetwork>(*store, shape);
         const tensor::DType real = tape::real_of(where.precision), stat = tape::stat_of(where.precision);
@@ -122,7 +122,7 @@ struct TextRig {
         tape::BuildOptions options;
         options.defer_weight_gradients = backend->kind() == ops::DeviceKind::cuda;
         tape::Builder builder(*store, options);
-        optim::append_step_begin(builder, settings);
+        optim::append_step_begin(builder);
         builder.close_section();
         const tape::Value result = network->forward(builder, sentences, cells);
         ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};

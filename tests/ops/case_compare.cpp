@@ -63,23 +63,26 @@ std::string state_difference(const MemberState& want, const MemberState& got, do
         {"skipped", {want.skipped, got.skipped}},
         {"applied", {want.applied, got.applied}},
         {"nonfinite", {want.nonfinite, got.nonfinite}},
+        {"warmup_steps", {want.warmup_steps, got.warmup_steps}},
+        {"total_steps", {want.total_steps, got.total_steps}},
+        {"interval", {want.interval, got.interval}},
         {"rows", {want.rows, got.rows}},
         {"correct", {want.correct, got.correct}}};
     for (const auto& [name, values] : counts)
         if (values.first != values.second) return fmt::format("{} is {}, expected {}", name, values.second, values.first);
-    const std::pair<const char*, std::pair<double, double>> numbers[] = {{"base_lr", {want.base_lr, got.base_lr}},
-                                                                         {"weight_decay", {want.weight_decay, got.weight_decay}},
-                                                                         {"beta1", {want.beta1, got.beta1}},
-                                                                         {"beta2", {want.beta2, got.beta2}},
-                                                                         {"epsilon", {want.epsilon, got.epsilon}},
-                                                                         {"clip_norm", {want.clip_norm, got.clip_norm}},
-                                                                         {"lr", {want.lr, got.lr}},
-                                                                         {"bias1", {want.bias1, got.bias1}},
-                                                                         {"bias2", {want.bias2, got.bias2}},
-                                                                         {"grad_norm", {want.grad_norm, got.grad_norm}},
-                                                                         {"clip_scale", {want.clip_scale, got.clip_scale}},
-                                                                         {"loss", {want.loss, got.loss}},
-                                                                         {"penalty", {want.penalty, got.penalty}}};
+    const std::pair<const char*, std::pair<double, double>> numbers[] = {
+        {"base_lr", {want.base_lr, got.base_lr}},
+        {"weight_decay", {want.weight_decay, got.weight_decay}},
+        {"beta1", {want.beta1, got.beta1}},
+        {"beta2", {want.beta2, got.beta2}},
+        {"epsilon", {want.epsilon, got.epsilon}},
+        {"clip_norm", {want.clip_norm, got.clip_norm}},
+        {"dropout_scale", {want.dropout_scale, got.dropout_scale}},
+        {"lr", {want.lr, got.lr}},
+        {"grad_norm", {want.grad_norm, got.grad_norm}},
+        {"clip_scale", {want.clip_scale, got.clip_scale}},
+        {"loss", {want.loss, got.loss}},
+        {"penalty", {want.penalty, got.penalty}}};
     for (const auto& [name, values] : numbers) {
         // Of a dropped step nothing is used, and min(1, NaN) is a matter of taste.
         if (std::strcmp(name, "clip_scale") == 0 && want.nonfinite != 0) continue;

@@ -11,10 +11,37 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-OpCase norm(int k, int count, const std::string& note, Values grads, float clip) {
+/// One segment of one group, or several of three groups: group 0 as it is, group 1 at half the rate without decay, group 2 frozen
+/// in even members and group 0 in odd ones.
+struct Grouping {
+    int segments = 1;
+
+    [[nodiscard]] std::vector<GroupState> table(int k) const {
+        if (segments == 1) return sample_groups(k, 1);
+        std::vector<GroupState> groups = sample_groups(k, 3);
+        for (std::size_t m = 0; m < static_cast<std::size_t>(k); ++m) {
+            groups[3 * m + 1].lr_factor = 0.5f;
+            groups[3 * m + 1].decay_factor = 0;
+            groups[3 * m + (m % 2 == 0 ? 2 : 0)].trainable = 0;
+        }
+        return groups;
+    }
+    /// Of unequal lengths; all ends but the last are multiples of 4.
+    [[nodiscard]] std::vector<Segment> runs(int count) const {
+        std::vector<Segment> list;
+        for (int s = 1; s < segments; ++s)
+            list.push_back(
+                {static_cast<std::int32_t>(std::int64_t{count} * s * s / (segments * segments) / 4 * 4 + 4), (s - 1) % 3});
+        list.push_back({count, (segments - 1) % 3});
+        return list;
+    }
+    [[nodiscard]] std::string text() const { return segments == 1 ? "" : fmt::format("_S{}", segments); }
+};
+
+OpCase norm(int k, int count, const std::string& note, Values grads, float clip, Grouping grouping = {}) {
     namespace at = grad_norm;
     OpCase c;
-    c.name = fmt::format("grad_norm/{}/K{}_P{}", note, k, count);
+    c.name = fmt::format("grad_norm/{}/K{}_P{}{}", note, k, count, grouping.text());
     c.op = &grad_norm::def;
     c.params = GradNormParams{};
     c.members = k;
@@ -23,6 +50,7 @@ OpCase norm(int k, int count, const std::string& note, Values grads, float clip)
     c.slot(at::grads, Element::stat, k, 1, 1, count, std::move(grads));
     c.slot(at::scratch, Element::stat, k, 1, 1, kNormBlocks, poison());
     c.slots[at::scratch].compare = false;
+    c.groups(at::groups, grouping.table(k)).segments(at::segments, grouping.runs(count));
     return c.state(at::state);
 }
 
@@ -31,13 +59,14 @@ struct Variant {
     OptimizerKind kind = OptimizerKind::adam;
     float decay = 0, clip_scale = 1, beta1 = 0.9f;
     bool zero_grads = false, copy16 = false, first_step = false, dropped = false, moments = true;
+    Grouping grouping{};
 };
 
 OpCase update(const Variant& v, int k, int count) {
     namespace at = optimizer;
     static constexpr const char* kKinds[] = {"sgd", "adam", "adamw"};
     OpCase c;
-    c.name = fmt::format("optimizer/{}_{}/K{}_P{}", kKinds[static_cast<int>(v.kind)], v.note, k, count);
+    c.name = fmt::format("optimizer/{}_{}/K{}_P{}{}", kKinds[static_cast<int>(v.kind)], v.note, k, count, v.grouping.text());
     c.op = &optimizer::def;
     c.params = OptimizerParams{v.kind, v.zero_grads};
     c.members = k;
@@ -48,19 +77,23 @@ OpCase update(const Variant& v, int k, int count) {
         state.weight_decay = v.decay;
         state.clip_scale = v.clip_scale;
         state.beta1 = v.beta1;
-        if (v.first_step) {
-            state.applied = 0;
-            state.bias1 = 0.1f;
-            state.bias2 = 0.001f;
-        }
         if (v.dropped) state.nonfinite = m % 2 == 0 ? 1 : 0;
     }
+    std::vector<GroupState> table = v.grouping.table(k);
+    for (GroupState& group : table)
+        if (v.first_step) {
+            group.applied = 0;
+            group.bias1 = 0.1f;
+            group.bias2 = 0.001f;
+        }
+    c.groups(at::groups, table).segments(at::segments, v.grouping.runs(count));
     c.slot(at::params, Element::stat, k, 1, 1, count, uniform(-1, 1));
     c.slot(at::grads, Element::stat, k, 1, 1, count, v.dropped ? uniform(-1, 1).with(count / 2, kNan) : uniform(-1, 1));
     if (v.dropped) c.makes_nan = !v.zero_grads;
     if (v.moments) c.slot(at::m, Element::stat, k, 1, 1, count, uniform(-0.5, 0.5));
     if (v.moments && v.kind != OptimizerKind::sgd) c.slot(at::v, Element::stat, k, 1, 1, count, uniform(0.05, 0.5));
-    if (v.copy16) c.slot(at::copy16, Element::bf16, k, 1, 1, count, v.dropped ? uniform(-1, 1) : poison());
+    if (v.copy16)
+        c.slot(at::copy16, Element::bf16, k, 1, 1, count, v.dropped || v.grouping.segments > 1 ? uniform(-1, 1) : poison());
     return c.state(at::state);
 }
 
@@ -74,6 +107,9 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm(2, 255, "zero", constant(0), 1.0f));
     cases.push_back(norm(3, 513, "nan", uniform(-1, 1).with(600, kNan), 1.0f));
     cases.push_back(norm(3, 513, "infinite", uniform(-1, 1).with(1538, -kInfinity), 1.0f));
+    for (const int segments : {2, 3, 7, 40})
+        for (const int count : {1000, 1021, 65537}) cases.push_back(norm(2, count, "groups", uniform(-1, 1), 0.5f, {segments}));
+    cases.push_back(norm(1, 64, "nan_of_a_frozen_group", uniform(-1, 1).with(63, kNan), 1.0f, {3}));
     for (auto& c : cases)
         if (c.op == &grad_norm::def &&
             (c.name.find("/nan/") != std::string::npos || c.name.find("/infinite/") != std::string::npos))
@@ -95,6 +131,17 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
         three.repeats = 3;
         three.f32_tolerance = three.bf16_tolerance = 3e-6;
         cases.push_back(three);
+        for (const int segments : {2, 3, 7, 40})
+            for (const int count : {1000, 1031, 65537})
+                cases.push_back(
+                    update({.note = "groups", .kind = kind, .decay = 0.1f, .copy16 = true, .grouping = {segments}}, 2, count));
+        cases.push_back(
+            update({.note = "groups_dropped", .kind = kind, .zero_grads = true, .dropped = true, .grouping = {7}}, 3, 400));
+        OpCase frozen =
+            update({.note = "groups_three_steps", .kind = kind, .zero_grads = true, .first_step = true, .grouping = {5}}, 2, 203);
+        frozen.repeats = 3;
+        frozen.f32_tolerance = frozen.bf16_tolerance = 3e-6;
+        cases.push_back(frozen);
     }
     cases.push_back(update({.note = "no_momentum", .kind = OptimizerKind::sgd, .beta1 = 0}, 2, 50));
     cases.push_back(update({.note = "no_moments", .kind = OptimizerKind::sgd, .beta1 = 0, .moments = false}, 2, 50));

@@ -79,15 +79,23 @@ OpCase rows(const Rows& g) {
     return c.slot(at::out, g.element, g.k, 1, g.rows, g.cols, poison(), g.layout);
 }
 
-OpCase begin(const std::string& note, const StepBeginParams& params) {
+/// All members with the schedule of `schedule`, or member m with that of number m of several.
+OpCase begin(const std::string& note, const std::vector<MemberState>& schedules) {
     OpCase c;
     c.name = "step_begin/" + note;
     c.op = &step_begin::def;
-    c.params = params;
+    c.params = StepBeginParams{};
     c.f32_tolerance = c.bf16_tolerance = 2e-7;
     c.states = sample_states(9);
     const std::uint32_t steps[] = {0, 1, 4, 5, 6, 9, 19, 20, 41};  // before, at and after warm-up, end and intervals
     for (std::size_t m = 0; m < c.states.size(); ++m) {
+        const MemberState& schedule = schedules[m % schedules.size()];
+        c.states[m].schedule = schedule.schedule;
+        c.states[m].warmup_steps = schedule.warmup_steps;
+        c.states[m].total_steps = schedule.total_steps;
+        c.states[m].interval = schedule.interval;
+        c.states[m].floor = schedule.floor;
+        c.states[m].gamma = schedule.gamma;
         c.states[m].step = steps[m];
         c.states[m].applied = m == 3 ? 2 : steps[m];
         c.states[m].micro = 3;
@@ -95,7 +103,12 @@ OpCase begin(const std::string& note, const StepBeginParams& params) {
         c.states[m].beta1 = m == 7 ? 0 : 0.9f;
     }
     c.members = static_cast<int>(c.states.size());
-    return c.state(step_begin::state);
+    std::vector<GroupState> table = sample_groups(c.members, 3);
+    for (std::size_t m = 0; m < c.states.size(); ++m) {
+        table[3 * m].applied = c.states[m].applied;
+        table[3 * m + 1].trainable = m % 2;
+    }
+    return c.state(step_begin::state).groups(step_begin::groups, table);
 }
 
 OpCase end(const std::string& note, const MicroEndParams& params) {
@@ -179,15 +192,20 @@ void add_data_cases(std::vector<OpCase>& cases) {
 }
 
 void add_step_cases(std::vector<OpCase>& cases) {
-    cases.push_back(begin("constant", {}));
-    cases.push_back(begin("constant_warmup", {.warmup_steps = 5}));
-    cases.push_back(begin("cosine", {.schedule = ScheduleKind::cosine, .total_steps = 20}));
-    cases.push_back(
-        begin("cosine_warmup_floor", {.schedule = ScheduleKind::cosine, .warmup_steps = 5, .total_steps = 20, .floor = 0.1}));
-    cases.push_back(
-        begin("cosine_warmup_beyond_the_end", {.schedule = ScheduleKind::cosine, .warmup_steps = 30, .total_steps = 20}));
-    cases.push_back(begin("step", {.schedule = ScheduleKind::step, .interval = 5, .gamma = 0.5}));
-    cases.push_back(begin("step_warmup", {.schedule = ScheduleKind::step, .warmup_steps = 7, .interval = 1, .gamma = 0.9}));
+    using enum ScheduleKind;
+    const MemberState plain, cosine_plain{.schedule = cosine, .total_steps = 20}, warm{.warmup_steps = 5},
+        cosine_floor{.floor = 0.1, .schedule = cosine, .warmup_steps = 5, .total_steps = 20},
+        cosine_late{.schedule = cosine, .warmup_steps = 30, .total_steps = 20},
+        stepped{.gamma = 0.5, .schedule = step, .interval = 5},
+        stepped_warm{.gamma = 0.9, .schedule = step, .warmup_steps = 7, .interval = 1};
+    cases.push_back(begin("constant", {plain}));
+    cases.push_back(begin("constant_warmup", {warm}));
+    cases.push_back(begin("cosine", {cosine_plain}));
+    cases.push_back(begin("cosine_warmup_floor", {cosine_floor}));
+    cases.push_back(begin("cosine_warmup_beyond_the_end", {cosine_late}));
+    cases.push_back(begin("step", {stepped}));
+    cases.push_back(begin("step_warmup", {stepped_warm}));
+    cases.push_back(begin("one_schedule_per_member", {plain, cosine_floor, stepped, warm, stepped_warm}));
     cases.push_back(end("training", {.rows = 32, .samples = 100}));
     cases.push_back(end("training_tail", {.rows = 31, .samples = 100}));
     cases.push_back(end("evaluation", {.rows = 32, .samples = 100, .training = false}));

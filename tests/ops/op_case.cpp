@@ -1,6 +1,8 @@
 #include "op_case.h"
 
 #include <cmath>
+#include <cstddef>
+#include <span>
 
 #include "base/philox.h"
 
@@ -62,6 +64,21 @@ OpCase& OpCase::state(int index) {
     return slot(index, Element::state, static_cast<int>(states.size()), 1, 1, static_cast<int>(sizeof(MemberState)), poison());
 }
 
+OpCase& OpCase::groups(int index, const std::vector<GroupState>& table) {
+    std::vector<double> bytes;
+    for (const std::byte byte : std::as_bytes(std::span(table))) bytes.push_back(std::to_integer<int>(byte));
+    return slot(index, Element::u8, members, 1, 1, static_cast<int>(bytes.size()) / members, given(bytes));
+}
+
+OpCase& OpCase::segments(int index, const std::vector<Segment>& segments) {
+    std::vector<double> numbers;
+    for (const Segment& segment : segments) {
+        numbers.push_back(segment.end);
+        numbers.push_back(segment.group);
+    }
+    return slot(index, Element::i32, 1, 1, static_cast<int>(segments.size()), 2, given(numbers));
+}
+
 OpCase member_of(const OpCase& op_case, int member) {
     OpCase one = op_case;
     for (Slot& slot : one.slots) {
@@ -101,6 +118,7 @@ std::vector<MemberState> sample_states(int members) {
         state.seed = 0x9E3779B97F4A7C15ull + m * 7919;
         state.base_lr = 0.01f * static_cast<float>(m + 1);
         state.weight_decay = 0.05f;
+        state.dropout_scale = 1 + 0.25f * static_cast<float>(m);
         state.step = 3 + number;
         state.micro = number % 2;
         state.epoch = 1 + number;
@@ -108,8 +126,6 @@ std::vector<MemberState> sample_states(int members) {
         state.eval_position = 2 + number;
         state.applied = 2 + number;
         state.lr = 0.02f * static_cast<float>(m + 1);
-        state.bias1 = static_cast<float>(1 - std::pow(0.9, 3 + m));
-        state.bias2 = static_cast<float>(1 - std::pow(0.999, 3 + m));
         state.grad_norm = 1.5f;
         state.rows = 11 + number;
         state.correct = 4;
@@ -117,6 +133,16 @@ std::vector<MemberState> sample_states(int members) {
         state.penalty = 0.125;
     }
     return states;
+}
+
+std::vector<GroupState> sample_groups(int members, int count) {
+    std::vector<GroupState> table;
+    for (int m = 0; m < members; ++m)
+        for (int g = 0; g < count; ++g)
+            table.push_back({.applied = static_cast<std::uint32_t>(2 + m + 3 * g),
+                             .bias1 = static_cast<float>(1 - std::pow(0.9, 3 + m + 3 * g)),
+                             .bias2 = static_cast<float>(1 - std::pow(0.999, 3 + m + 3 * g))});
+    return table;
 }
 
 const std::vector<OpCase>& op_cases() {

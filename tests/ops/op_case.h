@@ -84,6 +84,9 @@ struct OpCase {
     OpCase& slot(int index, Element element, int k, int g, int rows, int cols, Values values, Layout layout = kDense);
     /// A state slot with one block per entry of `states`.
     OpCase& state(int index);
+    /// A groups slot, [K][G], and a segments slot.
+    OpCase& groups(int index, const std::vector<GroupState>& table);
+    OpCase& segments(int index, const std::vector<Segment>& segments);
     OpCase& accumulates(int index) {
         accumulate |= 1u << index;
         return *this;
@@ -97,6 +100,9 @@ double initial_value(const OpCase& op_case, int slot, std::int64_t element, std:
 
 /// Blocks that differ in seed, step, rates and progress.
 std::vector<MemberState> sample_states(int members);
+
+/// [K][count] blocks that differ in progress; factors 1, all trainable.
+std::vector<GroupState> sample_groups(int members, int count);
 
 // The table, in parts.
 void add_dense_cases(std::vector<OpCase>& cases);

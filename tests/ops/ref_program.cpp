@@ -63,6 +63,21 @@ RefProgram::Id RefProgram::states(std::vector<MemberState> states) {
     return static_cast<Id>(tensors_.size()) - 1;
 }
 
+RefProgram::Id RefProgram::groups(int members, std::vector<GroupState> table) {
+    const auto bytes = static_cast<int>(table.size() * sizeof(GroupState));
+    Tensor& made = make(members, 1, 1, bytes / members, tensor::DType::u8);
+    made.table = std::move(table);
+    made.operand.data = made.table.data();
+    return static_cast<Id>(tensors_.size()) - 1;
+}
+
+RefProgram::Id RefProgram::segments(const std::vector<Segment>& segments) {
+    std::vector<std::int32_t> numbers;
+    for (const Segment& segment : segments) numbers.insert(numbers.end(), {segment.end, segment.group});
+    const auto rows = static_cast<int>(segments.size());
+    return integer_matrix(indices(1, 2 * rows, std::move(numbers)), rows, 2);
+}
+
 void RefProgram::add(const OpDef* op, std::any params, std::initializer_list<std::pair<int, Id>> slots,
                      std::uint32_t accumulate) {
     Record& record = records_.emplace_back();
@@ -88,6 +103,7 @@ void RefProgram::restore(const std::deque<Tensor>& from) {
         std::copy(from[i].reals.begin(), from[i].reals.end(), tensors_[i].reals.begin());
         std::copy(from[i].integers.begin(), from[i].integers.end(), tensors_[i].integers.begin());
         std::copy(from[i].blocks.begin(), from[i].blocks.end(), tensors_[i].blocks.begin());
+        std::copy(from[i].table.begin(), from[i].table.end(), tensors_[i].table.begin());
     }
 }
 

@@ -28,6 +28,8 @@ public:
     /// Rows and columns of a tensor as an operand of its own, in the same memory.
     Id window(Id of, int row, int rows, int col, int cols);
     Id states(std::vector<MemberState> states);
+    Id groups(int members, std::vector<GroupState> table);
+    Id segments(const std::vector<Segment>& segments);
 
     void add(const OpDef* op, std::any params, std::initializer_list<std::pair<int, Id>> slots, std::uint32_t accumulate = 0);
     /// Runs the records in order; aborts when the backend refuses one.
@@ -38,6 +40,7 @@ public:
     MemberState& state(Id id, int member = 0) {
         return tensors_[static_cast<std::size_t>(id)].blocks[static_cast<std::size_t>(member)];
     }
+    std::vector<GroupState>& table(Id id) { return tensors_[static_cast<std::size_t>(id)].table; }
 
     /// Largest distance between `gradient` and central differences of `objective` (evaluated after a run) with respect to
     /// `input`, relative to the largest difference. Every evaluation starts from the values that the tensors have now.
@@ -51,6 +54,7 @@ private:
         std::vector<double> reals;
         std::vector<std::int32_t> integers;
         std::vector<MemberState> blocks;
+        std::vector<GroupState> table;
     };
     Tensor& make(int k, int g, int rows, int cols, tensor::DType dtype);
     void restore(const std::deque<Tensor>& from);

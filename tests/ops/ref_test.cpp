@@ -131,8 +131,9 @@ TEST(GradNorm, ClipsToTheLimitAndFlagsNonfinite) {
     RefProgram p;
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const auto grads = p.tensor(3, 1, 1, 2, {3, 4, 3, 4, 1, nan}), scratch = p.tensor(3, 1, 1, kNormBlocks),
-               state = p.states(states);
-    p.add(&grad_norm::def, GradNormParams{}, {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}});
+               state = p.states(states), groups = p.groups(3, std::vector<GroupState>(3)), segments = p.segments({{2, 0}});
+    p.add(&grad_norm::def, GradNormParams{},
+          {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}, {at::groups, groups}, {at::segments, segments}});
     p.run();
     EXPECT_FLOAT_EQ(p.state(state, 0).grad_norm, 5);
     EXPECT_FLOAT_EQ(p.state(state, 0).clip_scale, 0.2f);
@@ -143,7 +144,7 @@ TEST(GradNorm, ClipsToTheLimitAndFlagsNonfinite) {
 
 struct OptimizerRun {
     RefProgram program;
-    RefProgram::Id p, g, m, v, state;
+    RefProgram::Id p, g, m, v, state, group;
     OptimizerRun(OptimizerKind kind, const MemberState& start, bool zero_grads = false) {
         namespace at = optimizer;
         p = program.tensor(1, 1, 1, 1, {2});
@@ -151,8 +152,15 @@ struct OptimizerRun {
         m = program.tensor(1, 1, 1, 1, {0});
         v = program.tensor(1, 1, 1, 1, {0});
         state = program.states({start});
+        group = program.groups(1, {{.bias1 = 1 - start.beta1, .bias2 = 1 - start.beta2}});
         program.add(&optimizer::def, OptimizerParams{kind, zero_grads},
-                    {{at::params, p}, {at::grads, g}, {at::m, m}, {at::v, v}, {at::state, state}});
+                    {{at::params, p},
+                     {at::grads, g},
+                     {at::m, m},
+                     {at::v, v},
+                     {at::state, state},
+                     {at::groups, group},
+                     {at::segments, program.segments({{1, 0}})}});
     }
 };
 
@@ -168,14 +176,13 @@ TEST(Optimizer, SgdTakesTheGradientFirstAndTheMomentumThen) {
     run.program.run();  // g' = 0.875, buf = 1.375
     EXPECT_DOUBLE_EQ(run.program.values(run.p)[0], 1.5 - 0.5 * 1.375);
     EXPECT_EQ(run.program.state(run.state).applied, 2u);
+    EXPECT_EQ(run.program.table(run.group)[0].applied, 2u);
 }
 
 TEST(Optimizer, FirstAdamStepHasTheLengthOfTheLearningRate) {
     MemberState state;
     state.lr = 0.125f;
     state.epsilon = 0;
-    state.bias1 = 1 - state.beta1;
-    state.bias2 = 1 - state.beta2;
     OptimizerRun run(OptimizerKind::adam, state);
     run.program.run();
     EXPECT_NEAR(run.program.values(run.p)[0], 2 - 0.125, 1e-5);
@@ -186,8 +193,6 @@ TEST(Optimizer, AdamwDecaysTheParameterApartFromTheGradient) {
     state.lr = 0.125f;
     state.weight_decay = 0.5f;
     state.epsilon = 0;
-    state.bias1 = 1 - state.beta1;
-    state.bias2 = 1 - state.beta2;
     OptimizerRun run(OptimizerKind::adamw, state);
     run.program.run();
     EXPECT_NEAR(run.program.values(run.p)[0], 2 - 0.125 * 0.5 * 2 - 0.125, 1e-5);
@@ -205,15 +210,15 @@ TEST(Optimizer, DroppedStepChangesNothingButItsCountAndTheGradientsItWasToldToZe
         EXPECT_EQ(run.program.values(run.g)[0], zero_grads ? 0 : 0.5);
         EXPECT_EQ(run.program.state(run.state).skipped, 1u);
         EXPECT_EQ(run.program.state(run.state).applied, 0u);
+        EXPECT_EQ(run.program.table(run.group)[0].applied, 0u);
     }
 }
 
 TEST(StepBegin, CosineAfterWarmupReachesItsFloor) {
-    MemberState state;
-    state.base_lr = 2;
+    const MemberState state{.floor = 0.25, .base_lr = 2, .schedule = ScheduleKind::cosine, .warmup_steps = 4, .total_steps = 12};
     RefProgram p;
-    const auto id = p.states({state});
-    p.add(&step_begin::def, StepBeginParams{ScheduleKind::cosine, 4, 12, 1, 0.25, 1}, {{step_begin::state, id}});
+    const auto id = p.states({state}), groups = p.groups(1, {{}});
+    p.add(&step_begin::def, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
     std::vector<double> rates;
     for (int i = 0; i < 14; ++i) {
         p.run();
@@ -227,11 +232,10 @@ TEST(StepBegin, CosineAfterWarmupReachesItsFloor) {
 }
 
 TEST(StepBegin, StepScheduleFallsAfterEachInterval) {
-    MemberState state;
-    state.base_lr = 8;
+    const MemberState state{.gamma = 0.5, .base_lr = 8, .schedule = ScheduleKind::step, .interval = 2};
     RefProgram p;
-    const auto id = p.states({state});
-    p.add(&step_begin::def, StepBeginParams{ScheduleKind::step, 0, 0, 2, 0, 0.5}, {{step_begin::state, id}});
+    const auto id = p.states({state}), groups = p.groups(1, {{}});
+    p.add(&step_begin::def, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
     for (const float expected : {8.f, 8.f, 4.f, 4.f, 2.f}) {
         p.run();
         EXPECT_FLOAT_EQ(p.state(id).lr, expected);

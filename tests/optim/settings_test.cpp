@@ -38,6 +38,10 @@ TEST(OptimizerSettings, WhatCannotTrainIsRefused) {
     refused([&](auto& s) { s.epsilon = 0; }, "optim.epsilon");
     refused([&](auto& s) { s.clip_norm = nan; }, "optim.clip_norm");
     refused([&](auto& s) { s.accumulation = 0; }, "accumulation");
+    refused([&](auto& s) { s.beta2 = {0.9, 0.99}; }, "3 members", 3);
+    refused([&](auto& s) { s.clip_norm = {1, 1, -1}; }, "optim.clip_norm", 3);
+    refused([&](auto& s) { s.schedule.warmup_steps = {1, 2}; }, "warm-up", 3);
+    refused([&](auto& s) { s.schedule.kind = {ops::ScheduleKind::step, ops::ScheduleKind::step}; }, "kind", 3);
     refused([&](auto& s) { s.schedule.floor = 1.5; }, "floor");
     refused([&](auto& s) { s.schedule.interval = 0; }, "interval");
     refused([&](auto& s) { s.schedule.gamma = 0; }, "gamma");
@@ -46,14 +50,21 @@ TEST(OptimizerSettings, WhatCannotTrainIsRefused) {
 TEST(OptimizerSettings, MomentsAreAskedForByKind) {
     OptimizerSettings settings;
     tape::StoreOptions options;
-    request_moments(settings, options);
+    request_arenas(settings, options);
     EXPECT_TRUE(options.first_moment && options.second_moment);
     settings.kind = ops::OptimizerKind::sgd;
-    request_moments(settings, options);
+    request_arenas(settings, options);
     EXPECT_TRUE(options.first_moment && !options.second_moment);
     settings.momentum = 0;
-    request_moments(settings, options);
+    request_arenas(settings, options);
     EXPECT_FALSE(options.first_moment || options.second_moment);
+    settings.momentum = {0, 0.9};
+    request_arenas(settings, options);
+    EXPECT_TRUE(options.first_moment) << "one member needs it";
+    EXPECT_TRUE(options.decay_vectors);
+    settings.decay_biases = false;
+    request_arenas(settings, options);
+    EXPECT_FALSE(options.decay_vectors);
 }
 
 TEST(OptimizerSettings, ApplySpreadsListsAndKeepsProgress) {
@@ -69,6 +80,11 @@ TEST(OptimizerSettings, ApplySpreadsListsAndKeepsProgress) {
     EXPECT_FLOAT_EQ(states[2].base_lr, 0.3f);
     EXPECT_FLOAT_EQ(states[2].weight_decay, 0.5f);
     EXPECT_FLOAT_EQ(states[0].beta1, 0.8f) << "sgd keeps its momentum in beta1";
+    settings.schedule.warmup_steps = {1, 2, 3};
+    settings.schedule.gamma = 0.5;
+    optim::apply(settings, states);
+    EXPECT_EQ(states[1].warmup_steps, 2u);
+    EXPECT_EQ(states[2].gamma, 0.5);
     EXPECT_EQ(states[1].seed, 77u);
     EXPECT_EQ(states[1].step, 5u);
 }
@@ -80,12 +96,12 @@ TEST(Update, RecordsFrameTheStepInOrder) {
     settings.accumulation = 2;
     tape::StoreOptions options;
     options.precision = tape::Precision::f64;
-    request_moments(settings, options);
+    request_arenas(settings, options);
     tape::Store store(*backend, options);
     store.add_vector({"p"}, 3, tape::Init::value(1));
     ASSERT_TRUE(store.allocate().ok());
     tape::Builder builder(store, {});
-    append_step_begin(builder, settings);
+    append_step_begin(builder);
     append_update(builder, settings);
     ASSERT_EQ(builder.records().size(), 4u);
     EXPECT_EQ(builder.records()[0].op, &ops::step_begin::def);

@@ -25,7 +25,7 @@ struct TwoLayers {
         settings.kind = ops::OptimizerKind::sgd;
         settings.momentum = 0;
         settings.lr = {lr};
-        optim::request_moments(settings, rig.options);
+        optim::request_arenas(settings, rig.options);
         rig.restart();
         const tensor::View x = rig.store->add_data("x", rig.real(), 7, 5),
                            wanted = rig.store->add_data("wanted", rig.real(), 7, 3);
@@ -43,7 +43,7 @@ struct TwoLayers {
         optim::apply(settings, states);
         rig.store->write_states(states);
         Builder builder(*rig.store, {});
-        optim::append_step_begin(builder, settings);
+        optim::append_step_begin(builder);
         nn::mse(builder, above.forward(builder, below.forward(builder, {rig.for_all(x), false})), rig.for_all(wanted));
         builder.backward();
         optim::append_update(builder, settings);

@@ -25,7 +25,7 @@ TEST(Store, TensorsOfAMemberLieSideBySide) {
     TapeRig rig(kCpuPlace, 3);
     const ParameterId a = rig.store->add_matrix({"a.0", "a.1"}, 3, 7, Init::normal(1)),
                       b = rig.store->add_vector({"b"}, 5, Init::value(2));
-    const ParameterId s = rig.store->add_running({"s"}, 5, 1);
+    const ParameterId s = rig.store->add_vector({"s"}, 5, Init::value(1), kRunning);
     rig.allocate();
     const tensor::View va = rig.store->parameter(a), vb = rig.store->parameter(b), arena = rig.store->parameter_arena();
     EXPECT_EQ(va.k, 3);
@@ -101,7 +101,8 @@ TEST(Initialize, NormalHasTheDeviationAskedForAndConstantsAreConstant) {
     TapeRig rig(kCpuPlace);
     const ParameterId w = rig.store->add_matrix({"w"}, 100, 101, Init::normal(0.25)),
                       g = rig.store->add_vector({"g"}, 7, Init::value(1));
-    const ParameterId v = rig.store->add_running({"v"}, 3, 1), m = rig.store->add_running({"m"}, 3, 0);
+    const ParameterId v = rig.store->add_vector({"v"}, 3, Init::value(1), kRunning),
+                      m = rig.store->add_vector({"m"}, 3, Init::value(0), kRunning);
     rig.allocate();
     double sum = 0, squares = 0;
     for (float x : drawn(*rig.store, w)) {
@@ -137,7 +138,7 @@ TEST_P(HostAccess, WritesOneGroupOfOneMemberAndNothingElse) {
 
 TEST_P(HostAccess, RunningStatisticsAreParametersToo) {
     TapeRig rig(GetParam(), 2);
-    const ParameterId s = rig.store->add_running({"s.0", "s.1"}, 3, 1);
+    const ParameterId s = rig.store->add_vector({"s.0", "s.1"}, 3, Init::value(1), kRunning);
     rig.allocate();
     rig.store->write_parameter(s, 1, 1, {1, 2, 3});
     EXPECT_EQ(rig.store->read_parameter(s, 1, 1), (std::vector<float>{1, 2, 3}));
@@ -213,15 +214,54 @@ TEST(Store, WhatDoesNotFitIsNamedWithItsSize) {
             << part << " is missing in: " << allocated.error().text();
 }
 
+TEST(Store, NeighboursOfOneGroupAreOneSegment) {
+    TapeRig rig(kCpuPlace, 2);
+    rig.options.decay_vectors = false;
+    rig.restart();
+    rig.store->add_matrix({"a"}, 3, 3, Init::value(1));
+    rig.store->add_matrix({"frozen"}, 3, 3, Init::value(1), kFrozen);
+    rig.store->add_matrix({"b"}, 9, 9, Init::value(1));
+    rig.store->add_vector({"bias"}, 9, Init::value(1));
+    rig.store->add_vector({"gain"}, 70, Init::value(1));
+    rig.store->add_matrix({"head"}, 2, 2, Init::value(1), "head");
+    rig.store->add_matrix({"c"}, 2, 2, Init::value(1));
+    rig.allocate();
+    const auto& groups = rig.store->groups();
+    std::vector<std::string> names;
+    for (const Group& group : groups) names.push_back(group.name);
+    EXPECT_EQ(names, (std::vector<std::string>{"weights", "frozen", "no_decay", "head"}));
+    const tensor::View view = rig.store->segments();
+    std::vector<ops::Segment> segments(static_cast<std::size_t>(view.rows));
+    rig.store->read(view, segments.data(), segments.size() * sizeof(ops::Segment));
+    ASSERT_EQ(segments.size(), 4u);
+    const std::int32_t ends[] = {192, 384, 448, 512}, of[] = {0, 2, 3, 0};
+    for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(segments[i].end, ends[i]) << i;
+        EXPECT_EQ(segments[i].group, of[i]) << i;
+    }
+    rig.store->set_trainable(1, "head", false);
+    const auto table = rig.store->read_groups();
+    const std::uint32_t trainable[] = {1, 0, 1, 1, 1, 0, 1, 0};
+    ASSERT_EQ(table.size(), 8u);
+    for (std::size_t i = 0; i < 8; ++i) {
+        EXPECT_EQ(table[i].trainable, trainable[i]) << i;
+        EXPECT_EQ(table[i].decay_factor, i % 4 == 2 ? 0 : 1) << i;
+    }
+    EXPECT_EQ(rig.store->trainable_count(), 9 + 81 + 9 + 70 + 4 + 4);
+}
+
 TEST(StoreDeathTest, MisuseIsNamed) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     TapeRig rig;
-    const ParameterId s = rig.store->add_running({"s"}, 3, 0);
+    const ParameterId s = rig.store->add_vector({"s"}, 3, Init::value(0), kRunning);
     EXPECT_DEATH(rig.store->read_states(), "before allocate");
     rig.allocate();
     EXPECT_DEATH(rig.store->add_vector({"late"}, 3, Init::value(0)), "before allocate");
     EXPECT_DEATH(static_cast<void>(rig.store->gradient(s)), "no gradient");
     EXPECT_DEATH(rig.store->initialize({1, 2}), "one seed per member");
+    EXPECT_DEATH(rig.store->set_trainable(0, kRunning, true), "running");
+    EXPECT_DEATH(rig.store->set_trainable(0, "unknown", true), "unknown");
+    EXPECT_DEATH(rig.store->set_trainable(1, kWeights, false), "no such member");
     EXPECT_DEATH(rig.store->write_parameter(s, 0, 0, {1}), "wrong number");
 }
 

@@ -17,6 +17,7 @@ RunState some_state() {
     state.members[1].seed = 0xfedcba9876543210u;
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
     state.members[1].position = 31;
+    state.groups = {{{"weights", {}}}, {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9}}}};
     state.epoch_sums = StepSums(2);
     state.epoch_sums.members[1].loss = 0.1 + 0.2;
     state.epoch_sums.members[1].rows = 7;
@@ -36,6 +37,12 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->members[1].seed, before.members[1].seed);
     EXPECT_EQ(after->members[1].base_lr, before.members[1].base_lr);
     EXPECT_EQ(after->members[1].position, 31u);
+    ASSERT_EQ(after->groups.size(), 2u);
+    EXPECT_EQ(after->groups[0][0].state.trainable, 1u);
+    EXPECT_EQ(after->groups[1][0].name, "weights");
+    EXPECT_EQ(after->groups[1][0].state.lr_factor, before.groups[1][0].state.lr_factor);
+    EXPECT_EQ(after->groups[1][0].state.trainable, 0u);
+    EXPECT_EQ(after->groups[1][0].state.applied, 9u);
     EXPECT_EQ(after->epoch_sums.members[1].loss, before.epoch_sums.members[1].loss);
     EXPECT_EQ(after->epoch_sums.members[0].loss_min, INFINITY);
     EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);
@@ -45,6 +52,14 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
     EXPECT_EQ(after->micro_batch, 16);
+}
+
+TEST(RunState, MayHoldNoGroups) {
+    auto json = nlohmann::json::parse(encode_state(some_state()));
+    for (auto& member : json["members"]) member.erase("groups");
+    const auto state = decode_state(json.dump(), "x");
+    ASSERT_TRUE(state.ok()) << state.error().text();
+    EXPECT_TRUE(state->groups.empty());
 }
 
 TEST(RunState, HostileTextIsAnErrorWithItsPlace) {
@@ -72,6 +87,12 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
         }
     auto part = whole;
     part["members"][0]["position"] = -1;
+    refused(part);
+    part = whole;
+    part["members"][0]["groups"]["weights"]["applied"] = -1;
+    refused(part);
+    part = whole;
+    part["members"][1].erase("groups");
     refused(part);
     part = whole;
     part["streams"]["metrics.jsonl"] = -1;

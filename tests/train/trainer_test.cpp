@@ -73,6 +73,7 @@ TEST_F(Trainer, ResumedRunEqualsTheUninterruptedToTheBit) {
     for (const std::vector<std::string>& extra :
          {std::vector<std::string>{},
           {"optim.name=sgd", "optim.schedule=cosine", "optim.warmup_steps=3"},
+          {"optim.decay_biases=false", "optim.weight_decay=0.1"},
           {"train.accumulate=3", "train.batch=32", "data.augment=true", "checkpoint.compress=true"}}) {
         std::vector<std::string> eight = extra, four = extra;
         eight.push_back("train.steps=8");
@@ -189,6 +190,27 @@ TEST_F(Trainer, MembersEqualSeparateRunsToTheBitWhenDeterministic) {
         ASSERT_TRUE(run(name, {"deterministic=true", "train.epochs=1", "seed=" + std::to_string(10 + k),
                                std::string("optim.lr=") + rates[k]})
                         .ok());
+        EXPECT_EQ(bytes("all/checkpoints/last/member-00" + std::to_string(k) + "/model.safetensors"), last(name)) << k;
+    }
+}
+
+TEST_F(Trainer, MembersWithTheirOwnHyperParametersEqualSeparateRuns) {
+    const std::vector<std::string> common{"deterministic=true", "train.epochs=1", "optim.schedule=cosine",
+                                          "optim.decay_biases=false"};
+    const std::vector<std::pair<std::string, std::vector<std::string>>> lists{
+        {"optim.weight_decay", {"0.1", "0.01"}}, {"optim.beta1", {"0.9", "0.5"}},      {"optim.beta2", {"0.999", "0.9"}},
+        {"optim.eps", {"1e-8", "1e-5"}},         {"optim.clip_norm", {"0", "0.1"}},    {"optim.warmup_epochs", {"0.5", "0"}},
+        {"optim.floor", {"0", "0.3"}},           {"optim.step_epochs", {"1", "0.25"}}, {"seed", {"10", "20"}}};
+    std::vector<std::string> all = common;
+    all.emplace_back("members=2");
+    for (const auto& [key, values] : lists) all.push_back(key + "=" + values[0] + "," + values[1]);
+    const auto together = run("all", all);
+    ASSERT_TRUE(together.ok()) << together.error().text();
+    for (std::size_t k = 0; k < 2; ++k) {
+        std::vector<std::string> one = common;
+        for (const auto& [key, values] : lists) one.push_back(key + "=" + values[k]);
+        const std::string name = "one" + std::to_string(k);
+        ASSERT_TRUE(run(name, one).ok());
         EXPECT_EQ(bytes("all/checkpoints/last/member-00" + std::to_string(k) + "/model.safetensors"), last(name)) << k;
     }
 }

@@ -28,7 +28,8 @@ base::Status EnergyFlow::declare(tape::Store& store) {
     MILLRACE_TRY(validate(config_));
     mapper_ = Mapper(store, config_);
     cube_ = Cube(store, config_);
-    target_map_ = store.add_frozen("target_map", config_.cells(), config_.embedding, tape::Init::orthonormal(map_scale(config_)));
+    target_map_ = store.add_matrix({"target_map"}, config_.cells(), config_.embedding,
+                                   tape::Init::orthonormal(map_scale(config_)), tape::kFrozen);
     if (!config_.text_bridge.enabled) return base::ok();
     if (!texts_.tokenizer || texts_.input_tokens < 1 || texts_.target_tokens < 1)
         return base::Error{"model.text_bridge.enabled = true needs data with sentences"};

@@ -38,6 +38,17 @@ Checker& Checker::state(int slot, int k) {
     return that(bound_[slot].stride_k % 8 == 0, "state blocks must be 8 bytes aligned");
 }
 
+Checker& Checker::groups(int slot, int k) {
+    const int cols = bound_[slot].cols, size = static_cast<int>(sizeof(GroupState));
+    require(slot, tensor::DType::u8, k, 1, 1, cols);
+    return that(cols >= size && cols % size == 0 && bound_[slot].stride_k % 4 == 0, "a row of groups must be whole blocks");
+}
+
+Checker& Checker::segments(int slot) {
+    const int rows = bound_[slot].rows;
+    return require(slot, tensor::DType::i32, 1, 1, rows, 2).that(rows >= 1, "there must be at least one segment");
+}
+
 Checker& Checker::that(bool condition, const char* message) {
     if (problem_.empty() && !condition) problem_ = fmt::format("{}: {}", bound_.record->op->name, message);
     return *this;

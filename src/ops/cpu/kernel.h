@@ -40,6 +40,8 @@ public:
     Checker& like(int slot, int other);
     Checker& allow_like(int slot, int other);
     Checker& state(int slot, int k);
+    Checker& groups(int slot, int k);
+    Checker& segments(int slot);
     Checker& that(bool condition, const char* message);
 
     [[nodiscard]] base::Status status() const;

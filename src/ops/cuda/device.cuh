@@ -35,6 +35,23 @@ struct States {
 };
 inline States states(const tensor::Operand& o) { return {static_cast<std::uint8_t*>(o.data), o.stride_k}; }
 
+struct Segments {
+    const Segment* data = nullptr;
+    int count = 0;
+};
+inline Segments segments(const tensor::Operand& o) { return {static_cast<const Segment*>(o.data), o.rows}; }
+
+/// The group table: `count` groups of each member.
+struct Groups {
+    std::uint8_t* data = nullptr;
+    std::int64_t stride = 0;
+    int count = 0;
+    __device__ GroupState* row(int k) const { return reinterpret_cast<GroupState*>(data + k * stride); }
+};
+inline Groups groups(const tensor::Operand& o) {
+    return {static_cast<std::uint8_t*>(o.data), o.stride_k, o.cols / static_cast<int>(sizeof(GroupState))};
+}
+
 __device__ inline float load(const float* p) { return *p; }
 __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
 __device__ inline float load(const std::int32_t* p) { return static_cast<float>(*p); }
@@ -112,8 +129,9 @@ __device__ inline DropoutKey dropout_key(const Dropout& d, const States& s, int 
         key.step = m.step;
         key.micro = m.micro;
         key.op = d.op_number;
-        key.threshold = static_cast<std::uint32_t>(static_cast<double>(d.probability) * 4294967296.0);
-        key.scale = 1 / (1 - d.probability);
+        const float p = fminf(d.probability * m.dropout_scale, 0x1.fffffep-1f);
+        key.threshold = static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
+        key.scale = 1 / (1 - p);
     }
     return key;
 }

@@ -12,10 +12,10 @@ namespace {
 
 using enum Access;
 
-constexpr SlotDef kGradNorm[] = {{"grads"}, {"scratch", write}, {"state", update}};
+constexpr SlotDef kGradNorm[] = {{"grads"}, {"scratch", write}, {"state", update}, {"groups"}, {"segments"}};
 static_assert(std::size(kGradNorm) == grad_norm::slots);
-constexpr SlotDef kOptimizer[] = {{"params", update}, {"grads", update}, {"m", update},
-                                  {"v", update},      {"copy16", write}, {"state", update}};
+constexpr SlotDef kOptimizer[] = {{"params", update}, {"grads", update}, {"m", update},      {"v", update},
+                                  {"copy16", write},  {"state", update}, {"groups", update}, {"segments"}};
 static_assert(std::size(kOptimizer) == optimizer::slots);
 constexpr Rewrite kGradNormRewrites[] = {MILLRACE_REWRITE(fused_update)};
 

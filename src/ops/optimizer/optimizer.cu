@@ -12,22 +12,54 @@ using tensor::Operand;
 
 constexpr int kThreads = 256;
 
+/// The segment of an element that only moves on. No kernel writes segments, so one may stand before begin_kernel.
+struct Cursor {
+    int at = 0;
+    Segment now;
+
+    __device__ Cursor(const Segments& segments, std::int64_t i) {
+        for (int beyond = segments.count - 1; at < beyond;) {  // the first segment that ends beyond i, or the last
+            const int middle = (at + beyond) / 2;
+            if (i < segments.data[middle].end)
+                beyond = middle;
+            else
+                at = middle + 1;
+        }
+        now = segments.data[at];
+    }
+    /// To element i, which lies before the end of the last segment.
+    __device__ void move(const Segments& segments, std::int64_t i) {
+        while (i >= now.end) now = segments.data[++at];
+    }
+};
+
 /// Block b of a member sums a fixed slice of its gradients.
-__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads) {
+__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads, Groups groups,
+                                   Segments segments) {
     __shared__ float shared[32];
-    begin_kernel();
     const int k = blockIdx.y;
-    const float* g = grads.row(k, 0, 0);
     const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice,
                        end = min(begin + slice, width);
+    std::int64_t i = begin + (quads ? 4 : 1) * threadIdx.x;
+    Cursor cursor(segments, i);
+    begin_kernel();
+    const float* g = grads.row(k, 0, 0);
+    const GroupState* group = groups.row(k);
     float sum = 0;
-    if (quads) {
-        for (std::int64_t i = begin + 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
-            const float4 v = *reinterpret_cast<const float4*>(g + i);
-            sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+    while (i < end) {
+        cursor.move(segments, i);
+        const bool counts = group[cursor.now.group].trainable != 0;
+        const std::int64_t stop = min(end, std::int64_t{cursor.now.end});
+        float with = sum;  // chosen afterwards: the gradients need not wait for the flag
+        if (quads) {
+            for (; i < stop; i += 4 * blockDim.x) {
+                const float4 v = *reinterpret_cast<const float4*>(g + i);
+                with += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+            }
+        } else {
+            for (; i < stop; i += blockDim.x) with += g[i] * g[i];
         }
-    } else {
-        for (std::int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += g[i] * g[i];
+        if (counts) sum = with;
     }
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
@@ -53,6 +85,8 @@ struct UpdateArgs {
     Mat<float> params, grads, m, v;
     Mat<bf16> copy16;
     States state;
+    Groups groups;
+    Segments segments;
     std::int64_t width;
     OptimizerParams p;
     // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
@@ -74,16 +108,23 @@ __device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
 }
 
+__device__ void count_step(MemberState& m, const Groups& groups, int k) {
+    if (m.nonfinite) {
+        m.skipped += 1;
+        return;
+    }
+    m.applied += 1;
+    for (int g = 0; g < groups.count; ++g)
+        if (groups.row(k)[g].trainable != 0) groups.row(k)[g].applied += 1;
+}
+
 /// Run by the last block of the grid, when nobody reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
     const int members = gridDim.y;
     for (int k = threadIdx.x; k < members; k += blockDim.x) {
         MemberState& m = a.state[k];
         if (!isfinite(m.grad_norm)) m.nonfinite = 1;
-        if (m.nonfinite)
-            m.skipped += 1;
-        else
-            m.applied += 1;
+        count_step(m, a.groups, k);
     }
     if (threadIdx.x == 0) {
         *a.counter += 1;
@@ -91,13 +132,29 @@ __device__ void close_step(const UpdateArgs& a) {
     }
 }
 
+/// What the elements of one group of a member share in this step.
+struct Rates {
+    float clip_scale, weight_decay, beta1, beta2, epsilon, lr, step_size, root2;
+    bool first;
+
+    __device__ Rates(const MemberState& s, const GroupState& group)
+        : clip_scale(s.clip_scale),
+          weight_decay(s.weight_decay * group.decay_factor),
+          beta1(s.beta1),
+          beta2(s.beta2),
+          epsilon(s.epsilon),
+          lr(s.lr * group.lr_factor),
+          step_size(lr / group.bias1),
+          root2(sqrtf(group.bias2)),
+          first(group.applied == 0) {}
+};
+
 /// One element. Returns the new parameter.
-__device__ float update(const MemberState& s, OptimizerKind kind, float p, float g, float& m, float& v, float step_size,
-                        float root2) {
+__device__ float update(const Rates& s, OptimizerKind kind, float p, float g, float& m, float& v) {
     g *= s.clip_scale;
     if (kind == OptimizerKind::sgd) {
         g += s.weight_decay * p;
-        m = s.applied == 0 ? g : s.beta1 * m + g;
+        m = s.first ? g : s.beta1 * m + g;
         return p - s.lr * (s.beta1 != 0 ? m : g);
     }
     if (kind == OptimizerKind::adamw)
@@ -106,7 +163,7 @@ __device__ float update(const MemberState& s, OptimizerKind kind, float p, float
         g += s.weight_decay * p;
     m = s.beta1 * m + (1 - s.beta1) * g;
     v = s.beta2 * v + (1 - s.beta2) * g * g;
-    return p - step_size * m / (sqrtf(v) / root2 + s.epsilon);
+    return p - s.step_size * m / (sqrtf(v) / s.root2 + s.epsilon);
 }
 
 /// Four neighbouring elements of the arenas of one member.
@@ -149,47 +206,59 @@ struct Arenas {
 
 /// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is
 /// finished.
-__device__ MemberState stream_update(const UpdateArgs& a, int k, unsigned block, unsigned blocks, float* shared) {
+__device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::int64_t stride, Cursor& cursor, bool writes_norm,
+                              float* shared) {
     const Arenas arenas(a, k);
-    const std::int64_t stride = std::int64_t{4} * blocks * kThreads;
-    std::int64_t i = 4 * (block * std::int64_t{kThreads} + threadIdx.x);
     Quad next = arenas.read(i, a.width);
     MemberState s = a.state[k];
+    GroupState group = a.groups.row(k)[cursor.now.group];
     if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
-    const float step_size = s.lr / s.bias1, root2 = sqrtf(s.bias2);
-    for (; i < a.width; i += stride) {
-        Quad q = next;
-        next = arenas.read(i + stride, a.width);
-        if (s.nonfinite == 0) {
-            q.p.x = update(s, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x, step_size, root2);
-            q.p.y = update(s, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y, step_size, root2);
-            q.p.z = update(s, a.p.kind, q.p.z, q.g.z, q.m.z, q.v.z, step_size, root2);
-            q.p.w = update(s, a.p.kind, q.p.w, q.g.w, q.m.w, q.v.w, step_size, root2);
-            arenas.write(i, q);
-        }
-        if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
+    if (writes_norm) {  // the other blocks of the member have their own copy of these two
+        a.state[k].grad_norm = s.grad_norm;
+        a.state[k].clip_scale = s.clip_scale;
     }
-    return s;
+    const bool dropped = s.nonfinite != 0;
+    Rates rates(s, group);
+    while (i < a.width) {
+        const int stop = min(static_cast<int>(a.width), cursor.now.end);
+        const bool changes = !dropped && group.trainable != 0;
+        for (; i < stop; i += stride) {
+            Quad q = next;
+            next = arenas.read(i + stride, a.width);
+            if (changes) {
+                q.p.x = update(rates, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x);
+                q.p.y = update(rates, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y);
+                q.p.z = update(rates, a.p.kind, q.p.z, q.g.z, q.m.z, q.v.z);
+                q.p.w = update(rates, a.p.kind, q.p.w, q.g.w, q.m.w, q.v.w);
+                arenas.write(i, q);
+            }
+            if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
+        }
+        if (i >= a.width) break;
+        cursor.move(a.segments, i);
+        group = a.groups.row(k)[cursor.now.group];
+        const float clip_scale = rates.clip_scale;
+        rates = Rates(a.state[k], group);  // read again: registers are scarce
+        rates.clip_scale = clip_scale;
+    }
 }
 
 __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
     __shared__ float shared[32];
     __shared__ bool last;
+    const int k = blockIdx.y, first = a.slices ? 1 : 0;
+    const std::int64_t begin = 4 * ((blockIdx.x - first) * std::int64_t{kThreads} + threadIdx.x),
+                       stride = std::int64_t{4} * (gridDim.x - first) * kThreads;
+    Cursor cursor(a.segments, begin);
     begin_kernel();
-    const int k = blockIdx.y;
     if (!a.slices) {
-        stream_update(a, k, blockIdx.x, gridDim.x, shared);
+        stream_update(a, k, begin, stride, cursor, false, shared);
         return;
     }
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == 0)
         report_step(a, k, shared);
-    } else {
-        const MemberState s = stream_update(a, k, blockIdx.x - 1, gridDim.x - 1, shared);
-        if (blockIdx.x == 1 && threadIdx.x == 0) {  // the other blocks of the member have their own copy of these two
-            a.state[k].grad_norm = s.grad_norm;
-            a.state[k].clip_scale = s.clip_scale;
-        }
-    }
+    else
+        stream_update(a, k, begin, stride, cursor, blockIdx.x == 1 && threadIdx.x == 0, shared);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
@@ -202,16 +271,18 @@ __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_consta
 
 /// The same for arenas whose width is no multiple of four.
 __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::int64_t begin) {
-    begin_kernel();
-    const int k = blockIdx.y;
-    const MemberState s = a.state[k];
     const std::int64_t i = begin + blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x;
+    const Cursor cursor(a.segments, i);
+    begin_kernel();
     if (i >= a.width) return;
+    const int k = blockIdx.y;
+    const GroupState group = a.groups.row(k)[cursor.now.group];
+    const Rates rates(a.state[k], group);
     float* grad = a.grads.row(k, 0, 0) + i;
-    if (s.nonfinite == 0) {
+    if (a.state[k].nonfinite == 0 && group.trainable != 0) {
         float m = a.m ? a.m.row(k, 0, 0)[i] : 0, v = a.v ? a.v.row(k, 0, 0)[i] : 0;
         float* param = a.params.row(k, 0, 0) + i;
-        *param = update(s, a.p.kind, *param, *grad, m, v, s.lr / s.bias1, sqrtf(s.bias2));
+        *param = update(rates, a.p.kind, *param, *grad, m, v);
         if (a.m) a.m.row(k, 0, 0)[i] = m;
         if (a.v) a.v.row(k, 0, 0)[i] = v;
         if (a.copy16) a.copy16.row(k, 0, 0)[i] = __float2bfloat16_rn(*param);
@@ -219,14 +290,10 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
     if (a.p.zero_grads) *grad = 0;
 }
 
-__global__ void count_step_kernel(States state, int members) {
+__global__ void count_step_kernel(States state, Groups groups, int members) {
     begin_kernel();
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
-    if (k >= members) return;
-    if (state[k].nonfinite)
-        state[k].skipped += 1;
-    else
-        state[k].applied += 1;
+    if (k < members) count_step(state[k], groups, k);
 }
 
 bool quads(const Operand& o) {
@@ -248,6 +315,8 @@ UpdateArgs update_args(const Bound& b) {
     a.v = mat<float>(b[v]);
     a.copy16 = mat<bf16>(b[copy16]);
     a.state = states(b[state]);
+    a.groups = cuda::groups(b[optimizer::groups]);
+    a.segments = cuda::segments(b[optimizer::segments]);
     a.width = b[params].cols;
     a.p = b.params<OptimizerParams>();
     return a;
@@ -263,12 +332,13 @@ unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members
 KernelResult make_grad_norm(Context& c, const Bound& b) {
     const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
     static_assert(kNormBlocks == 256);
-    return make_kernel([stream = c.stream, g, scratch, s] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream, mat<const float>(g),
-               mat<float>(scratch), std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0);
-        launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch),
-               states(s));
-    });
+    return make_kernel(
+        [stream = c.stream, g, scratch, s, table = groups(b[grad_norm::groups]), runs = segments(b[grad_norm::segments])] {
+            launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream,
+                   mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0, table, runs);
+            launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch),
+                   states(s));
+        });
 }
 
 KernelResult make_optimizer(Context& c, const Bound& b) {
@@ -286,7 +356,7 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
             launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
         }
         if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
-        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k);
+        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), a.groups, s.k);
     });
 }
 
@@ -317,7 +387,7 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const unsigned blocks = update_blocks(c, a.width, members);
     return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
         launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g),
-               mat<float>(scratch), std::int64_t{g.cols}, true);
+               mat<float>(scratch), std::int64_t{g.cols}, true, a.groups, a.segments);
         launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
     });
 }

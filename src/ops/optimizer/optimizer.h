@@ -10,21 +10,23 @@ namespace millrace::ops {
 
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 
-/// grad_norm. grads stat [K,1,1,P] (the whole arena of one member): state.grad_norm = sqrt(sum g^2), clip_scale = min(1, clip_norm /
+/// grad_norm. grads stat [K,1,1,P] (the whole arena of one member): state.grad_norm = sqrt(sum g^2) over trainable groups, clip_scale = min(1, clip_norm /
 /// (norm + 1e-6)) when clip_norm > 0 else 1; a non-finite norm sets state.nonfinite. `scratch` stat [K,1,1,kNormBlocks] holds partial sums
 /// in a fixed order.
 struct GradNormParams {};
 constexpr int kNormBlocks = 256;
-namespace grad_norm { enum Slot { grads, scratch, state, slots }; extern const OpDef def; }
+namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots }; extern const OpDef def; }
 
-/// optimizer. Element-wise over the arenas [K,1,1,P]: when state.nonfinite: nothing but state.skipped += 1; else state.applied += 1 and with g' = g * clip_scale
+/// optimizer. Element-wise over the arenas [K,1,1,P]: when state.nonfinite: nothing but state.skipped += 1; else state.applied += 1, and in
+/// each trainable group, with lr = state.lr * lr_factor, wd = state.weight_decay * decay_factor, bias1, bias2 and applied (+= 1) of the
+/// group and g' = g * clip_scale
 /// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.
-/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step too (a NaN left behind would
-/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters of state change once, after all elements.
+/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step and a frozen group too (a NaN left behind would
+/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements.
 struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
-namespace optimizer { enum Slot { params, grads, m, v, copy16, state, slots }; extern const OpDef def; }
+namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef def; }
 
 // clang-format on
 }  // namespace millrace::ops

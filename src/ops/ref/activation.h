@@ -1,6 +1,7 @@
 #pragma once
 // Activations, their derivatives, and dropout as a factor per element.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -37,7 +38,7 @@ inline double slope(Activation activation, double u) {
     return 1;
 }
 
-/// The factor of one element: 0 when dropped, else 1 / (1 - p).
+/// The factor of one element: 0 when dropped, else 1 / (1 - p); p is the layer's times the member's dropout_scale.
 class Dropout {
 public:
     Dropout(float p, std::uint32_t op_number, const tensor::Operand& state) : p_(p), op_number_(op_number), state_(state) {}
@@ -45,10 +46,11 @@ public:
     [[nodiscard]] double factor(int member, std::int64_t element) const {
         if (!(p_ > 0)) return 1;
         const MemberState& state = state_of(state_, member);
-        const auto threshold = static_cast<std::uint32_t>(p_ * 4294967296.0);
+        const double p = std::min(static_cast<float>(p_) * state.dropout_scale, 0x1.fffffep-1f);
+        const auto threshold = static_cast<std::uint32_t>(p * 4294967296.0);
         const bool kept =
             base::random_bits(state.seed, state.step, state.micro, op_number_, static_cast<std::uint64_t>(element)) >= threshold;
-        return kept ? 1 / (1 - p_) : 0;
+        return kept ? 1 / (1 - p) : 0;
     }
 
 private:

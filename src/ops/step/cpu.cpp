@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <span>
 
 #include "ops/cpu/kernel.h"
 #include "ops/step/step.h"
@@ -12,7 +13,8 @@
 namespace millrace::ops::cpu {
 namespace {
 
-double schedule_factor(const StepBeginParams& p, std::uint32_t step) {
+double schedule_factor(const MemberState& p) {
+    const std::uint32_t step = p.step;
     if (step <= p.warmup_steps) return std::min(1.0, static_cast<double>(step) / p.warmup_steps);
     const double t = static_cast<double>(step) - p.warmup_steps;
     const double n = std::max(1.0, static_cast<double>(p.total_steps) - p.warmup_steps);
@@ -28,15 +30,18 @@ float bias_correction(float beta, std::uint32_t applied) {
     return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(applied) + 1));
 }
 
-void begin(const StepBeginParams& p, MemberState& s) {
+void begin(MemberState& s, std::span<GroupState> groups) {
     s.step += 1;
     s.micro = 0;
     s.nonfinite = 0;
     s.rows = s.correct = 0;
     s.loss = s.penalty = 0;
-    s.lr = static_cast<float>(static_cast<double>(s.base_lr) * schedule_factor(p, s.step));
-    s.bias1 = bias_correction(s.beta1, s.applied);
-    s.bias2 = bias_correction(s.beta2, s.applied);
+    s.lr = static_cast<float>(static_cast<double>(s.base_lr) * schedule_factor(s));
+    for (GroupState& group : groups) {
+        if (group.trainable == 0) continue;
+        group.bias1 = bias_correction(s.beta1, group.applied);
+        group.bias2 = bias_correction(s.beta2, group.applied);
+    }
 }
 
 void close_micro(const MicroEndParams& p, MemberState& s) {
@@ -66,10 +71,10 @@ void publish(MetricsRow* target, const MetricsRow& row) {
 }  // namespace
 
 KernelResult make_step_begin(Context&, const Bound& bound) {
-    const tensor::Operand state = bound[step_begin::state];
-    MILLRACE_TRY(Checker(bound).state(step_begin::state, state.k).status());
-    return make_kernel([state, p = bound.params<StepBeginParams>()]() noexcept {
-        for (int member = 0; member < state.k; ++member) begin(p, state_of(state, member));
+    const tensor::Operand state = bound[step_begin::state], groups = bound[step_begin::groups];
+    MILLRACE_TRY(Checker(bound).state(step_begin::state, state.k).groups(step_begin::groups, state.k).status());
+    return make_kernel([state, groups]() noexcept {
+        for (int member = 0; member < state.k; ++member) begin(state_of(state, member), groups_of(groups, member));
     });
 }
 

@@ -9,8 +9,9 @@
 namespace millrace::ops::ref {
 namespace {
 
-/// The schedule's factor at step `step`, counted from 1.
-double schedule_factor(const StepBeginParams& params, std::uint32_t step) {
+/// The schedule's factor at the member's step, counted from 1.
+double schedule_factor(const MemberState& params) {
+    const std::uint32_t step = params.step;
     if (step <= params.warmup_steps) return std::min(1.0, static_cast<double>(step) / params.warmup_steps);
     const double done = step - params.warmup_steps;
     const double length = params.total_steps > params.warmup_steps ? params.total_steps - params.warmup_steps : 1;
@@ -27,15 +28,17 @@ double schedule_factor(const StepBeginParams& params, std::uint32_t step) {
 }  // namespace
 
 void run_step_begin(const Bound& bound) {
-    const auto& params = bound.params<StepBeginParams>();
     for (int m = 0; m < bound[step_begin::state].k; ++m) {
         MemberState& state = state_of(bound[step_begin::state], m);
         ++state.step;
         state.micro = state.nonfinite = state.rows = state.correct = 0;
         state.loss = state.penalty = 0;
-        state.lr = static_cast<float>(state.base_lr * schedule_factor(params, state.step));
-        state.bias1 = static_cast<float>(1 - std::pow(static_cast<double>(state.beta1), state.applied + 1.0));
-        state.bias2 = static_cast<float>(1 - std::pow(static_cast<double>(state.beta2), state.applied + 1.0));
+        state.lr = static_cast<float>(state.base_lr * schedule_factor(state));
+        for (GroupState& group : groups_of(bound[step_begin::groups], m)) {
+            if (group.trainable == 0) continue;
+            group.bias1 = static_cast<float>(1 - std::pow(static_cast<double>(state.beta1), group.applied + 1.0));
+            group.bias2 = static_cast<float>(1 - std::pow(static_cast<double>(state.beta2), group.applied + 1.0));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using enum Access;
 
-constexpr SlotDef kStepBegin[] = {{"state", update}};
+constexpr SlotDef kStepBegin[] = {{"state", update}, {"groups", update}};
 static_assert(std::size(kStepBegin) == step_begin::slots);
 constexpr SlotDef kMicroEnd[] = {{"state", update}};
 static_assert(std::size(kMicroEnd) == micro_end::slots);

@@ -10,7 +10,7 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-__device__ double schedule_factor(const StepBeginParams& p, std::uint32_t s) {
+__device__ double schedule_factor(const MemberState& p, std::uint32_t s) {
     if (s <= p.warmup_steps) return static_cast<double>(s) / p.warmup_steps;
     const double n = p.total_steps > p.warmup_steps ? p.total_steps - p.warmup_steps : 1;
     const double t = fmin(static_cast<double>(s - p.warmup_steps), n);
@@ -22,26 +22,28 @@ __device__ double schedule_factor(const StepBeginParams& p, std::uint32_t s) {
     return 1;
 }
 
-__global__ void step_begin_kernel(States states, int members, StepBeginParams p) {
+__global__ void step_begin_kernel(States states, Groups groups, int members) {
     begin_kernel();
-    // Three threads a member: each of the three double-precision powers takes longer than all the rest.
+    // Three threads a member, two of them for one group (blockIdx.y): each of the double-precision powers takes longer than all
+    // the rest.
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= members) return;
     MemberState& m = states[k];
-    if (threadIdx.y == 1) {
-        m.bias1 = static_cast<float>(1 - pow(static_cast<double>(m.beta1), static_cast<double>(m.applied + 1)));
+    if (threadIdx.y > 0) {
+        GroupState& group = groups.row(k)[blockIdx.y];
+        if (group.trainable == 0) return;
+        const double beta = threadIdx.y == 1 ? m.beta1 : m.beta2;
+        (threadIdx.y == 1 ? group.bias1 : group.bias2) =
+            static_cast<float>(1 - pow(beta, static_cast<double>(group.applied + 1)));
         return;
     }
-    if (threadIdx.y == 2) {
-        m.bias2 = static_cast<float>(1 - pow(static_cast<double>(m.beta2), static_cast<double>(m.applied + 1)));
-        return;
-    }
+    if (blockIdx.y > 0) return;
     m.step += 1;
     m.micro = 0;
     m.nonfinite = 0;
     m.rows = m.correct = 0;
     m.loss = m.penalty = 0;
-    m.lr = static_cast<float>(m.base_lr * schedule_factor(p, m.step));
+    m.lr = static_cast<float>(m.base_lr * schedule_factor(m, m.step));
 }
 
 __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
@@ -84,8 +86,9 @@ bool dependent_launches() {
 
 KernelResult make_step_begin(Context& c, const Bound& b) {
     const Operand& s = b[step_begin::state];
-    return make_kernel([stream = c.stream, s, p = b.params<StepBeginParams>()] {
-        launch(step_begin_kernel, dim3(blocks_for(s.k, 32)), dim3(32, 3), 0, stream, states(s), s.k, p);
+    return make_kernel([stream = c.stream, s, g = groups(b[step_begin::groups])] {
+        launch(step_begin_kernel, dim3(blocks_for(s.k, 32), static_cast<unsigned>(g.count)), dim3(32, 3), 0, stream, states(s), g,
+               s.k);
     });
 }
 
