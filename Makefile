@@ -1,7 +1,7 @@
 # Two commands: `make demo` and `make test`. Everything else is a shorthand for a preset or a script in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
+.PHONY: help demo test build install bench gpu-bundle gpu-test doctor-check format lint docs asan tsan fuzz clean setup
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
@@ -68,6 +68,9 @@ doctor-check: build ## try the doctor on programs with a known illness, on this 
 format: ## format all sources in place
 	@tools/setup --lint
 	@git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+install: build ## install program, library and headers below PREFIX (/usr/local)
+	@cmake --install build --prefix $(or $(PREFIX),/usr/local)
 
 lint: build ## check the arrows between folders, the format, and clang-tidy's findings
 	@tools/setup --lint

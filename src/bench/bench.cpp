@@ -31,7 +31,8 @@ double milliseconds_since(Clock::time_point begin) {
 /// The recipe of a row: what its workload says, less what the command line says otherwise, and that.
 std::vector<std::string> settings_of(const Workload& workload, const Options& options) {
     std::vector<std::string> settings{"model.name=" + workload.model, "model.preset=" + workload.preset,
-                                      fmt::format("train.batch={}", workload.batch), fmt::format("members={}", workload.members)};
+                                      fmt::format("members={}", workload.members)};
+    if (workload.batch > 0) settings.push_back(fmt::format("train.batch={}", workload.batch));
     settings.insert(settings.end(), workload.settings.begin(), workload.settings.end());
     const auto key = [](const std::string& setting) { return setting.substr(0, setting.find('=')); };
     std::erase_if(settings, [&](const std::string& setting) {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/model.h"
 #include "base/result.h"
+#include "models/model.h"
 #include "ops/backend.h"
 #include "tape/instrument.h"
 
@@ -16,7 +16,7 @@ namespace millrace::bench {
 struct Workload {
     std::string name;  ///< "collective-debug-b32-k16"
     std::string model, preset;
-    std::int32_t batch = 32;
+    std::int32_t batch = 32;  ///< 0: as the family has it
     int members = 1;
     bool f32 = false;                        ///< a row of its own for full precision where the device prefers another
     std::vector<std::string> settings = {};  ///< further keys of the recipe: "model.steps=10"

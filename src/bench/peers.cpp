@@ -124,6 +124,10 @@ bool read_peer_row(const std::string& line, PeerTimes& into) {
 
 PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision) {
     PeerTimes times;
+    if (workload.batch == 0) {
+        times.reason = "the workload has no peers";
+        return times;
+    }
     const auto folder = find_peers();
     if (!folder.ok()) {
         times.reason = folder.error().text();

@@ -76,6 +76,14 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
         all.push_back(full);
     }
     add_energy_flow(all, gpu);
+    // Any other preset of any family, when it is named: without peers.
+    for (const models::Family& family : models::families())
+        for (const std::string& preset : family.presets) {
+            const std::string name = family.name + "-" + preset;
+            if (std::any_of(all.begin(), all.end(), [&](const Workload& row) { return row.name == name; })) continue;
+            all.push_back({name, family.name, preset, 0, 1, false});
+            all.back().on_request = true;
+        }
     return all;
 }
 

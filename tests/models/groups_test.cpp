@@ -7,8 +7,9 @@
 #include "base/philox.h"
 #include "models/baselines/baseline.h"
 #include "models/model_rig.h"
+#include "models/weights.h"
 #include "ops/optimizer/optimizer.h"
-#include "train/weights.h"
+#include "train/run_state.h"
 
 namespace millrace::models {
 namespace {
@@ -52,7 +53,9 @@ struct GroupedRun {
                 labels[at] = static_cast<std::int32_t>(base::random_bits(2, done, 0, 1, at) % kClasses);
             source->feed(*rig.store, 0, x, labels);
             // The first step loads the kernels; from the second on they are replays where the device captures.
-            if (i > 0 && !step->captured() && rig.backend->can_capture()) ASSERT_TRUE(step->capture().ok());
+            if (i > 0 && !step->captured() && rig.backend->can_capture()) {
+                ASSERT_TRUE(step->capture().ok());
+            }
             step->launch();
         }
         rig.backend->synchronize();

@@ -1,4 +1,4 @@
-// Sentences through transformer layers: a tiny encoder and a tiny decoder against what PyTorch gave (tests/goldens/README.md),
+// Sequences through transformer layers: a tiny encoder and a tiny decoder against what PyTorch gave (tests/goldens/README.md),
 // and greedy decoding of what a decoder has learned.
 
 #include "nn/transformer.h"
@@ -64,12 +64,12 @@ struct TransformerNetwork {
             store, {"out"}, {},
             s.decoder ? linear(s.width, s.vocabulary, ops::Activation::none) : linear(s.width, s.cells, ops::Activation::tanh));
     }
-    tape::Value forward(tape::Builder& builder, const Sentences& sentences, const tensor::View& cells) const {
+    tape::Value forward(tape::Builder& builder, const Sequences& sequences, const tensor::View& cells) const {
         const tape::Value before = s.decoder ? start.forward(builder, {cells, false}) : tape::Value{};
-        tape::Value x = embed.forward(builder, sentences, before);
-        for (const TransformerLayer& layer : layers) x = layer.forward(builder, x, sentences);
+        tape::Value x = embed.forward(builder, sequences, before);
+        for (const TransformerLayer& layer : layers) x = layer.forward(builder, x, sequences);
         x = norm.forward(builder, x);
-        return out.forward(builder, s.decoder ? x : masked_mean(builder, x, sentences, "mean"));
+        return out.forward(builder, s.decoder ? x : masked_mean(builder, x, sequences, "mean"));
     }
 
     Shape s;
@@ -100,11 +100,11 @@ struct TextRig {
         store = std::make_unique<tape::Store>(*backend, options);
         network = std::make_unique<TransformerNetwork>(*store, shape);
         const tensor::DType real = tape::real_of(where.precision), stat = tape::stat_of(where.precision);
-        sentences = {store->add_data("ids", tensor::DType::i32, shape.batch, shape.tokens),
+        sequences = {store->add_data("ids", tensor::DType::i32, shape.batch, shape.tokens),
                      store->add_data("lengths", tensor::DType::i32, shape.batch, 1), shape.prefix};
         cells = store->add_data("cells", real, shape.batch, shape.cells);
         tally = store->add_data("tally", stat, 1, ops::kTallyColumns);
-        kept = store->add_data("kept", stat, shape.decoder ? sentences.rows() : shape.batch,
+        kept = store->add_data("kept", stat, shape.decoder ? sequences.rows() : shape.batch,
                                shape.decoder ? shape.vocabulary : shape.cells);
         MILLRACE_TRY(store->allocate());
         store->initialize({11});
@@ -124,13 +124,13 @@ struct TextRig {
         tape::Builder builder(*store, options);
         optim::append_step_begin(builder);
         builder.close_section();
-        const tape::Value result = network->forward(builder, sentences, cells);
+        const tape::Value result = network->forward(builder, sequences, cells);
         ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};
         copy.slots[ops::copy::in] = result.view;
         copy.slots[ops::copy::out] = kept;
         builder.append(std::move(copy));
         if (shape.decoder)
-            token_cross_entropy(builder, result, sentences, shape.prefix - 1, {.as_loss = true, .tally = tally});
+            token_cross_entropy(builder, result, sequences, shape.prefix - 1, {.as_loss = true, .tally = tally});
         else
             mse(builder, result, cells);
         builder.backward();
@@ -143,13 +143,13 @@ struct TextRig {
         tape::BuildOptions options;
         options.training = false;
         tape::Builder builder(*store, options);
-        token_choose(builder, network->forward(builder, sentences, cells), sentences, shape.prefix - 1, kEnd);
+        token_choose(builder, network->forward(builder, sequences, cells), sequences, shape.prefix - 1, kEnd);
         builder.close_section();
         decoding = std::make_unique<tape::Program>("decoding", *store, std::move(builder), *arena);
     }
     void feed(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& lengths, const std::vector<float>& values) {
-        training->write(sentences.ids, {ids.begin(), ids.end()});
-        training->write(sentences.lengths, {lengths.begin(), lengths.end()});
+        training->write(sequences.ids, {ids.begin(), ids.end()});
+        training->write(sequences.lengths, {lengths.begin(), lengths.end()});
         training->write(cells, {values.begin(), values.end()});
     }
     [[nodiscard]] double loss() {
@@ -166,7 +166,7 @@ struct TextRig {
     std::unique_ptr<TransformerNetwork> network;
     std::unique_ptr<tape::Arena> arena;
     std::unique_ptr<tape::Program> training, decoding;
-    Sentences sentences;
+    Sequences sequences;
     tensor::View cells, tally, kept;
 };
 
@@ -272,7 +272,7 @@ TEST_P(TextDecoding, SaysTheSentencesItHasLearned) {
     TextRig rig;
     const auto started = rig.start(shape, GetParam(), settings);
     ASSERT_TRUE(started.ok()) << started.error().text();
-    // Sentences end with token 1, but for the last, which fills all places.
+    // Sequences end with token 1, but for the last, which fills all places.
     const std::vector<std::int32_t> wanted{5, 2, 2, 9, 1, -1, -1, 5, 2, 7, 1, -1, -1, -1, 3, 3, 4, 10, 8, 6, 2};
     const std::vector<std::int32_t> lengths{5, 4, 7};
     const std::vector<float> cells{1, 0, 0, -1, 0.5f, 0, 0, 1, 0, 0.25f, 0, -1, 0, 0, 1, 0, -0.5f, 0.75f};
@@ -285,8 +285,8 @@ TEST_P(TextDecoding, SaysTheSentencesItHasLearned) {
 
     rig.feed(std::vector<std::int32_t>(wanted.size(), -1), {0, 0, 0}, cells);
     for (int step = 0; step < shape.tokens + 2; ++step) rig.decoding->run();  // two more than anybody needs
-    EXPECT_EQ(rig.training->read(rig.sentences.ids), std::vector<double>(wanted.begin(), wanted.end()));
-    EXPECT_EQ(rig.training->read(rig.sentences.lengths), std::vector<double>(lengths.begin(), lengths.end()));
+    EXPECT_EQ(rig.training->read(rig.sequences.ids), std::vector<double>(wanted.begin(), wanted.end()));
+    EXPECT_EQ(rig.training->read(rig.sequences.lengths), std::vector<double>(lengths.begin(), lengths.end()));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TextDecoding,

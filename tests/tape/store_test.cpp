@@ -194,8 +194,9 @@ public:
     void download(void* host, const std::byte* device, std::size_t bytes) override { real_->download(host, device, bytes); }
     void synchronize() override {}
     base::Status check() override { return base::ok(); }
-    base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records) override {
-        return real_->prepare(records);
+    base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,
+                                                                    std::span<const ops::Group> groups) override {
+        return real_->prepare(records, groups);
     }
 
 private:

@@ -1,7 +1,6 @@
 #pragma once
 // What the CUDA kernels of one backend share: the compute stream, the cuBLASLt handle and its workspace.
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
+#include "ops/cuda/cublas.h"
 
 namespace millrace::ops::cuda {
 
@@ -22,6 +22,7 @@ class PackedWeights;
 
 struct Context {
     cudaStream_t stream = nullptr;
+    const CublasLt* cublas = nullptr;
     cublasLtHandle_t lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;

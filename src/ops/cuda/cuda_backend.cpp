@@ -105,7 +105,7 @@ public:
     ~CudaBackend() override {
         if (context_.stream) (void)cudaStreamSynchronize(context_.stream);
         if (context_.workspace) (void)cudaFree(context_.workspace);
-        if (context_.lt) (void)cublasLtDestroy(context_.lt);
+        if (context_.lt) (void)context_.cublas->destroy(context_.lt);
         if (context_.stream) (void)cudaStreamDestroy(context_.stream);
     }
 
@@ -140,8 +140,8 @@ public:
         (void)cudaGetLastError();
         if (const cublasStatus_t status = std::exchange(context_.product_status, CUBLAS_STATUS_SUCCESS);
             status != CUBLAS_STATUS_SUCCESS)
-            return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})", cublasLtGetStatusString(status),
-                                           static_cast<int>(status))};
+            return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})",
+                                           context_.cublas->status_string(status), static_cast<int>(status))};
         return base::ok();
     }
 
@@ -195,7 +195,9 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.fused_rows = dependent_launches() ? 256 : 64;
     if (auto code = cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking); code != cudaSuccess)
         return cuda_error(code, "creating a stream");
-    if (cublasLtCreate(&context_.lt) != CUBLAS_STATUS_SUCCESS)
+    MILLRACE_LET(cublas, load_cublas());
+    context_.cublas = cublas;
+    if (cublas->create(&context_.lt) != CUBLAS_STATUS_SUCCESS)
         return base::Error{"cuBLASLt could not be started; is its library of the same CUDA version?"};
     context_.workspace_bytes = 32u << 20;
     if (auto code = cudaMalloc(&context_.workspace, context_.workspace_bytes); code != cudaSuccess)

@@ -12,6 +12,9 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
+/// Loaded by the backend before it makes a kernel.
+const CublasLt& cublas() { return **load_cublas(); }
+
 cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
 
 /// cuBLASLt sees a row-major matrix as its transpose. One product: c^T = op(first) op(second).
@@ -22,21 +25,21 @@ struct Layouts {
     Layouts(const Layouts&) = delete;
     Layouts& operator=(const Layouts&) = delete;
     ~Layouts() {
-        if (first) cublasLtMatrixLayoutDestroy(first);
-        if (second) cublasLtMatrixLayoutDestroy(second);
-        if (out) cublasLtMatrixLayoutDestroy(out);
-        if (desc) cublasLtMatmulDescDestroy(desc);
+        if (first) cublas().layout_destroy(first);
+        if (second) cublas().layout_destroy(second);
+        if (out) cublas().layout_destroy(out);
+        if (desc) cublas().desc_destroy(desc);
     }
 };
 
 cublasLtMatrixLayout_t layout(const Operand& o, int batch, std::int64_t stride) {
     cublasLtMatrixLayout_t l = nullptr;
     // Row-major [rows, cols] with row stride ld is column-major [cols, rows].
-    if (cublasLtMatrixLayoutCreate(&l, type_of(o.dtype), static_cast<std::uint64_t>(o.cols), static_cast<std::uint64_t>(o.rows),
-                                   o.stride_row) != CUBLAS_STATUS_SUCCESS)
+    if (cublas().layout_create(&l, type_of(o.dtype), static_cast<std::uint64_t>(o.cols), static_cast<std::uint64_t>(o.rows),
+                               o.stride_row) != CUBLAS_STATUS_SUCCESS)
         return nullptr;
-    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
-    cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
+    cublas().layout_set(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch);
+    cublas().layout_set(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride);
     return l;
 }
 
@@ -62,9 +65,9 @@ public:
         l_.second = layout(second_, batch, stride(second_));
         l_.out = layout(out_, batch, stride(out_));
         if (!l_.first || !l_.second || !l_.out) return false;
-        if (cublasLtMatmulDescCreate(&l_.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
-        cublasLtMatmulDescSetAttribute(l_.desc, CUBLASLT_MATMUL_DESC_TRANSA, &first_op, sizeof first_op);
-        cublasLtMatmulDescSetAttribute(l_.desc, CUBLASLT_MATMUL_DESC_TRANSB, &second_op, sizeof second_op);
+        if (cublas().desc_create(&l_.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) != CUBLAS_STATUS_SUCCESS) return false;
+        cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSA, &first_op, sizeof first_op);
+        cublas().desc_set(l_.desc, CUBLASLT_MATMUL_DESC_TRANSB, &second_op, sizeof second_op);
         return choose();
     }
 
@@ -75,9 +78,9 @@ public:
             auto at = [k](const Operand& o) {
                 return static_cast<std::byte*>(o.data) + k * o.stride_k * static_cast<std::int64_t>(tensor::size_of(o.dtype));
             };
-            const cublasStatus_t status = cublasLtMatmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_),
-                                                         l_.second, &beta_, at(out_), l_.out, at(out_), l_.out, &algorithm_,
-                                                         context_.workspace, context_.workspace_bytes, context_.stream);
+            const cublasStatus_t status = cublas().matmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_),
+                                                          l_.second, &beta_, at(out_), l_.out, at(out_), l_.out, &algorithm_,
+                                                          context_.workspace, context_.workspace_bytes, context_.stream);
             if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == CUBLAS_STATUS_SUCCESS)
                 context_.product_status = status;
         }
@@ -86,9 +89,9 @@ public:
 private:
     bool choose() {
         cublasLtMatmulPreference_t preference = nullptr;
-        if (cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return false;
+        if (cublas().preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return false;
         auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
-            cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value);
+            cublas().preference_set(preference, which, &value, sizeof value);
         };
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context_.workspace_bytes);
         // Partial sums in bf16 would cost precision that the contract promises.
@@ -101,9 +104,9 @@ private:
         set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
         cublasLtMatmulHeuristicResult_t found{};
         int offers = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out,
-                                                                     preference, 1, &found, &offers);
-        cublasLtMatmulPreferenceDestroy(preference);
+        const cublasStatus_t status =
+            cublas().heuristic(context_.lt, l_.desc, l_.first, l_.second, l_.out, l_.out, preference, 1, &found, &offers);
+        cublas().preference_destroy(preference);
         if (status != CUBLAS_STATUS_SUCCESS || offers == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
         algorithm_ = found.algo;
         return true;

@@ -1,0 +1,86 @@
+#include "clamp.h"
+
+#include <algorithm>
+
+#include "tape/record.h"
+#include "ops/cpu/kernel.h"
+
+namespace own {
+namespace {
+
+using namespace millrace;
+
+/// One function serves the reference (double) and the CPU (float): each element by itself, every thread takes whole rows.
+template <class T>
+void forward(const ops::Bound& b, int member, int group, int row) {
+    namespace at = clamp_forward;
+    const auto& p = b.params<ClampParams>();
+    const T* x = b[at::x].at<T>(member, group, row);
+    T* y = b[at::y].at<T>(member, group, row);
+    for (int c = 0; c < b[at::y].cols; ++c) y[c] = std::clamp(x[c], static_cast<T>(p.low), static_cast<T>(p.high));
+}
+
+template <class T>
+void backward(const ops::Bound& b, int member, int group, int row) {
+    namespace at = clamp_backward;
+    const auto& p = b.params<ClampParams>();
+    const T *dy = b[at::dy].at<T>(member, group, row), *x = b[at::x].at<T>(member, group, row);
+    T* dx = b[at::dx].at<T>(member, group, row);
+    for (int c = 0; c < b[at::dx].cols; ++c) {
+        const T gradient = x[c] > static_cast<T>(p.low) && x[c] < static_cast<T>(p.high) ? dy[c] : T{0};
+        dx[c] = b.accumulates(at::dx) ? dx[c] + gradient : gradient;
+    }
+}
+
+template <int kShape, void (*kRow)(const ops::Bound&, int, int, int)>
+void run_reference(const ops::Bound& b) {
+    for (int k = 0; k < b[kShape].k; ++k)
+        for (int g = 0; g < b[kShape].g; ++g)
+            for (int row = 0; row < b[kShape].rows; ++row) kRow(b, k, g, row);
+}
+
+template <int kShape, int kOther, void (*kRow)(const ops::Bound&, int, int, int)>
+ops::KernelResult make_cpu(ops::cpu::Context& context, const ops::Bound& bound) {
+    const tensor::Operand& shape = bound[kShape];
+    ops::cpu::Checker check(bound);
+    check.require(kShape, tensor::DType::f32, shape.k, shape.g, shape.rows, shape.cols).like(0, kShape).like(kOther, kShape);
+    MILLRACE_TRY(check.status());
+    return ops::cpu::make_kernel([&context, b = bound]() noexcept {
+        const tensor::Operand& all = b[kShape];
+        context.pool.for_each_if(all.count() >= ops::cpu::kParallelElements, all.k * all.g * all.rows, [&](int task, int) {
+            kRow(b, task / (all.g * all.rows), task / all.rows % all.g, task % all.rows);
+        });
+    });
+}
+
+constexpr ops::SlotDef kForward[] = {{"x"}, {"y", ops::Access::write}};
+constexpr ops::SlotDef kBackward[] = {{"dy"}, {"x"}, {"dx", ops::Access::add}};
+static_assert(std::size(kForward) == clamp_forward::slots && std::size(kBackward) == clamp_backward::slots);
+
+}  // namespace
+
+// A backend that a definition lacks is refused when a program is built: .cuda would name a function in a .cu file.
+const ops::OpDef clamp_forward::def({.name = "clamp_forward",
+                                     .slots = kForward,
+                                     .phase = ops::Phase::forward,
+                                     .ref = run_reference<y, forward<double>>,
+                                     .cpu = make_cpu<y, x, forward<float>>});
+const ops::OpDef clamp_backward::def({.name = "clamp_backward",
+                                      .slots = kBackward,
+                                      .phase = ops::Phase::backward,
+                                      .ref = run_reference<dx, backward<double>>,
+                                      .cpu = make_cpu<dx, x, backward<float>>});
+
+tape::Value clamp(tape::Builder& builder, const tape::Value& x, ClampParams params, const std::string& name) {
+    const tape::Value y = builder.activation(x.view.rows, x.view.cols, name, builder.training() && x.needs_gradient);
+    builder.append(tape::record_of(&clamp_forward::def, params, name, {x, y}));
+    if (!y.needs_gradient) return y;
+    builder.on_backward([&builder, x, y, params, name] {
+        const tensor::View dy = builder.gradient(y);
+        if (!dy.present()) return;
+        builder.append(tape::record_of(&clamp_backward::def, params, name, {dy, x, builder.gradient_target(x)}));
+    });
+    return y;
+}
+
+}  // namespace own
