@@ -158,6 +158,7 @@ base::Status Store::allocate() {
     }
     write(segments(), segments_.data(), segments_.size() * sizeof(ops::Segment));
     reset_groups();
+    write_states(std::vector<ops::MemberState>(static_cast<std::size_t>(members())));  // zeros would switch dropout off
     return base::ok();
 }
 

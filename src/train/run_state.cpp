@@ -73,6 +73,7 @@ Json encode_member(const ops::MemberState& state) {
 #define MILLRACE_ENCODE(name) json[#name] = state.name;
     MILLRACE_MEMBER_FIELDS(MILLRACE_ENCODE)
 #undef MILLRACE_ENCODE
+    json["dropout_scale"] = state.dropout_scale;
     return json;
 }
 
@@ -81,6 +82,7 @@ ops::MemberState decode_member(const Json& json) {
 #define MILLRACE_DECODE(name) state.name = read<decltype(state.name)>(json, #name);
     MILLRACE_MEMBER_FIELDS(MILLRACE_DECODE)
 #undef MILLRACE_DECODE
+    if (json.contains("dropout_scale")) state.dropout_scale = read<float>(json, "dropout_scale");
     return state;
 }
 

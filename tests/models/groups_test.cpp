@@ -189,6 +189,7 @@ TEST_P(Groups, NormCountsTrainableGroupsAlone) {
 }
 
 TEST_P(Groups, ResumedTableGoesOnToTheBit) {
+    if (GetParam().precision == tape::Precision::f64) GTEST_SKIP() << "checkpoints hold floats";
     GroupedRun whole(GetParam(), grouped());
     whole.train(2);
     whole.rig.store->set_trainable(1, tape::kNoDecay, false);

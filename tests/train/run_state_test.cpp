@@ -17,6 +17,7 @@ RunState some_state() {
     state.members[1].seed = 0xfedcba9876543210u;
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
     state.members[1].position = 31;
+    state.members[1].dropout_scale = 0.25f;
     state.groups = {{{"weights", {}}}, {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9}}}};
     state.epoch_sums = StepSums(2);
     state.epoch_sums.members[1].loss = 0.1 + 0.2;
@@ -37,6 +38,8 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->members[1].seed, before.members[1].seed);
     EXPECT_EQ(after->members[1].base_lr, before.members[1].base_lr);
     EXPECT_EQ(after->members[1].position, 31u);
+    EXPECT_EQ(after->members[1].dropout_scale, 0.25f);
+    EXPECT_EQ(after->members[0].dropout_scale, 1);
     ASSERT_EQ(after->groups.size(), 2u);
     EXPECT_EQ(after->groups[0][0].state.trainable, 1u);
     EXPECT_EQ(after->groups[1][0].name, "weights");

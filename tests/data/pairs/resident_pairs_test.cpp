@@ -48,6 +48,8 @@ struct GatheredPairs {
         x = builder.activation(rows, kWidth + 2, "x", false).view.columns(2, kWidth);
         y = builder.activation(rows, kWidth, "y", false).view;
         source.gather(builder, part, rows, {{"vector", x}, {"goal", y}});
+        builder.keep(x);
+        builder.keep(y);
         arena = std::make_unique<tape::Arena>(*backend);
         program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
         EXPECT_TRUE(arena->allocate().ok());
