@@ -78,7 +78,8 @@ public:
 
     /// Ends the declarations: bytes() and the strides of views are final, and programs can be planned.
     base::Status seal();
-    /// Seals if need be and allocates everything declared; states are MemberState{}. Fails with the bytes asked for when it does not fit.
+    /// Seals if need be and allocates everything declared; states are MemberState{}. Fails with the bytes asked for when it does
+    /// not fit.
     base::Status allocate();
     /// Draws the initial parameters of every member from its seed and sets the group table as declared, no step applied.
     void initialize(const std::vector<std::uint64_t>& seeds);
