@@ -17,9 +17,13 @@ base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights&
                                                 const PictureRequest& request, const io::Path& run) {
     data::BatchSource& source = setup.engine->source();
     const std::int32_t samples = source.samples(part);
-    if (best.family->pictures == nullptr)
-        return base::Error{fmt::format("there is nothing to plot of {}: the family draws no pictures", setup.settings.model),
+    if (best.family->pictures == nullptr) {
+        std::string drawing;
+        for (const models::Family& family : models::families())
+            if (family.pictures != nullptr) drawing += (drawing.empty() ? "" : ", ") + family.name;
+        return base::Error{fmt::format("there is nothing to plot of {}; pictures are drawn of {}", setup.settings.model, drawing),
                            run.string()};
+    }
     if (samples == 0)
         return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
