@@ -30,9 +30,14 @@ Path folder_of(const Path& path) {
     return folder.empty() ? Path(".") : folder;
 }
 
+/// Steps over what a killed process left: in a container every process may have the number 1.
 Path temporary_name(const Path& path) {
     static std::atomic<unsigned> counter{0};
-    return folder_of(path) / fmt::format(".{}.tmp-{}-{}", path.filename().string(), ::getpid(), counter.fetch_add(1));
+    Path name;
+    do {
+        name = folder_of(path) / fmt::format(".{}.tmp-{}-{}", path.filename().string(), ::getpid(), counter.fetch_add(1));
+    } while (std::filesystem::exists(std::filesystem::symlink_status(name)));
+    return name;
 }
 
 }  // namespace

@@ -73,6 +73,24 @@ TEST(WriteAtomically, ReplacesTheWholeFile) {
     EXPECT_EQ(files_in(folder.path()), 1u);
 }
 
+TEST(WriteAtomically, StepsOverWhatAKilledProcessOfTheSameNumberLeft) {
+    const test::TemporaryFolder folder;
+    std::string name;
+    ASSERT_TRUE(write_atomically(folder / "a", [&](FileWriter& writer) {
+                    for (const auto& entry : fs::directory_iterator(folder.path())) name = entry.path().filename().string();
+                    return writer.write(std::as_bytes(std::span("x", 1)));
+                }).ok());
+    const std::size_t dash = name.rfind('-');
+    const unsigned used = static_cast<unsigned>(std::stoul(name.substr(dash + 1)));
+    // write_new_file leaves the counter alone.
+    for (unsigned i = 1; i <= 3; ++i)
+        ASSERT_TRUE(write_new_file(folder / (name.substr(0, dash + 1) + std::to_string(used + i)), [](FileWriter&) {
+                        return base::ok();
+                    }).ok());
+    EXPECT_TRUE(write_atomically(folder / "a", "second").ok());
+    EXPECT_EQ(*read_text(folder / "a"), "second");
+}
+
 TEST(WriteAtomically, FullDiskLeavesTheOldFileAndSaysSo) {
     const test::TemporaryFolder folder;
     ASSERT_TRUE(write_atomically(folder / "a", "old").ok());
