@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tape/record.h"
 #include "ops/cpu/kernel.h"
+#include "tape/record.h"
 
 namespace own {
 namespace {
@@ -60,25 +60,25 @@ static_assert(std::size(kForward) == clamp_forward::slots && std::size(kBackward
 }  // namespace
 
 // A backend that a definition lacks is refused when a program is built: .cuda would name a function in a .cu file.
-const ops::OpDef clamp_forward::def({.name = "clamp_forward",
-                                     .slots = kForward,
-                                     .phase = ops::Phase::forward,
-                                     .ref = run_reference<y, forward<double>>,
-                                     .cpu = make_cpu<y, x, forward<float>>});
-const ops::OpDef clamp_backward::def({.name = "clamp_backward",
-                                      .slots = kBackward,
-                                      .phase = ops::Phase::backward,
-                                      .ref = run_reference<dx, backward<double>>,
-                                      .cpu = make_cpu<dx, x, backward<float>>});
+const ops::OpDef clamp_forward::kDef({.name = "clamp_forward",
+                                      .slots = kForward,
+                                      .phase = ops::Phase::forward,
+                                      .ref = run_reference<y, forward<double>>,
+                                      .cpu = make_cpu<y, x, forward<float>>});
+const ops::OpDef clamp_backward::kDef({.name = "clamp_backward",
+                                       .slots = kBackward,
+                                       .phase = ops::Phase::backward,
+                                       .ref = run_reference<dx, backward<double>>,
+                                       .cpu = make_cpu<dx, x, backward<float>>});
 
 tape::Value clamp(tape::Builder& builder, const tape::Value& x, ClampParams params, const std::string& name) {
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name, builder.training() && x.needs_gradient);
-    builder.append(tape::record_of(&clamp_forward::def, params, name, {x, y}));
+    builder.append(tape::record_of(&clamp_forward::kDef, params, name, {x, y}));
     if (!y.needs_gradient) return y;
     builder.on_backward([&builder, x, y, params, name] {
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
-        builder.append(tape::record_of(&clamp_backward::def, params, name, {dy, x, builder.gradient_target(x)}));
+        builder.append(tape::record_of(&clamp_backward::kDef, params, name, {dy, x, builder.gradient_target(x)}));
     });
     return y;
 }

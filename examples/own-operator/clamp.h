@@ -13,11 +13,11 @@ struct ClampParams {
 };
 namespace clamp_forward {
 enum Slot { x, y, slots };
-extern const millrace::ops::OpDef def;
+extern const millrace::ops::OpDef kDef;
 }  // namespace clamp_forward
 namespace clamp_backward {
 enum Slot { dy, x, dx, slots };
-extern const millrace::ops::OpDef def;
+extern const millrace::ops::OpDef kDef;
 }  // namespace clamp_backward
 
 /// The layer: appends the record, and registers what to append on the way back.

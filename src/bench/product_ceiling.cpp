@@ -38,7 +38,7 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
     const std::size_t bytes = static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * tensor::size_of(real);
     const std::vector<std::byte> pattern = random_elements(real);
     std::vector<std::unique_ptr<ops::Memory>> memory;
-    ops::Record record{&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, "ceiling"};
+    ops::Record record{&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {}, 0, "ceiling"};
     ops::Bound bound;
     for (const int slot : {at::dz, at::w, at::dx}) {
         MILLRACE_LET(matrix, backend.allocate(bytes));

@@ -87,7 +87,7 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     if (training && options_.batch_norm)
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
-    ops::Record record{&ops::dense_forward::def, call.params, {}, 0, label_};
+    ops::Record record{&ops::dense_forward::kDef, call.params, {}, 0, label_};
     record.slots[slot::x] = call.x.view;
     record.slots[slot::w] = matrix(store.weight(weight_));
     if (options_.bias) record.slots[slot::bias] = vector(store.parameter(bias_));
@@ -122,7 +122,7 @@ tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& ca
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =
         identity || merged ? dy : builder.buffer(dy.g, dy.rows, dy.cols, builder.real(), tape::Role::scratch, label_ + ".dz");
-    ops::Record record{&ops::dense_backward::def, call.params, {}, 0, label_};
+    ops::Record record{&ops::dense_backward::kDef, call.params, {}, 0, label_};
     record.slots[slot::dy] = dy;
     record.slots[slot::saved] = call.saved;
     record.slots[slot::inv_std] = call.inv_std;

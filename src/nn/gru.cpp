@@ -35,7 +35,7 @@ tape::Value GruCell::forward(tape::Builder& builder, const tape::Value& x, const
         call.gates = builder.intermediate(1, x.view.rows, 4 * hidden_, name_ + ".gates", true);
         builder.roll_gradient(call.after);
     }
-    builder.append(record_of(&ops::gru_forward::def, ops::GruParams{}, name_,
+    builder.append(record_of(&ops::gru_forward::kDef, ops::GruParams{}, name_,
                              {x, call.before, mask.rows, mask.member, store.weight(w_ih_), store.weight(w_hh_),
                               store.parameter(b_ih_), store.parameter(b_hh_), scratch, call.gates, call.after}));
     if (builder.training()) builder.on_backward([cell = *this, &builder, call] { cell.backward(builder, call); });
@@ -47,7 +47,7 @@ void GruCell::backward(tape::Builder& builder, const Call& call) const {
     const tape::Builder::Rolling gradient = builder.take_gradient(call.after, ops::kGruPairs);
     if (!gradient.view.present()) return;  // nothing reaches the state
     const tensor::View dgates = builder.gradient_window(call.x.view.rows, 4 * hidden_, name_ + ".dgates");
-    ops::Record record{&ops::gru_backward::def, ops::GruBackwardParams{gradient.begins}, {}, 0, name_};
+    ops::Record record{&ops::gru_backward::kDef, ops::GruBackwardParams{gradient.begins}, {}, 0, name_};
     record.slots[at::dh] = gradient.view;
     record.slots[at::gates] = call.gates;
     record.slots[at::h] = call.before.view;

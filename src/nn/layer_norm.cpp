@@ -16,7 +16,7 @@ tape::Value LayerNorm::forward(tape::Builder& builder, const tape::Value& x) con
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name_, training);
     const tensor::View mean = builder.buffer(1, x.view.rows, 1, builder.stat(), tape::Role::saved, name_ + ".mean");
     const tensor::View inv_std = builder.buffer(1, x.view.rows, 1, builder.stat(), tape::Role::saved, name_ + ".inv_std");
-    builder.append(record_of(&ops::layernorm_forward::def, ops::LayerNormParams{eps_}, name_,
+    builder.append(record_of(&ops::layernorm_forward::kDef, ops::LayerNormParams{eps_}, name_,
                              {x, store.parameter(gamma_), store.parameter(beta_), mean, inv_std, y}));
     if (!training) return y;
 
@@ -24,7 +24,7 @@ tape::Value LayerNorm::forward(tape::Builder& builder, const tape::Value& x) con
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
         const Slot dx = x.needs_gradient ? builder.gradient_target(x) : Slot{};
-        builder.append(record_of(&ops::layernorm_backward::def, ops::LayerNormParams{layer.eps_}, layer.name_,
+        builder.append(record_of(&ops::layernorm_backward::kDef, ops::LayerNormParams{layer.eps_}, layer.name_,
                                  {dy, x, builder.store().parameter(layer.gamma_), mean, inv_std, dx,
                                   builder.parameter_gradient(layer.gamma_), builder.parameter_gradient(layer.beta_)}));
     });

@@ -6,7 +6,7 @@
 namespace millrace::nn {
 
 void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels) {
-    builder.append(record_of(&ops::cross_entropy::def, ops::LossParams{builder.share()}, "cross_entropy",
+    builder.append(record_of(&ops::cross_entropy::kDef, ops::LossParams{builder.share()}, "cross_entropy",
                              {logits, labels, builder.store().state(), only_loss_of(builder, logits)}));
 }
 
@@ -14,7 +14,7 @@ namespace {
 
 void append_mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const ops::LossParams& params,
                 const std::string& name) {
-    builder.append(record_of(&ops::mse::def, params, name,
+    builder.append(record_of(&ops::mse::kDef, params, name,
                              {prediction, wanted, builder.store().state(), only_loss_of(builder, prediction)}));
 }
 
@@ -33,7 +33,7 @@ void cosine_diversity(tape::Builder& builder, const tape::Value& outputs, std::i
                       double temperature) {
     if (!builder.training()) return;
     const tape::Value grouped = outputs.split_columns(groups);
-    builder.append(record_of(&ops::cosine_diversity::def, ops::DiversityParams{weight, temperature, builder.share()},
+    builder.append(record_of(&ops::cosine_diversity::kDef, ops::DiversityParams{weight, temperature, builder.share()},
                              "cosine_diversity", {grouped, builder.store().state(), builder.gradient_target(grouped)}));
 }
 

@@ -9,13 +9,13 @@ tape::Value pointwise(tape::Builder& builder, const tape::Value& x, const Pointw
     const tape::Value y = builder.activation(x.view.rows, x.view.cols, name, builder.training() && x.needs_gradient);
     ops::PointwiseParams params{options.activation, builder.training() ? options.dropout : 0, builder.next_op_number()};
     const tensor::View state = params.dropout > 0 ? builder.store().state() : tensor::View{};
-    builder.append(record_of(&ops::pointwise_forward::def, params, name, {x, state, y}));
+    builder.append(record_of(&ops::pointwise_forward::kDef, params, name, {x, state, y}));
     if (!y.needs_gradient) return y;
 
     builder.on_backward([&builder, x, y, params, state, name] {
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
-        builder.append(record_of(&ops::pointwise_backward::def, params, name, {dy, x, state, builder.gradient_target(x)}));
+        builder.append(record_of(&ops::pointwise_backward::kDef, params, name, {dy, x, state, builder.gradient_target(x)}));
     });
     return y;
 }
@@ -24,7 +24,7 @@ tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value&
     MILLRACE_ASSERT(a.view.rows == b.view.rows && a.view.cols == b.view.cols && a.view.g == b.view.g, name);
     const tape::Value y =
         builder.activation(a.view.rows, a.view.cols, name, builder.training() && (a.needs_gradient || b.needs_gradient));
-    builder.append(record_of(&ops::add::def, ops::AddParams{}, name, {a, b, y}));
+    builder.append(record_of(&ops::add::kDef, ops::AddParams{}, name, {a, b, y}));
     if (!y.needs_gradient) return y;
 
     builder.on_backward([&builder, a, b, y, name] {
@@ -32,7 +32,7 @@ tape::Value add(tape::Builder& builder, const tape::Value& a, const tape::Value&
         if (!dy.present()) return;
         for (const tape::Value& operand : {b, a})
             if (operand.needs_gradient)
-                builder.append(record_of(&ops::add::def, ops::AddParams{}, name, {dy, {}, builder.gradient_target(operand)}));
+                builder.append(record_of(&ops::add::kDef, ops::AddParams{}, name, {dy, {}, builder.gradient_target(operand)}));
     });
     return y;
 }

@@ -14,13 +14,13 @@ using tape::write_to;
 
 /// Adds the sums over the rows of `in` [K,G,B,C] to a gradient [K,G,1,C].
 inline void append_column_sum(tape::Builder& builder, const tensor::View& in, const Slot& sums, const std::string& layer) {
-    builder.append_weight_gradient(record_of(&ops::column_sum::def, ops::ColumnSumParams{}, layer, {in, sums}));
+    builder.append_weight_gradient(record_of(&ops::column_sum::kDef, ops::ColumnSumParams{}, layer, {in, sums}));
 }
 
 /// Adds dz^T x to a weight's gradient.
 inline void append_weight_product(tape::Builder& builder, const tensor::View& dz, const tensor::View& x, const Slot& dw,
                                   const std::string& layer) {
-    builder.append_weight_gradient(record_of(&ops::linear_wgrad::def, ops::LinearGradParams{}, layer, {dz, x, dw}));
+    builder.append_weight_gradient(record_of(&ops::linear_wgrad::kDef, ops::LinearGradParams{}, layer, {dz, x, dw}));
 }
 
 /// Where a loss writes the gradient of `value`; a value has one loss. Left out in evaluation programs.

@@ -18,7 +18,7 @@ tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& seq
     const tape::Value y = builder.activation(sequences.rows(), cols_, name_, builder.training());
     const tape::Store& store = builder.store();
     builder.append(record_of(
-        &ops::token_embed::def, ops::TokenParams{sequences.prefix}, name_,
+        &ops::token_embed::kDef, ops::TokenParams{sequences.prefix}, name_,
         {store.parameter(tokens_), store.parameter(place_), prefix, sequences.ids, sequences.lengths, store.state(), y}));
     if (builder.training())
         builder.on_backward([layer = *this, &builder, sequences, prefix, y] { layer.backward(builder, sequences, prefix, y); });
@@ -31,7 +31,7 @@ void TokenEmbedding::backward(tape::Builder& builder, const Sequences& sequences
     if (!dy.present()) return;
     const Slot dtokens = builder.parameter_gradient(tokens_), dplace = builder.parameter_gradient(place_);
     const Slot dbefore = prefix.view.present() && prefix.needs_gradient ? builder.gradient_target(prefix) : Slot{};
-    builder.append(record_of(&ops::token_embed_backward::def, ops::TokenParams{sequences.prefix}, name_,
+    builder.append(record_of(&ops::token_embed_backward::kDef, ops::TokenParams{sequences.prefix}, name_,
                              {dy, sequences.ids, sequences.lengths, dtokens, dplace, dbefore}));
 }
 
@@ -39,14 +39,14 @@ tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequ
     MILLRACE_ASSERT(x.view.rows == sequences.rows(), name);
     const tape::Value y = builder.activation(sequences.count(), x.view.cols, name, builder.training() && x.needs_gradient);
     const ops::TokenParams params{sequences.prefix};
-    builder.append(record_of(&ops::masked_mean::def, params, name, {x, sequences.lengths, y}));
+    builder.append(record_of(&ops::masked_mean::kDef, params, name, {x, sequences.lengths, y}));
     if (!y.needs_gradient) return y;
 
     builder.on_backward([&builder, x, y, sequences, name, params] {
         const tensor::View dy = builder.gradient(y);
         if (!dy.present()) return;
         builder.append(
-            record_of(&ops::masked_mean_backward::def, params, name, {dy, sequences.lengths, builder.gradient_target(x)}));
+            record_of(&ops::masked_mean_backward::kDef, params, name, {dy, sequences.lengths, builder.gradient_target(x)}));
     });
     return y;
 }
@@ -57,15 +57,15 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
     const ops::TokenLossParams params{options.weight * builder.share(), first, options.as_loss};
     const Slot dlogits = logits.needs_gradient ? only_loss_of(builder, logits) : Slot{};
     const Slot tally = options.tally.present() ? tape::Builder::Target{options.tally, options.keep_tally} : Slot{};
-    builder.append(record_of(&ops::token_cross_entropy::def, params, options.name,
+    builder.append(record_of(&ops::token_cross_entropy::kDef, params, options.name,
                              {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, tally}));
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                   std::int32_t end, const std::string& name) {
     MILLRACE_ASSERT(!builder.training() && logits.view.rows == sequences.rows(), "token_choose");
-    builder.append(
-        record_of(&ops::token_choose::def, ops::TokenChooseParams{first, end}, name, {logits, sequences.ids, sequences.lengths}));
+    builder.append(record_of(&ops::token_choose::kDef, ops::TokenChooseParams{first, end}, name,
+                             {logits, sequences.ids, sequences.lengths}));
 }
 
 }  // namespace millrace::nn

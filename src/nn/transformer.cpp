@@ -48,7 +48,7 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
     const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
     const tensor::View level =
         builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
-    builder.append(record_of(&ops::attention_forward::def, params, label, {qkv, sequences.lengths, level, out}));
+    builder.append(record_of(&ops::attention_forward::kDef, params, label, {qkv, sequences.lengths, level, out}));
     if (!builder.training()) return out;
 
     builder.on_backward([&builder, params, qkv, sequences, level, out, label] {
@@ -56,7 +56,7 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
         if (!dout.present()) return;
         const tape::Builder::Target dqkv = builder.gradient_target(qkv);
         MILLRACE_ASSERT(!dqkv.accumulate, label);
-        builder.append(record_of(&ops::attention_backward::def, params, label, {dout, qkv, sequences.lengths, level, dqkv}));
+        builder.append(record_of(&ops::attention_backward::kDef, params, label, {dout, qkv, sequences.lengths, level, dqkv}));
     });
     return out;
 }

@@ -5,7 +5,7 @@
 namespace millrace::optim {
 
 void append_step_begin(tape::Builder& builder) {
-    ops::Record record{&ops::step_begin::def, ops::StepBeginParams{}, {}, 0, "step"};
+    ops::Record record{&ops::step_begin::kDef, ops::StepBeginParams{}, {}, 0, "step"};
     record.slots[ops::step_begin::state] = builder.store().state();
     record.slots[ops::step_begin::groups] = builder.store().group_table();
     builder.append(std::move(record));
@@ -13,7 +13,7 @@ void append_step_begin(tape::Builder& builder) {
 
 void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     const tape::Store& store = builder.store();
-    ops::Record norm{&ops::grad_norm::def, ops::GradNormParams{}, {}, 0, "update"};
+    ops::Record norm{&ops::grad_norm::kDef, ops::GradNormParams{}, {}, 0, "update"};
     norm.slots[ops::grad_norm::grads] = store.gradient_arena();
     norm.slots[ops::grad_norm::scratch] = store.norm_scratch();
     norm.slots[ops::grad_norm::state] = store.state();
@@ -21,7 +21,7 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     norm.slots[ops::grad_norm::segments] = store.segments();
     builder.append(std::move(norm));
 
-    ops::Record update{&ops::optimizer::def, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
+    ops::Record update{&ops::optimizer::kDef, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, {}, 0, "update"};
     update.slots[ops::optimizer::params] = store.parameter_arena();
     update.slots[ops::optimizer::grads] = store.gradient_arena();
     update.slots[ops::optimizer::m] = store.first_moment();
@@ -32,7 +32,7 @@ void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     update.slots[ops::optimizer::segments] = store.segments();
     builder.append(std::move(update));
 
-    ops::Record push{&ops::metrics_push::def, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};
+    ops::Record push{&ops::metrics_push::kDef, ops::MetricsPushParams{store.options().ring_capacity}, {}, 0, "metrics"};
     push.slots[ops::metrics_push::state] = store.state();
     push.slots[ops::metrics_push::counter] = store.ring_counter();
     push.slots[ops::metrics_push::ring] = store.ring();

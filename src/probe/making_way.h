@@ -5,7 +5,8 @@
 
 namespace millrace::probe {
 
-/// Programs may also count with CUPTI, which takes no subscription and bears the probe beside it; but not that CUPTI is finalised.
+/// Programs may also count with CUPTI, which takes no subscription and bears the probe beside it; but not that CUPTI is
+/// finalised.
 bool counts_with_cupti();
 
 /// Leads the calls of libraries that are loaded by now through the probe.

@@ -37,8 +37,8 @@ std::vector<std::size_t> find_starts(std::span<const std::uint64_t> sequence, Pe
 
 /// Programs that launch their step as one graph do a few steps launch by launch before. Those have more kinds of elements than
 /// all that follows and would pass for the step: the element behind them; 0 where there is nothing of the kind. `graphs` has one
-/// entry per element, 1 for a graph; what repeats with graphs must be at least half of the sequence, or have come twenty times and
-/// twice as often as the steps before.
+/// entry per element, 1 for a graph; what repeats with graphs must be at least half of the sequence, or have come twenty times
+/// and twice as often as the steps before.
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs);
 
 }  // namespace millrace::record

@@ -150,7 +150,7 @@ void Builder::complete(Gradient& gradient, const View& view) {
             out.offset = gap.row * width + gap.col;
             out.rows = static_cast<std::int32_t>(gap.row_end - gap.row);
             out.cols = static_cast<std::int32_t>(gap.col_end - gap.col);
-            append(record_of(&ops::fill::def, ops::FillParams{}, "gradient", {out}));
+            append(record_of(&ops::fill::kDef, ops::FillParams{}, "gradient", {out}));
         }
         gradient.written.add(part);
     }
@@ -194,7 +194,7 @@ void Builder::add_product(const Value& value, const View& a, const View& w, cons
 }
 
 void Builder::append_product(const Product& product, const Target& target) {
-    append(record_of(&ops::linear_dgrad::def, ops::LinearGradParams{}, product.layer, {product.a, product.w, target}));
+    append(record_of(&ops::linear_dgrad::kDef, ops::LinearGradParams{}, product.layer, {product.a, product.w, target}));
 }
 
 void Builder::roll_gradient(const Value& state) {

@@ -60,7 +60,7 @@ Scan::State Scan::state(std::int32_t rows, std::int32_t cols, std::string name) 
     state.training_ = builder_.training();
     const std::int32_t windows = state.training_ ? options_.steps + 1 : 2;
     state.windows_ = builder_.buffer(1, windows * rows, cols, builder_.real(), Role::saved, name);
-    builder_.append(record_of(&ops::fill::def, ops::FillParams{}, std::move(name), {state.before(0)}));
+    builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, std::move(name), {state.before(0)}));
     states_.push_back(state);
     return state;
 }
@@ -207,7 +207,7 @@ void Scan::append_weight_gradients() {
     // Sums of one matrix side by side: a backend reads it once for them.
     std::vector<ops::Record> sums;
     for (ops::Record& record : merged_) {
-        if (record.op != &ops::column_sum::def) {
+        if (record.op != &ops::column_sum::kDef) {
             builder_.defer_weight_gradient(std::move(record));
             continue;
         }
@@ -251,7 +251,7 @@ void Scan::backward() {
 }
 
 void Scan::begin_sums() {
-    const auto zero = [&](const View& view) { builder_.append(record_of(&ops::fill::def, ops::FillParams{}, "scan", {view})); };
+    const auto zero = [&](const View& view) { builder_.append(record_of(&ops::fill::kDef, ops::FillParams{}, "scan", {view})); };
     step_ = -1;
     for (const State& state : states_) zero(builder_.claim_rolling(state.windows_).view);
     if (!builder_.parameter_gradient(options_.first_parameter).accumulate)

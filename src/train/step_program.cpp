@@ -8,7 +8,7 @@ namespace {
 
 void append_micro_end(tape::Builder& builder, std::int32_t rows, std::int32_t samples, bool training) {
     ops::MicroEndParams params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(samples), training};
-    ops::Record record{&ops::micro_end::def, params, {}, 0, "step"};
+    ops::Record record{&ops::micro_end::kDef, params, {}, 0, "step"};
     record.slots[ops::micro_end::state] = builder.store().state();
     builder.append(std::move(record));
 }

@@ -46,7 +46,7 @@ public:
             shared.k = builder.store().members();
             return shared;
         };
-        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = for_all(x_);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
@@ -80,7 +80,7 @@ struct FlowRig {
         return rig.start(model, source, {1});
     }
     static void keep(tape::Builder& builder, const tensor::View& view, const tensor::View& place) {
-        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};
+        ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "kept"};
         record.slots[ops::copy::in] = view;
         record.slots[ops::copy::out] = place;
         builder.append(std::move(record));

@@ -53,7 +53,7 @@ public:
             shared.k = builder.store().members();
             return shared;
         };
-        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = for_all(feed->x);
         record.slots[ops::copy::out] = x;
         builder.append(std::move(record));
@@ -81,7 +81,7 @@ public:
         models::Outputs outputs = inner_->build(builder, source, part, rows);
         tensor::View copy =
             builder.buffer(1, rows, outputs.prediction.view.cols, builder.stat(), tape::Role::scratch, "kept logits");
-        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept logits"};
+        ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "kept logits"};
         record.slots[ops::copy::in] = outputs.prediction.view;
         record.slots[ops::copy::out] = copy;
         builder.append(std::move(record));

@@ -63,7 +63,7 @@ TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
     Dense outs(*bench.store, {"oa", "ob"}, {}, narrow);
     bench.build([&](tape::Builder& builder) {
         const tape::Value seen = builder.activation(6, 7, "seen", true);
-        ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "data"};
+        ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "data"};
         record.slots[ops::copy::in] = x;
         record.slots[ops::copy::out] = seen.view.columns(0, 4);
         builder.append(record);
@@ -74,7 +74,7 @@ TEST(Layers, WindowOfTheInputIsTheOnlyPartWithAGradient) {
     bench.fill(wanted, 2);
     bench.check_parameters();
     for (const ops::Record& record : bench.records) {
-        if (record.op == &ops::linear_dgrad::def && record.layer.starts_with("a")) {
+        if (record.op == &ops::linear_dgrad::kDef && record.layer.starts_with("a")) {
             EXPECT_EQ(record.slots[ops::linear_dgrad::dx].cols, 3);
         }
     }
@@ -131,7 +131,7 @@ TEST(Dense, EvaluationHasNoRandomnessAndTheSameOperatorNumbers) {
             },
             training);
         for (const ops::Record& record : bench.records) {
-            if (record.op != &ops::dense_forward::def) continue;
+            if (record.op != &ops::dense_forward::kDef) continue;
             const auto& params = record.params_as<ops::DenseParams>();
             numbers[training].push_back(params.op_number);
             if (!training) {
@@ -156,8 +156,8 @@ TEST(Dense, InputGradientComesRightBeforeTheLayerBelow) {
         cross_entropy(builder, second.forward(builder, first.forward(builder, {x, false})), labels);
     });
     for (std::size_t i = 0; i + 1 < bench.records.size(); ++i) {
-        if (bench.records[i].op == &ops::linear_dgrad::def) {
-            EXPECT_EQ(bench.records[i + 1].op, &ops::dense_backward::def);
+        if (bench.records[i].op == &ops::linear_dgrad::kDef) {
+            EXPECT_EQ(bench.records[i + 1].op, &ops::dense_backward::kDef);
         }
     }
 }

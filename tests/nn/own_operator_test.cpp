@@ -48,7 +48,7 @@ TEST(OwnOperator, CpuAgreesWithTheReferenceAndCudaIsRefusedByName) {
         found[kind == ops::DeviceKind::cpu] = program.read(y.view);
     }
     EXPECT_EQ(found[0], found[1]);
-    EXPECT_EQ(ops::missing_operator(own::clamp_forward::def, ops::DeviceKind::cuda).message,
+    EXPECT_EQ(ops::missing_operator(own::clamp_forward::kDef, ops::DeviceKind::cuda).message,
               "operator clamp_forward has no cuda backend");
 }
 

@@ -64,7 +64,7 @@ TEST_P(ScanLayers, OfARecurrentLayerIsThatOfFiniteDifferences) {
 
     const std::size_t chunks = std::max<std::size_t>(options.chunks.size(), 1);
     for (const char* layer : {"from_x", "from_h", "state", "inner", "head"})
-        for (const ops::OpDef* op : {&ops::linear_wgrad::def, &ops::column_sum::def})
+        for (const ops::OpDef* op : {&ops::linear_wgrad::kDef, &ops::column_sum::kDef})
             EXPECT_EQ(
                 static_cast<std::size_t>(std::count_if(bench.records.begin(), bench.records.end(),
                                                        [&](const ops::Record& r) { return r.op == op && r.layer == layer; })),

@@ -125,7 +125,7 @@ struct TextRig {
         optim::append_step_begin(builder);
         builder.close_section();
         const tape::Value result = network->forward(builder, sequences, cells);
-        ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "kept"};
+        ops::Record copy{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "kept"};
         copy.slots[ops::copy::in] = result.view;
         copy.slots[ops::copy::out] = kept;
         builder.append(std::move(copy));

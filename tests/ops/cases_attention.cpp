@@ -31,7 +31,7 @@ OpCase forward(const Sentences& s, const std::string& note, Values qkv, Layout l
     namespace at = attention_forward;
     OpCase c;
     c.name = fmt::format("attention_forward/{}/{}", note, s.text());
-    c.op = &attention_forward::def;
+    c.op = &attention_forward::kDef;
     c.params = s.params();
     c.members = s.k;
     c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), std::move(qkv), layout);
@@ -45,7 +45,7 @@ OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDe
     namespace at = attention_backward;
     OpCase c;
     c.name = fmt::format("attention_backward/{}/{}", note, s.text());
-    c.op = &attention_backward::def;
+    c.op = &attention_backward::kDef;
     c.params = s.params();
     c.members = s.k;
     c.slot(at::dout, Element::real, s.k, 1, s.rows(), s.cols(), uniform(-1, 1), layout);

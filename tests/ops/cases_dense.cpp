@@ -57,7 +57,7 @@ OpCase forward(const Shape& s, const Config& config, const std::string& note = "
     namespace at = dense_forward;
     OpCase c;
     c.name = fmt::format("dense_forward/{}{}/{}", config.text(), note, s.text());
-    c.op = &dense_forward::def;
+    c.op = &dense_forward::kDef;
     c.params = config.params();
     c.members = s.k;
     c.slot(at::x, Element::real, s.k, s.g, s.b, s.in, uniform(-1, 1));
@@ -88,7 +88,7 @@ OpCase backward(const Shape& s, const Config& config, const std::string& note = 
     namespace at = dense_backward;
     OpCase c;
     c.name = fmt::format("dense_backward/{}{}/{}", config.text(), note, s.text());
-    c.op = &dense_backward::def;
+    c.op = &dense_backward::kDef;
     c.params = config.params();
     c.members = s.k;
     const bool normed = config.norm == Norm::batch_train;
@@ -199,7 +199,7 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     const auto dgrad = [](const Shape& s, const std::string& note) {
         OpCase c;
         c.name = fmt::format("linear_dgrad/{}/{}", note, s.text());
-        c.op = &linear_dgrad::def;
+        c.op = &linear_dgrad::kDef;
         c.params = LinearGradParams{};
         c.members = s.k;
         c.slot(linear_dgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));
@@ -209,7 +209,7 @@ void add_linear_cases(std::vector<OpCase>& cases) {
     const auto wgrad = [](const Shape& s, const std::string& note) {
         OpCase c;
         c.name = fmt::format("linear_wgrad/{}/{}", note, s.text());
-        c.op = &linear_wgrad::def;
+        c.op = &linear_wgrad::kDef;
         c.params = LinearGradParams{};
         c.members = s.k;
         c.slot(linear_wgrad::dz, Element::real, s.k, s.g, s.b, s.out, uniform(-1, 1));

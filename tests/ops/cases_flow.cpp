@@ -47,7 +47,7 @@ OpCase moving(const Move& move) {
     namespace at = flow_move;
     OpCase c;
     c.name = fmt::format("flow_move/{}/{}", move.note, move.spec.text());
-    c.op = &flow_move::def;
+    c.op = &flow_move::kDef;
     c.params = move.params;
     const int k = c.members = move.spec.k, n = move.spec.rows();
     c.f32_tolerance = c.bf16_tolerance = move.params.noise > 0 ? 2e-5 : kExact;
@@ -81,7 +81,7 @@ OpCase moving_back(const FlowSpec& spec, bool adding) {
     namespace at = flow_move_backward;
     OpCase c;
     c.name = fmt::format("flow_move_backward/{}/{}", adding ? "adding" : "written", spec.text());
-    c.op = &flow_move_backward::def;
+    c.op = &flow_move_backward::kDef;
     c.params = FlowMoveParams{};
     const int k = c.members = spec.k, n = spec.rows();
     c.f32_tolerance = kExact;
@@ -105,7 +105,7 @@ void add_spawning(std::vector<OpCase>& cases, const FlowSpec& spec, int max_spaw
         c.f32_tolerance = c.bf16_tolerance = kExact;
         return c;
     };
-    OpCase c = start(&flow_spawn::def, "flow_spawn");
+    OpCase c = start(&flow_spawn::kDef, "flow_spawn");
     c.slot(flow_spawn::before, Element::stat, k, 1, n, kFlowColumns, given(flow_values(spec, 10)));
     c.slot(flow_spawn::flow, Element::stat, k, 1, n, kFlowColumns, given(after));
     c.slot(flow_spawn::moved, Element::stat, k, 1, n, kMovedColumns, given(moved));
@@ -113,13 +113,13 @@ void add_spawning(std::vector<OpCase>& cases, const FlowSpec& spec, int max_spaw
     cases.push_back(c);
 
     admit(spec, moved, after);
-    c = start(&flow_spawn_state::def, "flow_spawn_state");
+    c = start(&flow_spawn_state::kDef, "flow_spawn_state");
     c.slot(flow_spawn_state::flow, Element::stat, k, 1, n, kFlowColumns, given(after));
     c.slot(flow_spawn_state::h, Element::real, k, 1, n, hidden, uniform(-1, 1));
     cases.push_back(c);
 
     for (const bool adding : {false, true}) {
-        c = start(&flow_spawn_backward::def, adding ? "flow_spawn_backward/adding" : "flow_spawn_backward/written");
+        c = start(&flow_spawn_backward::kDef, adding ? "flow_spawn_backward/adding" : "flow_spawn_backward/written");
         c.slot(flow_spawn_backward::moved, Element::stat, k, 1, n, kMovedColumns, given(moved));
         c.slot(flow_spawn_backward::dafter, Element::stat, k, 1, n, kFlowColumns, given(flow_gradient(spec, 11)));
         c.slot(flow_spawn_backward::dbefore, Element::stat, k, 1, n, kFlowColumns,
@@ -128,7 +128,7 @@ void add_spawning(std::vector<OpCase>& cases, const FlowSpec& spec, int max_spaw
         cases.push_back(c);
     }
 
-    c = start(&flow_spawn_state_backward::def, "flow_spawn_state_backward");
+    c = start(&flow_spawn_state_backward::kDef, "flow_spawn_state_backward");
     c.slot(flow_spawn_state_backward::moved, Element::stat, k, 1, n, kMovedColumns, given(moved));
     c.slot(flow_spawn_state_backward::dh, Element::stat, k, 1, n, hidden, uniform(-1, 1));
     cases.push_back(c);
@@ -141,7 +141,7 @@ OpCase counting(const std::string& note, FlowSpec spec, const FlowCountParams& p
     spec.k = c.members = 6;
     spec.stopped = 4;
     c.name = fmt::format("flow_count/{}/{}", note, spec.text());
-    c.op = &flow_count::def;
+    c.op = &flow_count::kDef;
     c.params = params;
     std::vector<double> counters = counter_values(spec);
     const int most[] = {0, 1, spec.used() / 2, spec.used(), 3, spec.used()}, waited[] = {0, 2, 1, 1, 0, 2};
@@ -184,17 +184,17 @@ void add_resting(std::vector<OpCase>& cases, FlowSpec spec, const FlowCountParam
         c.members = spec.k;
         return c;
     };
-    OpCase rest = named("flow_rest", &flow_rest::def, params);
+    OpCase rest = named("flow_rest", &flow_rest::kDef, params);
     rest.slot(flow_rest::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
     rest.slot(flow_rest::before, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 21)));
     rest.slot(flow_rest::after, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 22)));
     cases.push_back(rest.slot(flow_rest::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7)));
-    OpCase back = named("flow_rest_backward", &flow_rest_backward::def, FlowRestParams{});
+    OpCase back = named("flow_rest_backward", &flow_rest_backward::kDef, FlowRestParams{});
     back.slot(flow_rest_backward::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
     back.slot(flow_rest_backward::dafter, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_gradient(spec, 23)));
     cases.push_back(back.slot(flow_rest_backward::dbefore, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, uniform(-1, 1)));
     for (const Element element : {Element::real, Element::stat}) {
-        OpCase clear = named("flow_clear", &flow_clear::def, FlowRestParams{});
+        OpCase clear = named("flow_clear", &flow_clear::kDef, FlowRestParams{});
         clear.name += element == Element::real ? "/real" : "/stat";
         std::vector<double> earlier = counter_values(spec);  // alive but for the stopped one
         clear.slot(flow_clear::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);

@@ -51,7 +51,7 @@ OpCase gru(const Cell& cell, bool training, Layout layout, const char* note) {
     namespace at = gru_forward;
     OpCase c;
     c.name = fmt::format("gru_forward/{}{}/{}", training ? "training" : "evaluation", note, cell.text());
-    c.op = &gru_forward::def;
+    c.op = &gru_forward::kDef;
     c.params = GruParams{};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
@@ -80,7 +80,7 @@ OpCase gru_back(const Cell& cell, const Pairs& pairs, bool begins, Layout layout
     OpCase c;
     c.name = fmt::format("gru_backward/{}{}{}/{}", begins ? "begins_" : "", fmt::join(pairs, "+"),
                          layout.right > 0 ? "_padded" : "", cell.text());
-    c.op = &gru_backward::def;
+    c.op = &gru_backward::kDef;
     c.params = GruBackwardParams{begins};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
@@ -108,7 +108,7 @@ OpCase sum(int k, int g, int rows, int cols, Element element, bool adding, Layou
     c.name =
         fmt::format("column_sum/{}{}{}{}/K{}_G{}_R{}_C{}", element == Element::real ? "real" : "stat", adding ? "_adding" : "",
                     layout.left > 0 ? "_window" : "", layout.groups_in_row ? "_concat" : "", k, g, rows, cols);
-    c.op = &column_sum::def;
+    c.op = &column_sum::kDef;
     c.params = ColumnSumParams{};
     c.members = k;
     c.slot(column_sum::in, element, k, g, rows, cols, uniform(-1, 1), layout);
@@ -151,7 +151,7 @@ void add_neuron(std::vector<OpCase>& cases, const FlowSpec& spec, int cols, int 
         namespace at = flow_neuron_forward;
         OpCase c;
         c.name = "flow_neuron_forward/" + name;
-        c.op = &flow_neuron_forward::def;
+        c.op = &flow_neuron_forward::kDef;
         c.params = params;
         c.members = k;
         c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, flow);
@@ -163,7 +163,7 @@ void add_neuron(std::vector<OpCase>& cases, const FlowSpec& spec, int cols, int 
     namespace at = flow_neuron_backward;
     OpCase c;
     c.name = fmt::format("flow_neuron_backward/{}{}", adding ? "adding_" : "", name);
-    c.op = &flow_neuron_backward::def;
+    c.op = &flow_neuron_backward::kDef;
     c.params = params;
     c.members = k;
     c.slot(at::flow, Element::stat, k, 1, n, kFlowColumns, flow);

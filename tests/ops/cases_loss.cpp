@@ -21,7 +21,7 @@ OpCase entropy(const Shape& s, const std::string& note, Values logits, Values la
     namespace at = cross_entropy;
     OpCase c;
     c.name = fmt::format("cross_entropy/{}/{}", note, s.text());
-    c.op = &cross_entropy::def;
+    c.op = &cross_entropy::kDef;
     c.params = LossParams{scale};
     c.members = s.k;
     c.states = sample_states(s.k);
@@ -58,7 +58,7 @@ OpCase square(const Shape& s, const std::string& note, double scale = 1, bool gr
     namespace at = mse;
     OpCase c;
     c.name = fmt::format("mse/{}/{}", note, s.text());
-    c.op = &mse::def;
+    c.op = &mse::kDef;
     c.params = LossParams{scale};
     c.members = s.k;
     c.states = sample_states(s.k);
@@ -79,7 +79,7 @@ OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradie
     namespace at = cosine_diversity;
     OpCase c;
     c.name = fmt::format("cosine_diversity/{}/{}", note, s.text());
-    c.op = &cosine_diversity::def;
+    c.op = &cosine_diversity::kDef;
     c.params = DiversityParams{0.3, 0.5, 0.75};
     c.members = s.k;
     c.states = sample_states(s.k);

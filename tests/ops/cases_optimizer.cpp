@@ -42,7 +42,7 @@ OpCase norm(int k, int count, const std::string& note, Values grads, float clip,
     namespace at = grad_norm;
     OpCase c;
     c.name = fmt::format("grad_norm/{}/K{}_P{}{}", note, k, count, grouping.text());
-    c.op = &grad_norm::def;
+    c.op = &grad_norm::kDef;
     c.params = GradNormParams{};
     c.members = k;
     c.states = sample_states(k);
@@ -67,7 +67,7 @@ OpCase update(const Variant& v, int k, int count) {
     static constexpr const char* kKinds[] = {"sgd", "adam", "adamw"};
     OpCase c;
     c.name = fmt::format("optimizer/{}_{}/K{}_P{}{}", kKinds[static_cast<int>(v.kind)], v.note, k, count, v.grouping.text());
-    c.op = &optimizer::def;
+    c.op = &optimizer::kDef;
     c.params = OptimizerParams{v.kind, v.zero_grads};
     c.members = k;
     c.f32_tolerance = c.bf16_tolerance = 1e-6;  // the arenas are f32 in every precision
@@ -111,7 +111,7 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
         for (const int count : {1000, 1021, 65537}) cases.push_back(norm(2, count, "groups", uniform(-1, 1), 0.5f, {segments}));
     cases.push_back(norm(1, 64, "nan_of_a_frozen_group", uniform(-1, 1).with(63, kNan), 1.0f, {3}));
     for (auto& c : cases)
-        if (c.op == &grad_norm::def &&
+        if (c.op == &grad_norm::kDef &&
             (c.name.find("/nan/") != std::string::npos || c.name.find("/infinite/") != std::string::npos))
             c.makes_nan = true;
 

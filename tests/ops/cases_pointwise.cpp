@@ -31,7 +31,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
     };
     if (!adding) {
         namespace at = pointwise_forward;
-        OpCase c = start(&pointwise_forward::def, "pointwise_forward");
+        OpCase c = start(&pointwise_forward::kDef, "pointwise_forward");
         c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 3), in);
         if (dropout > 0) c.state(at::state);
         c.slot(at::y, Element::real, s.k, s.g, s.rows, s.cols, poison(), out);
@@ -39,7 +39,7 @@ void add_activations(std::vector<OpCase>& cases, const Shape& s, Activation acti
         cases.push_back(c);
     }
     namespace at = pointwise_backward;
-    OpCase c = start(&pointwise_backward::def, "pointwise_backward");
+    OpCase c = start(&pointwise_backward::kDef, "pointwise_backward");
     c.slot(at::dy, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 1), out);
     c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, away(0.02, 3), in);
     if (dropout > 0) c.state(at::state);
@@ -53,7 +53,7 @@ OpCase copy_case(const std::string& note, const Shape& s, Element from, Element 
                  Layout out = kDense) {
     OpCase c;
     c.name = fmt::format("copy/{}/{}", note, s.text());
-    c.op = &copy::def;
+    c.op = &copy::kDef;
     c.params = CopyParams{};
     c.members = s.k;
     c.f32_tolerance = c.bf16_tolerance = 0;
@@ -65,7 +65,7 @@ void add_moves(std::vector<OpCase>& cases) {
     const auto fill_case = [](const std::string& note, const Shape& s, Element element, double value, Layout layout) {
         OpCase c;
         c.name = fmt::format("fill/{}/{}", note, s.text());
-        c.op = &fill::def;
+        c.op = &fill::kDef;
         c.params = FillParams{value};
         c.members = s.k;
         c.f32_tolerance = c.bf16_tolerance = 0;
@@ -114,7 +114,7 @@ void add_pointwise_cases(std::vector<OpCase>& cases) {
     const auto add_case = [](const std::string& note, const Shape& s, bool second, bool adding, Layout in, Layout out) {
         OpCase c;
         c.name = fmt::format("add/{}/{}", note, s.text());
-        c.op = &add::def;
+        c.op = &add::kDef;
         c.params = AddParams{};
         c.members = s.k;
         c.slot(add::a, Element::real, s.k, s.g, s.rows, s.cols, uniform(-1, 1), in);

@@ -15,7 +15,7 @@ OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout o
     namespace at = layernorm_forward;
     OpCase c;
     c.name = fmt::format("layernorm_forward/{}/{}", note, s.text());
-    c.op = &layernorm_forward::def;
+    c.op = &layernorm_forward::kDef;
     c.params = LayerNormParams{};
     c.members = s.k;
     c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, uniform(-1, 2), in);
@@ -31,7 +31,7 @@ OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout 
     const Values start = adding ? uniform(-1, 1) : poison();
     OpCase c;
     c.name = fmt::format("layernorm_backward/{}/{}", note, s.text());
-    c.op = &layernorm_backward::def;
+    c.op = &layernorm_backward::kDef;
     c.params = LayerNormParams{};
     c.members = s.k;
     c.slot(at::dy, Element::real, s.k, s.g, s.rows, s.cols, uniform(-1, 1), out);

@@ -22,7 +22,7 @@ OpCase gather(const Gather& g) {
     OpCase c;
     const int pixels = g.side * g.side;
     c.name = fmt::format("gather_images/{}/K{}_B{}_P{}", g.note, g.k, g.rows, pixels);
-    c.op = &gather_images::def;
+    c.op = &gather_images::kDef;
     GatherImagesParams params;
     params.samples = static_cast<std::uint32_t>(g.samples);
     params.op_number = 23;
@@ -63,7 +63,7 @@ OpCase rows(const Rows& g) {
     namespace at = gather_rows;
     OpCase c;
     c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
-    c.op = &gather_rows::def;
+    c.op = &gather_rows::kDef;
     c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -83,7 +83,7 @@ OpCase rows(const Rows& g) {
 OpCase begin(const std::string& note, const std::vector<MemberState>& schedules) {
     OpCase c;
     c.name = "step_begin/" + note;
-    c.op = &step_begin::def;
+    c.op = &step_begin::kDef;
     c.params = StepBeginParams{};
     c.f32_tolerance = c.bf16_tolerance = 2e-7;
     c.states = sample_states(9);
@@ -114,7 +114,7 @@ OpCase begin(const std::string& note, const std::vector<MemberState>& schedules)
 OpCase end(const std::string& note, const MicroEndParams& params) {
     OpCase c;
     c.name = "micro_end/" + note;
-    c.op = &micro_end::def;
+    c.op = &micro_end::kDef;
     c.params = params;
     c.states = sample_states(4);
     const std::uint32_t positions[] = {0, 32, 68, 69};
@@ -127,7 +127,7 @@ OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
     namespace at = metrics_push;
     OpCase c;
     c.name = fmt::format("metrics_push/K{}_capacity{}_pushes{}_after{}", k, capacity, repeats, earlier);
-    c.op = &metrics_push::def;
+    c.op = &metrics_push::kDef;
     c.params = MetricsPushParams{capacity};
     c.members = k;
     c.splits = false;  // the ring's rows hold all members

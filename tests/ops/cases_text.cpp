@@ -45,7 +45,7 @@ OpCase start(const OpDef* op, const char* title, const std::string& note, const 
 
 OpCase embed(const Text& t, const std::string& note, bool outside = false, Layout layout = kDense) {
     namespace at = token_embed;
-    OpCase c = start(&token_embed::def, "token_embed", note, t);
+    OpCase c = start(&token_embed::kDef, "token_embed", note, t);
     c.states = sample_states(t.k);
     c.slot(at::table, Element::stat, t.k, 1, t.vocabulary, t.cols, uniform(-1, 1), layout);
     c.slot(at::place, Element::stat, t.k, 1, t.places(), t.cols, uniform(-1, 1), layout);
@@ -58,7 +58,7 @@ OpCase embed(const Text& t, const std::string& note, bool outside = false, Layou
 
 OpCase embed_back(const Text& t, const std::string& note, bool adding, bool outside = false, Layout layout = kDense) {
     namespace at = token_embed_backward;
-    OpCase c = start(&token_embed_backward::def, "token_embed_backward", note, t);
+    OpCase c = start(&token_embed_backward::kDef, "token_embed_backward", note, t);
     const Values before = adding ? uniform(-1, 1) : poison();
     c.slot(at::dy, Element::real, t.k, 1, t.rows(), t.cols, uniform(-1, 1), layout);
     c.slot(at::ids, Element::i32, t.k, 1, t.sentences, t.tokens, ids_of(t, outside), layout);
@@ -72,7 +72,7 @@ OpCase embed_back(const Text& t, const std::string& note, bool adding, bool outs
 
 OpCase mean(const Text& t, const std::string& note, Layout layout = kDense) {
     namespace at = masked_mean;
-    OpCase c = start(&masked_mean::def, "masked_mean", note, t);
+    OpCase c = start(&masked_mean::kDef, "masked_mean", note, t);
     c.slot(at::x, Element::real, t.k, 1, t.rows(), t.cols, uniform(-1, 1), layout);
     c.slot(at::lengths, Element::i32, t.k, 1, t.sentences, 1, lengths_of(t));
     return c.slot(at::y, Element::real, t.k, 1, t.sentences, t.cols, poison(), layout);
@@ -80,7 +80,7 @@ OpCase mean(const Text& t, const std::string& note, Layout layout = kDense) {
 
 OpCase mean_back(const Text& t, const std::string& note, bool adding, Layout layout = kDense) {
     namespace at = masked_mean_backward;
-    OpCase c = start(&masked_mean_backward::def, "masked_mean_backward", note, t);
+    OpCase c = start(&masked_mean_backward::kDef, "masked_mean_backward", note, t);
     c.slot(at::dy, Element::real, t.k, 1, t.sentences, t.cols, uniform(-1, 1), layout);
     c.slot(at::lengths, Element::i32, t.k, 1, t.sentences, 1, lengths_of(t));
     c.slot(at::dx, Element::real, t.k, 1, t.rows(), t.cols, adding ? uniform(-1, 1) : poison(), layout);
@@ -91,7 +91,7 @@ OpCase mean_back(const Text& t, const std::string& note, bool adding, Layout lay
 OpCase entropy(const Text& t, const std::string& note, const TokenLossParams& params, Values logits, bool outside = false,
                Layout layout = kDense) {
     namespace at = token_cross_entropy;
-    OpCase c = start(&token_cross_entropy::def, "token_cross_entropy", note, t);
+    OpCase c = start(&token_cross_entropy::kDef, "token_cross_entropy", note, t);
     c.params = params;
     c.states = sample_states(t.k);
     c.slot(at::logits, Element::real, t.k, 1, t.rows(), t.vocabulary, std::move(logits), layout);
@@ -110,7 +110,7 @@ OpCase without(OpCase c, std::initializer_list<int> slots, const std::string& no
 
 OpCase choose(const Text& t, const std::string& note, Values logits, int end, Layout layout = kDense) {
     namespace at = token_choose;
-    OpCase c = start(&token_choose::def, "token_choose", note, t);
+    OpCase c = start(&token_choose::kDef, "token_choose", note, t);
     c.params = TokenChooseParams{t.prefix, end};
     const Text more{t.k, t.sentences, t.tokens, t.prefix + 1, t.vocabulary, t.cols};
     c.slot(at::logits, Element::real, t.k, 1, more.rows(), t.vocabulary, std::move(logits), layout);

@@ -65,14 +65,14 @@ TEST(GruGradient, EqualsCentralDifferences) {
     const auto a0 = p.random(K, 1, N, C0, -1, 1), v0 = p.random(K, 1, C0, H, -1, 1);
     const auto a1 = p.random(K, 1, N, C1, -1, 1), v1 = p.random(K, 1, C1, H, -1, 1);
     const auto dgates = p.tensor(K, 1, N, 4 * H);
-    for (const auto sum : {dout, dh}) p.add(&copy::def, CopyParams{}, {{copy::in, known}, {copy::out, sum}});
+    for (const auto sum : {dout, dh}) p.add(&copy::kDef, CopyParams{}, {{copy::in, known}, {copy::out, sum}});
     for (const auto& [a, w] : {std::pair(a0, v0), std::pair(a1, v1)})
-        p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, a}, {linear_dgrad::w, w}, {linear_dgrad::dx, dout}},
+        p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, a}, {linear_dgrad::w, w}, {linear_dgrad::dx, dout}},
               1u << linear_dgrad::dx);
     const auto dx = p.tensor(K, 1, N, C, std::vector<double>(K * N * C, 0.0));
     const auto dw_ih = p.tensor(K, 1, 3 * H, In), dw_hh = p.tensor(K, 1, 3 * H, H);
     const auto db_ih = p.tensor(K, 1, 1, 3 * H), db_hh = p.tensor(K, 1, 1, 3 * H);
-    p.add(&gru_forward::def, GruParams{},
+    p.add(&gru_forward::kDef, GruParams{},
           {{f::x, x},
            {f::h, h},
            {f::mask, mask},
@@ -84,7 +84,7 @@ TEST(GruGradient, EqualsCentralDifferences) {
            {f::scratch, scratch},
            {f::gates, gates},
            {f::out, out}});
-    p.add(&gru_backward::def, GruBackwardParams{},
+    p.add(&gru_backward::kDef, GruBackwardParams{},
           {{b::dh, dh},
            {b::gates, gates},
            {b::h, h},
@@ -98,10 +98,10 @@ TEST(GruGradient, EqualsCentralDifferences) {
     const auto input_side = p.window(dgates, 0, N, 0, 3 * H);
     const auto products = [&](RefProgram::Id dz, RefProgram::Id w, RefProgram::Id in, RefProgram::Id din, RefProgram::Id dw,
                               RefProgram::Id db, bool adding) {
-        p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, din}},
+        p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, din}},
               adding ? 1u << linear_dgrad::dx : 0u);
-        p.add(&linear_wgrad::def, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, in}, {linear_wgrad::dw, dw}});
-        p.add(&column_sum::def, ColumnSumParams{}, {{column_sum::in, dz}, {column_sum::out, db}});
+        p.add(&linear_wgrad::kDef, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, in}, {linear_wgrad::dw, dw}});
+        p.add(&column_sum::kDef, ColumnSumParams{}, {{column_sum::in, dz}, {column_sum::out, db}});
     };
     products(input_side, w_ih, p.window(x, 0, N, 0, In), p.window(dx, 0, N, 0, In), dw_ih, db_ih, false);
     products(p.window(dgates, 0, N, 0, 2 * H), p.window(w_hh, 0, 2 * H, 0, H), h, dh, p.window(dw_hh, 0, 2 * H, 0, H),
@@ -130,9 +130,9 @@ TEST(FlowNeuronGradient, EqualsCentralDifferences) {
     const auto weights = p.random(1, 1, 1, total, -0.6, 0.6), dweights = p.tensor(1, 1, 1, total);
     const auto out = p.tensor(1, 1, spec.rows(), 66), dout = p.random(1, 1, spec.rows(), 66, -1, 1);
     const auto dflow = p.tensor(1, 1, spec.rows(), kFlowColumns);
-    p.add(&flow_neuron_forward::def, params,
+    p.add(&flow_neuron_forward::kDef, params,
           {{f::flow, table.flow}, {f::params, weights}, {f::counters, table.counters}, {f::out, out}});
-    p.add(&flow_neuron_backward::def, params,
+    p.add(&flow_neuron_backward::kDef, params,
           {{b::flow, table.flow},
            {b::params, weights},
            {b::counters, table.counters},
@@ -160,7 +160,7 @@ struct Step {
         namespace f = flow_move;
         const FlowMoveParams params{
             .width = 5, .height = 4, .drift = 0.4f, .noise = 0.3f, .spawn_length = 0.25f, .max_spawn = max_spawn};
-        p.add(&flow_move::def, params,
+        p.add(&flow_move::kDef, params,
               {{f::before, table.flow},
                {f::u, u},
                {f::state, state},
@@ -170,7 +170,7 @@ struct Step {
     }
     void move_back(bool adding) {
         namespace b = flow_move_backward;
-        p.add(&flow_move_backward::def, FlowMoveParams{},
+        p.add(&flow_move_backward::kDef, FlowMoveParams{},
               {{b::dafter, dafter}, {b::moved, moved}, {b::du, du}, {b::dbefore, dbefore}}, adding ? 1u << b::dbefore : 0u);
     }
     double moved_sum(int column, int bit) {
@@ -200,19 +200,19 @@ TEST(FlowSpawnGradient, EqualsCentralDifferences) {
     const auto h = p.random(2, 1, step.rows, H, -1, 1), held = p.tensor(2, 1, step.rows, H);
     const auto dh = p.random(2, 1, step.rows, H, -1, 1), weight = p.tensor(2, 1, step.rows, H, p.values(dh));
     step.move(3);
-    p.add(&flow_spawn::def, FlowSpawnParams{},
+    p.add(&flow_spawn::kDef, FlowSpawnParams{},
           {{flow_spawn::before, step.table.flow},
            {flow_spawn::flow, step.after},
            {flow_spawn::moved, step.moved},
            {flow_spawn::counters, step.table.counters}});
-    p.add(&copy::def, CopyParams{}, {{copy::in, h}, {copy::out, held}});
-    p.add(&flow_spawn_state::def, FlowSpawnParams{}, {{flow_spawn_state::flow, step.after}, {flow_spawn_state::h, held}});
-    p.add(&flow_spawn_backward::def, FlowSpawnParams{},
+    p.add(&copy::kDef, CopyParams{}, {{copy::in, h}, {copy::out, held}});
+    p.add(&flow_spawn_state::kDef, FlowSpawnParams{}, {{flow_spawn_state::flow, step.after}, {flow_spawn_state::h, held}});
+    p.add(&flow_spawn_backward::kDef, FlowSpawnParams{},
           {{flow_spawn_backward::moved, step.moved},
            {flow_spawn_backward::dafter, step.dafter},
            {flow_spawn_backward::dbefore, step.dbefore}});
     step.move_back(true);
-    p.add(&flow_spawn_state_backward::def, FlowSpawnParams{},
+    p.add(&flow_spawn_state_backward::kDef, FlowSpawnParams{},
           {{flow_spawn_state_backward::moved, step.moved}, {flow_spawn_state_backward::dh, dh}});
     const auto flows = functional(p, step.after, step.functional_of), states = functional(p, held, weight);
     EXPECT_LT(p.gradient_error(step.u, step.du, flows), kTolerance);
@@ -230,8 +230,8 @@ TEST(FlowLayGradient, EqualsCentralDifferences) {
     const auto state = p.states(sample_states(2)), surface = p.tensor(2, 1, 2, spec.cells());
     const auto dsurface = p.random(2, 1, 2, spec.cells(), -1, 1), dflow = p.tensor(2, 1, spec.rows(), kFlowColumns);
     const FlowGridParams grid{spec.width, spec.height};
-    p.add(&flow_lay::def, grid, {{flow_lay::flow, table.flow}, {flow_lay::state, state}, {flow_lay::surface, surface}});
-    p.add(&flow_lay_backward::def, grid,
+    p.add(&flow_lay::kDef, grid, {{flow_lay::flow, table.flow}, {flow_lay::state, state}, {flow_lay::surface, surface}});
+    p.add(&flow_lay_backward::kDef, grid,
           {{flow_lay_backward::flow, table.flow}, {flow_lay_backward::dsurface, dsurface}, {flow_lay_backward::dflow, dflow}});
     // The surface is a sum of multiples of 2^-40, which the differences see as steps.
     EXPECT_LT(place_and_energy_error(p, table.flow, dflow, spec, functional(p, surface, dsurface)), 1e-5);
@@ -242,7 +242,7 @@ TEST(FlowLay, LaysDownWhatArrivedFlowsCarry) {
     RefProgram p;
     const Table table(p, spec, 16);
     const auto state = p.states(sample_states(1)), surface = p.tensor(1, 1, 1, spec.cells());
-    p.add(&flow_lay::def, FlowGridParams{6, 5},
+    p.add(&flow_lay::kDef, FlowGridParams{6, 5},
           {{flow_lay::flow, table.flow}, {flow_lay::state, state}, {flow_lay::surface, surface}});
     p.run();
     double carried = 0, laid = 0;
@@ -258,8 +258,8 @@ TEST(FlowBeginGradient, IsTheEnergyOfTheRowsThatBegan) {
     const auto counters = p.indices(1, kFlowCounters, std::vector<std::int32_t>(kFlowCounters, 7));
     const auto dflow = p.tensor(1, 1, N, kFlowColumns, flow_gradient({.samples = B, .width = W, .height = H, .spare = 3}, 21));
     const FlowGridParams grid{W, H};
-    p.add(&flow_begin::def, grid, {{flow_begin::e, e}, {flow_begin::flow, flow}, {flow_begin::counters, counters}});
-    p.add(&flow_begin_backward::def, grid, {{flow_begin_backward::dflow, dflow}, {flow_begin_backward::de, de}});
+    p.add(&flow_begin::kDef, grid, {{flow_begin::e, e}, {flow_begin::flow, flow}, {flow_begin::counters, counters}});
+    p.add(&flow_begin_backward::kDef, grid, {{flow_begin_backward::dflow, dflow}, {flow_begin_backward::de, de}});
     EXPECT_LT(p.gradient_error(e, de, functional(p, flow, dflow)), kTolerance);
 }
 

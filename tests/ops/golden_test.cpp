@@ -84,8 +84,8 @@ TEST(OperatorGoldens, Activations) {
             Golden g(std::string(title) + size);
             const PointwiseParams params{activation, 0, 0};
             const auto x = g.matrix("x"), y = g.empty(), dy = g.matrix("dy"), dx = g.empty();
-            g.p.add(&pointwise_forward::def, params, {{pointwise_forward::x, x}, {pointwise_forward::y, y}});
-            g.p.add(&pointwise_backward::def, params,
+            g.p.add(&pointwise_forward::kDef, params, {{pointwise_forward::x, x}, {pointwise_forward::y, y}});
+            g.p.add(&pointwise_backward::kDef, params,
                     {{pointwise_backward::dy, dy}, {pointwise_backward::x, x}, {pointwise_backward::dx, dx}});
             g.p.run();
             g.expect(y, "y");
@@ -102,9 +102,9 @@ TEST(OperatorGoldens, LayerNorm) {
                    dx = g.empty();
         const auto mean = g.empty(g.rows, 1), inv_std = g.empty(g.rows, 1), dgamma = g.empty(1, g.cols),
                    dbeta = g.empty(1, g.cols);
-        g.p.add(&layernorm_forward::def, LayerNormParams{},
+        g.p.add(&layernorm_forward::kDef, LayerNormParams{},
                 {{f::x, x}, {f::gamma, gamma}, {f::beta, beta}, {f::mean, mean}, {f::inv_std, inv_std}, {f::y, y}});
-        g.p.add(&layernorm_backward::def, LayerNormParams{},
+        g.p.add(&layernorm_backward::kDef, LayerNormParams{},
                 {{b::dy, dy},
                  {b::x, x},
                  {b::gamma, gamma},
@@ -136,7 +136,7 @@ TEST(OperatorGoldens, BatchNorm) {
             const auto mean = g.vector("running_mean"), var = g.vector("running_var"), y = g.empty(), saved = g.empty();
             const auto inv_std = g.empty(1, g.cols), dy = g.matrix("dy"), dz = g.empty(), dgamma = g.empty(1, g.cols),
                        dbeta = g.empty(1, g.cols);
-            g.p.add(&dense_forward::def, params,
+            g.p.add(&dense_forward::kDef, params,
                     {{f::x, x},
                      {f::w, w},
                      {f::gamma, gamma},
@@ -147,7 +147,7 @@ TEST(OperatorGoldens, BatchNorm) {
                      {f::inv_std, inv_std},
                      {f::y, y}});
             if (training)
-                g.p.add(&dense_backward::def, params,
+                g.p.add(&dense_backward::kDef, params,
                         {{b::dy, dy},
                          {b::saved, saved},
                          {b::gamma, gamma},
@@ -176,10 +176,10 @@ TEST(OperatorGoldens, Linear) {
         const auto x = g.matrix("x"), w = g.p.tensor(1, 1, out, g.cols, reals(g.name + "/weight")), bias = g.vector("bias");
         const auto y = g.empty(g.rows, out), dy = g.p.tensor(1, 1, g.rows, out, reals(g.name + "/dy")), dz = g.empty(g.rows, out);
         const auto dbias = g.empty(1, out), dx = g.empty(), dw = g.empty(out, g.cols);
-        g.p.add(&dense_forward::def, DenseParams{}, {{f::x, x}, {f::w, w}, {f::bias, bias}, {f::y, y}});
-        g.p.add(&dense_backward::def, DenseParams{}, {{b::dy, dy}, {b::dz, dz}, {b::dbias, dbias}});
-        g.p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, dx}});
-        g.p.add(&linear_wgrad::def, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, x}, {linear_wgrad::dw, dw}});
+        g.p.add(&dense_forward::kDef, DenseParams{}, {{f::x, x}, {f::w, w}, {f::bias, bias}, {f::y, y}});
+        g.p.add(&dense_backward::kDef, DenseParams{}, {{b::dy, dy}, {b::dz, dz}, {b::dbias, dbias}});
+        g.p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, dx}});
+        g.p.add(&linear_wgrad::kDef, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, x}, {linear_wgrad::dw, dw}});
         g.p.run();
         g.expect(y, "y");
         g.expect(dx, "dx");
@@ -194,7 +194,7 @@ TEST(OperatorGoldens, CrossEntropy) {
         Golden g(std::string("cross_entropy/") + size);
         const auto logits = g.matrix("x"), labels = g.p.indices(1, g.rows, integers(g.name + "/labels")), dlogits = g.empty();
         const auto state = g.p.states(std::vector<MemberState>(1));
-        g.p.add(&cross_entropy::def, LossParams{1},
+        g.p.add(&cross_entropy::kDef, LossParams{1},
                 {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         g.p.run();
         g.expect(std::vector<double>{g.p.state(state).loss / g.rows}, "y");
@@ -208,7 +208,8 @@ TEST(OperatorGoldens, MeanSquaredError) {
         Golden g(std::string("mse/") + size);
         const auto x = g.matrix("x"), target = g.matrix("target"), dx = g.empty(),
                    state = g.p.states(std::vector<MemberState>(1));
-        g.p.add(&mse::def, LossParams{1}, {{at::prediction, x}, {at::target, target}, {at::state, state}, {at::dprediction, dx}});
+        g.p.add(&mse::kDef, LossParams{1},
+                {{at::prediction, x}, {at::target, target}, {at::state, state}, {at::dprediction, dx}});
         g.p.run();
         g.expect(std::vector<double>{g.p.state(state).loss / g.rows}, "y");
         g.expect(dx, "dx");
@@ -220,7 +221,7 @@ TEST(OperatorGoldens, CosineDiversity) {
     for (const char* size : {"3x7x5", "2x1x3", "6x11x16"}) {
         Golden g(std::string("diversity/") + size);
         const auto o = g.matrix("x"), dout = g.empty(), state = g.p.states(std::vector<MemberState>(1));
-        g.p.add(&cosine_diversity::def, DiversityParams{1, 0.5, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
+        g.p.add(&cosine_diversity::kDef, DiversityParams{1, 0.5, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
         g.p.run();
         g.expect(std::vector<double>{g.p.state(state).penalty}, "y");
         g.expect(dout, "dx");

@@ -46,7 +46,7 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
     const auto y = p.tensor(K, G, B, Out), dy = p.random(K, G, B, Out, -1, 1), dz = p.tensor(K, G, B, Out);
     const auto dgamma = p.tensor(K, G, 1, Out), dbeta = p.tensor(K, G, 1, Out), dbias = p.tensor(K, G, 1, Out);
     const auto dx = p.tensor(K, G, B, In), dw = p.tensor(K, G, Out, In);
-    p.add(&dense_forward::def, params,
+    p.add(&dense_forward::kDef, params,
           {{f::x, x},
            {f::w, w},
            {f::bias, bias},
@@ -58,7 +58,7 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
            {f::inv_std, inv_std},
            {f::state, state},
            {f::y, y}});
-    p.add(&dense_backward::def, params,
+    p.add(&dense_backward::kDef, params,
           {{b::dy, dy},
            {b::saved, saved},
            {b::gamma, gamma},
@@ -69,8 +69,8 @@ TEST_P(DenseGradient, EqualsCentralDifferences) {
            {b::dgamma, dgamma},
            {b::dbeta, dbeta},
            {b::dbias, dbias}});
-    p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, dx}});
-    p.add(&linear_wgrad::def, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, x}, {linear_wgrad::dw, dw}});
+    p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, dz}, {linear_dgrad::w, w}, {linear_dgrad::dx, dx}});
+    p.add(&linear_wgrad::kDef, LinearGradParams{}, {{linear_wgrad::dz, dz}, {linear_wgrad::x, x}, {linear_wgrad::dw, dw}});
     const auto objective = functional(p, y, dy);
     EXPECT_LT(p.gradient_error(x, dx, objective), kTolerance);
     EXPECT_LT(p.gradient_error(w, dw, objective), kTolerance);
@@ -105,9 +105,9 @@ TEST_P(PointwiseGradient, EqualsCentralDifferences) {
         RefProgram p;
         const auto x = p.random(2, 2, 5, 3, -2, 2), y = p.tensor(2, 2, 5, 3), state = p.states(sample_states(2));
         const auto dy = p.random(2, 2, 5, 3, -1, 1), dx = p.tensor(2, 2, 5, 3);
-        p.add(&pointwise_forward::def, params,
+        p.add(&pointwise_forward::kDef, params,
               {{pointwise_forward::x, x}, {pointwise_forward::state, state}, {pointwise_forward::y, y}});
-        p.add(&pointwise_backward::def, params,
+        p.add(&pointwise_backward::kDef, params,
               {{pointwise_backward::dy, dy},
                {pointwise_backward::x, x},
                {pointwise_backward::state, state},
@@ -127,9 +127,9 @@ TEST(LayerNormGradient, EqualsCentralDifferences) {
     const auto mean = p.tensor(2, 2, 3, 1), inv_std = p.tensor(2, 2, 3, 1), y = p.tensor(2, 2, 3, 5),
                dy = p.random(2, 2, 3, 5, -1, 1);
     const auto dx = p.tensor(2, 2, 3, 5), dgamma = p.tensor(2, 2, 1, 5), dbeta = p.tensor(2, 2, 1, 5);
-    p.add(&layernorm_forward::def, LayerNormParams{},
+    p.add(&layernorm_forward::kDef, LayerNormParams{},
           {{f::x, x}, {f::gamma, gamma}, {f::beta, beta}, {f::mean, mean}, {f::inv_std, inv_std}, {f::y, y}});
-    p.add(&layernorm_backward::def, LayerNormParams{},
+    p.add(&layernorm_backward::kDef, LayerNormParams{},
           {{b::dy, dy},
            {b::x, x},
            {b::gamma, gamma},
@@ -150,7 +150,7 @@ TEST(CrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
         RefProgram p;
         const auto logits = p.random(2, 1, 4, 6, -2, 2), dlogits = p.tensor(2, 1, 4, 6);
         const auto labels = p.indices(2, 4, {0, 5, 2, 2, 3, 1, 0, 4}), state = p.states(std::vector<MemberState>(2));
-        p.add(&cross_entropy::def, LossParams{scale},
+        p.add(&cross_entropy::kDef, LossParams{scale},
               {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         const auto objective = [&] { return (p.state(state, 0).loss + p.state(state, 1).loss) * scale / 4; };
         EXPECT_LT(p.gradient_error(logits, dlogits, objective), kTolerance) << "scale " << scale;
@@ -164,7 +164,7 @@ TEST(MseGradient, EqualsCentralDifferencesOfTheScaledMean) {
         const auto prediction = p.random(2, 1, 4, 3, -2, 2), target = p.random(2, 1, 4, 3, -2, 2),
                    gradient = p.tensor(2, 1, 4, 3);
         const auto state = p.states(std::vector<MemberState>(2));
-        p.add(&mse::def, LossParams{scale},
+        p.add(&mse::kDef, LossParams{scale},
               {{at::prediction, prediction}, {at::target, target}, {at::state, state}, {at::dprediction, gradient}});
         const auto objective = [&] { return (p.state(state, 0).loss + p.state(state, 1).loss) * scale / 4; };
         EXPECT_LT(p.gradient_error(prediction, gradient, objective), kTolerance) << "scale " << scale;
@@ -176,7 +176,7 @@ TEST(MseGradient, EqualsCentralDifferencesOfThePenalty) {
     RefProgram p;
     const auto prediction = p.random(2, 1, 4, 3, -2, 2), target = p.random(2, 1, 4, 3, -2, 2), gradient = p.tensor(2, 1, 4, 3);
     const auto state = p.states(std::vector<MemberState>(2));
-    p.add(&mse::def, LossParams{0.4, false},
+    p.add(&mse::kDef, LossParams{0.4, false},
           {{at::prediction, prediction}, {at::target, target}, {at::state, state}, {at::dprediction, gradient}});
     const auto objective = [&] { return p.state(state, 0).penalty + p.state(state, 1).penalty; };
     EXPECT_LT(p.gradient_error(prediction, gradient, objective), kTolerance);
@@ -190,7 +190,7 @@ TEST(CosineDiversityGradient, EqualsCentralDifferences) {
         RefProgram p;
         const auto o = p.random(2, groups, 3, 4, -1, 1), dout = p.tensor(2, groups, 3, 4),
                    state = p.states(std::vector<MemberState>(2));
-        p.add(&cosine_diversity::def, DiversityParams{0.7, 0.5, 0.25}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
+        p.add(&cosine_diversity::kDef, DiversityParams{0.7, 0.5, 0.25}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
         const auto objective = [&] { return p.state(state, 0).penalty + p.state(state, 1).penalty; };
         EXPECT_LT(p.gradient_error(o, dout, objective), kTolerance) << groups << " groups";
     }
@@ -204,12 +204,12 @@ TEST(AccumulatedGradient, EqualsCentralDifferences) {
                dy = p.random(1, 1, 4, 2, -1, 1);
     const auto dx = p.tensor(1, 1, 4, 3), dfirst = p.tensor(1, 1, 2, 3);
     namespace f = dense_forward;
-    p.add(&dense_forward::def, DenseParams{}, {{f::x, x}, {f::w, first}, {f::y, left}});
-    p.add(&dense_forward::def, DenseParams{}, {{f::x, x}, {f::w, second}, {f::y, right}});
-    p.add(&add::def, AddParams{}, {{add::a, left}, {add::b, right}, {add::out, y}});
-    p.add(&linear_wgrad::def, LinearGradParams{}, {{linear_wgrad::dz, dy}, {linear_wgrad::x, x}, {linear_wgrad::dw, dfirst}});
-    p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, dy}, {linear_dgrad::w, first}, {linear_dgrad::dx, dx}});
-    p.add(&linear_dgrad::def, LinearGradParams{}, {{linear_dgrad::dz, dy}, {linear_dgrad::w, second}, {linear_dgrad::dx, dx}},
+    p.add(&dense_forward::kDef, DenseParams{}, {{f::x, x}, {f::w, first}, {f::y, left}});
+    p.add(&dense_forward::kDef, DenseParams{}, {{f::x, x}, {f::w, second}, {f::y, right}});
+    p.add(&add::kDef, AddParams{}, {{add::a, left}, {add::b, right}, {add::out, y}});
+    p.add(&linear_wgrad::kDef, LinearGradParams{}, {{linear_wgrad::dz, dy}, {linear_wgrad::x, x}, {linear_wgrad::dw, dfirst}});
+    p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, dy}, {linear_dgrad::w, first}, {linear_dgrad::dx, dx}});
+    p.add(&linear_dgrad::kDef, LinearGradParams{}, {{linear_dgrad::dz, dy}, {linear_dgrad::w, second}, {linear_dgrad::dx, dx}},
           1u << linear_dgrad::dx);
     EXPECT_LT(p.gradient_error(x, dx, functional(p, y, dy)), kTolerance);
     EXPECT_LT(p.gradient_error(first, dfirst, functional(p, y, dy)), kTolerance);

@@ -69,7 +69,7 @@ struct Slot {
 
 struct OpCase {
     std::string name;  ///< "dense_forward/batch_train_relu_drop/K2_G3_B7_In13_Out5"
-    const OpDef* op = &fill::def;
+    const OpDef* op = &fill::kDef;
     std::any params;
     std::array<Slot, kMaxSlots> slots;
     std::vector<MemberState> states;  ///< content of the `state` slot, one per member

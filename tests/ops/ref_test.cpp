@@ -18,14 +18,15 @@ namespace millrace::ops::cases {
 namespace {
 
 TEST(Backend, MissingOperatorIsNamedWithItsBackend) {
-    EXPECT_EQ(missing_operator(cosine_diversity::def, DeviceKind::cuda).message, "operator cosine_diversity has no cuda backend");
+    EXPECT_EQ(missing_operator(cosine_diversity::kDef, DeviceKind::cuda).message,
+              "operator cosine_diversity has no cuda backend");
 }
 
 TEST(RefBackend, RefusesOperandsThatAreNotDouble) {
     auto backend = std::move(make_backend(DeviceKind::ref, {})).value();
     float data = 0;
     Record record;
-    record.op = &add::def;
+    record.op = &add::kDef;
     record.params = AddParams{};
     record.layer = "head";
     Bound bound;
@@ -54,7 +55,7 @@ TEST(DenseForward, BatchNormNormalisesOverTheRowsAndMovesTheRunningStatistics) {
     const auto mean = p.tensor(1, 1, 1, 1, {10}), var = p.tensor(1, 1, 1, 1, {20});
     const auto saved = p.tensor(1, 1, 2, 1), inv_std = p.tensor(1, 1, 1, 1), y = p.tensor(1, 1, 2, 1);
     DenseParams params{Norm::batch_train, Activation::relu, 0, 0, 0.25f, 0};
-    p.add(&dense_forward::def, params,
+    p.add(&dense_forward::kDef, params,
           {{at::x, x},
            {at::w, w},
            {at::bias, bias},
@@ -79,7 +80,7 @@ TEST(Dropout, KeepsTheShareItPromisesAndScalesWhatItKeeps) {
     constexpr int kCount = 20000;
     const auto x = p.tensor(1, 1, 1, kCount, std::vector<double>(kCount, 1.0)), y = p.tensor(1, 1, 1, kCount),
                state = p.states(sample_states(1));
-    p.add(&pointwise_forward::def, PointwiseParams{Activation::none, 0.25f, 1}, {{at::x, x}, {at::state, state}, {at::y, y}});
+    p.add(&pointwise_forward::kDef, PointwiseParams{Activation::none, 0.25f, 1}, {{at::x, x}, {at::state, state}, {at::y, y}});
     p.run();
     const auto first = p.values(y);
     int kept = 0;
@@ -99,7 +100,7 @@ TEST(CrossEntropy, CountsRowsLossAndTiesInFavourOfTheLowestIndex) {
     RefProgram p;
     const auto logits = p.tensor(1, 1, 3, 2, {0, 0, 0, 0, 0, std::log(3.0)}), labels = p.indices(1, 3, {0, 1, 1});
     const auto dlogits = p.tensor(1, 1, 3, 2), state = p.states(std::vector<MemberState>(1));
-    p.add(&cross_entropy::def, LossParams{1},
+    p.add(&cross_entropy::kDef, LossParams{1},
           {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
     p.run();
     EXPECT_EQ(p.state(state).rows, 3u);
@@ -115,7 +116,7 @@ TEST(CrossEntropy, LabelOutsideSetsNonfiniteAndLeavesLossAndGradientZero) {
         RefProgram p;
         const auto logits = p.tensor(1, 1, 1, 2, {1, 2}), labels = p.indices(1, 1, {label});
         const auto dlogits = p.tensor(1, 1, 1, 2), state = p.states(std::vector<MemberState>(1));
-        p.add(&cross_entropy::def, LossParams{1},
+        p.add(&cross_entropy::kDef, LossParams{1},
               {{at::logits, logits}, {at::labels, labels}, {at::state, state}, {at::dlogits, dlogits}});
         p.run();
         EXPECT_EQ(p.state(state).nonfinite, 1u);
@@ -132,7 +133,7 @@ TEST(GradNorm, ClipsToTheLimitAndFlagsNonfinite) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const auto grads = p.tensor(3, 1, 1, 2, {3, 4, 3, 4, 1, nan}), scratch = p.tensor(3, 1, 1, kNormBlocks),
                state = p.states(states), groups = p.groups(3, std::vector<GroupState>(3)), segments = p.segments({{2, 0}});
-    p.add(&grad_norm::def, GradNormParams{},
+    p.add(&grad_norm::kDef, GradNormParams{},
           {{at::grads, grads}, {at::scratch, scratch}, {at::state, state}, {at::groups, groups}, {at::segments, segments}});
     p.run();
     EXPECT_FLOAT_EQ(p.state(state, 0).grad_norm, 5);
@@ -153,7 +154,7 @@ struct OptimizerRun {
         v = program.tensor(1, 1, 1, 1, {0});
         state = program.states({start});
         group = program.groups(1, {{.bias1 = 1 - start.beta1, .bias2 = 1 - start.beta2}});
-        program.add(&optimizer::def, OptimizerParams{kind, zero_grads},
+        program.add(&optimizer::kDef, OptimizerParams{kind, zero_grads},
                     {{at::params, p},
                      {at::grads, g},
                      {at::m, m},
@@ -218,7 +219,7 @@ TEST(StepBegin, CosineAfterWarmupReachesItsFloor) {
     const MemberState state{.floor = 0.25, .base_lr = 2, .schedule = ScheduleKind::cosine, .warmup_steps = 4, .total_steps = 12};
     RefProgram p;
     const auto id = p.states({state}), groups = p.groups(1, {{}});
-    p.add(&step_begin::def, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
+    p.add(&step_begin::kDef, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
     std::vector<double> rates;
     for (int i = 0; i < 14; ++i) {
         p.run();
@@ -235,7 +236,7 @@ TEST(StepBegin, StepScheduleFallsAfterEachInterval) {
     const MemberState state{.gamma = 0.5, .base_lr = 8, .schedule = ScheduleKind::step, .interval = 2};
     RefProgram p;
     const auto id = p.states({state}), groups = p.groups(1, {{}});
-    p.add(&step_begin::def, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
+    p.add(&step_begin::kDef, StepBeginParams{}, {{step_begin::state, id}, {step_begin::groups, groups}});
     for (const float expected : {8.f, 8.f, 4.f, 4.f, 2.f}) {
         p.run();
         EXPECT_FLOAT_EQ(p.state(id).lr, expected);
@@ -246,7 +247,7 @@ TEST(StepBegin, StepScheduleFallsAfterEachInterval) {
 TEST(MicroEnd, PassEndsWhereTheSamplesEnd) {
     RefProgram p;
     const auto id = p.states(std::vector<MemberState>(1));
-    p.add(&micro_end::def, MicroEndParams{4, 10, true}, {{micro_end::state, id}});
+    p.add(&micro_end::kDef, MicroEndParams{4, 10, true}, {{micro_end::state, id}});
     for (const std::uint32_t expected : {4u, 8u, 0u, 4u}) {
         p.run();
         EXPECT_EQ(p.state(id).position, expected);
@@ -259,7 +260,7 @@ TEST(CosineDiversity, ParallelGroupsCostTheWholeWeight) {
     namespace at = cosine_diversity;
     RefProgram p;
     const auto o = p.tensor(1, 2, 1, 2, {1, 2, 2, 4}), state = p.states(std::vector<MemberState>(1)), dout = p.tensor(1, 2, 1, 2);
-    p.add(&cosine_diversity::def, DiversityParams{0.5, 2, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
+    p.add(&cosine_diversity::kDef, DiversityParams{0.5, 2, 1}, {{at::o, o}, {at::state, state}, {at::dout, dout}});
     p.run();
     EXPECT_NEAR(p.state(state).penalty, 0.25, 1e-15);
     for (const double value : p.values(dout)) EXPECT_NEAR(value, 0, 1e-15);  // a maximum

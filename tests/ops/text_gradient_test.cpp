@@ -31,8 +31,8 @@ TEST(AttentionGradient, EqualsCentralDifferences) {
         const auto level = p.tensor(1, 1, rows, params.heads),
                    lengths = p.indices(1, sentences, {places - params.prefix, 0, 2, 1});
         const auto dout = p.random(1, 1, rows, width, -1, 1), dqkv = p.tensor(1, 1, rows, 3 * width);
-        p.add(&attention_forward::def, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::level, level}, {f::out, out}});
-        p.add(&attention_backward::def, params,
+        p.add(&attention_forward::kDef, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::level, level}, {f::out, out}});
+        p.add(&attention_backward::kDef, params,
               {{b::dout, dout}, {b::qkv, qkv}, {b::lengths, lengths}, {b::level, level}, {b::dqkv, dqkv}});
         EXPECT_LT(p.gradient_error(qkv, dqkv, functional(p, out, dout)), kTolerance)
             << params.heads << " heads, prefix " << params.prefix << (params.causal ? ", causal" : "");
@@ -44,7 +44,8 @@ TEST(Attention, OfOneSeenPlaceIsItsValueAndLaterPlacesLeaveNoTrace) {
     RefProgram p;
     const AttentionParams params{1, 0, true};
     const auto qkv = p.random(1, 1, 3, 6, -1, 1), out = p.tensor(1, 1, 3, 2), level = p.tensor(1, 1, 3, 1);
-    p.add(&attention_forward::def, params, {{f::qkv, qkv}, {f::lengths, p.indices(1, 1, {3})}, {f::level, level}, {f::out, out}});
+    p.add(&attention_forward::kDef, params,
+          {{f::qkv, qkv}, {f::lengths, p.indices(1, 1, {3})}, {f::level, level}, {f::out, out}});
     p.run();
     const std::vector<double> before = p.values(out);
     EXPECT_DOUBLE_EQ(before[0], p.values(qkv)[4]);
@@ -68,7 +69,7 @@ TEST(TokenEmbedGradient, EqualsCentralDifferences) {
     const auto lengths = p.indices(1, sentences, {4, 0, 3}), state = p.states(std::vector<MemberState>(1));
     const auto dy = p.random(1, 1, sentences * places, width, -1, 1), dtable = p.tensor(1, 1, vocabulary, width);
     const auto dplace = p.tensor(1, 1, places, width), dbefore = p.tensor(1, 1, sentences, prefix * width);
-    p.add(&token_embed::def, TokenParams{prefix},
+    p.add(&token_embed::kDef, TokenParams{prefix},
           {{f::table, table},
            {f::place, place},
            {f::before, before},
@@ -76,7 +77,7 @@ TEST(TokenEmbedGradient, EqualsCentralDifferences) {
            {f::lengths, lengths},
            {f::state, state},
            {f::y, y}});
-    p.add(&token_embed_backward::def, TokenParams{prefix},
+    p.add(&token_embed_backward::kDef, TokenParams{prefix},
           {{b::dy, dy},
            {b::ids, sentence_ids},
            {b::lengths, lengths},
@@ -98,8 +99,8 @@ TEST(MaskedMeanGradient, EqualsCentralDifferences) {
         RefProgram p;
         const auto x = p.random(1, 1, 12, 3, -1, 1), y = p.tensor(1, 1, 3, 3), dy = p.random(1, 1, 3, 3, -1, 1);
         const auto dx = p.tensor(1, 1, 12, 3), lengths = p.indices(1, 3, {4 - prefix, 0, 2});
-        p.add(&masked_mean::def, TokenParams{prefix}, {{f::x, x}, {f::lengths, lengths}, {f::y, y}});
-        p.add(&masked_mean_backward::def, TokenParams{prefix}, {{b::dy, dy}, {b::lengths, lengths}, {b::dx, dx}});
+        p.add(&masked_mean::kDef, TokenParams{prefix}, {{f::x, x}, {f::lengths, lengths}, {f::y, y}});
+        p.add(&masked_mean_backward::kDef, TokenParams{prefix}, {{b::dy, dy}, {b::lengths, lengths}, {b::dx, dx}});
         EXPECT_LT(p.gradient_error(x, dx, functional(p, y, dy)), kTolerance) << "prefix " << prefix;
         p.run();
         for (int c = 0; prefix == 0 && c < 3; ++c)
@@ -119,7 +120,7 @@ TEST(TokenCrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
             const auto ids = p.integer_matrix(p.indices(1, sentences * tokens, {0, 3, 1, 2, 2, 9, 1, 9, 9}), sentences, tokens);
             const auto lengths = p.indices(1, sentences, {3, 2, 0}), state = p.states(std::vector<MemberState>(1));
             const auto tally = p.tensor(1, 1, 1, kTallyColumns);
-            p.add(&token_cross_entropy::def, TokenLossParams{scale, first, as_loss},
+            p.add(&token_cross_entropy::kDef, TokenLossParams{scale, first, as_loss},
                   {{at::logits, logits},
                    {at::ids, ids},
                    {at::lengths, lengths},
@@ -141,7 +142,7 @@ TEST(TokenChoose, GrowsSentencesUntilTheyEndOrAreFull) {
     // Two places for each of three sentences; token 1 ends one.
     const auto logits = p.tensor(1, 1, 6, 3, {0, 5, 0, 0, 0, 4, 7, 0, 0, 2, 3, 3, 0, 0, 9, 1, 0, 0});
     const auto ids = p.indices(1, 6, {-1, -1, 2, -1, 1, -1}), lengths = p.indices(1, 3, {0, 1, 1});
-    p.add(&token_choose::def, TokenChooseParams{0, 1},
+    p.add(&token_choose::kDef, TokenChooseParams{0, 1},
           {{at::logits, logits}, {at::ids, p.integer_matrix(ids, 3, 2)}, {at::lengths, lengths}});
     p.run();
     EXPECT_EQ(p.integers(ids), (std::vector<std::int32_t>{1, -1, 2, 1, 1, -1}));

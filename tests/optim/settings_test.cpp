@@ -104,14 +104,14 @@ TEST(Update, RecordsFrameTheStepInOrder) {
     append_step_begin(builder);
     append_update(builder, settings);
     ASSERT_EQ(builder.records().size(), 4u);
-    EXPECT_EQ(builder.records()[0].op, &ops::step_begin::def);
-    EXPECT_EQ(builder.records()[1].op, &ops::grad_norm::def);
+    EXPECT_EQ(builder.records()[0].op, &ops::step_begin::kDef);
+    EXPECT_EQ(builder.records()[1].op, &ops::grad_norm::kDef);
     const ops::Record& update = builder.records()[2];
-    EXPECT_EQ(update.op, &ops::optimizer::def);
+    EXPECT_EQ(update.op, &ops::optimizer::kDef);
     EXPECT_TRUE(update.params_as<ops::OptimizerParams>().zero_grads);
     EXPECT_TRUE(update.slots[ops::optimizer::m].present());
     EXPECT_FALSE(update.slots[ops::optimizer::v].present());
-    EXPECT_EQ(builder.records()[3].op, &ops::metrics_push::def);
+    EXPECT_EQ(builder.records()[3].op, &ops::metrics_push::kDef);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(Gradient, PartialOverlapFillsTheGapsWithZeros) {
     EXPECT_TRUE(builder.gradient_target(x).accumulate);
     ASSERT_EQ(builder.records().size(), 2u);
     const tensor::View left = builder.records()[0].slots[ops::fill::out], right = builder.records()[1].slots[ops::fill::out];
-    EXPECT_EQ(operators(builder), (std::vector{&ops::fill::def, &ops::fill::def}));
+    EXPECT_EQ(operators(builder), (std::vector{&ops::fill::kDef, &ops::fill::kDef}));
     EXPECT_EQ(std::pair(left.offset, left.cols), std::pair(std::int64_t{0}, 2));
     EXPECT_EQ(std::pair(right.offset, right.cols), std::pair(std::int64_t{5}, 5));
     EXPECT_EQ(right.k, 2);
@@ -198,8 +198,8 @@ TEST(ParameterGradient, AlwaysAddsOverMicroBatches) {
 void register_rules(Builder& builder) {
     for (const char* layer : {"below", "above"})
         builder.on_backward([&builder, layer] {
-            builder.append_weight_gradient({&ops::linear_wgrad::def, ops::LinearGradParams{}, {}, 0, layer});
-            builder.append({&ops::linear_dgrad::def, ops::LinearGradParams{}, {}, 0, layer});
+            builder.append_weight_gradient({&ops::linear_wgrad::kDef, ops::LinearGradParams{}, {}, 0, layer});
+            builder.append({&ops::linear_dgrad::kDef, ops::LinearGradParams{}, {}, 0, layer});
         });
 }
 
@@ -209,8 +209,8 @@ TEST(Backward, RunsRulesInReverse) {
     Builder builder(*rig.store, {});
     register_rules(builder);
     builder.backward();
-    EXPECT_EQ(operators(builder),
-              (std::vector{&ops::linear_wgrad::def, &ops::linear_dgrad::def, &ops::linear_wgrad::def, &ops::linear_dgrad::def}));
+    EXPECT_EQ(operators(builder), (std::vector{&ops::linear_wgrad::kDef, &ops::linear_dgrad::kDef, &ops::linear_wgrad::kDef,
+                                               &ops::linear_dgrad::kDef}));
     EXPECT_EQ(builder.records().front().layer, "above");
     builder.backward();
     EXPECT_EQ(builder.records().size(), 4u) << "a rule runs once";
@@ -224,8 +224,8 @@ TEST(Backward, DeferredWeightGradientsComeLastInTheirOrder) {
     Builder builder(*rig.store, options);
     register_rules(builder);
     builder.backward();
-    EXPECT_EQ(operators(builder),
-              (std::vector{&ops::linear_dgrad::def, &ops::linear_dgrad::def, &ops::linear_wgrad::def, &ops::linear_wgrad::def}));
+    EXPECT_EQ(operators(builder), (std::vector{&ops::linear_dgrad::kDef, &ops::linear_dgrad::kDef, &ops::linear_wgrad::kDef,
+                                               &ops::linear_wgrad::kDef}));
     EXPECT_EQ(builder.records()[2].layer, "above");
     EXPECT_EQ(builder.records()[3].layer, "below");
 }
@@ -235,7 +235,7 @@ TEST(Sections, FollowEachOtherWithoutHoles) {
     rig.allocate();
     Builder builder(*rig.store, {});
     auto append = [&](int count) {
-        for (int i = 0; i < count; ++i) builder.append({&ops::fill::def, ops::FillParams{}, {}, 0, "fill"});
+        for (int i = 0; i < count; ++i) builder.append({&ops::fill::kDef, ops::FillParams{}, {}, 0, "fill"});
     };
     append(2);
     builder.close_section();

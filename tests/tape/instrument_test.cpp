@@ -26,10 +26,10 @@ std::vector<Phase> phases(const std::vector<const ops::OpDef*>& operators) {
 TEST(Phases, SharedOperatorsBelongToThePassTheyStandIn) {
     using namespace ops;
     const std::vector<Phase> found =
-        phases({&step_begin::def, &gather_images::def, &fill::def, &dense_forward::def, &add::def, &cross_entropy::def,
-                &linear_dgrad::def, &add::def, &linear_wgrad::def, &micro_end::def, &gather_images::def, &copy::def,
-                &grad_norm::def, &optimizer::def, &metrics_push::def});
-    EXPECT_EQ(phases({&gather_rows::def, &add::def}), (std::vector<Phase>{Phase::data, Phase::forward}));
+        phases({&step_begin::kDef, &gather_images::kDef, &fill::kDef, &dense_forward::kDef, &add::kDef, &cross_entropy::kDef,
+                &linear_dgrad::kDef, &add::kDef, &linear_wgrad::kDef, &micro_end::kDef, &gather_images::kDef, &copy::kDef,
+                &grad_norm::kDef, &optimizer::kDef, &metrics_push::kDef});
+    EXPECT_EQ(phases({&gather_rows::kDef, &add::kDef}), (std::vector<Phase>{Phase::data, Phase::forward}));
     constexpr Phase kUpdate = Phase::optimizer;
     EXPECT_EQ(found, (std::vector<Phase>{Phase::data, Phase::data, Phase::forward, Phase::forward, Phase::forward, Phase::loss,
                                          Phase::backward, Phase::backward, Phase::backward, kUpdate, Phase::data, Phase::forward,
@@ -55,20 +55,20 @@ tensor::View matrix(std::int32_t k, std::int32_t g, std::int32_t rows, std::int3
 }
 
 TEST(Flops, ProductsCountTwoPerTerm) {
-    ops::Record forward = record_of(&ops::dense_forward::def);
+    ops::Record forward = record_of(&ops::dense_forward::kDef);
     forward.slots[ops::dense_forward::x] = matrix(2, 3, 5, 7);
     forward.slots[ops::dense_forward::y] = matrix(2, 3, 5, 11);
     EXPECT_EQ(forward.op->flops(forward), 2 * 2 * 3 * 5 * 7 * 11);
-    ops::Record dgrad = record_of(&ops::linear_dgrad::def);
+    ops::Record dgrad = record_of(&ops::linear_dgrad::kDef);
     dgrad.slots[ops::linear_dgrad::dz] = matrix(2, 3, 5, 11);
     dgrad.slots[ops::linear_dgrad::w] = matrix(2, 3, 11, 7);
     dgrad.slots[ops::linear_dgrad::dx] = matrix(2, 3, 5, 8);  // the eighth column is no work
     EXPECT_EQ(dgrad.op->flops(dgrad), 2 * 2 * 3 * 5 * 7 * 11);
-    ops::Record wgrad = record_of(&ops::linear_wgrad::def);
+    ops::Record wgrad = record_of(&ops::linear_wgrad::kDef);
     wgrad.slots[ops::linear_wgrad::dz] = matrix(2, 3, 5, 11);
     wgrad.slots[ops::linear_wgrad::dw] = matrix(2, 3, 11, 7);
     EXPECT_EQ(wgrad.op->flops(wgrad), 2 * 2 * 3 * 5 * 7 * 11);
-    EXPECT_EQ(ops::optimizer::def.flops, nullptr);
+    EXPECT_EQ(ops::optimizer::kDef.flops, nullptr);
 }
 
 class InstrumentedProgram : public ::testing::TestWithParam<Place> {
@@ -79,13 +79,13 @@ protected:
         Builder builder(*rig.store, options);
         const Value value = builder.activation(3, 5, "sum", false);
         view_ = value.view;
-        ops::Record fill{&ops::fill::def, ops::FillParams{1.0}, {}, 0, "layer"};
+        ops::Record fill{&ops::fill::kDef, ops::FillParams{1.0}, {}, 0, "layer"};
         fill.slots[ops::fill::out] = value.view;
         builder.append(std::move(fill));
         builder.close_section();
-        ops::Record twice{&ops::add::def, ops::AddParams{}, {}, 0, "twice"};
+        ops::Record twice{&ops::add::kDef, ops::AddParams{}, {}, 0, "twice"};
         const Value other = builder.activation(3, 5, "other", false);
-        ops::Record copy{&ops::copy::def, ops::CopyParams{}, {}, 0, "copy"};
+        ops::Record copy{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "copy"};
         copy.slots[ops::copy::in] = value.view;
         copy.slots[ops::copy::out] = other.view;
         builder.append(std::move(copy));

@@ -259,7 +259,7 @@ TEST(Program, ReadsAndWritesWindowsOfEveryMember) {
     rig.allocate();
     Builder builder(*rig.store, {});
     const Value x = builder.activation(2, 4, "x", false);
-    builder.append({&ops::fill::def, ops::FillParams{7}, {x.view}, 0, "fill"});
+    builder.append({&ops::fill::kDef, ops::FillParams{7}, {x.view}, 0, "fill"});
     rig.prepare(std::move(builder));
     rig.program->run();
     rig.program->write(x.view.columns(1, 2), {1, 2, 3, 4, 5, 6, 7, 8});
@@ -305,7 +305,7 @@ TEST(Program, ConditionIsMetWhenAnyMemberAsks) {
         Builder builder(*rig.store, {});
         const Value x = builder.activation(1, 1, "x", false), y = builder.activation(1, 1, "y", false);
         const auto fill = [&](const Value& value, double number) {
-            builder.append({&ops::fill::def, ops::FillParams{number}, {value.view}, 0, "fill"});
+            builder.append({&ops::fill::kDef, ops::FillParams{number}, {value.view}, 0, "fill"});
         };
         fill(x, 1);
         fill(y, 1);
@@ -340,7 +340,7 @@ TEST(Program, KeptBuffersOutliveTheirLastRecord) {
         std::vector<Value> values;
         for (int i = 0; i < 9; ++i) {
             values.push_back(builder.activation(3, 5, "x", false));
-            builder.append({&ops::fill::def, ops::FillParams{static_cast<double>(i)}, {values.back().view}, 0, "fill"});
+            builder.append({&ops::fill::kDef, ops::FillParams{static_cast<double>(i)}, {values.back().view}, 0, "fill"});
         }
         if (keep) builder.keep(values.front().view);
         builder.keep(rig.store->parameter_arena());  // stays anyway
@@ -374,7 +374,7 @@ TEST(Arena, IsAsLargeAsTheLargestProgram) {
     for (std::int32_t rows : {3, 300, 30}) {
         Builder builder(*rig.store, {});
         const Value x = builder.activation(rows, 10, "x", false);
-        builder.append({&ops::fill::def, ops::FillParams{0}, {x.view}, 0, "fill"});
+        builder.append({&ops::fill::kDef, ops::FillParams{0}, {x.view}, 0, "fill"});
         sizes.push_back(Program("p", *rig.store, std::move(builder), arena).plan().bytes);
     }
     EXPECT_EQ(arena.size(), sizes[1]);

@@ -66,7 +66,7 @@ struct TapeRig {
 };
 
 inline ops::Record copy_record(const tensor::View& in, const tensor::View& out) {
-    ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, "copy"};
+    ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, "copy"};
     record.slots[ops::copy::in] = in;
     record.slots[ops::copy::out] = out;
     return record;
@@ -74,7 +74,7 @@ inline ops::Record copy_record(const tensor::View& in, const tensor::View& out) 
 
 /// out (+) = a.
 inline ops::Record add_record(const tensor::View& a, const Builder::Target& out) {
-    ops::Record record{&ops::add::def, ops::AddParams{}, {}, 0, "add"};
+    ops::Record record{&ops::add::kDef, ops::AddParams{}, {}, 0, "add"};
     record.slots[ops::add::a] = a;
     record.slots[ops::add::out] = out.view;
     if (out.accumulate) record.accumulate = 1u << ops::add::out;

@@ -52,10 +52,10 @@ TEST(TrainingStep, FullAndTailMicroBatchesShareOperatorNumbers) {
     std::vector<std::uint32_t> numbers;
     std::vector<double> scales;
     for (const ops::Record& record : builder.records()) {
-        if (const auto* dense = std::any_cast<ops::DenseParams>(&record.params); dense && record.op == &ops::dense_forward::def)
+        if (const auto* dense = std::any_cast<ops::DenseParams>(&record.params); dense && record.op == &ops::dense_forward::kDef)
             numbers.push_back(dense->op_number);
         if (const auto* loss = std::any_cast<ops::LossParams>(&record.params)) scales.push_back(loss->scale);
-        if (record.op == &ops::linear_wgrad::def) {
+        if (record.op == &ops::linear_wgrad::kDef) {
             EXPECT_TRUE(record.accumulates(ops::linear_wgrad::dw));
         }
     }

@@ -88,7 +88,7 @@ std::vector<tensor::View> ResidentImages::gather(tape::Builder& builder, Part pa
     for (const Wanted& wanted : fields) (wanted.field == "image" ? x : labels) = wanted.into;
     if (!x.present()) x = builder.buffer(1, rows, fields_[0].width, builder.real(), tape::Role::activation, "images");
     if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
-    ops::Record record{&ops::gather_images::def, params, {}, 0, "data"};
+    ops::Record record{&ops::gather_images::kDef, params, {}, 0, "data"};
     record.slots[slot::images] = resident_of(part).images;
     record.slots[slot::labels] = resident_of(part).labels;
     record.slots[slot::subset] = subset_[index_of(part)];

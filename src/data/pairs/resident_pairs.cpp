@@ -83,7 +83,7 @@ std::vector<tensor::View> PairSource::gather(tape::Builder& builder, Part part, 
     for (const Wanted& wanted : fields) {
         const Field* field = find_field(fields_, wanted.field);
         MILLRACE_ASSERT(field != nullptr, fmt::format("the source has no field {}", wanted.field));
-        ops::Record record{&ops::gather_rows::def, params, {}, 0, "data"};
+        ops::Record record{&ops::gather_rows::kDef, params, {}, 0, "data"};
         record.slots[slot::table] = tables_[static_cast<std::size_t>(field - fields_.data())];
         record.slots[slot::subset] = subset_[index_of(part)];
         record.slots[slot::state] = builder.store().state();

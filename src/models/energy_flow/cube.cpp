@@ -92,23 +92,23 @@ Value Cube::forward(tape::Builder& builder, const Value& e) {
         pass->states.push_back(scan->state(pass->rows, config_.hidden, fmt::format("state {}", layer)));
     pass->scratch = cells_[0].scratch(builder, pass->rows);
 
-    builder.append(record_of(&ops::flow_begin::def, grid(), "flows", {e, pass->tables[0], pass->counters[0]}));
+    builder.append(record_of(&ops::flow_begin::kDef, grid(), "flows", {e, pass->tables[0], pass->counters[0]}));
     if (builder.training())
         builder.on_backward([this, &builder, pass, e] {
             const auto target = builder.gradient_target(e);
             MILLRACE_ASSERT(!target.accumulate, "the energies have a second reader");
             builder.append(
-                record_of(&ops::flow_begin_backward::def, grid(), "flows", {builder.gradient(pass->tables[0]), target}));
+                record_of(&ops::flow_begin_backward::kDef, grid(), "flows", {builder.gradient(pass->tables[0]), target}));
         });
     scan->run([&](std::int32_t t) { step(builder, pass, t); });
 
     const Value last = pass->tables.back();
     const Value surface{builder.buffer(1, e.view.rows, config_.cells(), builder.stat(), Role::activation, "surface"),
                         builder.training()};
-    builder.append(record_of(&ops::flow_lay::def, grid(), "surface", {last, builder.store().state(), surface}));
+    builder.append(record_of(&ops::flow_lay::kDef, grid(), "surface", {last, builder.store().state(), surface}));
     if (builder.training())
         builder.on_backward([this, &builder, last, surface] {
-            builder.append(record_of(&ops::flow_lay_backward::def, grid(), "surface",
+            builder.append(record_of(&ops::flow_lay_backward::kDef, grid(), "surface",
                                      {last, builder.gradient(surface), builder.gradient_target(last)}));
         });
     counters_ = pass->counters.back();
@@ -137,7 +137,7 @@ std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::s
             namespace at = ops::flow_clear;
             constexpr std::size_t kOuts = at::slots - at::out0;
             for (std::size_t begin = 0; begin < gradients.size(); begin += kOuts) {
-                ops::Record clear = record_of(&ops::flow_clear::def, ops::FlowRestParams{}, fmt::format("step {} rest", first),
+                ops::Record clear = record_of(&ops::flow_clear::kDef, ops::FlowRestParams{}, fmt::format("step {} rest", first),
                                               {pass->counters[static_cast<std::size_t>(first)], pass->counters[0]});
                 for (std::size_t i = 0; i < std::min(kOuts, gradients.size() - begin); ++i)
                     clear.slots[at::out0 + i] = gradients[begin + i];
@@ -165,7 +165,7 @@ void Cube::step(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::
     }
     move(builder, pass, index, u);
     if (config_.spawns()) spawn(builder, pass, t);
-    builder.append(record_of(&ops::flow_count::def, count_params(t), "count",
+    builder.append(record_of(&ops::flow_count::kDef, count_params(t), "count",
                              {pass->tables[index + 1], pass->moved[index], pass->counters[index], pass->counters[index + 1]}));
 }
 
@@ -173,14 +173,14 @@ Value Cube::neuron(tape::Builder& builder, const std::shared_ptr<Pass>& pass, st
     const Value x = builder.activation(pass->rows, kInputColumns, "carrier input", true);
     const View parameters = builder.store().parameter_span(neuron_first_, neuron_last_);
     builder.append(
-        record_of(&ops::flow_neuron_forward::def, neuron_, "neuron", {pass->tables[t], parameters, pass->counters[t], x}));
+        record_of(&ops::flow_neuron_forward::kDef, neuron_, "neuron", {pass->tables[t], parameters, pass->counters[t], x}));
     if (builder.training())
         builder.on_backward([this, &builder, pass, t, x, parameters] {
             tape::Builder::Target gradient = builder.parameter_gradient(neuron_first_);
             gradient.view = builder.store().gradient_span(neuron_first_, neuron_last_);
             const View dx = builder.gradient(x);
             builder.append(record_of(
-                &ops::flow_neuron_backward::def, neuron_, "neuron",
+                &ops::flow_neuron_backward::kDef, neuron_, "neuron",
                 {pass->tables[t], parameters, pass->counters[t], dx, gradient, builder.gradient_target(pass->tables[t])}));
         });
     return x;
@@ -197,13 +197,13 @@ void Cube::move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::
     params.op_number = builder.next_op_number();
     pass->moved.push_back(builder.buffer(1, pass->rows, ops::kMovedColumns, builder.stat(), Role::saved, "moves"));
     const View state = params.noise > 0 ? builder.store().state() : View{};
-    builder.append(record_of(&ops::flow_move::def, params, "move",
+    builder.append(record_of(&ops::flow_move::kDef, params, "move",
                              {pass->tables[t], u, state, pass->counters[t], pass->moved[t], pass->tables[t + 1]}));
     if (builder.training())
         builder.on_backward([&builder, pass, t, u, params] {
             const View dafter = builder.gradient(pass->tables[t + 1]);
             builder.append(
-                record_of(&ops::flow_move_backward::def, params, "move",
+                record_of(&ops::flow_move_backward::kDef, params, "move",
                           {dafter, pass->moved[t], builder.gradient_target(u), builder.gradient_target(pass->tables[t])}));
         });
 }
@@ -211,18 +211,18 @@ void Cube::move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::
 void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const {
     const auto at = static_cast<std::size_t>(t);
     const ops::FlowSpawnParams params;
-    builder.append(record_of(&ops::flow_spawn::def, params, "spawn",
+    builder.append(record_of(&ops::flow_spawn::kDef, params, "spawn",
                              {pass->tables[at], pass->tables[at + 1], pass->moved[at], pass->counters[at]}));
     for (const tape::Scan::State& state : pass->states)
-        builder.append(record_of(&ops::flow_spawn_state::def, params, "spawn", {pass->tables[at + 1], state.after(t)}));
+        builder.append(record_of(&ops::flow_spawn_state::kDef, params, "spawn", {pass->tables[at + 1], state.after(t)}));
     if (!builder.training()) return;
     builder.on_backward([&builder, pass, at, t, params] {
         const View dafter = builder.gradient(pass->tables[at + 1]);
-        builder.append(record_of(&ops::flow_spawn_backward::def, params, "spawn",
+        builder.append(record_of(&ops::flow_spawn_backward::kDef, params, "spawn",
                                  {pass->moved[at], dafter, builder.gradient_target(pass->tables[at])}));
         for (const tape::Scan::State& state : pass->states)
             if (const View dh = builder.gradient(state.after(t)); dh.present())  // something has reached the state
-                builder.append(record_of(&ops::flow_spawn_state_backward::def, params, "spawn", {pass->moved[at], dh}));
+                builder.append(record_of(&ops::flow_spawn_state_backward::kDef, params, "spawn", {pass->moved[at], dh}));
     });
 }
 
@@ -238,14 +238,14 @@ ops::FlowCountParams Cube::count_params(std::int32_t t) const {
 
 void Cube::append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
     const auto step = static_cast<std::size_t>(t);
-    builder.append(record_of(&ops::flow_rest::def, count_params(t), fmt::format("step {} rest", t),
+    builder.append(record_of(&ops::flow_rest::kDef, count_params(t), fmt::format("step {} rest", t),
                              {pass.counters[step], pass.tables[step], pass.tables[step + 1], pass.counters[step + 1]}));
 }
 
 void Cube::append_rest_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
     const auto step = static_cast<std::size_t>(t);
     builder.append(
-        record_of(&ops::flow_rest_backward::def, ops::FlowRestParams{}, fmt::format("step {} rest", t),
+        record_of(&ops::flow_rest_backward::kDef, ops::FlowRestParams{}, fmt::format("step {} rest", t),
                   {pass.counters[step], builder.gradient(pass.tables[step + 1]), builder.gradient(pass.tables[step])}));
 }
 

@@ -73,8 +73,8 @@ Outputs EnergyFlow::build(tape::Builder& builder, data::BatchSource& source, dat
     const tensor::View targets =
         source.gather(builder, part, rows, {{"vector", x.view}, {"goal", stat(config_.embedding, "goals")}})[1];
     const tensor::View goals = stat(config_.cells(), "goals");
-    ops::Record map =
-        tape::record_of(&ops::dense_forward::def, ops::DenseParams{}, "goals", {targets, builder.store().parameter(target_map_)});
+    ops::Record map = tape::record_of(&ops::dense_forward::kDef, ops::DenseParams{}, "goals",
+                                      {targets, builder.store().parameter(target_map_)});
     map.slots[ops::dense_forward::y] = goals;
     builder.append(std::move(map));
     cube_.set_recompute(static_cast<Recompute>(
@@ -107,7 +107,7 @@ Outputs EnergyFlow::build_answer(tape::Builder& builder, const nn::Sequences& in
 
 tensor::View EnergyFlow::read_back(tape::Builder& builder, const tensor::View& surface, const char* name) const {
     const tensor::View vectors = builder.buffer(1, surface.rows, config_.embedding, builder.stat(), tape::Role::activation, name);
-    builder.append(tape::record_of(&ops::linear_dgrad::def, ops::LinearGradParams{}, name,
+    builder.append(tape::record_of(&ops::linear_dgrad::kDef, ops::LinearGradParams{}, name,
                                    {surface, builder.store().parameter(target_map_), vectors}));
     return vectors;
 }
@@ -138,7 +138,7 @@ std::vector<tensor::View> EnergyFlow::keep_surface(tape::Builder& builder, const
                                                    const tensor::View& targets, const tensor::View& goals) const {
     const tensor::View energies =
         builder.buffer(1, goals.rows, config_.cells(), builder.stat(), tape::Role::activation, "mapper's surface");
-    builder.append(tape::record_of(&ops::copy::def, ops::CopyParams{}, "mapper's surface", {energies_, energies}));
+    builder.append(tape::record_of(&ops::copy::kDef, ops::CopyParams{}, "mapper's surface", {energies_, energies}));
     std::vector<tensor::View> kept(SurfaceScoring::tensors);
     kept[SurfaceScoring::found] = read_back(builder, surface, "vectors read back");
     kept[SurfaceScoring::mapper_found] = read_back(builder, energies, "mapper's vectors read back");

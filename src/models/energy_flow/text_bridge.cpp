@@ -36,7 +36,7 @@ std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& n
 
 /// A copy with a type and a lifetime of its own, through which no gradient flows.
 tensor::View copied(tape::Builder& builder, const tensor::View& from, const tensor::View& to, const char* name) {
-    ops::Record record{&ops::copy::def, ops::CopyParams{}, {}, 0, name};
+    ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, name};
     record.slots[ops::copy::in] = from;
     record.slots[ops::copy::out] = to;
     builder.append(std::move(record));
@@ -48,7 +48,7 @@ tensor::View numbers(tape::Builder& builder, std::int32_t rows, std::int32_t col
 }
 
 void fill_zero(tape::Builder& builder, const tensor::View& out, const char* name) {
-    ops::Record record{&ops::fill::def, ops::FillParams{}, {}, 0, name};
+    ops::Record record{&ops::fill::kDef, ops::FillParams{}, {}, 0, name};
     record.slots[ops::fill::out] = out;
     builder.append(std::move(record));
 }

@@ -30,15 +30,15 @@ static_assert(std::size(kAttentionBackward) == attention_backward::slots);
 
 }  // namespace
 
-const OpDef attention_forward::def({.name = "attention_forward",
-                                    .slots = kAttentionForward,
-                                    .phase = Phase::forward,
-                                    .flops = forward_flops,
-                                    MILLRACE_KERNELS(attention_forward)});
-const OpDef attention_backward::def({.name = "attention_backward",
-                                     .slots = kAttentionBackward,
-                                     .phase = Phase::backward,
-                                     .flops = backward_flops,
-                                     MILLRACE_KERNELS(attention_backward)});
+const OpDef attention_forward::kDef({.name = "attention_forward",
+                                     .slots = kAttentionForward,
+                                     .phase = Phase::forward,
+                                     .flops = forward_flops,
+                                     MILLRACE_KERNELS(attention_forward)});
+const OpDef attention_backward::kDef({.name = "attention_backward",
+                                      .slots = kAttentionBackward,
+                                      .phase = Phase::backward,
+                                      .flops = backward_flops,
+                                      MILLRACE_KERNELS(attention_backward)});
 
 }  // namespace millrace::ops

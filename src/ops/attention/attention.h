@@ -14,8 +14,8 @@ namespace millrace::ops {
 /// back; 0 where not filled. N = rows / B; T = N - P >= 0.
 /// attention_backward. From dout real [K,1,B*N,C]: dqkv real [K,1,B*N,3C] (written). dout of places that are not filled does not matter.
 struct AttentionParams { std::int32_t heads = 1, prefix = 0; bool causal = false; };
-namespace attention_forward { enum Slot { qkv, lengths, level, out, slots }; extern const OpDef def; }
-namespace attention_backward { enum Slot { dout, qkv, lengths, level, dqkv, slots }; extern const OpDef def; }
+namespace attention_forward { enum Slot { qkv, lengths, level, out, slots }; extern const OpDef kDef; }
+namespace attention_backward { enum Slot { dout, qkv, lengths, level, dqkv, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

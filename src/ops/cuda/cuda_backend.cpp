@@ -292,7 +292,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
 base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Group& group, std::vector<KernelPtr>& kernels) {
     const auto inside = records.subspan(group.first, group.count);
     const Record& r = *inside.front().record;
-    if (r.op == &grad_norm::def || r.op == &optimizer::def) context_.packed.clear();  // weights change here
+    if (r.op == &grad_norm::kDef || r.op == &optimizer::kDef) context_.packed.clear();  // weights change here
     base::Status fits = base::ok();
     for (const Bound& record : inside)
         if (fits.ok()) fits = check_record(record);
@@ -309,7 +309,7 @@ base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Gro
     context_.early = true;
     for (const Bound& covered : inside) {
         forget_stale_copies(context_, covered);
-        if (covered.record->op == &optimizer::def) updated_ = true;
+        if (covered.record->op == &optimizer::kDef) updated_ = true;
     }
     if (updated_) context_.early = false;
     return base::ok();

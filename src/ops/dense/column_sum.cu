@@ -147,7 +147,7 @@ std::size_t match_column_sums(const Context& c, std::span<const Bound> records) 
     std::size_t count = 0;
     Span span;
     // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.
-    while (!c.deterministic && count < records.size() && count < kMostTargets && records[count].record->op == &column_sum::def) {
+    while (!c.deterministic && count < records.size() && count < kMostTargets && records[count].record->op == &column_sum::kDef) {
         std::int64_t begin = 0, end = 0;
         const Operand& in = records[count][column_sum::in];
         if (in.count() == 0 || !window_of(records[0][column_sum::in], in, begin, end)) break;

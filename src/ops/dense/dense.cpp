@@ -47,33 +47,33 @@ constexpr Rewrite kColumnSumRewrites[] = {MILLRACE_REWRITE(column_sums)};
 
 }  // namespace
 
-const OpDef dense_forward::def(
+const OpDef dense_forward::kDef(
     {.name = "dense_forward",
      .slots = kDenseForward,
      .phase = Phase::forward,
      .flops = [](const Record& r) { return product_flops(r.slots[dense_forward::y], r.slots[dense_forward::x].cols); },
      MILLRACE_KERNELS(dense_forward),
      .rewrites = kDenseForwardRewrites});
-const OpDef dense_backward::def(
+const OpDef dense_backward::kDef(
     {.name = "dense_backward", .slots = kDenseBackward, .phase = Phase::backward, MILLRACE_KERNELS(dense_backward)});
-const OpDef linear_dgrad::def(
+const OpDef linear_dgrad::kDef(
     {.name = "linear_dgrad",
      .slots = kLinearDgrad,
      .phase = Phase::backward,
      .flops = [](const Record& r) { return product_flops(r.slots[linear_dgrad::w], r.slots[linear_dgrad::dz].rows); },
      MILLRACE_KERNELS(linear_dgrad),
      .rewrites = kLinearDgradRewrites});
-const OpDef linear_wgrad::def(
+const OpDef linear_wgrad::kDef(
     {.name = "linear_wgrad",
      .slots = kLinearWgrad,
      .phase = Phase::backward,
      .flops = [](const Record& r) { return product_flops(r.slots[linear_wgrad::dw], r.slots[linear_wgrad::dz].rows); },
      MILLRACE_KERNELS(linear_wgrad),
      .rewrites = kLinearWgradRewrites});
-const OpDef column_sum::def({.name = "column_sum",
-                             .slots = kColumnSum,
-                             .phase = Phase::backward,
-                             MILLRACE_KERNELS(column_sum),
-                             .rewrites = kColumnSumRewrites});
+const OpDef column_sum::kDef({.name = "column_sum",
+                              .slots = kColumnSum,
+                              .phase = Phase::backward,
+                              MILLRACE_KERNELS(column_sum),
+                              .rewrites = kColumnSumRewrites});
 
 }  // namespace millrace::ops

@@ -27,25 +27,25 @@ struct DenseParams {
     float eps = 1e-5f, momentum = 0.1f;
     std::uint32_t op_number = 0;
 };
-namespace dense_forward { enum Slot { x, w, bias, gamma, beta, running_mean, running_var, saved, inv_std, state, y, slots }; extern const OpDef def; }
+namespace dense_forward { enum Slot { x, w, bias, gamma, beta, running_mean, running_var, saved, inv_std, state, y, slots }; extern const OpDef kDef; }
 
 /// dense_backward. From dy to dz, the gradient before the norm: dropout, activation, norm in reverse. With batch_train:
 /// du = dy through dropout and activation; dgamma (+) = sum_b du * xhat, dbeta (+) = sum_b du, dz = gamma * inv_std / B * (B du - sum du
 /// - xhat * sum(du * xhat)); the bias gradient is zero by construction and is not written. With none: dz = du, dbias (+) = sum_b dz.
 /// Slots: dy real, saved, gamma, beta, inv_std, state, dz real [K,G,B,Out] (may be the memory of dy), dgamma, dbeta, dbias stat [K,G,1,Out].
 /// `batch_eval` never appears. Sums run over rows in ascending order of blocks fixed by the shape alone.
-namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, dz, dgamma, dbeta, dbias, slots }; extern const OpDef def; }
+namespace dense_backward { enum Slot { dy, saved, gamma, beta, inv_std, state, dz, dgamma, dbeta, dbias, slots }; extern const OpDef kDef; }
 
 /// linear_dgrad. dx (+) = dz w. dz real [K,G,B,Out], w real [K,G,Out,In] (In may be a column window of the layer's weight), dx real or stat [K,G,B,C],
 /// C >= In: further columns become 0, or stay when adding.
 /// linear_wgrad. dw (+) = dz^T x. dw stat [K,G,Out,In], x real [K,G,B,C], C >= In: further columns do not matter.
 struct LinearGradParams {};
-namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef def; }
-namespace linear_wgrad { enum Slot { dz, x, dw, slots }; extern const OpDef def; }
+namespace linear_dgrad { enum Slot { dz, w, dx, slots }; extern const OpDef kDef; }
+namespace linear_wgrad { enum Slot { dz, x, dw, slots }; extern const OpDef kDef; }
 
 /// column_sum. out (+) [K,G,1,C] stat = sum over rows of in [K,G,R,C] real or stat, in an order fixed by the shape.
 struct ColumnSumParams {};
-namespace column_sum { enum Slot { in, out, slots }; extern const OpDef def; }
+namespace column_sum { enum Slot { in, out, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -312,8 +312,9 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
 
 /// linear_dgrad of a layer and dense_backward of the one below it.
 std::size_t match_backward_pair(const Context& c, std::span<const Bound> records) {
-    return records.size() > 1 && records[1].record->op == &dense_backward::def && fuses_backward(c, &records[0], &records[1]) ? 2
-                                                                                                                              : 0;
+    return records.size() > 1 && records[1].record->op == &dense_backward::kDef && fuses_backward(c, &records[0], &records[1])
+               ? 2
+               : 0;
 }
 KernelResult make_backward_pair(Context& c, std::span<const Bound> records) {
     return make_fused_backward(c, &records[0], &records[1]);

@@ -134,7 +134,7 @@ std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records
         return std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
                            [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
     };
-    while (count < records.size() && records[count].record->op == &linear_wgrad::def && groups_wgrad(c, records[count]) &&
+    while (count < records.size() && records[count].record->op == &linear_wgrad::kDef && groups_wgrad(c, records[count]) &&
            !adds_to_one_before(records[count]))
         ++count;
     return count;

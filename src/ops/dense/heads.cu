@@ -129,7 +129,7 @@ bool is_plain(const DenseParams& p) { return p.norm == Norm::none && p.dropout =
 
 bool is_head(const Context& c, const Bound& in, const Bound& out) {
     using namespace dense_forward;
-    if (in.record->op != &dense_forward::def || out.record->op != &dense_forward::def) return false;
+    if (in.record->op != &dense_forward::kDef || out.record->op != &dense_forward::kDef) return false;
     const Operand &between = in[y], &narrow = out[y];
     if (c.deterministic || between.g != 1 || between.rows < c.library_rows || narrow.rows != between.rows || narrow.cols < 1 ||
         narrow.cols > kMostOutputs || between.cols < 64 || between.cols % kRun != 0)
@@ -142,7 +142,7 @@ bool is_head(const Context& c, const Bound& in, const Bound& out) {
 
 bool is_head_back(const Context& c, const Bound& dgrad, const Bound& backward) {
     namespace at = dense_backward;
-    if (dgrad.record->op != &linear_dgrad::def || backward.record->op != &dense_backward::def) return false;
+    if (dgrad.record->op != &linear_dgrad::kDef || backward.record->op != &dense_backward::kDef) return false;
     const Operand &du = dgrad[linear_dgrad::dz], &between = dgrad[linear_dgrad::dx], &dz = backward[at::dz];
     if (!is_narrow(c, du) || du.g != 1 || dgrad.accumulates(linear_dgrad::dx) || between.dtype != du.dtype ||
         between.cols != dgrad[linear_dgrad::w].cols || between.cols < 1 || between.cols % kRun != 0 ||

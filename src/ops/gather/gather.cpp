@@ -18,8 +18,8 @@ static_assert(std::size(kGatherRows) == gather_rows::slots);
 
 }  // namespace
 
-const OpDef gather_images::def(
+const OpDef gather_images::kDef(
     {.name = "gather_images", .slots = kGatherImages, .phase = Phase::data, MILLRACE_KERNELS(gather_images)});
-const OpDef gather_rows::def({.name = "gather_rows", .slots = kGatherRows, .phase = Phase::data, MILLRACE_KERNELS(gather_rows)});
+const OpDef gather_rows::kDef({.name = "gather_rows", .slots = kGatherRows, .phase = Phase::data, MILLRACE_KERNELS(gather_rows)});
 
 }  // namespace millrace::ops

@@ -25,13 +25,13 @@ struct GatherImagesParams {
     std::uint32_t side = 28;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
 };
-namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; extern const OpDef def; }
+namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; extern const OpDef kDef; }
 
 /// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
 /// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
 /// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free); or table and out both i32.
 struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
-namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef def; }
+namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -21,10 +21,10 @@ static_assert(std::size(kCosineDiversity) == cosine_diversity::slots);
 
 }  // namespace
 
-const OpDef cross_entropy::def(
+const OpDef cross_entropy::kDef(
     {.name = "cross_entropy", .slots = kCrossEntropy, .phase = Phase::loss, MILLRACE_KERNELS(cross_entropy)});
-const OpDef mse::def({.name = "mse", .slots = kMse, .phase = Phase::loss, MILLRACE_KERNELS(mse)});
-const OpDef cosine_diversity::def(
+const OpDef mse::kDef({.name = "mse", .slots = kMse, .phase = Phase::loss, MILLRACE_KERNELS(mse)});
+const OpDef cosine_diversity::kDef(
     {.name = "cosine_diversity", .slots = kCosineDiversity, .phase = Phase::loss, MILLRACE_KERNELS(cosine_diversity)});
 
 }  // namespace millrace::ops

@@ -13,18 +13,18 @@ namespace millrace::ops {
 /// = (softmax - onehot) * scale / B, where `scale` is the micro-batch's share of the step's rows (1 without accumulation).
 /// A non-finite loss sets state.nonfinite. logits real [K,1,B,C], labels i32 [K,1,B,1]; a label outside [0, C) sets nonfinite, loss 0, gradient 0.
 struct LossParams { double scale = 1; bool as_loss = true; };
-namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; extern const OpDef def; }
+namespace cross_entropy { enum Slot { logits, labels, state, dlogits, slots }; extern const OpDef kDef; }
 
 /// mse. Mean over rows and cols of (p - t)^2: state.loss += sum over rows of the row's mean over cols, state.rows += B;
 /// dprediction (optional) = 2 (p - t) * scale / (B C). The three are of one type, real or stat. as_loss false: state.penalty += scale * mean instead of
 /// loss and rows. (cross_entropy is always a loss.)
-namespace mse { enum Slot { prediction, target, state, dprediction, slots }; extern const OpDef def; }
+namespace mse { enum Slot { prediction, target, state, dprediction, slots }; extern const OpDef kDef; }
 
 /// cosine_diversity. o real [K,G,B,C]: for each unordered pair of groups i < j: c_ij = mean over b of <o_ib, o_jb> / (max(|o_ib|, 1e-12)
 /// max(|o_jb|, 1e-12)) / temperature; penalty = weight * mean over pairs |c_ij|. state.penalty += scale * penalty; dout (+) = scale * d penalty / d o.
 /// d|c| at c = 0 is 0. G = 1 has no pairs: penalty 0, gradient 0.
 struct DiversityParams { double weight = 0, temperature = 1, scale = 1; };
-namespace cosine_diversity { enum Slot { o, state, dout, slots }; extern const OpDef def; }
+namespace cosine_diversity { enum Slot { o, state, dout, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -19,9 +19,9 @@ static_assert(std::size(kLayernormBackward) == layernorm_backward::slots);
 
 }  // namespace
 
-const OpDef layernorm_forward::def(
+const OpDef layernorm_forward::kDef(
     {.name = "layernorm_forward", .slots = kLayernormForward, .phase = Phase::forward, MILLRACE_KERNELS(layernorm_forward)});
-const OpDef layernorm_backward::def(
+const OpDef layernorm_backward::kDef(
     {.name = "layernorm_backward", .slots = kLayernormBackward, .phase = Phase::backward, MILLRACE_KERNELS(layernorm_backward)});
 
 }  // namespace millrace::ops

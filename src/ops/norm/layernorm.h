@@ -11,8 +11,8 @@ namespace millrace::ops {
 /// layernorm_forward: over the cols of each row. Saves mean and inv_std, stat [K,G,B,1]. gamma, beta stat [K,G,1,C].
 /// layernorm_backward: dx (+), dgamma (+), dbeta (+).
 struct LayerNormParams { float eps = 1e-5f; };
-namespace layernorm_forward { enum Slot { x, gamma, beta, mean, inv_std, y, slots }; extern const OpDef def; }
-namespace layernorm_backward { enum Slot { dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, slots }; extern const OpDef def; }
+namespace layernorm_forward { enum Slot { x, gamma, beta, mean, inv_std, y, slots }; extern const OpDef kDef; }
+namespace layernorm_backward { enum Slot { dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -21,11 +21,11 @@ constexpr Rewrite kGradNormRewrites[] = {MILLRACE_REWRITE(fused_update)};
 
 }  // namespace
 
-const OpDef grad_norm::def({.name = "grad_norm",
-                            .slots = kGradNorm,
-                            .phase = Phase::optimizer,
-                            MILLRACE_KERNELS(grad_norm),
-                            .rewrites = kGradNormRewrites});
-const OpDef optimizer::def({.name = "optimizer", .slots = kOptimizer, .phase = Phase::optimizer, MILLRACE_KERNELS(optimizer)});
+const OpDef grad_norm::kDef({.name = "grad_norm",
+                             .slots = kGradNorm,
+                             .phase = Phase::optimizer,
+                             MILLRACE_KERNELS(grad_norm),
+                             .rewrites = kGradNormRewrites});
+const OpDef optimizer::kDef({.name = "optimizer", .slots = kOptimizer, .phase = Phase::optimizer, MILLRACE_KERNELS(optimizer)});
 
 }  // namespace millrace::ops

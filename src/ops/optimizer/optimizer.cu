@@ -362,7 +362,7 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
 
 /// grad_norm, optimizer and metrics_push as two launches.
 std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
-    if (records.size() < 3 || records[1].record->op != &optimizer::def || records[2].record->op != &metrics_push::def) return 0;
+    if (records.size() < 3 || records[1].record->op != &optimizer::kDef || records[2].record->op != &metrics_push::kDef) return 0;
     const Operand& p = records[1][optimizer::params];
     return takes_quads(records[1]) && p.cols % 4 == 0 && p.count() > 0 &&
                    records[0][grad_norm::grads].data == records[1][optimizer::grads].data

@@ -15,7 +15,7 @@ enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 /// in a fixed order.
 struct GradNormParams {};
 constexpr int kNormBlocks = 256;
-namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots }; extern const OpDef def; }
+namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots }; extern const OpDef kDef; }
 
 /// optimizer. Element-wise over the arenas [K,1,1,P]: when state.nonfinite: nothing but state.skipped += 1; else state.applied += 1, and in
 /// each trainable group, with lr = state.lr * lr_factor, wd = state.weight_decay * decay_factor, bias1, bias2 and applied (+= 1) of the
@@ -26,7 +26,7 @@ namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots
 /// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step and a frozen group too (a NaN left behind would
 /// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements.
 struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
-namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef def; }
+namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

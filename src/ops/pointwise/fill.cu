@@ -62,7 +62,7 @@ std::uint32_t pattern_of(DType type, double value) {
 
 std::size_t match_fills(const Context&, std::span<const Bound> records) {
     std::size_t count = 0;
-    while (count < records.size() && count < kMostFills && records[count].record->op == &fill::def &&
+    while (count < records.size() && count < kMostFills && records[count].record->op == &fill::kDef &&
            in_runs(records[count][fill::out]) && records[count][fill::out].k == records[0][fill::out].k)
         ++count;
     return count;

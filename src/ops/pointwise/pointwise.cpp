@@ -29,12 +29,12 @@ constexpr Rewrite kFillRewrites[] = {MILLRACE_REWRITE(fills)};
 
 }  // namespace
 
-const OpDef fill::def({.name = "fill", .slots = kFill, MILLRACE_KERNELS(fill), .rewrites = kFillRewrites});
-const OpDef copy::def({.name = "copy", .slots = kCopy, MILLRACE_KERNELS(copy)});
-const OpDef add::def({.name = "add", .slots = kAdd, MILLRACE_KERNELS(add)});
-const OpDef pointwise_forward::def(
+const OpDef fill::kDef({.name = "fill", .slots = kFill, MILLRACE_KERNELS(fill), .rewrites = kFillRewrites});
+const OpDef copy::kDef({.name = "copy", .slots = kCopy, MILLRACE_KERNELS(copy)});
+const OpDef add::kDef({.name = "add", .slots = kAdd, MILLRACE_KERNELS(add)});
+const OpDef pointwise_forward::kDef(
     {.name = "pointwise_forward", .slots = kPointwiseForward, .phase = Phase::forward, MILLRACE_KERNELS(pointwise_forward)});
-const OpDef pointwise_backward::def(
+const OpDef pointwise_backward::kDef(
     {.name = "pointwise_backward", .slots = kPointwiseBackward, .phase = Phase::backward, MILLRACE_KERNELS(pointwise_backward)});
 
 }  // namespace millrace::ops

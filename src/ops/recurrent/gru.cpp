@@ -32,15 +32,15 @@ static_assert(std::size(kGruBackward) == gru_backward::slots);
 
 }  // namespace
 
-const OpDef gru_forward::def({.name = "gru_forward",
-                              .slots = kGruForward,
-                              .phase = Phase::forward,
-                              .flops = forward_flops,
-                              MILLRACE_KERNELS(gru_forward)});
-const OpDef gru_backward::def({.name = "gru_backward",
-                               .slots = kGruBackward,
-                               .phase = Phase::backward,
-                               .flops = backward_flops,
-                               MILLRACE_KERNELS(gru_backward)});
+const OpDef gru_forward::kDef({.name = "gru_forward",
+                               .slots = kGruForward,
+                               .phase = Phase::forward,
+                               .flops = forward_flops,
+                               MILLRACE_KERNELS(gru_forward)});
+const OpDef gru_backward::kDef({.name = "gru_backward",
+                                .slots = kGruBackward,
+                                .phase = Phase::backward,
+                                .flops = backward_flops,
+                                MILLRACE_KERNELS(gru_backward)});
 
 }  // namespace millrace::ops

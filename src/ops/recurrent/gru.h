@@ -17,8 +17,8 @@ namespace millrace::ops {
 /// dgates real [K,1,N,4H] = d r_pre, d z_pre, d n_pre, d hn and dh = z * d; rows that do not take part: dgates 0, dh = d. Pairs fill up from 0.
 struct GruParams {};
 struct GruBackwardParams { bool begins = false; };
-namespace gru_forward { enum Slot { x, h, mask, flag, w_ih, w_hh, b_ih, b_hh, scratch, gates, out, slots }; extern const OpDef def; }
-namespace gru_backward { enum Slot { dh, gates, h, mask, flag, a0, w0, a1, w1, a2, w2, a3, w3, dgates, slots }; extern const OpDef def; }
+namespace gru_forward { enum Slot { x, h, mask, flag, w_ih, w_hh, b_ih, b_hh, scratch, gates, out, slots }; extern const OpDef kDef; }
+namespace gru_backward { enum Slot { dh, gates, h, mask, flag, a0, w0, a1, w1, a2, w2, a3, w3, dgates, slots }; extern const OpDef kDef; }
 constexpr int kGruPairs = 4;
 
 // clang-format on

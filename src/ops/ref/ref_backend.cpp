@@ -43,11 +43,11 @@ private:
 
 /// Floating operands are f64, but for those whose type is a matter of the operator: copy, fill and the optimizer's bf16 copy.
 base::Status check_types(const Record& record, const Bound& bound) {
-    if (record.op == &copy::def || record.op == &fill::def) return base::ok();
+    if (record.op == &copy::kDef || record.op == &fill::kDef) return base::ok();
     for (int slot = 0; slot < record.op->slot_count(); ++slot) {
         const tensor::Operand& operand = bound[slot];
         const bool floating = operand.dtype == tensor::DType::f32 || operand.dtype == tensor::DType::bf16;
-        const bool copy16 = record.op == &optimizer::def && slot == optimizer::copy16;
+        const bool copy16 = record.op == &optimizer::kDef && slot == optimizer::copy16;
         if (operand.present() && floating && !copy16)
             return base::Error{fmt::format("operator {} has a slot {} of {}; the ref backend computes in f64", record.op->name,
                                            record.op->slot(slot).name, tensor::name_of(operand.dtype)),

@@ -21,9 +21,9 @@ static_assert(std::size(kMetricsPush) == metrics_push::slots);
 
 }  // namespace
 
-const OpDef step_begin::def({.name = "step_begin", .slots = kStepBegin, .phase = Phase::data, MILLRACE_KERNELS(step_begin)});
-const OpDef micro_end::def({.name = "micro_end", .slots = kMicroEnd, .phase = Phase::optimizer, MILLRACE_KERNELS(micro_end)});
-const OpDef metrics_push::def(
+const OpDef step_begin::kDef({.name = "step_begin", .slots = kStepBegin, .phase = Phase::data, MILLRACE_KERNELS(step_begin)});
+const OpDef micro_end::kDef({.name = "micro_end", .slots = kMicroEnd, .phase = Phase::optimizer, MILLRACE_KERNELS(micro_end)});
+const OpDef metrics_push::kDef(
     {.name = "metrics_push", .slots = kMetricsPush, .phase = Phase::optimizer, MILLRACE_KERNELS(metrics_push)});
 
 }  // namespace millrace::ops

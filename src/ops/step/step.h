@@ -14,18 +14,18 @@ namespace millrace::ops {
 /// lr = base_lr * factor, computed in double, stored as float. groups u8 [K,1,1,G * sizeof(GroupState)]: of each trainable group
 /// bias1 = 1 - beta1^(applied + 1) with the applied of the group, bias2 likewise.
 struct StepBeginParams {};
-namespace step_begin { enum Slot { state, groups, slots }; extern const OpDef def; }
+namespace step_begin { enum Slot { state, groups, slots }; extern const OpDef kDef; }
 
 /// micro_end. Closes a micro-batch: training: micro += 1, position += rows; when position >= samples: position = 0, epoch += 1.
 /// Evaluation: eval_position += rows.
 struct MicroEndParams { std::uint32_t rows = 0, samples = 0; bool training = true; };
-namespace micro_end { enum Slot { state, slots }; extern const OpDef def; }
+namespace micro_end { enum Slot { state, slots }; extern const OpDef kDef; }
 
 /// metrics_push. Copies the step's values of every member into ring row (sequence mod capacity), ring [1,1,capacity,K * sizeof(MetricsRow)] u8.
 /// sequence = (number of earlier pushes) + 1, kept in `counter` [1,1,1,8] u8 (one uint64). A reader may look at any time: `sequence`
 /// of each row is stored last, with release order. `clock` is the one thing a step writes that is not the same every time.
 struct MetricsPushParams { std::uint32_t capacity = 0; };
-namespace metrics_push { enum Slot { state, counter, ring, slots }; extern const OpDef def; }
+namespace metrics_push { enum Slot { state, counter, ring, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

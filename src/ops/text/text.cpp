@@ -31,21 +31,21 @@ static_assert(std::size(kTokenChoose) == token_choose::slots);
 
 }  // namespace
 
-const OpDef token_embed::def(
+const OpDef token_embed::kDef(
     {.name = "token_embed", .slots = kTokenEmbed, .phase = Phase::forward, MILLRACE_KERNELS(token_embed)});
-const OpDef token_embed_backward::def({.name = "token_embed_backward",
-                                       .slots = kTokenEmbedBackward,
-                                       .phase = Phase::backward,
-                                       MILLRACE_KERNELS(token_embed_backward)});
-const OpDef masked_mean::def(
+const OpDef token_embed_backward::kDef({.name = "token_embed_backward",
+                                        .slots = kTokenEmbedBackward,
+                                        .phase = Phase::backward,
+                                        MILLRACE_KERNELS(token_embed_backward)});
+const OpDef masked_mean::kDef(
     {.name = "masked_mean", .slots = kMaskedMean, .phase = Phase::forward, MILLRACE_KERNELS(masked_mean)});
-const OpDef masked_mean_backward::def({.name = "masked_mean_backward",
-                                       .slots = kMaskedMeanBackward,
-                                       .phase = Phase::backward,
-                                       MILLRACE_KERNELS(masked_mean_backward)});
-const OpDef token_cross_entropy::def(
+const OpDef masked_mean_backward::kDef({.name = "masked_mean_backward",
+                                        .slots = kMaskedMeanBackward,
+                                        .phase = Phase::backward,
+                                        MILLRACE_KERNELS(masked_mean_backward)});
+const OpDef token_cross_entropy::kDef(
     {.name = "token_cross_entropy", .slots = kTokenCrossEntropy, .phase = Phase::loss, MILLRACE_KERNELS(token_cross_entropy)});
-const OpDef token_choose::def(
+const OpDef token_choose::kDef(
     {.name = "token_choose", .slots = kTokenChoose, .phase = Phase::forward, MILLRACE_KERNELS(token_choose)});
 
 }  // namespace millrace::ops

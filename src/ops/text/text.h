@@ -19,13 +19,13 @@ namespace millrace::ops {
 /// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, in ascending order of rows; dplace (+) [K,1,N,C] stat = sums
 /// over sequences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dplace alone.
 struct TokenParams { std::int32_t prefix = 0; };
-namespace token_embed { enum Slot { table, place, before, ids, lengths, state, y, slots }; extern const OpDef def; }
-namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dplace, dbefore, slots }; extern const OpDef def; }
+namespace token_embed { enum Slot { table, place, before, ids, lengths, state, y, slots }; extern const OpDef kDef; }
+namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dplace, dbefore, slots }; extern const OpDef kDef; }
 
 /// masked_mean. y[b] = mean over the filled places of x[b], zeros when there are none. x real [K,1,B*N,C], y real [K,1,B,C].
 /// masked_mean_backward. dx (+) real [K,1,B*N,C] = dy[b] / filled places, 0 where not filled.
-namespace masked_mean { enum Slot { x, lengths, y, slots }; extern const OpDef def; }
-namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern const OpDef def; }
+namespace masked_mean { enum Slot { x, lengths, y, slots }; extern const OpDef kDef; }
+namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern const OpDef kDef; }
 
 /// token_cross_entropy. logits real [K,1,B*N,V]; the logits at place first + t of a sequence (first = P - 1 for a decoder behind its prefix) are about
 /// token t = ids[b][t], t < length; first >= 0, first + T <= N. Loss of a token as in cross_entropy; m = mean over all tokens of the batch, 0 when there are none.
@@ -35,12 +35,12 @@ namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern co
 struct TokenLossParams { double scale = 1; std::int32_t first = 0; bool as_loss = false; };
 namespace tally { enum Column { loss, tokens, right, whole }; }
 constexpr int kTallyColumns = 4;
-namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, slots }; extern const OpDef def; }
+namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, slots }; extern const OpDef kDef; }
 
 /// token_choose. One step of greedy decoding, in place: a sequence with length < T whose last token is not `end` gets ids[b][length] = the number of the largest logit at
 /// place first + length (lowest on ties; a NaN is never the largest), then length += 1. Others stay. logits real [K,1,B*N,V], V >= 1; ids, lengths written.
 struct TokenChooseParams { std::int32_t first = 0, end = -1; };
-namespace token_choose { enum Slot { logits, ids, lengths, slots }; extern const OpDef def; }
+namespace token_choose { enum Slot { logits, ids, lengths, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

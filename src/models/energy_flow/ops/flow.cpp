@@ -64,42 +64,42 @@ constexpr Rewrite kFlowMoveRewrites[] = {MILLRACE_REWRITE(counted_move)};
 
 }  // namespace
 
-const OpDef flow_begin::def({.name = "flow_begin", .slots = kFlowBegin, .phase = Phase::forward, MILLRACE_KERNELS(flow_begin)});
-const OpDef flow_begin_backward::def({.name = "flow_begin_backward",
-                                      .slots = kFlowBeginBackward,
-                                      .phase = Phase::backward,
-                                      MILLRACE_KERNELS(flow_begin_backward)});
-const OpDef flow_neuron_forward::def(
-    {.name = "flow_neuron_forward", .slots = kFlowNeuronForward, .phase = Phase::forward, MILLRACE_KERNELS(flow_neuron_forward)});
-const OpDef flow_neuron_backward::def({.name = "flow_neuron_backward",
-                                       .slots = kFlowNeuronBackward,
+const OpDef flow_begin::kDef({.name = "flow_begin", .slots = kFlowBegin, .phase = Phase::forward, MILLRACE_KERNELS(flow_begin)});
+const OpDef flow_begin_backward::kDef({.name = "flow_begin_backward",
+                                       .slots = kFlowBeginBackward,
                                        .phase = Phase::backward,
-                                       MILLRACE_KERNELS(flow_neuron_backward)});
-const OpDef flow_move::def({.name = "flow_move",
-                            .slots = kFlowMove,
-                            .phase = Phase::forward,
-                            MILLRACE_KERNELS(flow_move),
-                            .rewrites = kFlowMoveRewrites});
-const OpDef flow_move_backward::def(
+                                       MILLRACE_KERNELS(flow_begin_backward)});
+const OpDef flow_neuron_forward::kDef(
+    {.name = "flow_neuron_forward", .slots = kFlowNeuronForward, .phase = Phase::forward, MILLRACE_KERNELS(flow_neuron_forward)});
+const OpDef flow_neuron_backward::kDef({.name = "flow_neuron_backward",
+                                        .slots = kFlowNeuronBackward,
+                                        .phase = Phase::backward,
+                                        MILLRACE_KERNELS(flow_neuron_backward)});
+const OpDef flow_move::kDef({.name = "flow_move",
+                             .slots = kFlowMove,
+                             .phase = Phase::forward,
+                             MILLRACE_KERNELS(flow_move),
+                             .rewrites = kFlowMoveRewrites});
+const OpDef flow_move_backward::kDef(
     {.name = "flow_move_backward", .slots = kFlowMoveBackward, .phase = Phase::backward, MILLRACE_KERNELS(flow_move_backward)});
-const OpDef flow_spawn::def({.name = "flow_spawn", .slots = kFlowSpawn, .phase = Phase::forward, MILLRACE_KERNELS(flow_spawn)});
-const OpDef flow_spawn_state::def(
+const OpDef flow_spawn::kDef({.name = "flow_spawn", .slots = kFlowSpawn, .phase = Phase::forward, MILLRACE_KERNELS(flow_spawn)});
+const OpDef flow_spawn_state::kDef(
     {.name = "flow_spawn_state", .slots = kFlowSpawnState, .phase = Phase::forward, MILLRACE_KERNELS(flow_spawn_state)});
-const OpDef flow_spawn_backward::def({.name = "flow_spawn_backward",
-                                      .slots = kFlowSpawnBackward,
-                                      .phase = Phase::backward,
-                                      MILLRACE_KERNELS(flow_spawn_backward)});
-const OpDef flow_spawn_state_backward::def({.name = "flow_spawn_state_backward",
-                                            .slots = kFlowSpawnStateBackward,
-                                            .phase = Phase::backward,
-                                            MILLRACE_KERNELS(flow_spawn_state_backward)});
-const OpDef flow_count::def({.name = "flow_count", .slots = kFlowCount, .phase = Phase::forward, MILLRACE_KERNELS(flow_count)});
-const OpDef flow_lay::def({.name = "flow_lay", .slots = kFlowLay, .phase = Phase::forward, MILLRACE_KERNELS(flow_lay)});
-const OpDef flow_lay_backward::def(
+const OpDef flow_spawn_backward::kDef({.name = "flow_spawn_backward",
+                                       .slots = kFlowSpawnBackward,
+                                       .phase = Phase::backward,
+                                       MILLRACE_KERNELS(flow_spawn_backward)});
+const OpDef flow_spawn_state_backward::kDef({.name = "flow_spawn_state_backward",
+                                             .slots = kFlowSpawnStateBackward,
+                                             .phase = Phase::backward,
+                                             MILLRACE_KERNELS(flow_spawn_state_backward)});
+const OpDef flow_count::kDef({.name = "flow_count", .slots = kFlowCount, .phase = Phase::forward, MILLRACE_KERNELS(flow_count)});
+const OpDef flow_lay::kDef({.name = "flow_lay", .slots = kFlowLay, .phase = Phase::forward, MILLRACE_KERNELS(flow_lay)});
+const OpDef flow_lay_backward::kDef(
     {.name = "flow_lay_backward", .slots = kFlowLayBackward, .phase = Phase::backward, MILLRACE_KERNELS(flow_lay_backward)});
-const OpDef flow_rest::def({.name = "flow_rest", .slots = kFlowRest, .phase = Phase::forward, MILLRACE_KERNELS(flow_rest)});
-const OpDef flow_rest_backward::def(
+const OpDef flow_rest::kDef({.name = "flow_rest", .slots = kFlowRest, .phase = Phase::forward, MILLRACE_KERNELS(flow_rest)});
+const OpDef flow_rest_backward::kDef(
     {.name = "flow_rest_backward", .slots = kFlowRestBackward, .phase = Phase::backward, MILLRACE_KERNELS(flow_rest_backward)});
-const OpDef flow_clear::def({.name = "flow_clear", .slots = kFlowClear, .phase = Phase::backward, MILLRACE_KERNELS(flow_clear)});
+const OpDef flow_clear::kDef({.name = "flow_clear", .slots = kFlowClear, .phase = Phase::backward, MILLRACE_KERNELS(flow_clear)});
 
 }  // namespace millrace::ops

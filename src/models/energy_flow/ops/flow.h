@@ -36,8 +36,8 @@ constexpr int kFlowCounters = 16;
 /// Slots: e real [K,1,B,S]; flow stat [K,1,N,8], N >= B * S; counters. W, H >= 2.
 /// flow_begin_backward. de real [K,1,B,S] = energy column of dflow, rows below first.
 struct FlowGridParams { std::int32_t width = 2, height = 2; };
-namespace flow_begin { enum Slot { e, flow, counters, slots }; extern const OpDef def; }
-namespace flow_begin_backward { enum Slot { dflow, de, slots }; extern const OpDef def; }
+namespace flow_begin { enum Slot { e, flow, counters, slots }; extern const OpDef kDef; }
+namespace flow_begin_backward { enum Slot { dflow, de, slots }; extern const OpDef kDef; }
 
 /// Where the tensors of the neuron lie in its span of parameters (elements), in this order: place.weight [3,3], place.bias [3],
 /// net.0.weight [32,4], .bias [32], net.1.weight [32], .bias [32] (LayerNorm, eps 1e-5), net.3.weight [32,32], .bias [32], net.4.weight [32],
@@ -48,8 +48,8 @@ struct NeuronParams { std::int32_t offsets[kNeuronTensors] = {}; };
 /// out real [K,1,N,C], C >= 65: columns 0..63 f, 64 energy, the rest 0. Rows that are not alive: zeros. params stat [K,1,1,P]: the span.
 /// flow_neuron_backward. From dout real [K,1,N,C] (columns 0..64): dparams (+) [K,1,1,P] stat at the same offsets (nothing between them is
 /// touched), dflow (+) stat: position and energy columns. Recomputes the forward pass. Sums over rows in an order fixed by the shape.
-namespace flow_neuron_forward { enum Slot { flow, params, counters, out, slots }; extern const OpDef def; }
-namespace flow_neuron_backward { enum Slot { flow, params, counters, dout, dparams, dflow, slots }; extern const OpDef def; }
+namespace flow_neuron_forward { enum Slot { flow, params, counters, out, slots }; extern const OpDef kDef; }
+namespace flow_neuron_backward { enum Slot { flow, params, counters, dout, dparams, dflow, slots }; extern const OpDef kDef; }
 
 /// flow_move. u = heads real [K,1,N,4] (energy, move x, y, z before tanh). gain = tanh(u_0) / 2, move = tanh(u_1..3) / 2. raw = position + move +
 /// (0, 0, heading * drift) + noise * (2 / (W - 1), 2 / (H - 1), 0) * normal, the normals by random_normal(seed, step, micro, op_number, 2 * row + j)
@@ -65,8 +65,8 @@ struct FlowMoveParams {
     std::int32_t max_spawn = 0;
     std::uint32_t op_number = 0;
 };
-namespace flow_move { enum Slot { before, u, state, counters, moved, after, slots }; extern const OpDef def; }
-namespace flow_move_backward { enum Slot { dafter, moved, du, dbefore, slots }; extern const OpDef def; }
+namespace flow_move { enum Slot { before, u, state, counters, moved, after, slots }; extern const OpDef kDef; }
+namespace flow_move_backward { enum Slot { dafter, moved, du, dbefore, slots }; extern const OpDef kDef; }
 
 /// flow_spawn. Only in programs with spare rows (N > first), after flow_move. In row order: begin = used + wanted of the rows before; admitted =
 /// min(wanted, max(0, N - begin)), first_child = begin (rows that want none: both stay 0); energy /= 1 + admitted; child rows: position of
@@ -77,10 +77,10 @@ namespace flow_move_backward { enum Slot { dafter, moved, du, dbefore, slots }; 
 /// order, the rest (+) = 0.
 /// flow_spawn_state_backward. dh stat in place: dh[parent] += dh of its children in row order, dh[child] = 0.
 struct FlowSpawnParams {};
-namespace flow_spawn { enum Slot { before, flow, moved, counters, slots }; extern const OpDef def; }
-namespace flow_spawn_state { enum Slot { flow, h, slots }; extern const OpDef def; }
-namespace flow_spawn_backward { enum Slot { moved, dafter, dbefore, slots }; extern const OpDef def; }
-namespace flow_spawn_state_backward { enum Slot { moved, dh, slots }; extern const OpDef def; }
+namespace flow_spawn { enum Slot { before, flow, moved, counters, slots }; extern const OpDef kDef; }
+namespace flow_spawn_state { enum Slot { flow, h, slots }; extern const OpDef kDef; }
+namespace flow_spawn_backward { enum Slot { moved, dafter, dbefore, slots }; extern const OpDef kDef; }
+namespace flow_spawn_state_backward { enum Slot { moved, dh, slots }; extern const OpDef kDef; }
 
 /// flow_count. next = counters after the step; counters stay as they are, so that the way back knows who had stopped before which step. A member
 /// that has stopped: next = counters. Otherwise, ending step t (from 0): steps = t + 1; flow_steps += alive rows (by their bit), reflected += their mirrored coordinates;
@@ -91,23 +91,23 @@ struct FlowCountParams {
     double stop_at = 1;
     bool early_stop = false;
 };
-namespace flow_count { enum Slot { flow, moved, counters, next, slots }; extern const OpDef def; }
+namespace flow_count { enum Slot { flow, moved, counters, next, slots }; extern const OpDef kDef; }
 
 /// flow_rest. Behind a step that was skipped: of members of which no flow is alive by `counters`: after = before with parent
 /// -1, next = as flow_count leaves it when nobody moves; the others stay as they are. Slots: counters, before and after stat [K,1,N,8], next.
 /// flow_rest_backward. The same members: dbefore = dafter, stat [K,1,N,8].
 /// flow_clear. Members of which a flow is alive by `earlier` but none by `counters`: out_i = 0, real or stat, [K,1,N,any]; they fill up from 0.
 struct FlowRestParams {};
-namespace flow_rest { enum Slot { counters, before, after, next, slots }; extern const OpDef def; }
-namespace flow_rest_backward { enum Slot { counters, dafter, dbefore, slots }; extern const OpDef def; }
-namespace flow_clear { enum Slot { counters, earlier, out0, slots = out0 + 13 }; extern const OpDef def; }
+namespace flow_rest { enum Slot { counters, before, after, next, slots }; extern const OpDef kDef; }
+namespace flow_rest_backward { enum Slot { counters, dafter, dbefore, slots }; extern const OpDef kDef; }
+namespace flow_clear { enum Slot { counters, earlier, out0, slots = out0 + 13 }; extern const OpDef kDef; }
 
 /// flow_lay. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
 /// The four cells around get load times the bilinear shares, in the surface of the owner: surface stat [K,1,B,S] (written). Deterministic: sums are of
 /// integers, multiples of 2^-40 of a unit. A load that is not finite or beyond 2^20 sets state.nonfinite and lays nothing.
 /// flow_lay_backward. dflow stat [K,1,N,8] (written) from dsurface stat; zeros in rows that laid nothing.
-namespace flow_lay { enum Slot { flow, state, surface, slots }; extern const OpDef def; }
-namespace flow_lay_backward { enum Slot { flow, dsurface, dflow, slots }; extern const OpDef def; }
+namespace flow_lay { enum Slot { flow, state, surface, slots }; extern const OpDef kDef; }
+namespace flow_lay_backward { enum Slot { flow, dsurface, dflow, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops
