@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <cstdint>
 
 #include "probe/activity.h"
-#include "probe/call_switch.h"
 #include "probe/callbacks.h"
 #include "probe/calls.h"
 #include "probe/clock.h"
@@ -24,6 +22,7 @@
 #include "probe/log.h"
 #include "probe/making_way.h"
 #include "probe/sites.h"
+#include "probe/subscription.h"
 #include "probe/trial.h"
 
 namespace millrace::probe {
@@ -47,10 +46,7 @@ void flush(bool forced);
 
 struct Controller {
     Trial trial;
-    void* subscriber = nullptr;
-    CallSwitch calls;
-    bool settled = true;  ///< false: calls that should be off are still on, as somebody is inside of them
-    bool activities = false;
+    Subscription subscription;
     bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
     bool trimmed = false;  ///< those of this window are over
     ProbeMode mode = ProbeMode::kOff;
@@ -70,31 +66,12 @@ struct Controller {
 };
 Controller controller;
 
+bool can_use_cupti() { return controller.subscription.is_usable(); }
+
 void set_fault(ProbeFault fault, CuptiResult code) {
     header()->state.fault_code.store(static_cast<std::uint32_t>(code), std::memory_order_relaxed);
     header()->state.fault.store(static_cast<std::uint32_t>(fault), std::memory_order_release);
     log_line("fault %u, code %d", static_cast<unsigned>(fault), code);
-}
-
-bool subscribe() {
-    const Cupti& cupti = callback_state().cupti;
-    CuptiResult result;
-    if (cupti.subscribe_by_name != nullptr) {
-        char incumbent[128] = "";
-        CuptiSubscriberParameters parameters{sizeof parameters, "millrace", incumbent, sizeof incumbent};
-        result = cupti.subscribe_by_name(&controller.subscriber, on_call, nullptr, &parameters);
-        incumbent[sizeof incumbent - 1] = 0;
-        if (result == kCuptiOtherSubscriber) ::memcpy(header()->state.incumbent, incumbent, sizeof incumbent);
-    } else {
-        result = cupti.subscribe(&controller.subscriber, on_call, nullptr);
-    }
-    log_line("subscribe: %d", result);
-    if (result == kCuptiSuccess) {
-        register_activity(cupti);
-        return true;
-    }
-    set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
-    return false;
 }
 
 /// Most calls of the driver are made by the runtime, whose callback is enough: to hear of both doubles the cost. So calls of the
@@ -116,34 +93,10 @@ bool wants_call(std::uint32_t index) {
     return controller.mode == ProbeMode::kFull && controller.trial.callbacks && call.kind != CallKind::kOther;
 }
 
-bool starts_work(std::uint32_t index) { return gives_work(call_at(index).kind); }
+void enable_calls() { controller.subscription.set_calls(wants_call); }
 
-void enable_calls() { controller.settled = controller.calls.set(controller.subscriber, wants_call); }
-
-void enable_activities(bool enable) {
-    if (enable == controller.activities) return;
-    const Cupti& cupti = callback_state().cupti;
-    const std::uint32_t kinds[] = {kActivityKernel, kActivityMemcpy, kActivityMemcpyPeer, kActivityMemset};
-    for (const std::uint32_t kind : kinds) {
-        if (kind == kActivityKernel ? !controller.trial.kernels : !controller.trial.copies) continue;
-        const CuptiResult result = enable ? cupti.activity_enable(kind) : cupti.activity_disable(kind);
-        if (result != kCuptiSuccess) log_line("activity %u %s: %d", kind, enable ? "on" : "off", result);
-    }
-    controller.activities = enable;
-}
-
-/// Not while a thread launches: CUPTI has been seen to give one no kernels any more after that. All calls that give work are told
-/// by then: their marks show who is inside, and CUPTI, which looks into them for these records, must not miss their ends.
 void switch_activities(bool enable) {
-    const std::uint64_t started = now();
-    if (controller.trial.callbacks) controller.calls.add(controller.subscriber, starts_work, controller.last_window);
-    const bool held = controller.calls.hold();
-    const std::uint64_t quiet = now();
-    enable_activities(enable);
-    const std::uint64_t switched = now();
-    if (held) controller.calls.release();
-    log_line("activities %s%s: waited %.3f ms, switched in %.3f ms", enable ? "on" : "off", held ? "" : " under running calls",
-             static_cast<double>(quiet - started) * 1e-6, static_cast<double>(switched - quiet) * 1e-6);
+    controller.subscription.switch_activities(controller.trial, enable, controller.last_window);
 }
 
 void write_window(bool begins) {
@@ -177,7 +130,7 @@ void enter_window() {
     controller.launches_before = callbacks.launches.load();
     controller.delivered_before = delivered_records();
     controller.kernels_before = delivered_kernels();
-    if (controller.trial.activity && !controller.activities) switch_activities(true);
+    if (controller.trial.activity && !controller.subscription.has_activities()) switch_activities(true);
     controller.flushes_left = 0;
     controller.trimmed = callbacks.sites_calls.load() == 0;
     for (auto& count : callbacks.direct)
@@ -192,18 +145,6 @@ void trim_window() {
     log_line("window trimmed");
 }
 
-/// The subscription is gone, and with it what was enabled.
-void forget_subscription() {
-    controller.subscriber = nullptr;
-    controller.calls.forget();
-    controller.settled = true;
-    controller.activities = false;
-    controller.flushes_left = 0;
-    log_line("subscription gone");
-}
-
-bool can_use_cupti() { return controller.subscriber != nullptr && callback_state().finalizing.load() == Finalizing::kNot; }
-
 void switch_mode(ProbeMode mode) {
     CallbackState& callbacks = callback_state();
     const ProbeMode before = controller.mode;
@@ -214,7 +155,7 @@ void switch_mode(ProbeMode mode) {
         controller.learned = true;
         write_window(false);
         Departure::note_window_end();
-        if (controller.activities) switch_activities(false);
+        if (controller.subscription.has_activities()) switch_activities(false);
         controller.flushes_left = 3;
         controller.last_flush = controller.last_counted = now() - kFlush + 100 * kMillisecond;
     }
@@ -256,7 +197,7 @@ void count_flush() {
 }
 
 /// A client that looks CUPTI's functions up by itself cannot be seen coming; but where a window has launched a lot and no record
-/// of it came back though buffers were flushed, they go to somebody else.
+/// of it came back though buffers were flushed, another client gets them.
 bool lost_buffers() {
     constexpr std::uint64_t kMany = 64;
     if (controller.mode == ProbeMode::kFull || !controller.watched_window || controller.flushes_left > 0) return false;
@@ -265,14 +206,15 @@ bool lost_buffers() {
     return launches >= kMany && delivered_records() == controller.delivered_before;
 }
 
-/// Whoever uses CUPTI next finds it as it was, without a call half told.
+/// The next user of CUPTI finds it as it was, without a call that is half reported.
 void finish_leaving() {
     const bool finalizes = stop_departure();  // a try may have failed meanwhile
-    if ((finalizes || (!controller.settled && can_use_cupti())) && now() - controller.leaving_since < kLeaving) return;
+    if ((finalizes || (!controller.subscription.is_settled() && can_use_cupti())) && now() - controller.leaving_since < kLeaving)
+        return;
     callback_state().alive.store(false, std::memory_order_release);
     if (can_use_cupti()) {
-        callback_state().cupti.unsubscribe(controller.subscriber);
-        forget_subscription();
+        controller.subscription.close();
+        controller.flushes_left = 0;
     }
     stop_keeping();
     controller.gone = true;
@@ -320,8 +262,9 @@ void watch_keeper(std::uint64_t time) {
 }
 
 void look_after_departure() {
-    const bool ready = controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.settled;
-    controller.departure.look(controller.detach, ready, controller.trial.returned ? controller.subscriber : nullptr);
+    const bool ready =
+        controller.mode != ProbeMode::kFull && controller.flushes_left == 0 && controller.subscription.is_settled();
+    controller.departure.look(controller.detach, ready, controller.trial.returned ? controller.subscription.handle() : nullptr);
 }
 
 void look() {
@@ -332,10 +275,10 @@ void look() {
     if (!controller.leaving) watch_keeper(now());
     if (!controller.leaving) obey();
     if (can_use_cupti()) {
-        if (callback_state().surprised.exchange(false) || !controller.settled) enable_calls();
+        if (callback_state().surprised.exchange(false) || !controller.subscription.is_settled()) enable_calls();
         const bool due = now() - controller.last_flush >= (controller.detach ? kSoonFlush : kFlush);
-        if (due && (controller.activities || controller.flushes_left > 0)) {
-            if (!controller.activities) count_flush();
+        if (due && (controller.subscription.has_activities() || controller.flushes_left > 0)) {
+            if (!controller.subscription.has_activities()) count_flush();
             flush(false);
             if (controller.mode == ProbeMode::kFull && header()->control.leads.load() != 0)
                 lead_calls();  // of what was loaded meanwhile
@@ -346,8 +289,8 @@ void look() {
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
 }
 
-/// The process ends: nobody begins to finalise CUPTI any more, and whoever does has ended.
-void take_wish_back() {
+/// The process ends: no thread begins to finalise CUPTI any more, and one that does so has ended.
+void withdraw_request() {
     const timespec moment{0, 1'000'000};
     for (int tries = 0; tries < 1'500 && stop_departure(); ++tries) ::nanosleep(&moment, nullptr);
 }
@@ -359,12 +302,12 @@ void* run(void*) {
         const std::uint32_t seen = callbacks.wake.load(std::memory_order_acquire);
         look();
         if (controller.stop.load(std::memory_order_acquire)) break;
-        const timespec wait{0, static_cast<long>(controller.settled ? kLook : kSoon)};
+        const timespec wait{0, static_cast<long>(controller.subscription.is_settled() ? kLook : kSoon)};
         ::syscall(SYS_futex, &callbacks.wake, FUTEX_WAIT_PRIVATE, seen, &wait, nullptr, 0);
     }
-    take_wish_back();
+    withdraw_request();
     if (can_use_cupti()) {
-        const bool had_window = controller.activities || controller.flushes_left > 0;
+        const bool had_window = controller.subscription.has_activities() || controller.flushes_left > 0;
         if (controller.mode == ProbeMode::kFull) switch_mode(ProbeMode::kOff);
         if (had_window) flush(true);
     }
@@ -397,7 +340,8 @@ void start_controller() {
     if (!load_cupti(callbacks.cupti)) return set_fault(ProbeFault::kNoCupti, 0);
     header()->state.cupti_version = callbacks.cupti.version;
     header()->state.driver_version = callbacks.cupti.driver;
-    if (!subscribe()) return;
+    if (const CuptiResult result = controller.subscription.open(); result != kCuptiSuccess)
+        return set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
     callbacks.alive.store(true, std::memory_order_release);
     watch_for_clients();
     enable_calls();
