@@ -32,7 +32,8 @@ std::vector<std::byte> random_elements(tensor::DType dtype) {
 
 std::int32_t ceiling_size(ops::DeviceKind device) { return device == ops::DeviceKind::cuda ? 8192 : 1536; }
 
-base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision precision, std::int32_t size, double window_ms) {
+base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision precision, std::int32_t size, double window_ms,
+                                     const base::Clock& clock) {
     namespace at = ops::linear_dgrad;
     const tensor::DType real = precision == tape::Precision::bf16 ? tensor::DType::bf16 : tensor::DType::f32;
     const std::size_t bytes = static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * tensor::size_of(real);
@@ -52,11 +53,11 @@ base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision prec
     bound.record = &record;
     MILLRACE_LET(kernels, backend.prepare({&bound, 1}, backend.group({&bound, 1})));
     const auto window = [&](int count) {
-        const auto begin = std::chrono::steady_clock::now();
+        const std::chrono::nanoseconds begin = clock.now();
         for (int i = 0; i < count; ++i)
             for (const auto& kernel : kernels) kernel->run();
         backend.synchronize();
-        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / count;
+        return std::chrono::duration<double, std::milli>(clock.now() - begin).count() / count;
     };
     window(1);
     const int count = static_cast<int>(std::clamp(window_ms / window(1), 1.0, 10000.0));

@@ -195,23 +195,35 @@ TEST(QuoteSource, OpensSourceCodeAlone) {
     EXPECT_LE(lines[0].text.size(), 203u);
 }
 
-/// tests/tools/doctor_report_test.py opens what this writes in a browser.
+/// tests/tools/doctor_report_test.py opens what this writes in a browser, in the folder MILLRACE_REPORTS_TO.
 TEST(DiagnosisHtml, WritesReportsForABrowser) {
+    const test::TemporaryFolder own;
     const char* folder = std::getenv("MILLRACE_REPORTS_TO");
-    if (folder == nullptr) GTEST_SKIP() << "MILLRACE_REPORTS_TO names no folder";
-    const std::filesystem::path to = folder;
-    const auto write = [&](const char* name, const std::string& text) { std::ofstream(to / name, std::ios::binary) << text; };
+    const std::filesystem::path to = folder != nullptr ? std::filesystem::path(folder) : own.path();
+    const auto write = [&](const char* name, const std::string& text) {
+        std::ofstream out(to / name, std::ios::binary);
+        out << text;
+        out.close();
+        EXPECT_TRUE(out.good()) << to / name;
+    };
+    const auto write_page = [&](const char* name, const std::string& page) {
+        EXPECT_TRUE(page_holds(page, "<script>" + std::string(html_script()) + "</script>")) << name;
+        EXPECT_TRUE(page_holds(page, "'sha256-" + std::string(html_script_hash()) + "'")) << name;
+        write(name, page);
+    };
     write("train.py", program_text());
     diagnose::Diagnosis sick = sick_diagnosis();
     for (diagnose::Finding& finding : sick.findings) finding.where->file = (to / "train.py").string();
     sick.remarks = {"Two of 1,500 steps were cut by the end of a window and left out."};
-    write("sick.html", diagnosis_html(sick, sick_timeline(sick)));
+    const std::string page = diagnosis_html(sick, sick_timeline(sick));
+    EXPECT_TRUE(page_holds(page, "# waits for the GPU")) << "the blamed line is quoted from train.py";
+    write_page("sick.html", page);
     diagnose::Diagnosis healthy = healthy_diagnosis();
-    write("healthy.html", diagnosis_html(healthy, {}));
-    write("empty.html", diagnosis_html({}, {}));
+    write_page("healthy.html", diagnosis_html(healthy, {}));
+    write_page("empty.html", diagnosis_html({}, {}));
     diagnose::Timeline timeline;
     const diagnose::Diagnosis hostile = hostile_diagnosis(timeline);
-    write("hostile.html", diagnosis_html(hostile, timeline));
+    write_page("hostile.html", diagnosis_html(hostile, timeline));
     write("script.js", std::string(html_script()));
     write("script.sha256", std::string(html_script_hash()));
 }
