@@ -94,7 +94,7 @@ constexpr Entry kEntries[] = {
      &GpuReading::utilization},
     {gpu("gpu/memory_utilization_percent", "percent", "Share of the time in which device memory was read or written."),
      &GpuReading::memory_utilization},
-    {gpu("gpu/memory_used_bytes", "bytes", "Device memory in use by everybody."), &GpuReading::memory_used_bytes},
+    {gpu("gpu/memory_used_bytes", "bytes", "Device memory in use by all processes."), &GpuReading::memory_used_bytes},
     {gpu("gpu/memory_total_bytes", "bytes", "Device memory there is."), &GpuReading::memory_total_bytes},
     {gpu("gpu/process_memory_bytes", "bytes", "Device memory of the watched process tree."), &GpuReading::process_memory_bytes},
     {gpu("gpu/power_watts", "watts", "Power drawn; absent when the driver's figure was implausible."), &GpuReading::power_watts},
