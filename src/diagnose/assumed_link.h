@@ -1,5 +1,5 @@
 #pragma once
-// How fast the link of a GPU probably is where nobody wrote it down: traces of other profilers, recordings made without NVML.
+// How fast the link of a GPU probably is where it was not written down: traces of other profilers, recordings made without NVML.
 
 #include <optional>
 #include <string_view>

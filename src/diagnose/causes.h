@@ -1,6 +1,6 @@
 #pragma once
 // Which causes are told of. Rules name what may be to blame, with a cure; here they are weighed against each other: the best
-// first, the others by what they still return once those before them are cured. So nobody is told to do a second thing that
+// first, the others by what they still return once those before them are cured. So no second cure is advised that
 // returns nothing.
 
 #include <functional>

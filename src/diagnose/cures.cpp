@@ -116,7 +116,7 @@ Cure without_launches(const Study& study, const Roles& roles) {
             if (entry.gap <= study.policy.launch_gap && study.host_gap(lane, act) <= study.policy.launch_gap) entry.gap = 0;
         }
         for (Task& task : model.tasks)
-            if (task.act != kNobody) {
+            if (task.act != kNoIndex) {
                 task.lag = 0;
                 if (!task.queued) task.pause = std::min<Time>(task.pause, 1'000);
             }
@@ -130,7 +130,7 @@ Cure without_jobs(const Study& study, std::vector<std::vector<std::uint32_t>> jo
             Task& task = model.tasks[job];
             task.duration = 0;
             task.pause = 0;
-            if (study.lanes[lane].jobs[job].call == kNobody) continue;
+            if (study.lanes[lane].jobs[job].call == kNoIndex) continue;
             Act& act = model.acts[task.act];
             stop_waiting(model, task.act, false);
             if (act.gap <= study.policy.launch_gap) act.gap = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What the doctor says. The JSON of `millrace diagnose --json` takes its keys from here; docs/doctor.md lists them.
+// What the doctor says. The JSON of `millrace diagnose --json` takes its keys from here; docs/doctor-reports.md lists them.
 
 #include <array>
 #include <cstdint>
@@ -107,7 +107,7 @@ double lost_share(const Diagnosis& diagnosis, const Finding& finding);
 /// What recording added to a step; 0 where it is not known, or so much that steps outside of windows must be other ones. By the
 /// median, where the mean is larger: pauses that come now and then are the program's own.
 double added_by_recording_ms(const Diagnosis& diagnosis);
-/// busy_share of a step without recording: the same work in less time. Where it takes longer nobody knows what does, and the
+/// busy_share of a step without recording: the same work in less time. Where it takes longer the reason is unknown, and the
 /// share is that of the recorded one. Absent where it is not known.
 std::optional<double> undisturbed_busy_share(const Diagnosis& diagnosis);
 /// Milliseconds from one training step to the next with what stands between them, at the speed without recording where known.

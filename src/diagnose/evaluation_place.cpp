@@ -15,7 +15,7 @@ using Counts = std::map<std::uint32_t, std::size_t>;  ///< by number of a stack
 /// Stacks of the launches of jobs [first, end).
 void count_launches(const Study& study, std::size_t lane, std::uint32_t first, std::uint32_t end, Counts& counts) {
     for (std::uint32_t job = first; job < end; ++job)
-        if (const std::uint32_t call = study.lanes[lane].jobs[job].call; call != kNobody)
+        if (const std::uint32_t call = study.lanes[lane].jobs[job].call; call != kNoIndex)
             if (const std::uint32_t stack = study.call(lane, call).stack; stack != kNoStack) ++counts[stack];
 }
 

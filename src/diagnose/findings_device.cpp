@@ -83,7 +83,7 @@ void find_missing_tensor_cores(Chart& chart) {
         const Job& job = study.lanes[product.lane].jobs[product.job];
         const auto time = static_cast<double>(job.end - job.begin);
         accused += time;
-        if (job.call == kNobody || study.call(product.lane, job.call).stack == kNoStack) continue;
+        if (job.call == kNoIndex || study.call(product.lane, job.call).stack == kNoStack) continue;
         auto& places = is_asked_for(study, study.call(product.lane, job.call)) ? asking : launching;
         places[study.host.place_of(product.lane, job.call)] += time;
     }

@@ -135,7 +135,7 @@ Finding tell_of_waiting(const Chart& chart, const Amount& amount, const Judgemen
     return finding;
 }
 
-/// Whether somebody asked for it in that line or it came by itself, the cure is the same.
+/// Whether that line asked for it or it came by itself, the cure is the same.
 Finding tell_of_collecting(const Chart& chart, const Amount& amount, const Judgement& verdict) {
     Finding finding = chart.finding(Kind::kPythonWork, amount.place, verdict.lost_ms, chart.study.policy.python_work);
     finding.what = kCollects;
@@ -217,7 +217,7 @@ std::vector<std::uint32_t> launches_of(const Study& study, std::size_t lane) {
     std::vector<char> evaluates(study.lanes[lane].calls.size(), 0);
     for (const Phase& phase : study.steps[lane].evaluations)
         for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
-            if (const std::uint32_t act = study.lanes[lane].jobs[job].call; act != kNobody) evaluates[act] = 1;
+            if (const std::uint32_t act = study.lanes[lane].jobs[job].call; act != kNoIndex) evaluates[act] = 1;
     std::vector<std::uint32_t> launches;
     for (std::uint32_t act = study.steady[lane].first; act < study.steady[lane].second; ++act) {
         const CallKind kind = study.call(lane, act).kind;

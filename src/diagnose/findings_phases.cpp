@@ -128,7 +128,7 @@ void locate(const Study& study, Finding& finding) {
         for (const Phase& phase : study.steps[lane].evaluations)
             for (std::uint32_t job = phase.first_job; job < phase.end_job; ++job)
                 if (const std::uint32_t call = study.lanes[lane].jobs[job].call;
-                    call != kNobody && study.call(lane, call).stack != kNoStack)
+                    call != kNoIndex && study.call(lane, call).stack != kNoStack)
                     ++places[study.host.place_of(lane, call)];
     places.erase(kNoPlace);
     if (places.empty()) return;

@@ -82,7 +82,7 @@ std::vector<std::uint32_t> constant_jobs(const Study& study, std::size_t lane, c
         }
         const std::uint64_t output = given->pointers.front();
         // What framework threads do (backward) is not the user's to hoist.
-        const bool own = job.call != kNobody && study.call(lane, job.call).thread == study.launcher.main_thread;
+        const bool own = job.call != kNoIndex && study.call(lane, job.call).thread == study.launcher.main_thread;
         int depth = 0;
         bool constant = same[i] != 0 && own;
         std::vector<std::uint32_t> makers;
@@ -189,7 +189,7 @@ std::uint32_t heaviest_place(const Study& study, const std::vector<std::vector<s
             ms += static_cast<double>(job.end - job.begin) * 1e-6 / static_cast<double>(study.step_count);
             count += 1 / static_cast<double>(study.step_count);
             // Lines are taken in some steps only; the others' calls have the last place that was known, which may be another.
-            if (job.call != kNobody && study.call(lane, job.call).stack != kNoStack)
+            if (job.call != kNoIndex && study.call(lane, job.call).stack != kNoStack)
                 times[study.host.place_of(lane, job.call)] += static_cast<double>(job.end - job.begin);
         }
     return place_with_most(times);
@@ -219,7 +219,7 @@ std::map<UploadKey, Uploads> uploads_of(const Study& study) {
             std::map<std::uint32_t, std::uint32_t> ordinal;
             for (std::uint32_t index = step.first_job; index < step.end_job; ++index) {
                 const Job& job = study.lanes[lane].jobs[index];
-                if (job.call == kNobody || !is_upload(study.call(lane, job.call))) continue;
+                if (job.call == kNoIndex || !is_upload(study.call(lane, job.call))) continue;
                 const Call& call = study.call(lane, job.call);
                 const std::uint32_t place = study.host.place_of(lane, job.call);
                 const std::uint64_t size = std::max(call.bytes, study.timeline.work[job.first_work].bytes);

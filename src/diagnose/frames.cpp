@@ -34,7 +34,7 @@ constexpr std::array<std::string_view, 14> kRuntimes{"libcuda",  "libcudart",  "
                                                      "ld-linux", "libpthread", "libmillrace", "libpython"};
 
 /// PyTorch's profiler cuts off the folders that modules are looked for in: "threading.py", "numpy/_core/fromnumeric.py". What it
-/// names so is the standard library's or an installed package's by its first part; nobody's own file has the name of the former.
+/// names so is the standard library's or an installed package's by its first part; no user's file has the name of the former.
 bool is_trimmed_library(std::string_view file) {
     static const std::unordered_set<std::string_view> kFirst{
         // the standard library, as far as it is met under training

@@ -261,10 +261,10 @@ void HostWork::find_places(const Timeline& timeline, const Launcher& launcher, c
         return Turn{from, from_what, to, to_what};
     };
     const auto for_each_turn = [&](const Lane& lane, auto use) {
-        std::uint32_t before = kNobody;
+        std::uint32_t before = kNoIndex;
         for (std::uint32_t i = 0; i < lane.calls.size(); ++i) {
             if (timeline.calls[lane.calls[i]].thread != launcher.main_thread) continue;
-            if (before != kNobody && i > before + 1) use(before, i);
+            if (before != kNoIndex && i > before + 1) use(before, i);
             before = i;
         }
     };

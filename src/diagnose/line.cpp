@@ -124,13 +124,13 @@ std::vector<Found> find_work(const Timeline& timeline, const Launcher& launcher,
             found.push_back({i, own->second, timeline.calls[lane.calls[own->second]].begin});
         } else if (work.begin >= lane.begin && work.begin < lane.end) {
             const auto other = work.correlation == 0 ? foreign.end() : foreign.find(key);
-            found.push_back({i, kNobody, other == foreign.end() ? lane.begin : other->second});
+            found.push_back({i, kNoIndex, other == foreign.end() ? lane.begin : other->second});
         }
     }
     return found;
 }
 
-/// By launch. What nobody is known to have launched was launched before the window, or else after what began before it on its
+/// By launch. Work without a known launch was launched before the window, or else after what began before it on its
 /// stream: streams keep their order.
 void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>& found) {
     std::stable_sort(found.begin(), found.end(),
@@ -138,7 +138,7 @@ void put_in_order(const Timeline& timeline, const Lane& lane, std::vector<Found>
     std::unordered_map<std::uint32_t, Time> latest;
     for (Found& entry : found) {
         Time& launched = latest.try_emplace(timeline.work[entry.work].stream, lane.begin).first->second;
-        if (entry.call == kNobody && entry.launched == lane.begin) entry.launched = launched;
+        if (entry.call == kNoIndex && entry.launched == lane.begin) entry.launched = launched;
         launched = std::max(launched, entry.launched);
     }
     std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.launched < b.launched; });
@@ -160,7 +160,7 @@ std::size_t class_of(CallKind kind) {
 void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
     std::vector<std::size_t> works(lane.calls.size(), 0), kernels(lane.calls.size(), 0);
     for (const Found& entry : found) {
-        if (entry.call == kNobody) continue;
+        if (entry.call == kNoIndex) continue;
         const Work& work = timeline.work[entry.work];
         ++works[entry.call];
         kernels[entry.call] += work.kind == WorkKind::kKernel && work.graph_node == 0 ? 1 : 0;
@@ -180,14 +180,14 @@ void mend(const Timeline& timeline, Lane& lane, std::vector<Found>& found) {
     }
     std::vector<Found*> orphans;
     for (Found& entry : found)
-        if (entry.call != kNobody && suspect(entry.call)) orphans.push_back(&entry);
+        if (entry.call != kNoIndex && suspect(entry.call)) orphans.push_back(&entry);
     std::stable_sort(orphans.begin(), orphans.end(),
                      [&](const Found* a, const Found* b) { return timeline.work[a->work].begin < timeline.work[b->work].begin; });
     std::array<std::size_t, 3> next{};
     for (Found* entry : orphans) {
         const Work& work = timeline.work[entry->work];
         const auto which = static_cast<std::size_t>(work.kind);
-        entry->call = kNobody;
+        entry->call = kNoIndex;
         entry->launched = lane.begin;
         if (which >= 3 || next[which] >= waiting[which].size()) continue;
         const std::uint32_t call = waiting[which][next[which]];
@@ -205,7 +205,7 @@ void make_jobs(const Timeline& timeline, const std::vector<Found>& found, Lane& 
     std::vector<Time> covered;
     for (const Found& entry : found) {
         const Work& work = timeline.work[entry.work];
-        const bool joins = entry.call != kNobody && (work.graph_node != 0 || work.kind == WorkKind::kCopy);
+        const bool joins = entry.call != kNoIndex && (work.graph_node != 0 || work.kind == WorkKind::kCopy);
         if (joins) {
             if (auto same = open.find(entry.call); same != open.end()) {
                 Job& job = lane.jobs[same->second];
@@ -259,12 +259,12 @@ Lane read_lane(const Timeline& timeline, const Launcher& launcher, Time begin, T
     make_jobs(timeline, found, lane);
     lane.jobs_of_call.assign(lane.calls.size() + 1, 0);
     for (const Job& job : lane.jobs)
-        if (job.call != kNobody) ++lane.jobs_of_call[job.call + 1];
+        if (job.call != kNoIndex) ++lane.jobs_of_call[job.call + 1];
     for (std::size_t i = 1; i < lane.jobs_of_call.size(); ++i) lane.jobs_of_call[i] += lane.jobs_of_call[i - 1];
     auto place = lane.jobs_of_call;
     lane.own_jobs.resize(lane.jobs_of_call.back());
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i)
-        if (lane.jobs[i].call != kNobody) lane.own_jobs[place[lane.jobs[i].call]++] = i;
+        if (lane.jobs[i].call != kNoIndex) lane.own_jobs[place[lane.jobs[i].call]++] = i;
     return lane;
 }
 

@@ -11,7 +11,7 @@
 
 namespace millrace::diagnose {
 
-constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+constexpr std::uint32_t kNoIndex = ~std::uint32_t{0};
 
 struct Launcher {
     std::uint32_t process = 0;
@@ -23,9 +23,9 @@ struct Launcher {
 /// What one call set going: a kernel, a copy, a set; a launched graph with all its nodes is one job.
 struct Job {
     Time begin = 0, end = 0;
-    Time busy = 0;                 ///< of that, time in which something ran: a graph pauses between its nodes
-    std::uint32_t call = kNobody;  ///< position in Lane::calls; kNobody: another thread's or unknown
-    Time launched = 0;             ///< when its call began; the window's begin where no call is known
+    Time busy = 0;                  ///< of that, time in which something ran: a graph pauses between its nodes
+    std::uint32_t call = kNoIndex;  ///< position in Lane::calls; kNoIndex: another thread's or unknown
+    Time launched = 0;              ///< when its call began; the window's begin where no call is known
     std::uint32_t stream = 0;
     std::uint32_t first_work = 0;          ///< in Timeline::work
     std::vector<std::uint32_t> more_work;  ///< nodes, parts of a copy

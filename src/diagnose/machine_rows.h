@@ -28,7 +28,7 @@ std::optional<double> link_speed_of(const record::RunStream& stream, std::uint32
 std::string device_name_of(const record::Manifest& manifest);
 /// "python train.py --epochs 3".
 std::string title_of(const record::Manifest& manifest);
-/// What whoever reads a run should know about its end and its files.
+/// What a reader of a run should know about its end and its files.
 void add_run_remarks(const record::RunContents& run, Timeline& timeline);
 
 }  // namespace millrace::diagnose

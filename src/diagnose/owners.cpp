@@ -91,7 +91,7 @@ StepView view_of(Time begin, Time end, const std::vector<Stretch>& stretches, co
             one[static_cast<std::size_t>(cut.owner)] = 1;
         else if (cut.inside_job)
             one[static_cast<std::size_t>(Owner::kOther)] = 1;
-        else if (!has_calls || cut.next_job == kNobody)
+        else if (!has_calls || cut.next_job == kNoIndex)
             one[static_cast<std::size_t>(Owner::kUnexplained)] = 1;
         else
             one = shares[cut.next_job];

@@ -46,7 +46,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         const Lane& calls = study.lanes[lane];
         std::vector<std::uint32_t> run;
         std::size_t reads = 0;
-        std::uint32_t before = kNobody;
+        std::uint32_t before = kNoIndex;
         const auto close = [&] {
             if (reads >= study.policy.many_reads) {
                 site.together[lane].insert(site.together[lane].end(), run.begin(), run.end());
@@ -57,7 +57,7 @@ void find_together(const Study& study, const std::vector<std::vector<Role>>& rol
         };
         for (std::uint32_t act : site.acts[lane]) {
             if (roles[lane][act] != Role::kReads || calls.jobs_of_call[act] == calls.jobs_of_call[act + 1]) continue;
-            if (before != kNobody) {
+            if (before != kNoIndex) {
                 const auto jobs = prepared_between(study, site, lane, before, act);
                 if (jobs && !step_begins_between(study, lane, before, act))
                     run.insert(run.end(), jobs->begin(), jobs->end());

@@ -174,7 +174,7 @@ private:
         return entry->second;
     }
 
-    /// Equal stacks have one number, whoever names them.
+    /// Equal stacks have one number, in whichever thread they are named.
     std::uint32_t stack_number(const std::vector<record::TraceFrame>& frames) {
         if (frames.empty()) return kNoStack;
         if (frames_ >= kMostFrames) {

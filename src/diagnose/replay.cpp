@@ -9,13 +9,13 @@ namespace {
 void play_tasks(const Model& model, std::uint32_t act, Time begin, Played& played, std::uint32_t& next) {
     for (; next < model.tasks.size(); ++next) {
         const Task& task = model.tasks[next];
-        if (task.act != kNobody && task.act > act) return;
+        if (task.act != kNoIndex && task.act > act) return;
         // Another thread's task may hang on an act that is over.
         const Time launched =
-            task.act == kNobody ? task.fixed : (task.act == act ? begin : played.act_begin[task.act]) + task.lag;
+            task.act == kNoIndex ? task.fixed : (task.act == act ? begin : played.act_begin[task.act]) + task.lag;
         Time start = launched;
-        if (task.previous != kNobody) start = std::max(start, played.task_end[task.previous] + task.pause);
-        if (task.depends != kNobody) start = std::max(start, played.task_end[task.depends]);
+        if (task.previous != kNoIndex) start = std::max(start, played.task_end[task.previous] + task.pause);
+        if (task.depends != kNoIndex) start = std::max(start, played.task_end[task.depends]);
         played.task_begin[next] = start;
         played.task_end[next] = start + task.duration;
     }
@@ -46,7 +46,7 @@ Played play(const Model& model) {
         }
         now = played.act_end[i] = std::max(begin, end + std::max<Time>(0, act.tail));
     }
-    play_tasks(model, kNobody - 1, now, played, next);
+    play_tasks(model, kNoIndex - 1, now, played, next);
     return played;
 }
 

@@ -28,13 +28,13 @@ struct Act {
 
 /// A job of the device.
 struct Task {
-    std::uint32_t act = kNobody;  ///< launched by it; of other threads' tasks the act that began last before
-    Time lag = 0;                 ///< from the act's begin to the earliest begin of the task
-    Time fixed = 0;               ///< launched before the window: begins no earlier than this; `act` is kNobody
-    Time pause = 0;               ///< after the task before it on its stream
-    bool queued = false;          ///< its launch had returned before its stream was free: the pause is the device's own
+    std::uint32_t act = kNoIndex;  ///< launched by it; of other threads' tasks the act that began last before
+    Time lag = 0;                  ///< from the act's begin to the earliest begin of the task
+    Time fixed = 0;                ///< launched before the window: begins no earlier than this; `act` is kNoIndex
+    Time pause = 0;                ///< after the task before it on its stream
+    bool queued = false;           ///< its launch had returned before its stream was free: the pause is the device's own
     Time duration = 0;
-    std::uint32_t previous = kNobody, depends = kNobody;  ///< on its stream; on another one
+    std::uint32_t previous = kNoIndex, depends = kNoIndex;  ///< on its stream; on another one
 };
 
 struct Model {

@@ -70,7 +70,7 @@ private:
             if (auto found = last.find(job.stream); found != last.end()) task.previous = found->second;
             last[job.stream] = i;
             task.act = job.call;
-            if (job.call != kNobody) continue;
+            if (job.call != kNoIndex) continue;
             if (job.launched <= lane_.begin || lane_.calls.empty() || job.launched < call(0).begin) {
                 task.fixed = job.begin;
                 continue;
@@ -87,11 +87,11 @@ private:
         for (std::size_t i = 0; i < model_.tasks.size(); ++i) {
             const Job& job = lane_.jobs[i];
             const Task& task = model_.tasks[i];
-            if (task.act == kNobody) continue;
-            const Time free = task.previous == kNobody ? 0 : lane_.jobs[task.previous].end;
+            if (task.act == kNoIndex) continue;
+            const Time free = task.previous == kNoIndex ? 0 : lane_.jobs[task.previous].end;
             queued[i] = free > job.launched + kClockSlack ? 1 : 0;
             // The first of a stream may have waited for what was launched before the window: that is no lag.
-            if (task.previous == kNobody) continue;
+            if (task.previous == kNoIndex) continue;
             (queued[i] ? pauses : lags).push_back(job.begin - (queued[i] ? free : job.launched));
         }
         const Time lag = std::max<Time>(0, median_of(std::move(lags), kUsualLag));
@@ -99,11 +99,11 @@ private:
         for (std::size_t i = 0; i < model_.tasks.size(); ++i) {
             const Job& job = lane_.jobs[i];
             Task& task = model_.tasks[i];
-            if (task.previous != kNobody) task.pause = job.begin - lane_.jobs[task.previous].end;
-            if (task.act == kNobody) continue;
+            if (task.previous != kNoIndex) task.pause = job.begin - lane_.jobs[task.previous].end;
+            if (task.act == kNoIndex) continue;
             const Time launched = call(task.act).begin;
-            const Time returned = job.call == kNobody ? job.launched : call(job.call).end;
-            task.queued = task.previous != kNobody && lane_.jobs[task.previous].end > returned;
+            const Time returned = job.call == kNoIndex ? job.launched : call(job.call).end;
+            task.queued = task.previous != kNoIndex && lane_.jobs[task.previous].end > returned;
             if (queued[i]) {
                 // Had its stream been free, it would have begun this long after its launch.
                 task.lag = std::min(job.begin, job.launched + lag) - launched;
@@ -124,8 +124,8 @@ private:
         for (std::uint32_t i = 0; i < model_.tasks.size(); ++i) {
             const Job& job = lane_.jobs[i];
             Task& task = model_.tasks[i];
-            const Time free = task.previous == kNobody ? 0 : lane_.jobs[task.previous].end;
-            if (task.act == kNobody || job.begin - std::max(free, job.launched) < kLongPause) continue;
+            const Time free = task.previous == kNoIndex ? 0 : lane_.jobs[task.previous].end;
+            if (task.act == kNoIndex || job.begin - std::max(free, job.launched) < kLongPause) continue;
             auto found = std::upper_bound(by_end.begin(), by_end.end(), job.begin,
                                           [&](Time time, std::uint32_t other) { return time < lane_.jobs[other].end; });
             while (found != by_end.begin()) {
@@ -142,12 +142,12 @@ private:
     }
 
     void follow_stream_waits() {
-        std::uint32_t recorded = kNobody;  // last task before the last event was recorded
+        std::uint32_t recorded = kNoIndex;  // last task before the last event was recorded
         std::unordered_map<std::uint64_t, std::uint32_t> by_event;
-        std::uint32_t source = kNobody;
+        std::uint32_t source = kNoIndex;
         for (std::uint32_t i = 0; i < lane_.calls.size(); ++i) {
             const std::uint32_t launched = lane_.jobs_of_call[i];
-            const std::uint32_t last = launched == 0 ? kNobody : lane_.own_jobs[launched - 1];
+            const std::uint32_t last = launched == 0 ? kNoIndex : lane_.own_jobs[launched - 1];
             if (call(i).kind == CallKind::kEventRecord) {
                 recorded = last;
                 if (call(i).event != 0) by_event[call(i).event] = last;
@@ -156,13 +156,13 @@ private:
                 auto known = by_event.find(call(i).event);
                 source = known != by_event.end() && call(i).event != 0 ? known->second : recorded;
             }
-            if (source == kNobody || lane_.jobs_of_call[i + 1] == launched) continue;
+            if (source == kNoIndex || lane_.jobs_of_call[i + 1] == launched) continue;
             const std::uint32_t target = lane_.own_jobs[launched];
             Task& task = model_.tasks[target];
-            if (task.depends == kNobody && lane_.jobs[source].stream != lane_.jobs[target].stream && source < target &&
+            if (task.depends == kNoIndex && lane_.jobs[source].stream != lane_.jobs[target].stream && source < target &&
                 lane_.jobs[source].end <= lane_.jobs[target].begin + kClockSlack)
                 task.depends = source;
-            source = kNobody;
+            source = kNoIndex;
         }
     }
 
@@ -184,12 +184,12 @@ private:
 
 /// The task with the latest end inside the call, among those launched before: what the call waited for, if it waited.
 std::uint32_t Builder::released_by(std::uint32_t i, Time slack) const {
-    std::uint32_t best = kNobody;
+    std::uint32_t best = kNoIndex;
     const Call& entry = call(i);
     for (std::uint32_t task = launched_; task-- > 0 && launched_ - task <= 2 * policy_.queue_limit;) {
         const Job& job = lane_.jobs[task];
         if (job.end <= entry.begin || job.end > entry.end + kReturnSlack || entry.end - job.end > slack) continue;
-        if (best == kNobody || job.end > lane_.jobs[best].end) best = task;
+        if (best == kNoIndex || job.end > lane_.jobs[best].end) best = task;
     }
     return best;
 }
@@ -212,7 +212,7 @@ std::vector<std::uint32_t> Builder::targets_of(std::uint32_t i) {
             }
             const std::uint32_t released = released_by(i, length);
             std::uint32_t stream = 0;
-            if (released != kNobody)
+            if (released != kNoIndex)
                 stream = lane_.jobs[released].stream;
             else if (lane_.jobs_of_call[i] > 0)
                 stream = lane_.jobs[lane_.own_jobs[lane_.jobs_of_call[i] - 1]].stream;
@@ -222,7 +222,7 @@ std::vector<std::uint32_t> Builder::targets_of(std::uint32_t i) {
         case CallKind::kEventSync: {
             if (auto known = events_.find(entry.event); entry.event != 0 && known != events_.end())
                 targets.push_back(known->second);
-            else if (const std::uint32_t released = released_by(i, length); released != kNobody)
+            else if (const std::uint32_t released = released_by(i, length); released != kNoIndex)
                 targets.push_back(released);
             break;
         }
@@ -246,7 +246,7 @@ std::vector<std::uint32_t> Builder::targets_of(std::uint32_t i) {
         default:
             if (length > 2 * kLongPause)
                 if (const std::uint32_t released = released_by(i, std::max<Time>(4 * kClockSlack, length / 10));
-                    released != kNobody)
+                    released != kNoIndex)
                     targets.push_back(released);
     }
     // What ended after the call returned was not waited for.
@@ -277,7 +277,7 @@ void Builder::set_waits(std::uint32_t i, std::vector<std::uint32_t> targets) {
     }
 }
 
-/// What was launched before the window began is not in it: until that is done, nobody knows how much is under way. The busiest
+/// What was launched before the window began is not in it: until that is done, it is unknown how much is under way. The busiest
 /// stream tells: copies on another one begin at once.
 Time Builder::backlog_done() const {
     struct Stream {
@@ -307,7 +307,7 @@ void Builder::set_acts() {
         before = std::max(before, entry.end);
         // Own jobs of this call are launched, too, before it can wait for them.
         const std::uint32_t launched_before = launched_;
-        while (launched_ < lane_.jobs.size() && (model_.tasks[launched_].act == kNobody || model_.tasks[launched_].act <= i)) {
+        while (launched_ < lane_.jobs.size() && (model_.tasks[launched_].act == kNoIndex || model_.tasks[launched_].act <= i)) {
             last_[lane_.jobs[launched_].stream] = launched_;
             ++launched_;
         }

@@ -19,7 +19,7 @@ struct SlowerOutside {
     std::uint32_t place = kNoPlace;  ///< at which the main thread spends most of that; none: nowhere in particular
     bool loads = false;              ///< it loads data there
     /// Per step, loading data: of more_ms, where it is most of that and sure, else 0. The GPU idles meanwhile: it has no more
-    /// work in a step because nobody looks.
+    /// work in a step because it is not recorded.
     double loading_ms = 0;
     std::uint32_t loading_place = kNoPlace;
     bool waits = false;       ///< asleep there, until others have made the data

@@ -40,7 +40,7 @@ std::uint64_t element_of(const Timeline& timeline, const Job& job, bool with_sha
 std::vector<std::uint32_t> jobs_in_order(const Timeline& timeline, const Lane& lane, bool copies = false) {
     std::vector<std::uint32_t> kernels, all;
     for (std::uint32_t i = 0; i < lane.jobs.size(); ++i) {
-        if (!lane.own_jobs.empty() && lane.jobs[i].call == kNobody) continue;
+        if (!lane.own_jobs.empty() && lane.jobs[i].call == kNoIndex) continue;
         all.push_back(i);
         if (timeline.work[lane.jobs[i].first_work].kind == WorkKind::kKernel) kernels.push_back(i);
     }
@@ -52,7 +52,7 @@ std::vector<double> pauses_before(const Timeline& timeline, const Lane& lane, co
     std::vector<double> pauses(order.size(), 0);
     for (std::size_t i = 1; i < order.size(); ++i) {
         const std::uint32_t call = lane.jobs[order[i]].call, before = lane.jobs[order[i - 1]].call;
-        if (call == kNobody || before == kNobody) continue;
+        if (call == kNoIndex || before == kNoIndex) continue;
         pauses[i] = static_cast<double>(timeline.calls[lane.calls[call]].begin - timeline.calls[lane.calls[before]].end);
     }
     return pauses;

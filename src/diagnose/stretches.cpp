@@ -47,8 +47,8 @@ std::vector<Stretch> device_stretches(const Timeline& timeline, const Lane& lane
         if (to <= now) return;
         Stretch stretch{now, to, true, Owner::kUnexplained, next_job, false};
         for (std::size_t level = 0; level < kLevels.size() && stretch.idle; ++level)
-            if (running[level] > 0) stretch.idle = false, stretch.owner = kLevels[level], stretch.next_job = kNobody;
-        if (stretch.idle && next_job != kNobody) stretch.inside_job = lane.jobs[next_job].begin < now;
+            if (running[level] > 0) stretch.idle = false, stretch.owner = kLevels[level], stretch.next_job = kNoIndex;
+        if (stretch.idle && next_job != kNoIndex) stretch.inside_job = lane.jobs[next_job].begin < now;
         if (!stretches.empty() && !stretch.idle && !stretches.back().idle && stretches.back().owner == stretch.owner)
             stretches.back().end = to;
         else
@@ -56,10 +56,10 @@ std::vector<Stretch> device_stretches(const Timeline& timeline, const Lane& lane
         now = to;
     };
     for (const Edge& edge : edges) {
-        advance(edge.time, edge.change > 0 ? edge.job : kNobody);
+        advance(edge.time, edge.change > 0 ? edge.job : kNoIndex);
         running[edge.level] += edge.change;
     }
-    advance(end, kNobody);
+    advance(end, kNoIndex);
     return stretches;
 }
 

@@ -12,7 +12,7 @@ struct Stretch {
     Time begin = 0, end = 0;
     bool idle = false;
     Owner owner = Owner::kUnexplained;  ///< kCompute, kCommunication or kCopy where not idle
-    std::uint32_t next_job = kNobody;   ///< of idle ones: the job that ended it; in a graph's pause that graph
+    std::uint32_t next_job = kNoIndex;  ///< of idle ones: the job that ended it; in a graph's pause that graph
     bool inside_job = false;            ///< idle between the nodes of one graph
 };
 

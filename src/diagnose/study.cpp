@@ -258,7 +258,7 @@ void Study::take_evaluation_off() {
     std::nth_element(lengths.begin(), middle, lengths.end());
     if (apart > static_cast<double>(*middle) * 1e-6) return;  // most blocks hold none, and those count
     pace_has_evaluation = true;
-    // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: nobody knows
+    // All from one evaluation to the next may have been counted as one step. Or calls of the evaluation as steps: it is unknown
     // how many.
     const double counted = *undisturbed_ms / whole;
     undisturbed_ms.reset();

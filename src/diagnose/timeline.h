@@ -1,5 +1,5 @@
 #pragma once
-// What a program and its GPU did, whoever wrote it down: a recording of ours, a trace of PyTorch's profiler, a run of `train`.
+// What a program and its GPU did, from any source: a recording of ours, a trace of PyTorch's profiler, a run of `train`.
 // Readers fill it, everything else in this folder only reads it.
 
 #include <cstdint>
@@ -123,7 +123,7 @@ struct Timeline {
     std::string title;  ///< the command line, or the trace's name
     std::string device_name;
     std::optional<double> link_bytes_per_second;  ///< host to device, as the link's generation and width allow
-    bool link_is_assumed = false;                 ///< from what such GPUs have: nobody looked at this one
+    bool link_is_assumed = false;                 ///< from what such GPUs have: this one was not read
     std::uint32_t processors = 0;                 ///< of the machine; 0 unknown
     std::vector<std::string> names;               ///< [0] is empty
     std::vector<Stack> stacks;                    ///< [0] is empty

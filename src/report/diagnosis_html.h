@@ -1,5 +1,5 @@
 #pragma once
-// `millrace diagnose --html`: one file that explains to somebody who has never seen a profiler what share of the time the GPU
+// `millrace diagnose --html`: one file that explains to a reader who has never seen a profiler what share of the time the GPU
 // worked, where the rest went, and which line to change.
 
 #include <string>

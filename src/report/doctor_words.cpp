@@ -129,7 +129,7 @@ std::string step_text(const diagnose::Diagnosis& diagnosis) {
 }
 
 std::optional<std::string> unrecorded_busy_text(const diagnose::Diagnosis& diagnosis) {
-    // Where some steps are much longer than most, nobody knows what the mean one takes.
+    // Where some steps are much longer than most, it is unknown what the mean one takes.
     if (diagnose::has_uneven_steps(diagnosis) && diagnosis.unseen_loading_ms <= 0) return std::nullopt;
     const auto share = diagnose::undisturbed_busy_share(diagnosis);
     if (!share || std::abs(*share - diagnosis.busy_share) < kUnlike) return std::nullopt;

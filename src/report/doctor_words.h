@@ -1,5 +1,5 @@
 #pragma once
-// The doctor's terms in the words of somebody who has never seen a profiler; every form of the report takes them from here.
+// The doctor's terms in the words of a reader who has never seen a profiler; every form of the report takes them from here.
 
 #include <optional>
 #include <span>

@@ -43,7 +43,7 @@ double cpu_seconds() {
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// The machine without what the reader knows of our own process: nobody watches that.
+/// The machine without what the reader knows of our own process, which is not what is watched.
 class MachineAlone final : public sense::Source {
 public:
     explicit MachineAlone(sense::Source& machine) : machine_(machine) {}
@@ -191,7 +191,7 @@ private:
         return left ? std::min(*left, kLongestRedraw) : kLongestRedraw;
     }
 
-    /// False when whoever looked on is gone.
+    /// False when the reader of the output is gone.
     bool show(std::optional<TerminalScreen>& screen) {
         if (display_ == Display::kLines) return print_line();
         if (!screen) return true;
@@ -226,7 +226,7 @@ private:
         return std::fflush(people_) == 0;
     }
 
-    /// Runs what may wait for somebody who does not read. The command still gets its signals meanwhile; without one that runs, a
+    /// Runs what may wait for a reader that does not read. The command still gets its signals meanwhile; without one that runs, a
     /// request to end that comes a while after the watch was over (not the same one twice) ends us with what was written so far.
     template <class Work>
     void while_heeding_signals(const Work& work) {
@@ -289,7 +289,7 @@ private:
     std::mutex mutex_;  ///< guards what follows while the sampler runs
     std::optional<WatchRecord> record_;
     ViewState state_;
-    bool fresh_ = false;  ///< a sample nobody has shown
+    bool fresh_ = false;  ///< a sample that was not shown yet
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 // A watch from its first sample to its closing summary: opens the machine and the outputs, runs the command, shows what goes on,
-// ends when the time is over, the command has ended or somebody says so.
+// ends when the time is over, the command has ended or a signal says so.
 
 #include <chrono>
 #include <optional>

@@ -4,7 +4,7 @@
 // What ended processes did must neither be lost nor counted twice. The kernel hands the time and the transfers of a process to
 // its parent when that one waits for it. So each process is credited with what its own counters grew by, and the growth through
 // children that were waited for is reduced by what had been credited to them while they lived. Credits are never negative, so
-// rates are not either; work of a process that nobody waits for (SIGCHLD ignored) after it was last seen is lost.
+// rates are not either; work of a process that is not waited for (SIGCHLD ignored) after it was last seen is lost.
 
 #include <sys/types.h>
 #include <array>

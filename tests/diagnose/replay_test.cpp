@@ -120,11 +120,11 @@ TEST(Replay, StreamsWorkInOrderAndWaitForEachOther) {
     EXPECT_EQ(played.task_begin[1], 105);
     EXPECT_EQ(played.act_end[2], 155 + 2);
     // A job of another stream comes in between.
-    model.tasks[1].previous = kNobody;
+    model.tasks[1].previous = kNoIndex;
     model.tasks[1].depends = 0;
     EXPECT_EQ(play(model).task_begin[1], 104);
     // With room for one job the second launch waits for the first job's end.
-    model.tasks[1].depends = kNobody;
+    model.tasks[1].depends = kNoIndex;
     model.acts[1].queues = true;
     model.queue_limit = 1;
     EXPECT_EQ(play(model).task_begin[1], 108);
