@@ -44,6 +44,7 @@ struct Middle {
 /// drawn in (Yuen). Blocks that are alike count as fewer, but as two at least: a run's middle is no less sure than its blocks.
 Middle middle_of(const std::vector<double>& speeds, double alike) {
     std::vector<double> logs;
+    logs.reserve(speeds.size());
     for (const double speed : speeds) logs.push_back(std::log(std::max(speed, 1e-300)));
     std::sort(logs.begin(), logs.end());
     const std::size_t cut = logs.size() / 5;

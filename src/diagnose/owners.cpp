@@ -1,6 +1,7 @@
 #include "diagnose/owners.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "diagnose/stretches.h"
 
@@ -71,7 +72,7 @@ void enter_idle(const Stretch& stretch, const Shares& shares, StepView& view) {
     for (std::size_t owner = 0; owner < kOwners; ++owner) {
         if (shares[owner] <= 0) continue;
         sum += shares[owner];
-        const Time end = std::clamp(stretch.begin + static_cast<Time>(sum * length + 0.5), at, stretch.end);
+        const Time end = std::clamp(stretch.begin + static_cast<Time>(std::llround(sum * length)), at, stretch.end);
         if (end > at) view.stretches.push_back({{at, end}, static_cast<Owner>(owner)});
         at = end;
     }

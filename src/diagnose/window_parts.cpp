@@ -36,6 +36,7 @@ Time time_in(const WindowSteps& window) {
 
 std::size_t median_jobs(const std::vector<Step>& steps) {
     std::vector<std::size_t> jobs;
+    jobs.reserve(steps.size());
     for (const Step& step : steps) jobs.push_back(step.end_job - step.first_job);
     const auto middle = jobs.begin() + static_cast<std::ptrdiff_t>(jobs.size() / 2);
     std::nth_element(jobs.begin(), middle, jobs.end());

@@ -9,6 +9,7 @@
 
 #include "probe/hash.h"
 #include "probe/log.h"
+#include "probe/memory.h"
 #include "probe/ranges.h"
 #include "probe/texts.h"
 
@@ -56,7 +57,7 @@ const Signature* signature_of(const Cupti& cupti, std::uint64_t function, const 
     if (entry == 0) return nullptr;
     Signature& signature = signatures[entry - 1];
     if (!added) return signature.ready.load(std::memory_order_acquire) != 0 ? &signature : nullptr;
-    auto* handle = reinterpret_cast<void*>(function);
+    auto* handle = pointer_to<void>(function);
     signature.refusal = ask(signature, cupti.function_parameter, handle);
     // The runtime launches what libraries hold, and to those the driver answers under another name.
     if (signature.refusal != 0 && cupti.kernel_parameter != nullptr) {
@@ -100,8 +101,8 @@ ArgumentFate read_block(Found& found, const void* block) {
         ::memcpy(pair, static_cast<const char*>(block) + i * sizeof pair, sizeof pair[0]);
         if (pair[0] == launch_at::kBlockEnd) break;
         ::memcpy(pair, static_cast<const char*>(block) + i * sizeof pair, sizeof pair);
-        if (pair[0] == launch_at::kBlockPointer) bytes = reinterpret_cast<const char*>(pair[1]);
-        if (pair[0] == launch_at::kBlockSize) ::memcpy(&size, reinterpret_cast<const void*>(pair[1]), sizeof size);
+        if (pair[0] == launch_at::kBlockPointer) bytes = pointer_to<const char>(pair[1]);
+        if (pair[0] == launch_at::kBlockSize) ::memcpy(&size, pointer_to<const void>(pair[1]), sizeof size);
     }
     if (bytes == nullptr || size > kMostParameterBytes) return ArgumentFate::kNotGiven;
     found.hash = size;
@@ -171,12 +172,12 @@ std::uint64_t content_hash(std::uint64_t address, std::uint64_t bytes) {
     std::uint64_t count = kPieces;
     if (bytes <= sizeof content) {
         local.iov_len = bytes;
-        pieces[0] = {reinterpret_cast<void*>(address), bytes};
+        pieces[0] = {pointer_to<void>(address), bytes};
         count = 1;
     } else {
         for (std::uint64_t i = 0; i < kPieces; ++i) {
             const std::uint64_t at = i + 1 == kPieces ? bytes - kPiece : (bytes - kPiece) / (kPieces - 1) * i;
-            pieces[i] = {reinterpret_cast<void*>(address + at), kPiece};
+            pieces[i] = {pointer_to<void>(address + at), kPiece};
         }
     }
     // By way of the kernel: the address is the program's, and may be wrong.

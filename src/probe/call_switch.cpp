@@ -21,7 +21,7 @@ bool only_waits(CallKind kind) {
            kind == CallKind::kEventQuery || kind == CallKind::kStreamQuery;
 }
 
-/// Whether `call` may be under way inside of `open`. Calls of the driver that nobody was told of are found by the runtime's.
+/// Whether `call` may be under way inside of `open`. Calls of the driver that were not reported are found by the runtime's.
 bool may_hold(std::uint32_t open, std::uint32_t call) {
     if (open == call) return true;
     const CallInfo &outer = call_at(open), &inner = call_at(call);
@@ -59,14 +59,14 @@ CuptiResult enable(void* subscriber, std::uint32_t index, std::uint32_t on) {
     return callback_state().cupti.enable_callback(on, subscriber, call_at(index).domain, call_at(index).number);
 }
 
-/// Time enough for a thread to come to the end of a short call of which nobody was told. In pieces: when the whole process is
-/// stopped and goes on, one of them is over at once, and nobody else has got any further.
+/// Time enough for a thread to come to the end of a short call that was not reported. In pieces: when the whole process is
+/// stopped and goes on, one of them is over at once, and no other thread has got any further.
 void pause() {
     const timespec time{0, 100'000};
     for (int piece = 0; piece < 4; ++piece) ::nanosleep(&time, nullptr);
 }
 
-/// A thread that begins a call by now has left the one of which nobody was told. One that makes no call cannot be told from one
+/// A thread that begins a call by now has left the one that was not reported. One that makes no call cannot be told from one
 /// that is inside of a long one, so the wait has a limit.
 void wait_for_begins(std::uint32_t last_window) {
     constexpr int kMost = 32;  // pauses, some 20 ms
@@ -82,7 +82,7 @@ void wait_for_begins(std::uint32_t last_window) {
 
 bool is_told(std::uint32_t index) { return callback_state().told[index].load(); }
 
-/// CUPTI tells of it; whoever waits for that goes on.
+/// CUPTI reports it; threads that wait for that go on.
 void note_told(std::uint32_t index) {
     CallbackState& callbacks = callback_state();
     callbacks.told[index].store(true);
@@ -125,7 +125,7 @@ bool CallSwitch::close(void* subscriber, bool (*wanted)(std::uint32_t index)) {
         const bool held = closing[i] && inside.may_hold(i);
         const CuptiResult refused = closing[i] && !held ? enable(subscriber, i, 0) : kCuptiSuccess;
         if (held || refused != kCuptiSuccess) note_told(i);
-        // To ask again would help nobody; the next change does.
+        // To ask again would not help; the next change does.
         if (refused != kCuptiSuccess) log_line("callback of %s stays: %d", call_at(i).name, refused);
         settled = settled && (!is_told(i) || wanted(i) || refused != kCuptiSuccess);
     }

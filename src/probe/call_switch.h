@@ -15,10 +15,10 @@ namespace millrace::probe {
 
 class CallSwitch {
 public:
-    /// Switches each call on or off as `wanted` says. Calls that somebody is inside of stay on, or go on again: then it answers
+    /// Switches each call on or off as `wanted` says. Calls that a thread is inside of stay on, or go on again: then it answers
     /// false, and should be asked again.
     bool set(void* subscriber, bool (*wanted)(std::uint32_t index));
-    /// Switches calls on and none off, and lets those of which nobody was told come to their ends, if they are short; where a
+    /// Switches calls on and none off, and lets those that were not reported come to their ends, if they are short; where a
     /// launch waits for room in a queue, that of a thread that gave a device work in the window of that generation.
     void add(void* subscriber, bool (*wanted)(std::uint32_t index), std::uint32_t last_window);
     /// Waits for a moment in which no thread is inside of a call that gives a device work, and lets none begin until release().

@@ -12,6 +12,7 @@
 #include "probe/clock.h"
 #include "probe/hash.h"
 #include "probe/lanes.h"
+#include "probe/memory.h"
 #include "probe/ranges.h"
 #include "probe/sites.h"
 #include "probe/texts.h"
@@ -56,7 +57,7 @@ std::uint32_t stream_number(const CuptiCall& data, std::uint64_t stream) {
     const std::uint32_t at = static_cast<std::uint32_t>(key >> 32) % kStreams;
     if (stream_keys[at].load(std::memory_order_acquire) == key) return stream_numbers[at].number.load(kRelaxed);
     std::uint32_t number = 0;
-    if (state.cupti.stream_number(data.context, reinterpret_cast<void*>(stream), 0, &number) != kCuptiSuccess) return 0;
+    if (state.cupti.stream_number(data.context, pointer_to<void>(stream), 0, &number) != kCuptiSuccess) return 0;
     stream_numbers[at].number.store(number, kRelaxed);
     stream_keys[at].store(key, std::memory_order_release);
     return number;
@@ -155,7 +156,7 @@ void end_unmarked(std::uint32_t index) {
     }
 }
 
-/// Calls of threads without a lane, or inside of too many calls, are only counted. Nobody knows whether one of the driver is
+/// Calls of threads without a lane, or inside of too many calls, are only counted. It is unknown whether one of the driver is
 /// inside of another, which must come to its end.
 void begin_unmarked(std::uint32_t index) {
     for (int round = 0;; ++round) {
@@ -218,7 +219,7 @@ void enter(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
         const CallFacts facts = facts_of(call, data.parameters);
         if (facts.source != 0 && !in_range(facts.source)) pending.word = content_hash(facts.source, facts.bytes);
     }
-    // The address may be somebody else's before this call has returned.
+    // The address may belong to another thread before this call has returned.
     if (call.shape == Shape::kGive) pending.word = remove_range(facts_of(call, data.parameters).address);
     pending.begin = now();
     if (full) header()->state.own_ns.fetch_add(pending.begin - started, kRelaxed);
@@ -284,7 +285,7 @@ void leave(ThreadState& thread, std::uint32_t index, const CuptiCall& data) {
     std::uint32_t place = thread.pending_count;
     while (place > 0 && !(thread.pending[place - 1].call == index && thread.pending[place - 1].correlation == data.correlation))
         --place;
-    if (place == 0) return end_unmarked(index);  // or it began before anybody listened
+    if (place == 0) return end_unmarked(index);  // or it began before the subscription
     const PendingCall pending = thread.pending[place - 1];
     pop_calls(thread, place - 1);
     if (place > 1 || (pending.quiet && !is_memory_call(call_at(index)))) return;

@@ -41,7 +41,7 @@ struct CallbackState {
     std::atomic<bool> told[kMostCalls]{};
     /// By index of the call: how many threads are inside of it without a mark, for want of a lane. Counted by callbacks.
     std::atomic<std::uint32_t> unmarked[kMostCalls]{};
-    std::atomic<bool> surprised{false};          ///< set by callbacks: somebody is inside of a call that is not told any more
+    std::atomic<bool> surprised{false};          ///< set by callbacks: a thread is inside of a call that is not told any more
     std::atomic<std::uint32_t> gate{0};          ///< 1: no call may begin for the moment (CallSwitch::hold): a futex
     std::atomic<std::uint32_t> told_changes{0};  ///< raised when something goes on: a futex
     bool with_sites = true, with_arguments = true;

@@ -45,22 +45,22 @@ void enable_calls();
 void flush(bool forced);
 
 struct Controller {
-    Trial trial;
     Subscription subscription;
-    bool learned = false;  ///< the sampled steps of a window have shown which calls of the driver the program makes itself
-    bool trimmed = false;  ///< those of this window are over
+    Departure departure{{can_use_cupti, enable_calls, [] { flush(true); }}};
+    pthread_t thread = {};
+    std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
+    std::uint64_t last_counted = 0;                                               ///< of the flushes that are left
+    std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when the last window began
     ProbeMode mode = ProbeMode::kOff;
     std::uint32_t last_window = 0;  ///< its generation
-    std::uint64_t last_flush = 0, late_since = 0, leaving_since = 0;
-    int flushes_left = 0;            ///< after a window: work that was still queued reports later
-    std::uint64_t last_counted = 0;  ///< of these
-    bool watched_window = false;     ///< the last window's records have not been seen to arrive yet
-    std::uint64_t launches_before = 0, delivered_before = 0, kernels_before = 0;  ///< when it began
-    bool detach = false;                                                          ///< CUPTI is not needed any more
-    Departure departure{{can_use_cupti, enable_calls, [] { flush(true); }}};
-    bool leaving = false;  ///< for good: no call is wanted any more, then the subscription is given back
-    bool gone = false;     ///< that has happened
-    pthread_t thread = {};
+    int flushes_left = 0;           ///< after a window: work that was still queued reports later
+    Trial trial;
+    bool learned = false;         ///< the sampled steps of a window have shown which calls of the driver the program makes itself
+    bool trimmed = false;         ///< those of this window are over
+    bool watched_window = false;  ///< the last window's records have not been seen to arrive yet
+    bool detach = false;          ///< CUPTI is not needed any more
+    bool leaving = false;         ///< for good: no call is wanted any more, then the subscription is given back
+    bool gone = false;            ///< that has happened
     bool has_thread = false;
     std::atomic<bool> stop{false};
 };

@@ -21,7 +21,7 @@ using record::CuptiPresence;
 
 constexpr std::uint64_t kMillisecond = 1'000'000;
 constexpr std::uint64_t kWish = 500 * kMillisecond;        ///< of tries, then it stays ...
-constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when nobody has tried for so long ...
+constexpr std::uint64_t kUntried = 10'000 * kMillisecond;  ///< ... or when no thread has tried for so long ...
 constexpr std::uint64_t kUnready = 3'000 * kMillisecond;   ///< ... or a call of the last window has not ended for so long
 constexpr std::uint64_t kFreeing = 1'000 * kMillisecond;   ///< in which it gives back what it had
 constexpr std::uint64_t kGatePatience = kMillisecond, kBetweenTries = 20 * kMillisecond;
@@ -47,7 +47,7 @@ bool is_another_inside(const ThreadState& thread) {
     return false;
 }
 
-/// Others may be inside of calls that nobody is told of and that are not led, as libraries make that have a runtime of their own.
+/// Others may be inside of calls that are neither reported nor led, as libraries make that have a runtime of their own.
 bool do_others_sleep(const ThreadState& thread) {
     const std::uint32_t own = probe_thread.load();
     for (const record::ProbeLane& lane : header()->lanes)
@@ -146,7 +146,7 @@ void Departure::refuse() {
 }
 
 /// Where it has lost count of begins and ends before, it goes on with what it had (docs/performance/doctor.md). Of threads
-/// without a lane nobody knows what they do.
+/// without a lane it is unknown what they do.
 bool Departure::must_stay() const {
     const std::uint64_t first = tried.load();
     const bool in_vain = (first != 0 && now() - first >= kWish) || now() - wanted_since_ >= (silent_ ? kUntried : kUnready);

@@ -1,7 +1,8 @@
 #pragma once
 // Where `record --finalize-cupti` asks for it, CUPTI leaves the process for good once it is not needed any more: even silent it
 // slows each launch down. The probe's thread requests it (Departure); a thread of the program does it between two of its led
-// calls (led_calls.h), in a moment in which nobody else can be inside of CUDA. docs/probe.md says what all this guards against.
+// calls (led_calls.h), in a moment in which no other thread can be inside of CUDA. docs/probe.md says what all this guards
+// against.
 
 #include <cstdint>
 
@@ -41,7 +42,7 @@ private:
     std::uint64_t wanted_since_ = 0, gone_since_ = 0;  ///< when it was first wanted, when it was seen to be gone
 };
 
-/// Nobody begins to finalise CUPTI any more; true where a thread is about it right now.
+/// No thread begins to finalise CUPTI any more; true where a thread is about it right now.
 bool stop_departure();
 
 /// Finalises CUPTI where that is wished and no other thread can be inside of a call. From led calls, when they are over.

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "probe/memory.h"
+
 namespace millrace::probe {
 namespace {
 
@@ -64,7 +66,7 @@ bool read_library(const dl_phdr_info& info, const char* needed, Library& library
         const ElfW(Phdr)& part = info.dlpi_phdr[i];
         if (part.p_type == PT_LOAD && library.base + part.p_vaddr + part.p_memsz > library.end)
             library.end = library.base + part.p_vaddr + part.p_memsz;
-        if (part.p_type == PT_DYNAMIC) dynamic = reinterpret_cast<const ElfW(Dyn)*>(library.base + part.p_vaddr);
+        if (part.p_type == PT_DYNAMIC) dynamic = pointer_to<const ElfW(Dyn)>(library.base + part.p_vaddr);
         if (part.p_type == PT_GNU_RELRO) {
             library.locked_begin = library.base + part.p_vaddr;
             library.locked_end = library.locked_begin + part.p_memsz;
@@ -73,11 +75,11 @@ bool read_library(const dl_phdr_info& info, const char* needed, Library& library
     if (dynamic == nullptr) return false;
     for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
         switch (entry->d_tag) {
-            case DT_STRTAB: library.strings = reinterpret_cast<const char*>(entry->d_un.d_ptr); break;
-            case DT_SYMTAB: library.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr); break;
-            case DT_JMPREL: library.relocations[0] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
+            case DT_STRTAB: library.strings = pointer_to<const char>(entry->d_un.d_ptr); break;
+            case DT_SYMTAB: library.symbols = pointer_to<const ElfW(Sym)>(entry->d_un.d_ptr); break;
+            case DT_JMPREL: library.relocations[0] = pointer_to<const ElfW(Rela)>(entry->d_un.d_ptr); break;
             case DT_PLTRELSZ: library.counts[0] = entry->d_un.d_val / sizeof(ElfW(Rela)); break;
-            case DT_RELA: library.relocations[1] = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr); break;
+            case DT_RELA: library.relocations[1] = pointer_to<const ElfW(Rela)>(entry->d_un.d_ptr); break;
             case DT_RELACOUNT: library.relative = entry->d_un.d_val; break;
             case DT_RELASZ: library.counts[1] = entry->d_un.d_val / sizeof(ElfW(Rela)); break;
             default: break;
@@ -93,18 +95,18 @@ bool read_library(const dl_phdr_info& info, const char* needed, Library& library
 /// tool's replacement is left alone, and so is a function that the library has itself.
 bool is_as_loaded(const Library& library, std::uint64_t place, bool is_call, const ElfW(Sym) & symbol, const Import& import) {
     if (import.original == nullptr) return true;
-    void* const now = __atomic_load_n(reinterpret_cast<void**>(place), __ATOMIC_RELAXED);
+    void* const now = __atomic_load_n(pointer_to<void*>(place), __ATOMIC_RELAXED);
     if (now == import.original) return true;
     const auto address = reinterpret_cast<std::uint64_t>(now);
     return is_call && import.also_unbound && symbol.st_shndx == SHN_UNDEF && address >= library.base && address < library.end;
 }
 
 bool fill(const Library& library, std::uint64_t place, void* value) {
-    auto* slot = reinterpret_cast<void**>(place);
+    auto* slot = pointer_to<void*>(place);
     if (__atomic_load_n(slot, __ATOMIC_RELAXED) == value) return false;
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const bool locked = place >= library.locked_begin && place < library.locked_end;
-    auto* begin = reinterpret_cast<void*>(place / page * page);
+    auto* begin = pointer_to<void>(place / page * page);
     if (locked && ::mprotect(begin, page, PROT_READ | PROT_WRITE) != 0) return false;
     __atomic_store_n(slot, value, __ATOMIC_RELEASE);
     // The last page of the locked part may hold data that stays writable.
@@ -148,15 +150,16 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     if (look->count == kMostCandidates || !read_library(*info, look->watch.needed, library)) return 0;
     const char* path = info->dlpi_name != nullptr ? info->dlpi_name : "";
     if (look->watch.only != nullptr && ::strcmp(path, look->watch.only) != 0) return 0;
-    if (::strlen(path) >= sizeof look->candidates[0].path) return 0;
+    const std::size_t length = ::strlen(path);
+    if (length >= sizeof look->candidates[0].path) return 0;
     Candidate& candidate = look->candidates[look->count++];
-    ::strcpy(candidate.path, path);
+    ::memcpy(candidate.path, path, length + 1);
     candidate.info = *info;
     return 0;
 }
 
-/// Its places are changed while it is held: loaded to the end, as whoever loads it has a lock that this waits for, and not
-/// unloaded.
+/// Its places are changed while it is held: loaded to the end, as the thread that loads it has a lock that this waits for, and
+/// not unloaded.
 unsigned replace_in(const Candidate& candidate, const ImportWatch& watch, const Import* imports, unsigned count) {
     void* const held = ::dlopen(candidate.path[0] != 0 ? candidate.path : nullptr, RTLD_LAZY | RTLD_NOLOAD);
     if (held == nullptr) return 0;

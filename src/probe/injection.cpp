@@ -56,6 +56,7 @@ void begin() {
 }  // namespace
 }  // namespace millrace::probe
 
+// NOLINTNEXTLINE(readability-identifier-naming): CUDA looks for this name
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
     if (!millrace::probe::begun.exchange(true)) millrace::probe::begin();
     return 1;

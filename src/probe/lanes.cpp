@@ -102,9 +102,9 @@ ThreadState* this_thread() {
     const std::uint32_t number = thread_number();
     for (std::uint32_t i = 0; i < kLanes; ++i) {
         record::ProbeLane& lane = mapped->lanes[i];
-        std::uint32_t nobody = 0;
+        std::uint32_t free = 0;
         if (lane.thread.load(std::memory_order_relaxed) != 0) continue;
-        if (!lane.thread.compare_exchange_strong(nobody, number, std::memory_order_acq_rel)) continue;
+        if (!lane.thread.compare_exchange_strong(free, number, std::memory_order_acq_rel)) continue;
         ThreadState& state = states[i];
         // What others read of it (open) its last owner has left empty.
         state.lost = 0;

@@ -1,6 +1,6 @@
 #pragma once
 // The shared mapping as the probe writes it: creation, lanes of threads, appending. A thread owns its lane from its first record
-// to its end; nobody waits for anybody.
+// to its end; no thread waits for another.
 
 #include <cstdint>
 

@@ -16,6 +16,7 @@
 #include "probe/led_gate.h"
 #include "probe/loaded_library.h"
 #include "probe/log.h"
+#include "probe/memory.h"
 #include "probe/ranges.h"
 
 namespace millrace::probe {
@@ -109,7 +110,7 @@ template <std::uint32_t place, CallKind kind, class... Words>
 int lead_give(void* pointer, Words... words) {
     const Led led(kind);
     const Unseen unseen;
-    // The address may be somebody else's before this call has returned.
+    // The address may belong to another thread before this call has returned.
     const std::uint64_t bytes = unseen.may_be() ? remove_range(reinterpret_cast<std::uint64_t>(pointer)) : 0;
     const int result = original<place>(pointer, words...);
     if (unseen.is() && result == 0) memory_given(kind, reinterpret_cast<std::uint64_t>(pointer), bytes, unseen.begin());
@@ -164,7 +165,7 @@ const char* name_of(void* library) {
     const char* strings = nullptr;
     const ElfW(Dyn)* name = nullptr;
     for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
-        if (entry->d_tag == DT_STRTAB) strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+        if (entry->d_tag == DT_STRTAB) strings = pointer_to<const char>(entry->d_un.d_ptr);
         if (entry->d_tag == DT_SONAME) name = entry;
     }
     return strings != nullptr && name != nullptr ? strings + name->d_un.d_val : nullptr;
@@ -182,7 +183,7 @@ bool find_runtime() {
         calls[place].original = ::dlsym(library, calls[place].name);
         void* const others = ::dlsym(RTLD_DEFAULT, calls[place].name);  // another tool's, which comes before the runtime's
         calls[place].also_unbound = others == nullptr || others == calls[place].original;
-        if (calls[place].original == nullptr) calls[place].name = "";  // an old runtime: nobody imports it
+        if (calls[place].original == nullptr) calls[place].name = "";  // an old runtime: no library imports it
         originals[place].store(calls[place].original);
     }
     watch.needed = name;

@@ -22,8 +22,9 @@ int look_at(dl_phdr_info* info, std::size_t, void* data) {
     const char* slash = path != nullptr ? ::strrchr(path, '/') : nullptr;
     const char* name = slash != nullptr ? slash + 1 : path;
     if (name == nullptr || ::strncmp(name, search->name, ::strlen(search->name)) != 0) return 0;
-    if (::strlen(path) >= sizeof search->found) return 0;
-    ::strcpy(search->found, path);
+    const std::size_t length = ::strlen(path);
+    if (length >= sizeof search->found) return 0;
+    ::memcpy(search->found, path, length + 1);
     return 1;
 }
 

@@ -21,7 +21,8 @@ char path[1024];
 
 void open_log() {
     const char* wanted = ::getenv("MILLRACE_PROBE_LOG");
-    if (wanted != nullptr && ::strlen(wanted) < sizeof path) ::strcpy(path, wanted);
+    const std::size_t length = wanted != nullptr ? ::strlen(wanted) : sizeof path;
+    if (length < sizeof path) ::memcpy(path, wanted, length + 1);
 }
 
 void log_line(const char* format, ...) {
@@ -34,7 +35,7 @@ void log_line(const char* format, ...) {
     va_end(arguments);
     if (used > static_cast<int>(sizeof text) - 2) used = static_cast<int>(sizeof text) - 2;
     text[used++] = '\n';
-    // Opened each time: a program may close all files it does not know, and the number would then be somebody else's.
+    // Opened each time: a program may close all files it does not know, and the number would then be another file's.
     const bool to_error = ::strcmp(path, "-") == 0;
     const int file = to_error ? STDERR_FILENO : ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (file < 0) return;

@@ -19,7 +19,7 @@ namespace {
 
 using record::ProbeMode;
 
-/// The thread's state when there is somebody who listens.
+/// The thread's state when there is a listener.
 ThreadState* listening_thread() { return callback_state().alive.load(std::memory_order_relaxed) ? this_thread() : nullptr; }
 
 bool in_window() { return callback_state().mode.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(ProbeMode::kFull); }
@@ -98,6 +98,7 @@ Injection own_injection() {
 }  // namespace
 }  // namespace millrace::probe
 
+// NOLINTNEXTLINE(readability-identifier-naming): NVTX looks for this name
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(millrace::probe::NvtxGetTable get_table) {
     using namespace millrace::probe;
     const auto* callbacks = get_table != nullptr ? static_cast<const NvtxCallbacks*>(get_table(kNvtxCallbacks)) : nullptr;

@@ -16,7 +16,7 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 Range* ranges = nullptr;  // ordered by address
 std::atomic<std::uint32_t> count{0};
-std::atomic<std::uint32_t> changes{0};  // odd while somebody changes the table
+std::atomic<std::uint32_t> changes{0};  // odd while a thread changes the table
 
 /// Makes the table this thread's to change. Those who hold it do nothing but move entries, so the wait is short; it is bounded
 /// all the same, because a thread may be stopped at any place.

@@ -68,7 +68,7 @@ bool does_sleep(std::uint32_t thread, std::uint64_t since) {
 }
 
 bool do_all(bool (*holds)(std::uint32_t thread, void* data), void* data) {
-    constexpr int kMost = 1024;  // threads; whoever has more is not looked at for long
+    constexpr int kMost = 1024;  // threads; a program with more is not looked at for long
     const int error = errno;
     const int folder = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool all = folder >= 0;

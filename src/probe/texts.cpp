@@ -54,7 +54,7 @@ std::uint32_t text_number(ThreadState& thread, const char* text, std::size_t siz
     if (const std::uint32_t known = texts.find(key)) return known;
     Record slots[1 + record::kMaxTextBytes / sizeof(Record)];
     const auto count = static_cast<std::uint32_t>(1 + (size + sizeof(Record) - 1) / sizeof(Record));
-    // Whoever enters a text must be able to write it: others use its number from then on.
+    // A thread that enters a text must be able to write it: others use its number from then on.
     if (!has_room(thread, count + 1)) return 0;
     bool added = false;
     const std::uint32_t number = texts.enter(key, added);

@@ -33,7 +33,7 @@ struct TraceFrame {
     std::string file, function;
     std::uint32_t line = 0;  ///< 0: unknown
     bool native = false;
-    auto operator<=>(const TraceFrame&) const = default;
+    auto operator<=>(const TraceFrame&) const = default;  // NOLINT(modernize-use-nullptr): its own comparison with 0
 };
 
 /// What a thread was doing at one moment, seen from outside.

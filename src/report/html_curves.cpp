@@ -52,7 +52,7 @@ Curve curve_of(const std::string& label, Samples samples, const Span& span, std:
         const std::optional<double> value = read(sample);
         if (!value || !std::isfinite(*value)) continue;
         const double share = static_cast<double>(sample.time - span.begin) / length;
-        const auto at = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns - 1) + 0.5);
+        const auto at = static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns - 1)));
         curve.columns[at].add(*value);
         curve.all.add(*value);
     }
