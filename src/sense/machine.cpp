@@ -52,6 +52,7 @@ VisibleDevices choose_devices(const MachineOptions& options, const nvml::Api& ap
     }
     if (options.visible_devices.empty()) return {.devices = {}, .note = "CUDA_VISIBLE_DEVICES is empty, which hides every GPU"};
     std::vector<std::string> uuids;
+    uuids.reserve(devices.size());
     for (const DriverDevice& device : devices) uuids.push_back(device.uuid);
     return visible_devices(options.visible_devices, uuids, [&](const std::string& mig_uuid) -> std::optional<int> {
         nvml::Device instance = nullptr, parent = nullptr;
