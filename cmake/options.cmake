@@ -52,7 +52,7 @@ function(millrace_simd_sources target)
       get_filename_component(name ${source} NAME_WE)
       set(made ${CMAKE_CURRENT_BINARY_DIR}/simd/${name}_${set}.cpp)
       file(CONFIGURE OUTPUT ${made} CONTENT
-        "#define MILLRACE_ISA ${set}\nnamespace {\nconstexpr int kVectorBytes = ${${set}_bytes};\n}\n#include \"${source}\"\n")
+        "#define MILLRACE_ISA ${set}\nnamespace {\nconstexpr int kVectorBytes = ${${set}_bytes};\n}\n#include \"${source}\"  // NOLINT(bugprone-suspicious-include)\n")
       set_source_files_properties(${made} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON OBJECT_DEPENDS ${source}
         COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-fno-schedule-insns;${${set}_options}")
       target_sources(${target} PRIVATE ${made})
