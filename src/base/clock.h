@@ -1,8 +1,8 @@
 #pragma once
 // Time as a dependency, so that tests never sleep.
 
-#include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace millrace::base {
 
@@ -15,29 +15,20 @@ public:
     [[nodiscard]] virtual std::chrono::system_clock::time_point wall() const = 0;
 };
 
+/// CLOCK_MONOTONIC in nanoseconds, which all processes of a machine share.
+inline std::uint64_t monotonic_ns() {
+    return static_cast<std::uint64_t>(std::chrono::nanoseconds{std::chrono::steady_clock::now().time_since_epoch()}.count());
+}
+
 class SteadyClock final : public Clock {
 public:
     [[nodiscard]] std::chrono::nanoseconds now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
     [[nodiscard]] std::chrono::system_clock::time_point wall() const override { return std::chrono::system_clock::now(); }
-    /// One for everybody who was not given another.
+    /// The clock of callers that were given no other.
     static SteadyClock& shared() {
         static SteadyClock clock;
         return clock;
     }
-};
-
-/// Stands still until told to move; both times move together. May be read and advanced from different threads.
-class FakeClock final : public Clock {
-public:
-    explicit FakeClock(std::chrono::nanoseconds start = {}) : elapsed_(start.count()) {}
-    [[nodiscard]] std::chrono::nanoseconds now() const override { return std::chrono::nanoseconds{elapsed_.load()}; }
-    [[nodiscard]] std::chrono::system_clock::time_point wall() const override {
-        return std::chrono::system_clock::time_point{std::chrono::duration_cast<std::chrono::system_clock::duration>(now())};
-    }
-    void advance(std::chrono::nanoseconds by) { elapsed_ += by.count(); }
-
-private:
-    std::atomic<int64_t> elapsed_;
 };
 
 }  // namespace millrace::base

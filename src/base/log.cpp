@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
@@ -18,16 +17,8 @@ constexpr const char* kPrefixes[] = {"error: ", "warning: ", "", "training: ", "
 constexpr const char* kColours[] = {"\033[31;1m", "\033[33m", "", "\033[32m", "\033[36m", "\033[35m", "\033[2m"};
 constexpr const char* kColourEnd = "\033[0m";
 
-struct Attached {
-    uint64_t id;
-    LogSink sink;
-};
-
 struct LogState {
     std::mutex mutex;
-    std::vector<Attached> sinks;
-    uint64_t next_id = 1;
-    bool to_stderr = true;
     std::function<std::string()> clear_line;
     std::function<std::string()> redraw_line;
 };
@@ -50,8 +41,6 @@ void write_all(int descriptor, std::string_view bytes) {
 
 }  // namespace
 
-const char* log_level_name(LogLevel level) { return kLevelNames[static_cast<int>(level)]; }
-
 Result<LogLevel> parse_log_level(std::string_view name) {
     for (size_t i = 0; i < std::size(kLevelNames); ++i)
         if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
@@ -62,39 +51,16 @@ Result<LogLevel> parse_log_level(std::string_view name) {
 }
 
 void set_log_level(LogLevel level) { detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed); }
-LogLevel log_level() { return static_cast<LogLevel>(detail::log_threshold.load(std::memory_order_relaxed)); }
 
 void detail::log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments) {
     const std::string text = fmt::vformat(format, arguments);
     LogState& log = state();
     const std::lock_guard lock(log.mutex);
-    if (log.to_stderr) {
-        static const bool colour = colour_wanted(stderr_is_terminal(), std::getenv("NO_COLOR"));
-        std::string bytes = log.clear_line ? log.clear_line() : std::string{};
-        bytes += log_line(level, text, colour);
-        if (log.redraw_line) bytes += log.redraw_line();
-        write_all(STDERR_FILENO, bytes);
-    }
-    for (const Attached& attached : log.sinks) attached.sink(level, text);
-}
-
-LogAttachment attach_log_sink(LogSink sink) {
-    LogState& log = state();
-    const std::lock_guard lock(log.mutex);
-    log.sinks.push_back({log.next_id, std::move(sink)});
-    return LogAttachment{log.next_id++};
-}
-
-LogAttachment::~LogAttachment() {
-    if (id_ == 0) return;
-    LogState& log = state();
-    const std::lock_guard lock(log.mutex);
-    std::erase_if(log.sinks, [this](const Attached& attached) { return attached.id == id_; });
-}
-
-void set_log_stderr(bool enabled) {
-    const std::lock_guard lock(state().mutex);
-    state().to_stderr = enabled;
+    static const bool colour = colour_wanted(stderr_is_terminal(), std::getenv("NO_COLOR"));
+    std::string bytes = log.clear_line ? log.clear_line() : std::string{};
+    bytes += log_line(level, text, colour);
+    if (log.redraw_line) bytes += log.redraw_line();
+    write_all(STDERR_FILENO, bytes);
 }
 
 void set_line_guard(std::function<std::string()> clear, std::function<std::string()> redraw) {

@@ -3,17 +3,14 @@
 //
 //     MILLRACE_LOG(training, "epoch {}: loss {:.4f}", epoch, loss);
 //
-// Lines go to stderr (colour only on a terminal, NO_COLOR respected) and to every attached sink. All functions are thread safe.
+// Lines go to stderr (colour only on a terminal, NO_COLOR respected). All functions are thread safe.
 
 #include <fmt/core.h>
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/result.h"
 
@@ -22,52 +19,23 @@ namespace millrace::base {
 /// From the gravest to the most talkative; a level includes those before it.
 enum class LogLevel : int { error, warn, info, training, performance, profiling, debug };
 
-const char* log_level_name(LogLevel level);
 /// "training" is LogLevel::training; an unknown word is an error that lists the levels.
 Result<LogLevel> parse_log_level(std::string_view name);
 
 void set_log_level(LogLevel level);
-LogLevel log_level();
 
 namespace detail {
 inline std::atomic<int> log_threshold{static_cast<int>(LogLevel::training)};
 void log_formatted(LogLevel level, fmt::string_view format, fmt::format_args arguments);
+template <class... Arguments>
+void log_message(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    log_formatted(level, format, fmt::make_format_args(arguments...));
+}
 }  // namespace detail
 
 inline bool log_enabled(LogLevel level) {
     return static_cast<int>(level) <= detail::log_threshold.load(std::memory_order_relaxed);
 }
-
-/// The function behind MILLRACE_LOG, for a level known at run time only. Evaluates its arguments, formats when the level is on.
-template <class... Arguments>
-void log_message(LogLevel level, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    if (log_enabled(level)) detail::log_formatted(level, format, fmt::make_format_args(arguments...));
-}
-
-/// Receives the text of a message without level, time and newline. Called under the log's lock: it must not log itself.
-using LogSink = std::function<void(LogLevel level, std::string_view text)>;
-
-/// Keeps a sink attached for as long as it lives.
-class [[nodiscard]] LogAttachment {
-public:
-    explicit LogAttachment(uint64_t id = 0) : id_(id) {}
-    LogAttachment(LogAttachment&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
-    LogAttachment& operator=(LogAttachment&& other) noexcept {
-        std::swap(id_, other.id_);
-        return *this;
-    }
-    LogAttachment(const LogAttachment&) = delete;
-    LogAttachment& operator=(const LogAttachment&) = delete;
-    ~LogAttachment();
-
-private:
-    uint64_t id_;
-};
-
-LogAttachment attach_log_sink(LogSink sink);
-
-/// Turns the lines on stderr off and on again (on at the start).
-void set_log_stderr(bool enabled);
 
 /// Lets a progress line live below the log. `clear` returns the bytes that remove it, `redraw` those that bring it back; both are
 /// called under the log's lock around each line on stderr and must not log. Empty functions remove the guard.
@@ -90,5 +58,5 @@ std::string log_line(LogLevel level, std::string_view text, bool colour);
 #define MILLRACE_LOG(level, ...) \
     do { \
         if (::millrace::base::log_enabled(::millrace::base::LogLevel::level)) \
-            ::millrace::base::log_message(::millrace::base::LogLevel::level, __VA_ARGS__); \
+            ::millrace::base::detail::log_message(::millrace::base::LogLevel::level, __VA_ARGS__); \
     } while (false)

@@ -42,7 +42,6 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, co
     Recipe recipe;
     recipe.schema_ = std::make_shared<const Schema>(schema);
     for (const auto& [name, key] : schema.keys()) {
-        if (key.is_required) continue;
         const auto reread = read_toml_literal(value_literal(key, key.initial));
         MILLRACE_ASSERT(reread.ok(), "default of " + name);
         const auto sound = checked_value(key, reread.value());
@@ -61,9 +60,6 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string& place, co
             if (!value.ok()) return Error{value.error().message, raw.place};
             recipe.entries_[raw.name] = {std::move(value).value(), raw.place};
         }
-    for (const auto& [name, key] : schema.keys())
-        if (!recipe.entries_.contains(name))
-            return Error{fmt::format("{} is missing: {}, {}", name, key.type_text(), key.help), place};
     return recipe;
 }
 
@@ -116,9 +112,6 @@ const std::vector<int64_t>& Recipe::integers(std::string_view name) const {
     return get<std::vector<int64_t>>(name, KeyKind::integer);
 }
 const std::vector<double>& Recipe::reals(std::string_view name) const { return get<std::vector<double>>(name, KeyKind::real); }
-const std::vector<std::string>& Recipe::texts(std::string_view name) const {
-    return get<std::vector<std::string>>(name, KeyKind::text);
-}
 
 Status Recipe::check_members(size_t members) const {
     for (const auto& [name, key] : schema_->keys()) {
@@ -134,7 +127,7 @@ Status Recipe::check_members(size_t members) const {
 const std::string& Recipe::place(std::string_view name) const { return entry(name).place; }
 
 Error Recipe::bad(std::string_view name, std::string_view what) const {
-    return Error{std::string{what}, is_default(name) ? fmt::format("{} (default)", name) : place(name)};
+    return Error{std::string{what}, place(name) == "default" ? fmt::format("{} (default)", name) : place(name)};
 }
 
 std::string Recipe::to_toml() const {

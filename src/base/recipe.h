@@ -51,7 +51,6 @@ public:
     /// Lists; also per-member keys, as written (one value or K).
     [[nodiscard]] const std::vector<int64_t>& integers(std::string_view name) const;
     [[nodiscard]] const std::vector<double>& reals(std::string_view name) const;
-    [[nodiscard]] const std::vector<std::string>& texts(std::string_view name) const;
 
     /// Every per-member key has one value or exactly `members`.
     [[nodiscard]] Status check_members(size_t members) const;
@@ -61,7 +60,6 @@ public:
     /// An error about one key, for rules that span keys: bad(name, "train.batch = 64 exceeds the 50 images") is at the key's
     /// place.
     [[nodiscard]] Error bad(std::string_view name, std::string_view what) const;
-    [[nodiscard]] bool is_default(std::string_view name) const { return place(name) == "default"; }
 
     /// Every key, also the defaults, in a fixed order; parsing it with the same schema gives an equal recipe.
     [[nodiscard]] std::string to_toml() const;
@@ -85,8 +83,8 @@ private:
     std::map<std::string, Entry, std::less<>> entries_;
 };
 
-/// What a text key (such as the name of the model) will be, before the schema that depends on it is known. Empty when nobody sets
-/// it.
+/// What a text key (such as the name of the model) will be, before the schema that depends on it is known. Empty when it is not
+/// set.
 Result<std::optional<std::string>> peek_recipe_text(std::string_view text, const std::string& place, std::string_view name,
                                                     const RecipeOverrides& overrides = {});
 

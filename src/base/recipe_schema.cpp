@@ -84,16 +84,10 @@ RecipeKey& RecipeKey::per_member() {
     return *this;
 }
 
-RecipeKey& RecipeKey::required() {
-    is_required = true;
-    return *this;
-}
-
 std::string RecipeKey::type_text() const {
     std::string one = one_type(*this);
     if (form == KeyForm::single) return one;
-    const std::string list = kind == KeyKind::text ? "list of text" : fmt::format("list of {}s", one);
-    return form == KeyForm::list ? list : fmt::format("{} or {} (one per member)", one, list);
+    return fmt::format(fmt::runtime(form == KeyForm::list ? "list of {}s" : "{0} or list of {0}s (one per member)"), one);
 }
 
 std::string RecipeKey::range_text() const {
@@ -124,61 +118,45 @@ RecipeKey& Schema::insert(RecipeKey key) {
     return keys_.emplace(name, std::move(key)).first->second;
 }
 
-namespace {
-RecipeKey make_key(std::string_view name, KeyKind kind, KeyForm form, RecipeValue initial, std::string_view help) {
-    RecipeKey key;
-    key.name = name;
-    key.kind = kind;
-    key.form = form;
-    key.initial = std::move(initial);
-    key.help = help;
-    return key;
-}
-}  // namespace
-
 RecipeKey& Schema::boolean(std::string_view name, bool initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::boolean, KeyForm::single, initial, help));
+    return insert({std::string{name}, KeyKind::boolean, KeyForm::single, initial, std::string{help}});
 }
 
 RecipeKey& Schema::integer(std::string_view name, int64_t initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::integer, KeyForm::single, initial, help));
+    return insert({std::string{name}, KeyKind::integer, KeyForm::single, initial, std::string{help}});
 }
 
 RecipeKey& Schema::real(std::string_view name, double initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::real, KeyForm::single, initial, help));
+    return insert({std::string{name}, KeyKind::real, KeyForm::single, initial, std::string{help}});
 }
 
 RecipeKey& Schema::text(std::string_view name, std::string_view initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::text, KeyForm::single, std::string{initial}, help));
+    return insert({std::string{name}, KeyKind::text, KeyForm::single, std::string{initial}, std::string{help}});
 }
 
 RecipeKey& Schema::choice(std::string_view name, std::string_view initial, std::vector<std::string> choices,
                           std::string_view help) {
-    RecipeKey& key = insert(make_key(name, KeyKind::choice, KeyForm::single, std::string{initial}, help));
+    RecipeKey& key = insert({std::string{name}, KeyKind::choice, KeyForm::single, std::string{initial}, std::string{help}});
     key.choices = std::move(choices);
     return key;
 }
 
 RecipeKey& Schema::duration(std::string_view name, std::string_view initial, std::string_view help) {
     const auto parsed = parse_duration(initial);
-    return insert(make_key(name, KeyKind::duration, KeyForm::single, int64_t{parsed.value().count()}, help));
+    return insert({std::string{name}, KeyKind::duration, KeyForm::single, int64_t{parsed.value().count()}, std::string{help}});
 }
 
 RecipeKey& Schema::bytes(std::string_view name, std::string_view initial, std::string_view help) {
     const auto parsed = parse_bytes(initial);
-    return insert(make_key(name, KeyKind::bytes, KeyForm::single, static_cast<int64_t>(parsed.value()), help));
+    return insert({std::string{name}, KeyKind::bytes, KeyForm::single, static_cast<int64_t>(parsed.value()), std::string{help}});
 }
 
 RecipeKey& Schema::integers(std::string_view name, std::vector<int64_t> initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::integer, KeyForm::list, std::move(initial), help));
+    return insert({std::string{name}, KeyKind::integer, KeyForm::list, std::move(initial), std::string{help}});
 }
 
 RecipeKey& Schema::reals(std::string_view name, std::vector<double> initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::real, KeyForm::list, std::move(initial), help));
-}
-
-RecipeKey& Schema::texts(std::string_view name, std::vector<std::string> initial, std::string_view help) {
-    return insert(make_key(name, KeyKind::text, KeyForm::list, std::move(initial), help));
+    return insert({std::string{name}, KeyKind::real, KeyForm::list, std::move(initial), std::string{help}});
 }
 
 Schema& Schema::add(std::string_view prefix, const Schema& other) {
@@ -212,7 +190,7 @@ std::string Schema::help_text() const {
     for (const auto& [name, key] : keys_) {
         const std::string range = key.range_text();
         const std::string meaning = range.empty() ? key.help : fmt::format("{} ({})", key.help, range);
-        rows.push_back({name, key.type_text(), key.is_required ? "required" : value_literal(key, key.initial), meaning});
+        rows.push_back({name, key.type_text(), value_literal(key, key.initial), meaning});
     }
     size_t width[3] = {};
     for (const auto& row : rows)

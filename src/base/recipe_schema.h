@@ -24,8 +24,7 @@ enum class KeyKind { boolean, integer, real, text, choice, duration, bytes };
 enum class KeyForm { single, list, per_member };
 
 /// Lists and per-member keys hold vectors, the rest a single value; durations are nanoseconds and sizes bytes, both as int64_t.
-using RecipeValue =
-    std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>>;
+using RecipeValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
 struct RecipeKey {
     std::string name;  ///< dotted, words of [a-z0-9_]
@@ -33,14 +32,13 @@ struct RecipeKey {
     KeyForm form = KeyForm::single;
     RecipeValue initial;  ///< the default
     std::string help;     ///< one line
-    std::vector<std::string> choices;
+    std::vector<std::string> choices = {};
     double low = -std::numeric_limits<double>::infinity();  ///< of every number; a duration in seconds, a size in bytes
     double high = std::numeric_limits<double>::infinity();
     bool low_excluded = false;
     bool high_excluded = false;
     size_t shortest = 0;  ///< of a list
     size_t longest = 65536;
-    bool is_required = false;  ///< has no default: leaving it out is an error
 
     RecipeKey& between(double lowest, double highest);  ///< both included
     RecipeKey& at_least(double lowest);
@@ -48,7 +46,6 @@ struct RecipeKey {
     RecipeKey& below(double bound);  ///< bound excluded
     RecipeKey& length(size_t at_least, size_t at_most);
     RecipeKey& per_member();  ///< of a single integer or real
-    RecipeKey& required();
 
     /// "whole number or list of whole numbers (one per member)"
     [[nodiscard]] std::string type_text() const;
@@ -69,7 +66,6 @@ public:
     RecipeKey& bytes(std::string_view name, std::string_view initial, std::string_view help);     ///< initial as "64MiB"
     RecipeKey& integers(std::string_view name, std::vector<int64_t> initial, std::string_view help);
     RecipeKey& reals(std::string_view name, std::vector<double> initial, std::string_view help);
-    RecipeKey& texts(std::string_view name, std::vector<std::string> initial, std::string_view help);
 
     /// All keys of `other` as "prefix.name"; an empty prefix takes them as they are.
     Schema& add(std::string_view prefix, const Schema& other);

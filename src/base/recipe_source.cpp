@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/nearest.h"
 #include "base/recipe.h"
 #include "base/units.h"
@@ -43,19 +41,8 @@ Result<RawValue> value_from_words(const RecipeKey& key, const std::string& words
         MILLRACE_LET(text, plain_text(words));
         return RawValue{false, {text}};
     }
-    if (is_literal) return literal_or_text(words);
-    if (key.kind != KeyKind::text) {
-        const bool is_list = key.form == KeyForm::list || words.find(',') != std::string::npos;
-        return literal_or_text(is_list ? "[" + words + "]" : words);
-    }
-    RawValue out{true, {}};
-    for (size_t begin = 0; begin <= words.size() && !words.empty();) {
-        const size_t end = std::min(words.find(',', begin), words.size());
-        MILLRACE_LET(text, plain_text(trimmed(std::string_view{words}.substr(begin, end - begin))));
-        out.items.push_back(text);
-        begin = end + 1;
-    }
-    return out;
+    const bool is_list = key.form == KeyForm::list || words.find(',') != std::string::npos;
+    return literal_or_text(is_list && !is_literal ? "[" + words + "]" : words);
 }
 
 Result<RawEntry> entry_from_words(const RecipeKey& key, const std::string& words, const std::string& place) {

@@ -18,7 +18,7 @@ enum class Unknown { refused, ignored };
 Result<std::vector<RawEntry>> read_flags(const std::vector<std::string>& flags, const Schema& schema,
                                          Unknown unknown = Unknown::refused);
 
-/// "MILLRACE_TRAIN__EPOCHS=3" entries. A name without two underscores that is no key belongs to somebody else and is left alone.
+/// "MILLRACE_TRAIN__EPOCHS=3" entries. A name without two underscores that is no key is ignored.
 Result<std::vector<RawEntry>> read_environment(const std::vector<std::string>& variables, const Schema& schema,
                                                Unknown unknown = Unknown::refused);
 

@@ -110,34 +110,23 @@ Result<int64_t> checked_bytes(const RecipeKey& key, const RawScalar& raw) {
     return count;
 }
 
+template <class T>
+Result<RecipeValue> recipe_value(Result<T> checked) {
+    if (!checked.ok()) return checked.error();
+    return RecipeValue{std::move(checked).value()};
+}
+
 Result<RecipeValue> checked_single(const RecipeKey& key, const RawScalar& raw) {
     switch (key.kind) {
-        case KeyKind::boolean: {
-            const auto* flag = std::get_if<bool>(&raw);
-            if (flag == nullptr) return wrong_type(key, shown(raw));
-            return RecipeValue{*flag};
-        }
-        case KeyKind::integer: {
-            MILLRACE_LET(value, checked_integer(key, raw));
-            return RecipeValue{value};
-        }
-        case KeyKind::real: {
-            MILLRACE_LET(value, checked_real(key, raw));
-            return RecipeValue{value};
-        }
+        case KeyKind::boolean:
+            if (const auto* flag = std::get_if<bool>(&raw)) return RecipeValue{*flag};
+            break;
+        case KeyKind::integer: return recipe_value(checked_integer(key, raw));
+        case KeyKind::real: return recipe_value(checked_real(key, raw));
         case KeyKind::text:
-        case KeyKind::choice: {
-            MILLRACE_LET(value, checked_text(key, raw));
-            return RecipeValue{value};
-        }
-        case KeyKind::duration: {
-            MILLRACE_LET(value, checked_duration(key, raw));
-            return RecipeValue{value};
-        }
-        case KeyKind::bytes: {
-            MILLRACE_LET(value, checked_bytes(key, raw));
-            return RecipeValue{value};
-        }
+        case KeyKind::choice: return recipe_value(checked_text(key, raw));
+        case KeyKind::duration: return recipe_value(checked_duration(key, raw));
+        case KeyKind::bytes: return recipe_value(checked_bytes(key, raw));
     }
     return wrong_type(key, shown(raw));
 }
@@ -171,11 +160,8 @@ Result<RecipeValue> checked_value(const RecipeKey& key, const RawValue& raw) {
     if (raw.items.size() < key.shortest || raw.items.size() > key.longest)
         return Error{
             fmt::format("{} holds {} values; it takes from {} to {}", key.name, raw.items.size(), key.shortest, key.longest)};
-    switch (key.kind) {
-        case KeyKind::integer: return checked_items<int64_t>(key, raw, checked_integer);
-        case KeyKind::real: return checked_items<double>(key, raw, checked_real);
-        default: return checked_items<std::string>(key, raw, checked_text);
-    }
+    return key.kind == KeyKind::integer ? checked_items<int64_t>(key, raw, checked_integer)
+                                        : checked_items<double>(key, raw, checked_real);
 }
 
 std::string real_literal(double number) {
@@ -209,8 +195,7 @@ std::string value_literal(const RecipeKey& key, const RecipeValue& value) {
     if (const auto* number = std::get_if<double>(&value)) return real_literal(*number);
     if (const auto* text = std::get_if<std::string>(&value)) return quoted_text(*text);
     if (const auto* wholes = std::get_if<std::vector<int64_t>>(&value)) return list_literal(key, *wholes, print_integer);
-    if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return list_literal(key, *numbers, real_literal);
-    return list_literal(key, std::get<std::vector<std::string>>(value), quoted_text);
+    return list_literal(key, std::get<std::vector<double>>(value), real_literal);
 }
 
 }  // namespace millrace::base

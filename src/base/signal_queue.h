@@ -24,7 +24,7 @@ public:
     SignalQueue(const SignalQueue&) = delete;
     SignalQueue& operator=(const SignalQueue&) = delete;
 
-    /// The next signal; nothing when `timeout` is over or somebody called wake(). Without a timeout it waits for good.
+    /// The next signal; nothing when `timeout` is over or wake() was called. Without a timeout it waits for good.
     std::optional<SignalEvent> next(std::optional<std::chrono::nanoseconds> timeout);
     /// Makes next() return, now or when it is called next. From any thread.
     void wake();

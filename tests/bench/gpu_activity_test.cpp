@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fake_clock.h"
+
 namespace millrace::bench {
 namespace {
 

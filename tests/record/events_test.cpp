@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "fake_clock.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {

@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include "fake_clock.h"
 #include "places.h"
 #include "record/sink_rig.h"
 #include "record/sinks.h"

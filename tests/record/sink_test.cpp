@@ -5,7 +5,7 @@
 #include <future>
 #include <mutex>
 
-#include "base/log.h"
+#include "captured_log.h"
 
 namespace millrace::record {
 namespace {
@@ -124,13 +124,7 @@ TEST(SinkThread, FullQueueDropsAndCountsWithoutWaiting) {
 }
 
 TEST(SinkThread, FailingSinkIsNamedOnceAndLeftOutWhileOthersGoOn) {
-    std::mutex mutex;
-    std::vector<std::string> messages;
-    base::set_log_stderr(false);
-    const auto attached = base::attach_log_sink([&](base::LogLevel, std::string_view text) {
-        const std::lock_guard lock(mutex);
-        messages.emplace_back(text);
-    });
+    const test::CapturedLog log;
     const auto seen = std::make_shared<Seen>();
     const auto calls = std::make_shared<int>(0);
     {
@@ -140,11 +134,10 @@ TEST(SinkThread, FailingSinkIsNamedOnceAndLeftOutWhileOthersGoOn) {
         ASSERT_EQ(thread.failed().size(), 1u);
         EXPECT_EQ(thread.failed()[0], "CSV full.csv: full.csv: the disk is full");
     }
-    base::set_log_stderr(true);
     EXPECT_EQ(*calls, 3);
     EXPECT_EQ(seen->times.size(), 50u);
-    ASSERT_EQ(messages.size(), 1u);
-    EXPECT_NE(messages[0].find("CSV full.csv"), std::string::npos);
+    ASSERT_EQ(log.lines().size(), 1u);
+    EXPECT_NE(log.text().find("CSV full.csv"), std::string::npos);
 }
 
 TEST(SinkThread, WithoutSinksNothingIsQueued) {

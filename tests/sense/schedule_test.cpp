@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/clock.h"
+#include "fake_clock.h"
 #include "sense/sampler.h"
 
 namespace millrace::sense {

@@ -8,6 +8,8 @@
 #include <limits>
 #include <memory>
 
+#include "fake_clock.h"
+
 namespace millrace::train {
 namespace {
 

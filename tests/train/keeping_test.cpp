@@ -10,7 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/log.h"
+#include "captured_log.h"
+#include "fake_clock.h"
 #include "io/checkpoint.h"
 #include "record/run_directory.h"
 #include "small_disk.h"
@@ -64,7 +65,7 @@ protected:
         fs::copy(folder_ / from, folder_ / to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
     }
     bool has(const std::string& below) const { return fs::exists(folder_ / below); }
-    bool logged(const std::string& words) const { return log_.find(words) != std::string::npos; }
+    bool logged(const std::string& words) const { return log_.text().find(words) != std::string::npos; }
     void expect_equal(const std::string& a, const std::string& b) const {
         EXPECT_EQ(last(a), last(b));
         EXPECT_EQ(last(a, "optimizer.safetensors"), last(b, "optimizer.safetensors"));
@@ -80,8 +81,7 @@ protected:
     std::atomic<int> stop_{0};
     std::atomic<std::uint32_t> saves_{0};
     base::FakeClock clock_;
-    std::string log_;
-    base::LogAttachment attached_ = base::attach_log_sink([this](base::LogLevel, std::string_view text) { log_ += text; });
+    test::CapturedLog log_;
 };
 
 TEST_F(Keeping, CheckpointsByTimeReplaceEachOtherAndResumeToTheBit) {
@@ -144,7 +144,7 @@ TEST_F(Keeping, DamagedNewestCheckpointFallsBackToTheOneBefore) {
         const auto resumed = run(name, {"train.epochs=4"}, true);
         ASSERT_TRUE(resumed.ok()) << resumed.error().text();
         EXPECT_EQ(observer_.starts.back().first_step, 14u);
-        EXPECT_TRUE(logged("step-00000021") && logged(file) && logged("damaged; going on from step 14")) << log_;
+        EXPECT_TRUE(logged("step-00000021") && logged(file) && logged("damaged; going on from step 14")) << log_.text();
         expect_equal(name, "whole");
         EXPECT_EQ(bytes(name + "/checkpoints/best/model.safetensors"), bytes("whole/checkpoints/best/model.safetensors"));
     }
@@ -183,7 +183,7 @@ TEST_F(Keeping, MetricsThatGrewAgainAfterALossAreNotCutInALine) {
     std::ofstream(path) << std::string(expected + 10, ' ') << "\n";
     const auto resumed = run("a", {"train.epochs=2"}, true);
     ASSERT_TRUE(resumed.ok()) << resumed.error().text();
-    EXPECT_TRUE(logged("rows were lost")) << log_;
+    EXPECT_TRUE(logged("rows were lost")) << log_.text();
     EXPECT_EQ(bytes("a/metrics.jsonl").find('\n'), expected + 10) << "the line is whole";
 }
 
@@ -192,7 +192,7 @@ TEST_F(Keeping, LostMetricsHoldBackNoHealthyWeights) {
     fs::remove(folder_ / "a/metrics.jsonl");
     const auto resumed = run("a", {"train.epochs=2"}, true);
     ASSERT_TRUE(resumed.ok()) << resumed.error().text();
-    EXPECT_TRUE(logged("rows were lost")) << log_;
+    EXPECT_TRUE(logged("rows were lost")) << log_.text();
     EXPECT_EQ(rows("a", "epoch").size(), 1u);
     ASSERT_TRUE(run("whole", {"train.epochs=2"}).ok());
     expect_equal("a", "whole");
@@ -220,7 +220,7 @@ TEST_F(Keeping, RunKilledBeforeItsFirstCheckpointBeginsAnewAndSaysSo) {
                 }).ok());
     ASSERT_TRUE(run("killed", {}, true).ok());
     EXPECT_EQ(observer_.starts.back().first_step, 0u);
-    EXPECT_TRUE(logged("before its first checkpoint: training begins anew")) << log_;
+    EXPECT_TRUE(logged("before its first checkpoint: training begins anew")) << log_.text();
     expect_equal("killed", "a");
 }
 
@@ -235,8 +235,8 @@ TEST_F(Keeping, DiskFullForAMomentEndsNothingAndLosesNoRow) {
         if (step == 29) disk.release();
     });
     ASSERT_TRUE(result.ok()) << result.error().text();
-    EXPECT_TRUE(logged("the rows are kept") && logged("being written again")) << log_;
-    EXPECT_TRUE(logged("step 14 was not saved") && logged("training goes on")) << log_;
+    EXPECT_TRUE(logged("the rows are kept") && logged("being written again")) << log_.text();
+    EXPECT_TRUE(logged("step 14 was not saved") && logged("training goes on")) << log_.text();
     EXPECT_EQ(rows(name, "epoch").size(), 5u);
     double steps = 0;
     for (const record::MetricsRow& row : rows(name, "interval")) steps += *row.number("steps");

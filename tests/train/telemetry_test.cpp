@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "fake_clock.h"
 #include "record/metric_table.h"
 #include "temporary_folder.h"
 #include "train/loader_waits.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/log.h"
+#include "captured_log.h"
 #include "data/images/image_set.h"
 #include "data/pairs/make_pairs.h"
 #include "data/pairs/teacher.h"
@@ -77,16 +77,12 @@ TEST_F(Pairs, OtherLengthsAreScaledWithOneWarning) {
     for (std::size_t i = 0; i < 5; ++i) inputs[i] *= 1e-30f;
     for (std::size_t i = 10; i < 15; ++i) targets[i] *= 3e37f;
     write();
-    int warnings = 0;
-    base::set_log_stderr(false);
-    const auto attached = base::attach_log_sink([&](base::LogLevel level, std::string_view text) {
-        warnings += level == base::LogLevel::warn ? 1 : 0;
-        EXPECT_NE(text.find("2 of 6"), std::string_view::npos) << text;
-    });
+    const test::CapturedLog log;
     const auto set = load_pair_set(folder_.path());
-    base::set_log_stderr(true);
     ASSERT_TRUE(set.ok()) << set.error().text();
-    EXPECT_EQ(warnings, 1);
+    ASSERT_EQ(log.lines().size(), 1u);
+    EXPECT_TRUE(log.text().starts_with("warning: ")) << log.text();
+    EXPECT_NE(log.text().find("2 of 6"), std::string::npos) << log.text();
     EXPECT_NEAR(set->inputs[0], 1, 1e-6);
     EXPECT_NEAR(set->targets[12], 0.8, 1e-6);
     EXPECT_NEAR(set->targets[13], 0.6, 1e-6);
