@@ -58,13 +58,14 @@ void reset_signals() {
 }
 
 /// The child's life until it is the command. Only calls that are safe after a fork.
-[[noreturn]] void become(const char* program, char* const* argv, int parent, bool out_to_err) {
+[[noreturn]] void become(const char* program, char* const* argv, int parent, const ChildOptions& options) {
     char released = 0;
     ssize_t count = 0;
     while ((count = read(parent, &released, 1)) < 0 && errno == EINTR) {
     }
-    if (count != 1) _exit(kCommandNotFound);  // whoever prepared us went away or changed its mind
-    if (out_to_err) dup2(STDERR_FILENO, STDOUT_FILENO);
+    if (count != 1) _exit(kCommandNotFound);  // the parent is gone or destroyed us unreleased
+    if (options.out >= 0) dup2(options.out, STDOUT_FILENO);
+    if (options.err >= 0) dup2(options.err, STDERR_FILENO);
     reset_signals();
     execv(program, argv);
     const int number = errno;
@@ -116,7 +117,7 @@ Result<ChildProcess> ChildProcess::prepare(const std::vector<std::string>& comma
     child.pid_ = fork();
     if (child.pid_ == 0) {
         close(pair.ours);  // or the end of our parent would never show
-        become(child.program_.c_str(), argv.data(), pair.theirs, options.out_to_err);
+        become(child.program_.c_str(), argv.data(), pair.theirs, options);
     }
     const int number = errno;
     close(pair.theirs);
@@ -168,7 +169,7 @@ void ChildProcess::collect(int flags) {
     if (got == 0) return;
     ended_by_signal_ = got > 0 && WIFSIGNALED(raw);
     if (got < 0)
-        status_ = kCommandNotFound;  // somebody else waited for it; nothing more will come
+        status_ = kCommandNotFound;  // its status was collected elsewhere (a handler of SIGCHLD)
     else
         status_ = ended_by_signal_ ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
 }

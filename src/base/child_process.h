@@ -14,7 +14,7 @@
 namespace millrace::base {
 
 struct ChildOptions {
-    bool out_to_err = false;  ///< its standard output goes to our standard error: ours is taken
+    int out = -1, err = -1;  ///< descriptors that its standard output and error go to; -1: ours
 };
 
 /// Exit statuses of a command that could not be started, as shells give them.
@@ -24,10 +24,10 @@ constexpr int kCommandNotFound = 127, kCommandNotExecutable = 126;
 /// `path` (the value of PATH). An error carries kCommandNotFound or kCommandNotExecutable.
 Result<std::string> find_program(const std::string& name, const std::string& path);
 
-/// Never kills the command: when this object goes first, the command runs on and nobody waits for it.
+/// Never kills the command: when this object is destroyed first, the command runs on and is not waited for.
 class ChildProcess {
 public:
-    /// A process that waits for release() before it becomes the command, so that whoever watches it is ready when it begins. Call
+    /// A process that waits for release() before it becomes the command, so that what watches it is ready when it begins. Call
     /// this before starting threads. A SIGCHLD that is ignored, as some parents leave it, is set to its default: exit statuses
     /// would be lost. Errors carry kCommandNotFound or kCommandNotExecutable.
     static Result<ChildProcess> prepare(const std::vector<std::string>& command, const ChildOptions& options = {});

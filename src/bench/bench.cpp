@@ -111,12 +111,12 @@ base::Result<double> idle_share(train::Engine& engine, StepTimer& timer) {
 }
 
 void measure_windows(train::Engine& engine, StepTimer& timer, double seconds, OurTimes& times) {
-    GpuActivityMeter meter(engine.backend().kind() == ops::DeviceKind::cuda ? sense::open_machine(sense::machine_options())
-                                                                            : nullptr);
+    const bool gpu = engine.backend().kind() == ops::DeviceKind::cuda;
+    const std::unique_ptr<sense::Source> machine = gpu ? sense::open_machine(sense::machine_options()) : nullptr;
     const std::uint64_t count = timer.steps_per_window();
     const std::optional<ops::MemoryState> before = engine.backend().memory();
     models::StepWork sum;
-    meter.begin();
+    (void)read_activity(machine.get());  // the next reading is of the time since this one
     const auto begin = Clock::now();
     while (times.windows.size() < kLeastWindows || milliseconds_since(begin) < 1e3 * seconds) {
         times.windows.push_back(timer.window(count));
@@ -128,7 +128,7 @@ void measure_windows(train::Engine& engine, StepTimer& timer, double seconds, Ou
         sum.all_computed = sum.all_computed && work->all_computed;
         times.work = sum;
     }
-    const GpuActivity activity = meter.since_begin();
+    const GpuActivity activity = read_activity(machine.get());
     times.sm_active = activity.sm;
     times.tensor_active = activity.tensor;
     if (times.work) {

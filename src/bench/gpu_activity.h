@@ -1,7 +1,6 @@
 #pragma once
 // How busy the GPU was between two moments, by the chip's own counters (GPM).
 
-#include <memory>
 #include <optional>
 
 #include "base/clock.h"
@@ -14,18 +13,7 @@ struct GpuActivity {
     std::optional<double> sm, tensor;
 };
 
-class GpuActivityMeter {
-public:
-    /// Of the first GPU that CUDA shows. A source without a GPU gives nothing.
-    explicit GpuActivityMeter(std::unique_ptr<sense::Source> source, const base::Clock& clock = base::SteadyClock::shared());
-    /// Starts over.
-    void begin();
-    /// Since begin(); absent when that was a moment ago.
-    [[nodiscard]] GpuActivity since_begin();
-
-private:
-    std::unique_ptr<sense::Source> source_;
-    const base::Clock& clock_;
-};
+/// Of the first GPU that CUDA shows, since the reading before; absent on the first one and without a source or a GPU.
+GpuActivity read_activity(sense::Source* source, const base::Clock& clock = base::SteadyClock::shared());
 
 }  // namespace millrace::bench

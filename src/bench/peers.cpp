@@ -2,17 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/child_process.h"
 #include "io/file.h"
 
 namespace millrace::bench {
@@ -30,28 +28,8 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
     if (pipe2(ends.data(), O_CLOEXEC) != 0) return io::system_error("cannot make a pipe", command.front(), errno);
     const io::FileDescriptor reading(ends[0]);
     io::FileDescriptor writing(ends[1]);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, writing.get(), STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, writing.get(), STDERR_FILENO);
-    std::vector<char*> arguments;
-    arguments.reserve(command.size() + 1);
-    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
-    arguments.push_back(nullptr);
-    // Whatever this process blocks or ignores for itself is none of the child's business.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t set;
-    sigemptyset(&set);
-    posix_spawnattr_setsigmask(&attributes, &set);
-    for (const int number : {SIGPIPE, SIGXFSZ}) sigaddset(&set, number);
-    posix_spawnattr_setsigdefault(&attributes, &set);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    pid_t child = 0;
-    const int failure = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failure != 0) return io::system_error("cannot start", command.front(), failure);
+    MILLRACE_LET(child, base::ChildProcess::prepare(command, {.out = writing.get(), .err = writing.get()}));
+    MILLRACE_TRY(child.release());
     writing.reset();
     ChildOutput output;
     std::array<char, 4096> buffer{};
@@ -59,10 +37,7 @@ base::Result<ChildOutput> run_child(const std::vector<std::string>& command) {
         if (got > 0) output.text.append(buffer.data(), static_cast<std::size_t>(got));
         if (got < 0 && errno != EINTR) break;
     }
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    output.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    output.status = child.wait();
     return output;
 }
 

@@ -17,7 +17,7 @@ struct PeerTime {
 
 struct PeerTimes {
     std::vector<PeerTime> peers;
-    std::string reason;    ///< not empty: why nobody was timed
+    std::string reason;    ///< not empty: why no peer was timed
     std::string versions;  ///< "torch 1.13.1, openblas, 2 threads"
 };
 

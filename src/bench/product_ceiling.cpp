@@ -13,7 +13,7 @@ namespace millrace::bench {
 namespace {
 
 constexpr int kWindows = 7;
-constexpr std::size_t kPattern = std::size_t{1} << 16;  ///< random elements, repeated: a product cannot tell
+constexpr std::size_t kPattern = std::size_t{1} << 16;  ///< random elements, repeated
 
 std::vector<std::byte> random_elements(tensor::DType dtype) {
     std::vector<std::byte> bytes(kPattern * tensor::size_of(dtype));

@@ -297,7 +297,7 @@ private:
 base::Result<int> watch(const WatchSettings& settings) {
     std::optional<base::ChildProcess> child;
     if (!settings.command.empty()) {
-        MILLRACE_LET(prepared, base::ChildProcess::prepare(settings.command, {settings.json}));
+        MILLRACE_LET(prepared, base::ChildProcess::prepare(settings.command, {.out = settings.json ? STDERR_FILENO : -1}));
         child = std::move(prepared);
     }
     // A reader of our output that leaves is noticed by the failed write; it must not end us, or the command's status is lost.

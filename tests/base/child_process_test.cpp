@@ -146,7 +146,7 @@ TEST_F(ChildProcessTest, OutputCanGoToStandardError) {
     const int kept = dup(STDERR_FILENO);
     const int file = open((folder_.path() / "err").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     dup2(file, STDERR_FILENO);
-    auto child = ChildProcess::prepare({"echo", "said"}, {true});
+    auto child = ChildProcess::prepare({"echo", "said"}, {.out = STDERR_FILENO});
     const bool released = child.ok() && child->release().ok();
     if (released) child->wait();
     dup2(kept, STDERR_FILENO);

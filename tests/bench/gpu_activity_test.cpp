@@ -29,22 +29,22 @@ private:
     std::optional<std::chrono::nanoseconds> before_;
 };
 
-TEST(GpuActivityMeter, TellsOfTheFirstGpuSinceBegin) {
+TEST(GpuActivity, IsOfTheFirstGpuSinceTheReadingBefore) {
     base::FakeClock clock;
-    GpuActivityMeter meter(std::make_unique<FakeGpu>(true), clock);
+    FakeGpu gpu(true);
     clock.advance(std::chrono::nanoseconds{1000});
-    meter.begin();
+    EXPECT_FALSE(read_activity(&gpu, clock).sm);
     clock.advance(std::chrono::nanoseconds{90});
-    const GpuActivity activity = meter.since_begin();
+    const GpuActivity activity = read_activity(&gpu, clock);
     EXPECT_EQ(activity.sm, 90);
     EXPECT_EQ(activity.tensor, 40);
 }
 
-TEST(GpuActivityMeter, IsAbsentWithoutAGpu) {
-    GpuActivityMeter none(std::make_unique<FakeGpu>(false)), nothing(nullptr);
-    for (GpuActivityMeter* meter : {&none, &nothing}) {
-        meter->begin();
-        EXPECT_FALSE(meter->since_begin().sm);
+TEST(GpuActivity, IsAbsentWithoutAGpu) {
+    FakeGpu none(false);
+    for (sense::Source* source : {static_cast<sense::Source*>(&none), static_cast<sense::Source*>(nullptr)}) {
+        (void)read_activity(source);
+        EXPECT_FALSE(read_activity(source).sm);
     }
 }
 
