@@ -15,6 +15,21 @@ constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // four hours of 
 
 }  // namespace
 
+Status append_whole(const FileDescriptor& file, Bytes bytes, std::uint64_t size, const Path& place) {
+    for (std::size_t done = 0; done < bytes.size();) {
+        const ssize_t put = ::pwrite(file.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(size + done));
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) {
+            const Error error = system_error("cannot append", place, put < 0 ? errno : ENOSPC);
+            // If even this fails the next append overwrites what is torn, and readers stop before it.
+            [[maybe_unused]] const int ignored = ::ftruncate(file.get(), static_cast<off_t>(size));
+            return error;
+        }
+        done += static_cast<std::size_t>(put);
+    }
+    return base::ok();
+}
+
 Result<AppendStream> AppendStream::open(const Path& path) {
     MILLRACE_LET(file, open_file(path, O_RDWR | O_CREAT));
     struct stat about {};
@@ -45,20 +60,8 @@ Status AppendStream::append_line(std::string_view line) {
 }
 
 Status AppendStream::flush() {
-    std::size_t done = 0;
-    while (done < buffer_.size()) {
-        const ssize_t put =
-            ::pwrite(file_.get(), buffer_.data() + done, buffer_.size() - done, static_cast<off_t>(written_ + done));
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            const Error error = system_error("cannot append", path_, put < 0 ? errno : ENOSPC);
-            // Lines written before this flush stay; the torn rest goes, and if even that fails readers skip it.
-            [[maybe_unused]] const int ignored = ::ftruncate(file_.get(), static_cast<off_t>(written_));
-            return error;
-        }
-        done += static_cast<std::size_t>(put);
-    }
-    written_ += done;
+    MILLRACE_TRY(append_whole(file_, bytes_of(buffer_), written_, path_));
+    written_ += buffer_.size();
     buffer_.clear();
     return base::ok();
 }

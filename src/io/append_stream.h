@@ -8,6 +8,9 @@
 
 namespace millrace::io {
 
+/// Writes all of `bytes` behind the first `size` bytes of the file. After an error the file is cut back to them.
+Status append_whole(const FileDescriptor& file, Bytes bytes, std::uint64_t size, const Path& place);
+
 /// A text stream that only grows, one line at a time. A line reaches the file whole or, after an error or a crash, as a torn last
 /// line that readers skip. Not synchronised: one thread appends.
 class AppendStream {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "io/gzip_stream.h"
 
@@ -47,13 +46,6 @@ Result<std::unique_ptr<ByteSource>> open_source(const Path& path) {
     std::unique_ptr<ByteSource> source = std::make_unique<FileSource>(std::move(file), path, size);
     if (!packed) return source;
     return unpack_gzip(std::move(source), path);
-}
-
-Result<std::size_t> TextSource::read(std::span<char> into) {
-    const std::size_t count = std::min({into.size(), piece_, text_.size()});
-    std::copy_n(text_.data(), count, into.data());
-    text_.remove_prefix(count);
-    return count;
 }
 
 }  // namespace millrace::io

@@ -21,18 +21,7 @@ public:
     [[nodiscard]] virtual std::string_view damage() const { return {}; }
 };
 
-/// Fails for what is no regular file, and for a gzip file (told by its first bytes, whatever its name) when have_gzip() is false.
+/// Fails for what is no regular file, and for a gzip file (by its first bytes, whatever its name) when have_gzip() is false.
 Result<std::unique_ptr<ByteSource>> open_source(const Path& path);
-
-/// `text` in pieces of at most `piece` bytes, for tests; must outlive the source.
-class TextSource : public ByteSource {
-public:
-    explicit TextSource(std::string_view text, std::size_t piece = std::size_t{1} << 20) : text_(text), piece_(piece) {}
-    Result<std::size_t> read(std::span<char> into) override;
-
-private:
-    std::string_view text_;
-    std::size_t piece_;
-};
 
 }  // namespace millrace::io

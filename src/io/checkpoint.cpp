@@ -135,7 +135,7 @@ Result<SaveReport> CheckpointStore::save(const Checkpoint& checkpoint, bool is_b
     }
     report.folder = *folder;
     MILLRACE_TRY(sync_folder(root_));
-    // `best` first: whoever dies in between resumes from the older `last` and decides again.
+    // `best` first: a process that dies in between resumes from the older `last` and decides again.
     if (is_best) MILLRACE_TRY(point(kBest, report.folder));
     MILLRACE_TRY(point(kLast, report.folder));
     MILLRACE_TRY(sync_folder(root_));
@@ -152,7 +152,7 @@ Result<Path> CheckpointStore::free_folder(std::string_view prefix, std::uint64_t
         std::error_code ignored;
         if (!fs::exists(fs::symlink_status(folder, ignored))) return folder;
         if (used.contains(folder.filename().string())) continue;
-        // A save that died before its links moved, or the same step of a run before a resume: nobody points at it.
+        // A save that died before its links moved, or the same step of a run before a resume: no link points at it.
         MILLRACE_TRY(discard(folder));
         return folder;
     }
@@ -187,7 +187,6 @@ Status CheckpointStore::collect(SaveReport& report, std::uint64_t newest) const 
         if (!timed && newer_steps < limits_.keep && !over_bytes) continue;
         MILLRACE_TRY(discard(folder.path));
         report.total_bytes -= folder.bytes;
-        ++report.removed;
     }
     return base::ok();
 }

@@ -42,7 +42,6 @@ struct SaveReport {
     Path folder;                    ///< the step folder written
     std::uint64_t bytes = 0;        ///< of this checkpoint
     std::uint64_t total_bytes = 0;  ///< of all that are kept
-    std::uint32_t removed = 0;      ///< old checkpoints that went
 };
 
 /// The writing side; one per run, whose lock the caller holds.

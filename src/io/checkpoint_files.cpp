@@ -25,31 +25,18 @@ std::string member_folder(std::size_t member, std::size_t count) {
     return count == 1 ? "" : fmt::format("member-{:03}/", member);
 }
 
-/// Passes bytes on and counts them.
-class CountingSink : public ByteSink {
-public:
-    explicit CountingSink(ByteSink& out) : out_(out) {}
-    Status write(Bytes bytes) override {
-        count_ += bytes.size();
-        return out_.write(bytes);
-    }
-    [[nodiscard]] std::uint64_t count() const { return count_; }
-
-private:
-    ByteSink& out_;
-    std::uint64_t count_ = 0;
-};
-
 Result<CheckpointFile> write_tensors(const Path& folder, const std::string& name, const std::vector<TensorView>& tensors,
                                      bool packed) {
     const Path path = folder / name;
     CheckpointFile entry{name, 0, 0, 0};
     const auto fill = [&](FileWriter& writer) -> Status {
-        if (!packed) return write_safetensors(writer, tensors, {{"format", "pt"}}, path);
+        if (!packed) {
+            MILLRACE_TRY(write_safetensors(writer, tensors, {{"format", "pt"}}, path));
+            return base::ok();
+        }
         ZstdSink zstd(writer);
-        CountingSink counted(zstd);
-        MILLRACE_TRY(write_safetensors(counted, tensors, {{"format", "pt"}}, path));
-        entry.unpacked = counted.count();
+        MILLRACE_LET(bytes, write_safetensors(zstd, tensors, {{"format", "pt"}}, path));
+        entry.unpacked = bytes;
         return zstd.finish();
     };
     MILLRACE_LET(written, write_new_file(path, fill));
@@ -74,7 +61,7 @@ Result<SafetensorsFile> read_tensors(const Path& folder, const CheckpointFile& e
     if (checksum_of(bytes) != entry.checksum)
         return Error{"does not have the checksum in state.json: damaged or from another save", path.string()};
     if (entry.unpacked == 0) return SafetensorsFile::parse(std::move(bytes), path);
-    // A zstd block makes at most 128 KiB out of at least 4 bytes: whoever claims more lies, and must not cost us the memory.
+    // A zstd block makes at most 128 KiB out of at least 4 bytes: a larger claim is false, and no memory is allocated for it.
     if (entry.unpacked > kLargestWeights || entry.unpacked / 32768 > entry.bytes)
         return Error{fmt::format("cannot unpack to {} bytes as state.json claims", entry.unpacked), path.string()};
     MILLRACE_LET(unpacked, decompress_zstd(bytes, entry.unpacked, path));

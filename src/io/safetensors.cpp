@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 
 #include "io/safetensors_header.h"
@@ -108,17 +105,18 @@ TensorView float_tensor(std::string name, std::vector<std::int64_t> shape, std::
     return TensorView{std::move(name), ElementType::kF32, std::move(shape), std::as_bytes(values).data(), values.size_bytes()};
 }
 
-Status write_safetensors(ByteSink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const Path& place) {
+Result<std::uint64_t> write_safetensors(ByteSink& sink, std::span<const TensorView> tensors, const Metadata& metadata,
+                                        const Path& place) {
     MILLRACE_LET(header, header_text(tensors, metadata, place));
     const std::uint64_t length = header.size();
     MILLRACE_TRY(sink.write(std::as_bytes(std::span(&length, 1))));
     MILLRACE_TRY(sink.write(bytes_of(header)));
-    for (const TensorView& tensor : tensors) MILLRACE_TRY(sink.write({tensor.data, tensor.bytes}));
-    return base::ok();
-}
-
-Result<WrittenFile> save_safetensors(const Path& path, std::span<const TensorView> tensors, const Metadata& metadata) {
-    return write_atomically(path, [&](FileWriter& writer) { return write_safetensors(writer, tensors, metadata, path); });
+    std::uint64_t total = sizeof length + length;
+    for (const TensorView& tensor : tensors) {
+        MILLRACE_TRY(sink.write({tensor.data, tensor.bytes}));
+        total += tensor.bytes;
+    }
+    return total;
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const Path& path) {

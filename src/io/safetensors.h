@@ -22,7 +22,7 @@ std::string_view name_of(ElementType type);  ///< "F32", "BF16", ...
 std::size_t size_of(ElementType type);       ///< bytes per element
 std::optional<ElementType> element_type_named(std::string_view name);
 
-/// A named tensor in memory that somebody else owns, row-major. From a file `data` may be misaligned for the type: copy, never
+/// A named tensor in borrowed memory, row-major. From a file `data` may be misaligned for the type: copy, never
 /// cast.
 struct TensorView {
     std::string name;
@@ -38,10 +38,10 @@ TensorView float_tensor(std::string name, std::vector<std::int64_t> shape, std::
 using Metadata = std::map<std::string, std::string>;
 
 /// Pours a safetensors file into `sink` without a second copy of the tensors. The data section starts 64-byte aligned; tensors
-/// keep their order. Refuses duplicate names, the name `__metadata__` and sizes that do not match type and shape.
-Status write_safetensors(ByteSink& sink, std::span<const TensorView> tensors, const Metadata& metadata, const Path& place);
-/// The same, as an atomic replacement of `path`.
-Result<WrittenFile> save_safetensors(const Path& path, std::span<const TensorView> tensors, const Metadata& metadata = {});
+/// keep their order. Refuses duplicate names, the name `__metadata__` and sizes that do not match type and shape. Gives the bytes
+/// of the file.
+Result<std::uint64_t> write_safetensors(ByteSink& sink, std::span<const TensorView> tensors, const Metadata& metadata,
+                                        const Path& place);
 
 /// A parsed file that owns its bytes. Movable; the views point into it.
 class SafetensorsFile {

@@ -6,172 +6,97 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "io/json_nesting.h"
+
 namespace millrace::io {
 namespace {
 
-/// Event handler instead of a document: a document would silently keep the last of two equal names and build whatever nesting a
-/// hostile header asks for.
-class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
-public:
-    [[nodiscard]] Header take() { return std::move(header_); }
-    [[nodiscard]] const std::string& problem() const { return problem_; }
+using HeaderJson = nlohmann::json;
 
-    bool null() override { return refuse("null"); }
-    bool boolean(bool) override { return refuse("a boolean"); }
-    bool number_float(number_float_t, const string_t&) override { return refuse("a fraction"); }
-    bool binary(binary_t&) override { return refuse("binary data"); }
-    bool number_integer(number_integer_t) override { return refuse("a negative number"); }
+Error header_holds(const Path& place, std::string_view what) {
+    return Error{fmt::format("the header holds {}", what), place.string()};
+}
 
-    bool number_unsigned(number_unsigned_t value) override {
-        if (state_ == State::kShape) {
-            if (value > static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max()))
-                return fail("a dimension that does not fit 63 bits");
-            entry_.shape.push_back(static_cast<std::int64_t>(value));
-            return true;
-        }
-        if (state_ == State::kOffsets) {
-            if (offsets_ == 2) return fail("data_offsets with more than two numbers");
-            (offsets_++ == 0 ? entry_.begin : entry_.end) = value;
-            return true;
-        }
-        return refuse("a number");
-    }
+/// An error for `value`, which stands at `name` and is of a type that does not belong there.
+Error misplaced(const Path& place, const HeaderJson& value, std::string_view name) {
+    const char* what = value.is_null()              ? "null"
+                       : value.is_boolean()         ? "a boolean"
+                       : value.is_number_float()    ? "a fraction"
+                       : value.is_number_unsigned() ? "a number"
+                       : value.is_number_integer()  ? "a negative number"
+                       : value.is_string()          ? "a string"
+                       : value.is_object()          ? "an object"
+                                                    : "a list";
+    return header_holds(place, fmt::format("{} where it does not belong, at '{}'", what, name));
+}
 
-    bool string(string_t& text) override {
-        if (state_ == State::kType) {
-            entry_.type = std::move(text);
-            state_ = State::kTensor;
-            return true;
-        }
-        if (state_ == State::kMetadataValue) {
-            header_.metadata[metadata_key_] = std::move(text);
-            state_ = State::kMetadata;
-            return true;
-        }
-        return refuse("a string");
-    }
-
-    bool start_object(std::size_t) override {
-        if (state_ == State::kStart)
-            state_ = State::kNames;
-        else if (state_ == State::kName)
-            state_ = in_metadata_ ? State::kMetadata : State::kTensor;
-        else
-            return refuse("an object");
+/// Refuses what a document would hide or suffer from: it keeps the last of two equal names and any depth of nesting.
+Result<HeaderJson> parse_document(std::string_view text, const Path& place) {
+    if (nests_too_deep(text)) return header_holds(place, "brackets that are nested too deeply");
+    std::vector<std::set<std::string>> open;  // names of the objects around
+    std::string twice;
+    const auto watch = [&](int, HeaderJson::parse_event_t event, HeaderJson& parsed) {
+        if (event == HeaderJson::parse_event_t::object_start) open.emplace_back();
+        if (event == HeaderJson::parse_event_t::object_end) open.pop_back();
+        if (event == HeaderJson::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second && twice.empty())
+            twice = fmt::format("the name '{}' twice", parsed.get<std::string>());
         return true;
-    }
-
-    bool key(string_t& text) override {
-        if (state_ == State::kNames) {
-            if (!names_.insert(text).second) return fail(fmt::format("the name '{}' twice", text));
-            in_metadata_ = text == "__metadata__";
-            entry_ = HeaderEntry{};
-            entry_.name = std::move(text);
-            seen_type_ = seen_shape_ = seen_offsets_ = false;
-            state_ = State::kName;
-            return true;
-        }
-        if (state_ == State::kMetadata) {
-            if (header_.metadata.contains(text)) return fail(fmt::format("the metadata key '{}' twice", text));
-            metadata_key_ = std::move(text);
-            state_ = State::kMetadataValue;
-            return true;
-        }
-        if (text == "dtype") return field(seen_type_, State::kType, text);
-        if (text == "shape") return field(seen_shape_, State::kShapeStart, text);
-        if (text == "data_offsets") return field(seen_offsets_, State::kOffsetsStart, text);
-        return fail(fmt::format("tensor '{}' with the unknown key '{}'", entry_.name, text));
-    }
-
-    bool end_object() override {
-        if (state_ == State::kNames) {
-            state_ = State::kDone;
-            return true;
-        }
-        if (state_ == State::kTensor) {
-            if (!seen_type_ || !seen_shape_ || !seen_offsets_)
-                return fail(fmt::format("tensor '{}' without dtype, shape or data_offsets", entry_.name));
-            header_.entries.push_back(std::move(entry_));
-        }
-        state_ = State::kNames;
-        return true;
-    }
-
-    bool start_array(std::size_t) override {
-        if (state_ == State::kShapeStart)
-            state_ = State::kShape;
-        else if (state_ == State::kOffsetsStart)
-            state_ = State::kOffsets, offsets_ = 0;
-        else
-            return refuse("a list");
-        return true;
-    }
-
-    bool end_array() override {
-        if (state_ == State::kOffsets && offsets_ != 2) return fail("data_offsets with fewer than two numbers");
-        state_ = State::kTensor;
-        return true;
-    }
-
-    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-        return fail(fmt::format("text that is not JSON at byte {}", position));
-    }
-
-private:
-    enum class State {
-        kStart,
-        kNames,
-        kName,
-        kTensor,
-        kType,
-        kShapeStart,
-        kShape,
-        kOffsetsStart,
-        kOffsets,
-        kMetadata,
-        kMetadataValue,
-        kDone
     };
-
-    bool fail(std::string what) {
-        if (problem_.empty()) problem_ = std::move(what);
-        return false;
+    try {
+        HeaderJson document = HeaderJson::parse(text, watch);
+        if (!twice.empty()) return header_holds(place, twice);
+        return document;
+    } catch (const HeaderJson::parse_error& problem) {
+        return header_holds(place, fmt::format("text that is not JSON at byte {}", problem.byte));
+    } catch (const HeaderJson::out_of_range&) {
+        return header_holds(place, "a number that is too large");
     }
+}
 
-    bool refuse(std::string_view what) {
-        return fail(entry_.name.empty() ? fmt::format("{} where it does not belong", what)
-                                        : fmt::format("{} where it does not belong, at '{}'", what, entry_.name));
+Result<HeaderEntry> header_entry(const std::string& name, const HeaderJson& tensor, const Path& place) {
+    if (!tensor.is_object()) return misplaced(place, tensor, name);
+    for (const auto& [key, value] : tensor.items())
+        if (key != "dtype" && key != "shape" && key != "data_offsets")
+            return header_holds(place, fmt::format("tensor '{}' with the unknown key '{}'", name, key));
+    if (tensor.size() != 3) return header_holds(place, fmt::format("tensor '{}' without dtype, shape or data_offsets", name));
+    const HeaderJson &type = tensor["dtype"], &shape = tensor["shape"], &offsets = tensor["data_offsets"];
+    if (!type.is_string()) return misplaced(place, type, name);
+    for (const HeaderJson* list : {&shape, &offsets}) {
+        if (!list->is_array()) return misplaced(place, *list, name);
+        for (const HeaderJson& number : *list)
+            if (!number.is_number_unsigned()) return misplaced(place, number, name);
     }
-
-    bool field(bool& seen, State next, const std::string& text) {
-        if (seen) return fail(fmt::format("tensor '{}' with two keys '{}'", entry_.name, text));
-        seen = true;
-        state_ = next;
-        return true;
+    if (offsets.size() != 2)
+        return header_holds(place, fmt::format("data_offsets with {} than two numbers", offsets.size() > 2 ? "more" : "fewer"));
+    HeaderEntry entry{name, type.get<std::string>(), {}, offsets[0].get<std::uint64_t>(), offsets[1].get<std::uint64_t>()};
+    for (const HeaderJson& extent : shape) {
+        if (extent.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+            return header_holds(place, "a dimension that does not fit 63 bits");
+        entry.shape.push_back(extent.get<std::int64_t>());
     }
-
-    State state_ = State::kStart;
-    Header header_;
-    HeaderEntry entry_;
-    std::set<std::string, std::less<>> names_;
-    std::string metadata_key_;
-    std::string problem_;
-    bool in_metadata_ = false;
-    bool seen_type_ = false;
-    bool seen_shape_ = false;
-    bool seen_offsets_ = false;
-    int offsets_ = 0;
-};
+    return entry;
+}
 
 }  // namespace
 
 Result<Header> parse_header(std::string_view json, const Path& place) {
     if (json.empty() || json.front() != '{')
         return Error{"the header does not begin with '{': not a safetensors file", place.string()};
-    HeaderReader reader;
-    if (!nlohmann::json::sax_parse(json.begin(), json.end(), &reader))
-        return Error{fmt::format("the header holds {}", reader.problem()), place.string()};
-    return reader.take();
+    MILLRACE_LET(document, parse_document(json, place));
+    Header header;
+    for (const auto& [name, value] : document.items()) {
+        if (name != "__metadata__") {
+            MILLRACE_LET(entry, header_entry(name, value, place));
+            header.entries.push_back(std::move(entry));
+            continue;
+        }
+        if (!value.is_object()) return misplaced(place, value, name);
+        for (const auto& [key, text] : value.items()) {
+            if (!text.is_string()) return misplaced(place, text, name);
+            header.metadata[key] = text.get<std::string>();
+        }
+    }
+    return header;
 }
 
 }  // namespace millrace::io

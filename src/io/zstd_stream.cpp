@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
-
 #if defined(MILLRACE_HAVE_ZSTD)
 #include <zstd.h>
 

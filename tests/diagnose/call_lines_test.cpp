@@ -10,6 +10,7 @@
 #include "diagnose/kineto_reader.h"
 #include "diagnose/stack_builder.h"
 #include "temporary_folder.h"
+#include "text_source.h"
 
 namespace millrace::diagnose {
 namespace {
@@ -248,7 +249,7 @@ TEST_F(TracedProgram, WithTwoSuchCallsHasNoLine) {
 TEST_F(TracedProgram, FromMemoryOpensNoFile) {
     EXPECT_EQ(found_line(kOnce, std::chrono::seconds(3)), 6);
     const std::string text = trace();
-    io::TextSource source(text, 1000);
+    test::TextSource source(text, 1000);
     const auto timeline = read_kineto(source, folder_ / "trace.json");
     ASSERT_TRUE(timeline.ok());
     for (const Stack& stack : timeline->stacks)

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "text_source.h"
+
 namespace millrace::diagnose {
 namespace {
 
@@ -38,7 +40,7 @@ void describe(JsonScanner& scanner, std::string& out) {
 }
 
 std::string walk(std::string_view text, std::size_t piece = 1 << 20) {
-    io::TextSource source(text, piece);
+    test::TextSource source(text, piece);
     JsonScanner scanner(source);
     std::string out;
     describe(scanner, out);
@@ -62,7 +64,7 @@ TEST(JsonScanner, PiecesOfAnySizeGiveTheSame) {
 TEST(JsonScanner, EveryPrefixIsTornAndNeverBroken) {
     const std::string_view text = kEverything.substr(0, kEverything.rfind('}') + 1);
     for (std::size_t length = 0; length < text.size(); ++length) {
-        io::TextSource source(text.substr(0, length), 3);
+        test::TextSource source(text.substr(0, length), 3);
         JsonScanner scanner(source);
         std::string out;
         describe(scanner, out);
@@ -74,12 +76,12 @@ TEST(JsonScanner, EveryPrefixIsTornAndNeverBroken) {
 TEST(JsonScanner, SkippingEveryPrefixEndsTorn) {
     const std::string_view text = kEverything.substr(0, kEverything.rfind('}') + 1);
     for (std::size_t length = 0; length < text.size(); ++length) {
-        io::TextSource source(text.substr(0, length), 2);
+        test::TextSource source(text.substr(0, length), 2);
         JsonScanner scanner(source);
         scanner.skip();
         ASSERT_TRUE(scanner.torn()) << length << ": " << scanner.problem();
     }
-    io::TextSource source(text, 2);
+    test::TextSource source(text, 2);
     JsonScanner scanner(source);
     scanner.skip();
     EXPECT_TRUE(scanner.at_end());
@@ -98,7 +100,7 @@ TEST(JsonScanner, WhatIsNoJsonIsBrokenWithTheReason) {
 
 TEST(JsonScanner, DepthIsBoundedEnteredAndSkipped) {
     const std::string deep(100'000, '[');
-    io::TextSource source(deep);
+    test::TextSource source(deep);
     JsonScanner scanner(source);
     scanner.skip();
     EXPECT_TRUE(scanner.failed());
@@ -111,7 +113,7 @@ TEST(JsonScanner, DepthIsBoundedEnteredAndSkipped) {
 TEST(JsonScanner, LongTextsAreCutAndLongNumbersRefused) {
     const std::string longer(5 * JsonScanner::kTextCap, 'x');
     for (const std::string& text : {"[\"" + longer + "\",7]", "[\"\\t" + longer + "\",7]"}) {
-        io::TextSource source(text, 1000);
+        test::TextSource source(text, 1000);
         JsonScanner scanner(source);
         ASSERT_TRUE(scanner.enter_array() && scanner.next_element());
         EXPECT_EQ(scanner.text().size(), JsonScanner::kTextCap);
@@ -133,7 +135,7 @@ TEST(JsonScanner, BrokenEscapesAreTakenAsTheyStand) {
 }
 
 TEST(JsonScanner, ValuesOfAnotherKindArePassedOver) {
-    io::TextSource source(R"([{"a":[1,"]"]},5,"t",[2],null,9])");
+    test::TextSource source(R"([{"a":[1,"]"]},5,"t",[2],null,9])");
     JsonScanner scanner(source);
     ASSERT_TRUE(scanner.enter_array());
     ASSERT_TRUE(scanner.next_element());

@@ -9,12 +9,13 @@
 #include "io/gzip_stream.h"
 #include "places.h"
 #include "temporary_folder.h"
+#include "text_source.h"
 
 namespace millrace::diagnose {
 namespace {
 
 base::Result<Timeline> read_text(std::string_view text, const KinetoLimits& limits = {}) {
-    io::TextSource source(text, 1000);
+    test::TextSource source(text, 1000);
     return read_kineto(source, "trace.json", {}, limits);
 }
 

@@ -10,7 +10,7 @@
 namespace millrace::fuzz {
 
 inline base::Result<diagnose::Timeline> read_pieces(std::string_view text, std::size_t piece) {
-    io::TextSource source(text, piece);
+    test::TextSource source(text, piece);
     diagnose::KinetoLimits limits;
     limits.records = 4096;
     return diagnose::read_kineto(source, "trace.json", {}, limits);

@@ -11,6 +11,7 @@
 #include "diagnose/name_table.h"
 #include "diagnose/stack_builder.h"
 #include "report/kineto_export.h"
+#include "text_source.h"
 
 namespace millrace::fuzz {
 
@@ -105,7 +106,7 @@ inline void check_round_trip(const diagnose::Timeline& t, const TimeBounds& boun
     TextSink sink;
     const auto written = report::write_trace(t, {}, {}, sink);
     MILLRACE_ASSERT(written.ok() && written->left_out == 0, "a timeline cannot be exported");
-    io::TextSource source(sink.text());
+    test::TextSource source(sink.text());
     const auto again = diagnose::read_kineto(source, "again.json");
     MILLRACE_ASSERT(again.ok(), "an export cannot be read: " + (again.ok() ? "" : again.error().text()) + "\n" + sink.text());
     check_timeline(*again);

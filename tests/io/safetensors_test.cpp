@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "save_safetensors.h"
 #include "temporary_folder.h"
 
 namespace millrace::io {
@@ -48,14 +49,14 @@ struct Sample {
 
 std::vector<std::byte> sample_bytes() {
     const test::TemporaryFolder folder;
-    EXPECT_TRUE(save_safetensors(folder / "a", Sample{}.views(), {{"format", "pt"}}).ok());
+    EXPECT_TRUE(test::save_safetensors(folder / "a", Sample{}.views(), {{"format", "pt"}}).ok());
     return *read_file(folder / "a");
 }
 
 TEST(Safetensors, WrittenFileReadsBack) {
     const test::TemporaryFolder folder;
     const Sample sample;
-    ASSERT_TRUE(save_safetensors(folder / "a", sample.views(), {{"format", "pt"}, {"odd \"key\"", "\n"}}).ok());
+    ASSERT_TRUE(test::save_safetensors(folder / "a", sample.views(), {{"format", "pt"}, {"odd \"key\"", "\n"}}).ok());
     const auto file = SafetensorsFile::open(folder / "a");
     ASSERT_TRUE(file.ok()) << file.error().text();
     EXPECT_EQ(file->tensors().size(), 5u);
@@ -75,14 +76,14 @@ TEST(Safetensors, WrittenFileReadsBack) {
 
 TEST(Safetensors, FileWithoutTensorsIsFine) {
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(save_safetensors(folder / "a", {}).ok());
+    ASSERT_TRUE(test::save_safetensors(folder / "a", {}).ok());
     EXPECT_TRUE(SafetensorsFile::open(folder / "a")->tensors().empty());
 }
 
 TEST(Safetensors, PythonReadsTheSameValues) {
     if (std::system("python3 -c '' > /dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
     const test::TemporaryFolder folder;
-    ASSERT_TRUE(save_safetensors(folder / "a", Sample{}.views(), {{"format", "pt"}}).ok());
+    ASSERT_TRUE(test::save_safetensors(folder / "a", Sample{}.views(), {{"format", "pt"}}).ok());
     const char* script = R"(import json, struct, sys
 raw = open(sys.argv[1], 'rb').read()
 n = struct.unpack('<Q', raw[:8])[0]
@@ -106,7 +107,7 @@ TEST(Safetensors, HalfPrecisionIsWidened) {
     const test::TemporaryFolder folder;
     const std::vector<TensorView> views{{"h", ElementType::kF16, {6}, std::as_bytes(std::span(half)).data(), 12},
                                         {"b", ElementType::kBF16, {2}, std::as_bytes(std::span(brain)).data(), 4}};
-    ASSERT_TRUE(save_safetensors(folder / "a", views).ok());
+    ASSERT_TRUE(test::save_safetensors(folder / "a", views).ok());
     const auto file = SafetensorsFile::open(folder / "a");
     std::vector<float> h(6), b(2);
     ASSERT_TRUE(file->copy_floats("h", std::vector<std::int64_t>{6}, h).ok());
@@ -133,10 +134,11 @@ TEST(Safetensors, MissingTensorAndWrongShapeAreNamed) {
 TEST(Safetensors, WriterRefusesWhatAReaderWould) {
     const test::TemporaryFolder folder;
     const std::vector<float> one{1};
-    EXPECT_FALSE(save_safetensors(folder / "a", std::vector{float_tensor("x", {1}, one), float_tensor("x", {1}, one)}).ok());
-    EXPECT_FALSE(save_safetensors(folder / "a", std::vector{float_tensor("__metadata__", {1}, one)}).ok());
-    EXPECT_FALSE(save_safetensors(folder / "a", std::vector{float_tensor("\xff", {1}, one)}).ok());
-    EXPECT_FALSE(save_safetensors(folder / "a", std::vector<TensorView>{{"x", ElementType::kF32, {2}, nullptr, 4}}).ok());
+    EXPECT_FALSE(
+        test::save_safetensors(folder / "a", std::vector{float_tensor("x", {1}, one), float_tensor("x", {1}, one)}).ok());
+    EXPECT_FALSE(test::save_safetensors(folder / "a", std::vector{float_tensor("__metadata__", {1}, one)}).ok());
+    EXPECT_FALSE(test::save_safetensors(folder / "a", std::vector{float_tensor("\xff", {1}, one)}).ok());
+    EXPECT_FALSE(test::save_safetensors(folder / "a", std::vector<TensorView>{{"x", ElementType::kF32, {2}, nullptr, 4}}).ok());
     EXPECT_FALSE(std::filesystem::exists(folder / "a"));
 }
 
@@ -161,8 +163,9 @@ TEST(Safetensors, DishonestHeadersAreRefused) {
     EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 9)).find("after the last tensor"),
               std::string::npos);
     EXPECT_NE(refusal(file_with(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), 8)).find("hole"), std::string::npos);
-    for (const char* text : {"", "{", "[]", "null", "{}{}", R"({"t":1})", R"({"t":null})", R"({"__metadata__":{"a":1}})",
-                             R"({"__metadata__":{"a":{}}})", R"({"t":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})"})
+    for (const char* text :
+         {"", "{", "[]", "null", "{}{}", R"({"t":1})", R"({"t":null})", R"({"t":1e999})", R"({"__metadata__":{"a":1}})",
+          R"({"__metadata__":{"a":{}}})", R"({"t":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]}})"})
         refusal(file_with(text, 0));
 }
 

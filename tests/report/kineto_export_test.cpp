@@ -8,9 +8,9 @@
 #include "diagnose/diagnose.h"
 #include "diagnose/recorded_run.h"
 #include "diagnose/timeline_reader.h"
-#include "io/byte_source.h"
 #include "io/gzip_stream.h"
 #include "places.h"
+#include "text_source.h"
 
 namespace millrace::report {
 namespace {
@@ -34,7 +34,7 @@ std::string exported(const Timeline& timeline, const Diagnosis& diagnosis = {}, 
 }
 
 Timeline read_back(const std::string& text) {
-    io::TextSource source(text);
+    test::TextSource source(text);
     auto timeline = read_kineto(source, "again.json");
     EXPECT_TRUE(timeline.ok()) << timeline.error().text();
     return timeline.ok() ? std::move(*timeline) : Timeline{};

@@ -10,7 +10,7 @@
 #include "data/images/image_set.h"
 #include "data/pairs/make_pairs.h"
 #include "data/pairs/teacher.h"
-#include "io/safetensors.h"
+#include "save_safetensors.h"
 #include "temporary_folder.h"
 
 namespace millrace::data {
@@ -26,7 +26,7 @@ protected:
     void write() {
         const io::TensorView tensors[] = {io::float_tensor(kInputVectors, input_shape, inputs),
                                           io::float_tensor(kTargetVectors, target_shape, targets)};
-        ASSERT_TRUE(io::save_safetensors(folder_ / kPairVectors, tensors).ok());
+        ASSERT_TRUE(test::save_safetensors(folder_ / kPairVectors, tensors).ok());
         ASSERT_TRUE(io::write_atomically(folder_ / kPairTexts, texts).ok());
     }
     void describe(std::string_view text) { ASSERT_TRUE(io::write_atomically(folder_ / kDescription, text).ok()); }
@@ -102,7 +102,7 @@ TEST_F(Pairs, VectorsThatPointNowhereAreRefused) {
 
 TEST_F(Pairs, WrongTensorsAreRefused) {
     const auto save = [&](std::vector<io::TensorView> tensors) {
-        ASSERT_TRUE(io::save_safetensors(folder_ / kPairVectors, tensors).ok());
+        ASSERT_TRUE(test::save_safetensors(folder_ / kPairVectors, tensors).ok());
     };
     const auto input = io::float_tensor(kInputVectors, {3, 5}, inputs);
     save({input});
