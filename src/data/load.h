@@ -1,7 +1,6 @@
 #pragma once
 // The choice of loader: the data of a kind, loaded as the recipe says.
 
-#include <cstdint>
 #include <memory>
 
 #include "base/recipe.h"
@@ -19,7 +18,7 @@ struct LoadedData {
 void add_data_keys(base::Schema& schema, DataKind kind);
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
-/// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: nobody reads them. They are
+/// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
 /// numbered by the tokenizer in `stored`, or by one trained on them when there is none.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
                                    const StoredData& stored = {});

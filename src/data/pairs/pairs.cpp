@@ -36,7 +36,7 @@ Result<PairsDescription> read_pairs_description(const Path& path) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (!json.is_object())
         return Error{R"(is not a JSON object such as {"name": "pairs", "teacher": "hashed", "dimensions": 768})", path.string()};
-    // "made" is the note of whoever wrote the folder.
+    // "made" is a note of the program that wrote the folder.
     for (const auto& [key, value] : json.items()) {
         if (key != "name" && key != "teacher" && key != "dimensions" && key != "made")
             return Error{fmt::format("has the unknown key '{}'; name, teacher and dimensions are known", key), path.string()};

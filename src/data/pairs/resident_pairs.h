@@ -12,7 +12,7 @@ namespace millrace::data {
 
 class PairSource final : public BatchSource {
 public:
-    /// With the set's sentences as numbers when somebody wants them.
+    /// `tokens`: the set's sentences as numbers, where the model reads them.
     explicit PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens = {},
                         const std::shared_ptr<const Tokenizer>& tokenizer = {});
 

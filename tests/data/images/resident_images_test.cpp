@@ -5,45 +5,24 @@
 #include <algorithm>
 #include <set>
 
+#include "data/gather_rig.h"
 #include "models/tiny_images.h"
-#include "tape/program.h"
 
 namespace millrace::data {
 namespace {
 
-/// One gather program over a resident set on the reference backend.
 struct Gathered {
     Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
              int members = 1)
-        : source(std::move(set), augmentation), backend(ops::make_backend(ops::DeviceKind::ref, {}).value()) {
-        tape::StoreOptions options;
-        options.precision = tape::Precision::f64;
-        options.members = members;
-        store = std::make_unique<tape::Store>(*backend, options);
-        EXPECT_TRUE(source.declare(*store).ok());
-        EXPECT_TRUE(store->allocate().ok());
-        EXPECT_TRUE(source.upload(*store).ok());
-        std::vector<std::uint64_t> seeds;
-        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(70 + k));
-        store->initialize(seeds);
-        tape::BuildOptions build;
-        build.training = training;
-        tape::Builder builder(*store, build);
-        // Behind two columns that belong to somebody else: the row stride is free.
-        const std::int32_t pixels = source.fields()[0].width;
-        x = builder.activation(rows, pixels + 2, "x", false).view.columns(2, pixels);
-        labels = source.gather(builder, part, rows, {{"image", x}, {"label"}})[1];
-        arena = std::make_unique<tape::Arena>(*backend);
-        program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
-        EXPECT_TRUE(arena->allocate().ok());
-        EXPECT_TRUE(program->prepare().ok());
+        : source(std::move(set), augmentation), rig(source, ops::DeviceKind::ref, training, members, [&](tape::Builder& builder) {
+              x = behind_two_columns(builder, rows, source.fields()[0].width);
+              labels = source.gather(builder, part, rows, {{"image", x}, {"label"}})[1];
+          }) {
+        rig.program->run();
     }
     ResidentImages source;
-    std::unique_ptr<ops::Backend> backend;
-    std::unique_ptr<tape::Store> store;
-    std::unique_ptr<tape::Arena> arena;
-    std::unique_ptr<tape::Program> program;
     tensor::View x, labels;
+    GatherRig rig;
 };
 
 std::vector<double> normalised(const ImageSet& set, const LabeledImages& images, std::size_t index) {
@@ -61,8 +40,7 @@ TEST(ResidentImages, EvaluationReadsEachPartInItsOrder) {
         const std::int32_t rows = part == Part::train ? 27 : part == Part::validation ? 3 : 7;
         Gathered gathered(set, {}, part, rows, false);
         ASSERT_EQ(gathered.source.samples(part), rows);
-        gathered.program->run();
-        const auto values = gathered.program->read(gathered.x), labels = gathered.program->read(gathered.labels);
+        const auto values = gathered.rig.program->read(gathered.x), labels = gathered.rig.program->read(gathered.labels);
         const LabeledImages& images = part == Part::test ? set->test : set->train;
         for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
             const std::size_t index = part == Part::test    ? row
@@ -79,8 +57,7 @@ TEST(ResidentImages, EvaluationReadsEachPartInItsOrder) {
 TEST(ResidentImages, AnEpochVisitsEverySampleOnceInEachMembersOwnOrder) {
     const auto set = testing::tiny_set(30, 7);
     Gathered gathered(set, {}, Part::train, 27, true, 2);
-    gathered.program->run();
-    const auto values = gathered.program->read(gathered.x);
+    const auto values = gathered.rig.program->read(gathered.x);
     const std::size_t pixels = 25;
     std::vector<std::vector<double>> wanted;
     for (std::uint32_t index : set->split.training) wanted.push_back(normalised(*set, set->train, index));
@@ -107,8 +84,7 @@ TEST(ResidentImages, AugmentationTouchesTrainingAlone) {
     augmentation.enabled = true;
     auto read = [&](Augmentation given, bool training) {
         Gathered gathered(set, given, Part::train, 27, training);
-        gathered.program->run();
-        return gathered.program->read(gathered.x);
+        return gathered.rig.program->read(gathered.x);
     };
     EXPECT_NE(read(augmentation, true), read({}, true));
     EXPECT_EQ(read(augmentation, false), read({}, false));

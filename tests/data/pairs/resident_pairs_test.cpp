@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tape/program.h"
+#include "data/gather_rig.h"
 
 namespace millrace::data {
 namespace {
@@ -30,35 +30,18 @@ std::shared_ptr<const PairSet> numbered_set(std::uint32_t count) {
 struct GatheredPairs {
     GatheredPairs(ops::DeviceKind kind, std::shared_ptr<const PairSet> set, Part part, std::int32_t rows, bool training,
                   int members = 1)
-        : source(std::move(set)), backend(ops::make_backend(kind, {}).value()) {
-        tape::StoreOptions options;
-        options.precision = kind == ops::DeviceKind::ref ? tape::Precision::f64 : tape::Precision::f32;
-        options.members = members;
-        store = std::make_unique<tape::Store>(*backend, options);
-        EXPECT_TRUE(source.declare(*store).ok());
-        EXPECT_TRUE(store->allocate().ok());
-        EXPECT_TRUE(source.upload(*store).ok());
-        std::vector<std::uint64_t> seeds;
-        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(70 + k));
-        store->initialize(seeds);
-        tape::BuildOptions build;
-        build.training = training;
-        tape::Builder builder(*store, build);
-        // Behind two columns that belong to somebody else: the row stride is free.
-        x = builder.activation(rows, kWidth + 2, "x", false).view.columns(2, kWidth);
-        y = builder.activation(rows, kWidth, "y", false).view;
-        source.gather(builder, part, rows, {{"vector", x}, {"goal", y}});
-        builder.keep(x);
-        builder.keep(y);
-        arena = std::make_unique<tape::Arena>(*backend);
-        program = std::make_unique<tape::Program>("gather", *store, std::move(builder), *arena);
-        EXPECT_TRUE(arena->allocate().ok());
-        EXPECT_TRUE(program->prepare().ok());
-        program->run();
+        : source(std::move(set)), rig(source, kind, training, members, [&](tape::Builder& builder) {
+              x = behind_two_columns(builder, rows, kWidth);
+              y = builder.activation(rows, kWidth, "y", false).view;
+              source.gather(builder, part, rows, {{"vector", x}, {"goal", y}});
+              builder.keep(x);
+              builder.keep(y);
+          }) {
+        rig.program->run();
     }
     /// Which pair each row holds, over all members; checks that whole rows and their targets belong to it.
     std::vector<std::uint32_t> pairs() {
-        const auto inputs = program->read(x), targets = program->read(y);
+        const auto inputs = rig.program->read(x), targets = rig.program->read(y);
         std::vector<std::uint32_t> found;
         for (std::size_t row = 0; row < inputs.size() / kWidth; ++row) {
             const double first = inputs[row * kWidth];
@@ -71,11 +54,8 @@ struct GatheredPairs {
         return found;
     }
     PairSource source;
-    std::unique_ptr<ops::Backend> backend;
-    std::unique_ptr<tape::Store> store;
-    std::unique_ptr<tape::Arena> arena;
-    std::unique_ptr<tape::Program> program;
     tensor::View x, y;
+    GatherRig rig;
 };
 
 TEST(ResidentPairs, EvaluationReadsEachPartInItsOrder) {
