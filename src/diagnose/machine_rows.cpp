@@ -36,7 +36,7 @@ std::span<const MachineSample> since_recorded(const Timeline& timeline) {
     return {std::ranges::lower_bound(all, first->begin, {}, &MachineSample::time), all.end()};
 }
 
-std::vector<MachineSample> machine_samples(const record::RunStream& stream, std::uint32_t gpu,
+std::vector<MachineSample> machine_samples(const RunStream& stream, std::uint32_t gpu,
                                            const std::function<Time(double)>& time_of) {
     constexpr double kLatestSecond = 1e10;  // some 300 years of seconds since 1970
     std::vector<MachineSample> samples;
@@ -63,7 +63,7 @@ std::vector<MachineSample> machine_samples(const record::RunStream& stream, std:
     return samples;
 }
 
-std::uint32_t processors_of(const record::RunStream& stream) {
+std::uint32_t processors_of(const RunStream& stream) {
     std::uint32_t most = 0;
     std::size_t looked_at = 0;
     for (const record::MetricsRow& row : stream.rows) {
@@ -79,7 +79,7 @@ std::uint32_t processors_of(const record::RunStream& stream) {
     return most;
 }
 
-std::optional<double> link_speed_of(const record::RunStream& stream, std::uint32_t gpu) {
+std::optional<double> link_speed_of(const RunStream& stream, std::uint32_t gpu) {
     const std::string key = fmt::format("gpu{}/link_bytes_per_second", gpu);
     std::optional<double> fastest;
     for (const record::MetricsRow& row : stream.rows)
@@ -100,7 +100,7 @@ std::string title_of(const record::Manifest& manifest) {
     return clean_text(title, 1024);
 }
 
-void add_run_remarks(const record::RunContents& run, Timeline& timeline) {
+void add_run_remarks(const RunContents& run, Timeline& timeline) {
     if (run.being_written) timeline.remarks.emplace_back("the run is going on: this is what it has written so far");
     if (run.was_killed()) timeline.remarks.emplace_back("the run was killed: what it had not yet written is missing");
     const std::uint64_t skipped = run.metrics.skipped + run.samples.skipped;

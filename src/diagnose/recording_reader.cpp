@@ -15,9 +15,9 @@
 #include "diagnose/kineto_event.h"
 #include "diagnose/machine_rows.h"
 #include "diagnose/name_table.h"
+#include "diagnose/run_reader.h"
 #include "diagnose/stack_builder.h"
 #include "record/pulse_blocks.h"
-#include "record/run_reader.h"
 
 namespace millrace::diagnose {
 
@@ -42,9 +42,9 @@ bool concerns_event(CallKind kind) {
            kind == CallKind::kStreamWait;
 }
 
-class Collector : public record::TraceVisitor {
+class Collector : public TraceVisitor {
 public:
-    Collector(const record::TraceReader& trace, const RecordingLimits& limits) : trace_(&trace), limits_(limits) {
+    Collector(const TraceReader& trace, const RecordingLimits& limits) : trace_(&trace), limits_(limits) {
         timeline_.stacks.emplace_back();
     }
 
@@ -308,7 +308,7 @@ private:
     };
     static constexpr std::size_t kMostPointers = std::size_t{1} << 25, kMostBlocks = std::size_t{1} << 24;
 
-    const record::TraceReader* trace_;
+    const TraceReader* trace_;
     RecordingLimits limits_;
     Timeline timeline_;
     NameTable names_;
@@ -329,7 +329,7 @@ private:
     bool stacks_full_ = false;
 };
 
-void add_damage(const record::TraceDamage& damage, Timeline& timeline) {
+void add_damage(const TraceDamage& damage, Timeline& timeline) {
     if (damage.torn_bytes > 0)
         timeline.remarks.push_back(
             fmt::format("the last {} bytes of the recording are torn: it goes on, or was cut", damage.torn_bytes));
@@ -361,7 +361,7 @@ Time monotonic_of(const std::vector<record::TraceClock>& clocks, double wall) {
 
 }  // namespace
 
-Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLimits& limits) {
+Result<Timeline> read_trace(const TraceReader& trace, const RecordingLimits& limits) {
     Collector collector(trace, limits);
     MILLRACE_TRY(trace.visit(collector));
     Timeline timeline = collector.finish();
@@ -372,8 +372,8 @@ Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLim
 }
 
 Result<Timeline> read_recording(const io::Path& folder, const ReadProgress& progress, const RecordingLimits& limits) {
-    MILLRACE_LET(run, record::read_run(folder));
-    MILLRACE_LET(trace, record::TraceReader::open(folder / record::kTraceName));
+    MILLRACE_LET(run, read_run(folder));
+    MILLRACE_LET(trace, TraceReader::open(folder / record::kTraceName));
     if (progress) progress(0.3);
     MILLRACE_LET(timeline, read_trace(trace, limits));
     if (progress) progress(0.9);

@@ -1,7 +1,7 @@
 #pragma once
 #include "diagnose/kineto_reader.h"
 #include "diagnose/timeline.h"
-#include "record/trace_file.h"
+#include "diagnose/trace_reader.h"
 
 namespace millrace::diagnose {
 
@@ -16,6 +16,6 @@ base::Result<Timeline> read_recording(const io::Path& folder, const ReadProgress
                                       const RecordingLimits& limits = {});
 
 /// What trace.bin alone holds; times, processes, windows and everything in them.
-base::Result<Timeline> read_trace(const record::TraceReader& trace, const RecordingLimits& limits = {});
+base::Result<Timeline> read_trace(const TraceReader& trace, const RecordingLimits& limits = {});
 
 }  // namespace millrace::diagnose

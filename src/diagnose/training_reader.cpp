@@ -6,7 +6,7 @@
 
 #include "diagnose/call_index.h"
 #include "diagnose/machine_rows.h"
-#include "record/run_reader.h"
+#include "diagnose/run_reader.h"
 
 namespace millrace::diagnose {
 
@@ -47,8 +47,8 @@ std::uint32_t gpu_of(const record::Manifest& manifest) {
 }
 
 /// Seconds since 1970 at the first row of the run: the timeline's origin.
-double first_second(const record::RunContents& run) {
-    for (const record::RunStream* stream : {&run.metrics, &run.samples})
+double first_second(const RunContents& run) {
+    for (const RunStream* stream : {&run.metrics, &run.samples})
         for (const record::MetricsRow& row : stream->rows)
             if (const auto time = positive(row, "time"); time && *time < kLatestSecond) return *time;
     return 0;
@@ -57,7 +57,7 @@ double first_second(const record::RunContents& run) {
 }  // namespace
 
 Result<Timeline> read_training(const io::Path& folder, const ReadProgress& progress) {
-    MILLRACE_LET(run, record::read_run(folder));
+    MILLRACE_LET(run, read_run(folder));
     if (progress) progress(0.9);
     Timeline timeline;
     timeline.source = Source::kTraining;

@@ -58,7 +58,7 @@ struct MetricsLog {
 };
 
 /// Reads what can be read: a torn last line and foreign lines are counted, not fatal. Fails only when the file cannot be read.
-/// Keeps every row; read_run is the reader for streams of any size.
+/// Keeps every row; diagnose::read_run is the reader for streams of any size.
 base::Result<MetricsLog> read_metrics(const io::Path& path);
 
 }  // namespace millrace::record

@@ -1,10 +1,9 @@
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <map>
 
+#include "io/append_stream.h"
 #include "record/trace_content.h"
 #include "record/trace_file.h"
 #include "record/trace_frames.h"
@@ -24,37 +23,20 @@ struct TraceWriter::State {
 
     io::FileDescriptor file;
     io::Path path;
-    std::uint64_t written = 0, lost = 0;
+    std::uint64_t written = 0;
     std::map<Lane, std::vector<Record>> lanes;
     std::size_t waiting = 0;  ///< slots in all lanes
     std::vector<SampleRow> samples;
     std::map<std::vector<TraceFrame>, std::uint32_t> stacks;
     std::map<std::string, std::uint32_t, std::less<>> names;
 
-    base::Status frame(FrameKind kind, io::Bytes content) {
-        const std::vector<std::byte> bytes = pack_frame(kind, content);
-        const base::Status put = append(bytes);
-        if (!put.ok()) ++lost;
-        return put;
-    }
-
     base::Status append(io::Bytes bytes) {
-        std::size_t done = 0;
-        while (done < bytes.size()) {
-            const ssize_t put =
-                ::pwrite(file.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(written + done));
-            if (put < 0 && errno == EINTR) continue;
-            if (put <= 0) {
-                const base::Error error = io::system_error("cannot append", path, put < 0 ? errno : ENOSPC);
-                // If even this fails the next frame overwrites what is torn, and readers stop before it.
-                [[maybe_unused]] const int ignored = ::ftruncate(file.get(), static_cast<off_t>(written));
-                return error;
-            }
-            done += static_cast<std::size_t>(put);
-        }
-        written += done;
+        MILLRACE_TRY(io::append_whole(file, bytes, written, path));
+        written += bytes.size();
         return base::ok();
     }
+
+    base::Status frame(FrameKind kind, io::Bytes content) { return append(pack_frame(kind, content)); }
 
     base::Status flush_lane(const Lane& lane, std::vector<Record>& slots) {
         if (slots.empty()) return base::ok();
@@ -190,6 +172,5 @@ base::Status TraceWriter::flush() {
 }
 
 std::uint64_t TraceWriter::bytes() const { return state_->written; }
-std::uint64_t TraceWriter::lost_frames() const { return state_->lost; }
 
 }  // namespace millrace::record

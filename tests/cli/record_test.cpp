@@ -8,16 +8,16 @@
 #include <thread>
 
 #include "cli/folder.h"
+#include "diagnose/run_reader.h"
+#include "diagnose/trace_reader.h"
 #include "places.h"
-#include "record/run_reader.h"
-#include "record/trace_file.h"
 
 namespace millrace::cli {
 namespace {
 
 using Words = std::vector<std::string>;
 
-struct Seen : record::TraceVisitor {
+struct Seen : diagnose::TraceVisitor {
     struct One {
         record::TraceOrigin origin;
         record::Record record;
@@ -84,25 +84,25 @@ protected:
     }
     /// What was recorded; fails the test when it cannot be read.
     Seen contents() {
-        auto opened = record::TraceReader::open(folder_ / "run" / record::kTraceName);
+        auto opened = diagnose::TraceReader::open(folder_ / "run" / record::kTraceName);
         EXPECT_TRUE(opened.ok()) << opened.error().text();
         Seen seen;
         if (!opened.ok()) return seen;
         reader_.emplace(std::move(opened).value());
-        EXPECT_EQ(reader_->damage(), record::TraceDamage{});
+        EXPECT_EQ(reader_->damage(), diagnose::TraceDamage{});
         EXPECT_TRUE(reader_->visit(seen).ok());
         return seen;
     }
-    record::RunContents run_contents() const {
-        auto read = record::read_run(folder_ / "run");
+    diagnose::RunContents run_contents() const {
+        auto read = diagnose::read_run(folder_ / "run");
         EXPECT_TRUE(read.ok()) << read.error().text();
         return std::move(read).value();
     }
-    static std::size_t count(const record::RunContents& run, const std::string& kind) {
-        return static_cast<std::size_t>(std::ranges::count(run.events.events, kind, &record::RunEvent::kind));
+    static std::size_t count(const diagnose::RunContents& run, const std::string& kind) {
+        return static_cast<std::size_t>(std::ranges::count(run.events.events, kind, &diagnose::RunEvent::kind));
     }
     std::filesystem::path folder_;
-    std::optional<record::TraceReader> reader_;
+    std::optional<diagnose::TraceReader> reader_;
 };
 
 TEST_F(Record, OutputAndExitStatusAreTheCommandsOwn) {

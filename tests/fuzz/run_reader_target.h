@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
+#include "diagnose/run_reader.h"
 #include "io/checkpoint_files.h"
 #include "record/metric_table.h"
-#include "record/run_reader.h"
 
 namespace millrace::fuzz {
 
@@ -58,9 +58,9 @@ inline void check_row(const record::MetricsRow& row) {
 }
 
 inline void check_stream(std::string_view text) {
-    record::ReadLimits limits;
+    diagnose::ReadLimits limits;
     limits.line_bytes = 1024;
-    const record::RunStream stream = record::parse_stream(text, limits);
+    const diagnose::RunStream stream = diagnose::parse_stream(text, limits);
     const auto ends = static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
     const bool torn = !text.empty() && text.back() != '\n';
     MILLRACE_ASSERT(stream.torn == torn, "a torn line was taken for whole, or the other way round");
@@ -68,10 +68,10 @@ inline void check_stream(std::string_view text) {
     MILLRACE_ASSERT(stream.rows.size() == stream.total, "rows are missing");
     for (const record::MetricsRow& row : stream.rows) check_row(row);
 
-    record::ReadLimits tight = limits;
+    diagnose::ReadLimits tight = limits;
     tight.rows = 3;
     tight.text_bytes = 200;
-    const record::RunStream thinned = record::parse_stream(text, tight);
+    const diagnose::RunStream thinned = diagnose::parse_stream(text, tight);
     MILLRACE_ASSERT(thinned.rows.size() <= 3 && thinned.total == stream.total && thinned.skipped == stream.skipped,
                     "limits change what is counted");
 
@@ -83,8 +83,8 @@ inline void check_stream(std::string_view text) {
 }
 
 inline void check_events(std::string_view text) {
-    const record::RunEvents events = record::parse_events(text);
-    const record::RunStream stream = record::parse_stream(text);
+    const diagnose::RunEvents events = diagnose::parse_events(text);
+    const diagnose::RunStream stream = diagnose::parse_stream(text);
     MILLRACE_ASSERT(events.total + events.skipped == stream.total + stream.skipped, "events are missing");
     MILLRACE_ASSERT(events.events.size() <= events.total, "events out of nothing");
 }

@@ -72,10 +72,10 @@ TEST_F(RecordedHour, OfAThousandStepsASecondStaysBelowAHundredMegabytes) {
     ASSERT_TRUE(cost);
     EXPECT_LT(*cost, 0.011);
 
-    const auto reader = TraceReader::open(folder_ / kTraceName);
+    const auto reader = diagnose::TraceReader::open(folder_ / kTraceName);
     ASSERT_TRUE(reader.ok()) << reader.error().text();
-    EXPECT_EQ(reader->damage(), TraceDamage{});
-    struct Sum : TraceVisitor {
+    EXPECT_EQ(reader->damage(), diagnose::TraceDamage{});
+    struct Sum : diagnose::TraceVisitor {
         std::uint64_t marks = 0, work = 0, newest = 0;
         double block_steps = 0, block_time = 0;
         void record(const TraceOrigin&, const Record& record, std::span<const Argument>) override {

@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "diagnose/trace_reader.h"
 #include "record/fake_probe.h"
 #include "record/probed_process.h"
 #include "temporary_folder.h"
 
 namespace millrace::record {
 
-struct Seen : TraceVisitor {
+struct Seen : diagnose::TraceVisitor {
     std::vector<Record> records;
     std::vector<TraceBlock> blocks;
     void record(const TraceOrigin&, const Record& record, std::span<const Argument>) override { records.push_back(record); }
@@ -103,7 +104,7 @@ protected:
     }
     Seen read() {
         EXPECT_TRUE(trace_->flush().ok());
-        const auto reader = TraceReader::open(folder_ / kTraceName);
+        const auto reader = diagnose::TraceReader::open(folder_ / kTraceName);
         Seen seen;
         EXPECT_TRUE(reader->visit(seen).ok());
         notes_ = reader->notes();

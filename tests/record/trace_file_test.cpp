@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "diagnose/trace_reader.h"
 #include "io/zstd_stream.h"
 #include "record/record_parts.h"
 #include "record/trace_frames.h"
@@ -34,7 +35,7 @@ protected:
     test::TemporaryFolder folder_;
 };
 
-struct SeenTrace : TraceVisitor {
+struct SeenTrace : diagnose::TraceVisitor {
     struct One {
         TraceOrigin origin;
         Record record;
@@ -114,9 +115,9 @@ TEST_F(TraceFile, RecordsComeBackInOrderWithPartsResolved) {
         ASSERT_TRUE(trace.records(later, slots).ok());
         ASSERT_TRUE(trace.records(first, std::vector{trace_call(30000)}).ok());
     }
-    const auto reader = TraceReader::open(path());
+    const auto reader = diagnose::TraceReader::open(path());
     ASSERT_TRUE(reader.ok()) << reader.error().text();
-    EXPECT_EQ(reader->damage(), TraceDamage{});
+    EXPECT_EQ(reader->damage(), diagnose::TraceDamage{});
     EXPECT_EQ(reader->text(first, 7), "cudaLaunchKernel");
     EXPECT_EQ(reader->text(later, 7), "of the program executed later");
     EXPECT_EQ(reader->text(first, 8), "");
@@ -157,7 +158,7 @@ TEST_F(TraceFile, SamplesBlocksProcessesAndClocksComeBack) {
         ASSERT_TRUE(trace.clock({11'000'000'000, 61.0}).ok());
         ASSERT_TRUE(trace.note("no CUPTI").ok());
     }
-    const auto reader = TraceReader::open(path());
+    const auto reader = diagnose::TraceReader::open(path());
     ASSERT_TRUE(reader.ok());
     SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
@@ -197,7 +198,7 @@ TEST_F(TraceFile, ManyRecordsAreSmall) {
         EXPECT_EQ(trace.bytes(), fs::file_size(path()));
         EXPECT_TRUE(!io::have_zstd() || trace.bytes() < kCount * sizeof(Record) / 8) << trace.bytes();
     }
-    const auto reader = TraceReader::open(path());
+    const auto reader = diagnose::TraceReader::open(path());
     ASSERT_TRUE(reader.ok());
     SeenTrace seen;
     ASSERT_TRUE(reader->visit(seen).ok());
@@ -216,7 +217,7 @@ TEST_F(TraceFile, TornTailIsCountedAndEverythingBeforeItRead) {
     std::size_t firsts = 0, boths = 0;
     for (std::size_t size = kTraceMagic.size(); size <= whole.size(); ++size) {
         replace(whole.substr(0, size));
-        const auto reader = TraceReader::open(path());
+        const auto reader = diagnose::TraceReader::open(path());
         ASSERT_TRUE(reader.ok()) << size;
         EXPECT_EQ(reader->damage().bad_frames, 0u);
         if (reader->notes().size() == 1) ++firsts;
@@ -229,7 +230,7 @@ TEST_F(TraceFile, TornTailIsCountedAndEverythingBeforeItRead) {
     EXPECT_EQ(boths, 1u);
     for (std::size_t size = 0; size < kTraceMagic.size(); ++size) {
         replace(whole.substr(0, size));
-        EXPECT_FALSE(TraceReader::open(path()).ok());
+        EXPECT_FALSE(diagnose::TraceReader::open(path()).ok());
     }
 }
 
@@ -246,7 +247,7 @@ TEST_F(TraceFile, FlippedBytesNeverPassForContent) {
         std::string bytes = whole;
         bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
         replace(bytes);
-        const auto reader = TraceReader::open(path());
+        const auto reader = diagnose::TraceReader::open(path());
         ASSERT_TRUE(reader.ok());
         EXPECT_GT(reader->damage().bad_frames + reader->damage().torn_bytes, 0u) << at;
         SeenTrace seen;
@@ -287,7 +288,7 @@ TEST_F(TraceFile, FramesWithFalseContentAreCountedNotBelieved) {
     slot[2 + 12] = 65;  // bytes: two slots, which are not there
     spread(slot);
     replace(bytes);
-    const auto reader = TraceReader::open(path());
+    const auto reader = diagnose::TraceReader::open(path());
     ASSERT_TRUE(reader.ok()) << reader.error().text();
     EXPECT_EQ(reader->damage().bad_frames, 11u);
     EXPECT_EQ(reader->damage().unknown_frames, 1u);
@@ -302,10 +303,10 @@ TEST_F(TraceFile, DictionariesStopAtTheirLimits) {
         TraceWriter trace = writer();
         for (int at = 0; at < 100; ++at) trace.name("a name of some length, number " + std::to_string(at));
     }
-    const auto few = TraceReader::open(path(), {.text_bytes = 1u << 20, .entries = 10});
+    const auto few = diagnose::TraceReader::open(path(), {.text_bytes = 1u << 20, .entries = 10});
     ASSERT_TRUE(few.ok());
     EXPECT_EQ(few->damage().forgotten, 90u);
-    const auto small = TraceReader::open(path(), {.text_bytes = 100, .entries = 1000});
+    const auto small = diagnose::TraceReader::open(path(), {.text_bytes = 100, .entries = 1000});
     ASSERT_TRUE(small.ok());
     EXPECT_EQ(small->damage().forgotten, 97u);
 }
@@ -314,9 +315,9 @@ TEST_F(TraceFile, ExistingFileIsNotTouched) {
     replace("precious");
     EXPECT_FALSE(TraceWriter::create(path()).ok());
     EXPECT_EQ(content(), "precious");
-    EXPECT_FALSE(TraceReader::open(path()).ok());
-    EXPECT_FALSE(TraceReader::open(folder_ / ".").ok());
-    EXPECT_FALSE(TraceReader::open(folder_ / "missing").ok());
+    EXPECT_FALSE(diagnose::TraceReader::open(path()).ok());
+    EXPECT_FALSE(diagnose::TraceReader::open(folder_ / ".").ok());
+    EXPECT_FALSE(diagnose::TraceReader::open(folder_ / "missing").ok());
 }
 
 TEST(RecordParts, PartsAreBounded) {

@@ -1,6 +1,4 @@
-#include "record/run_reader.h"
-
-#include <fmt/format.h>
+#include "diagnose/run_reader.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +6,7 @@
 #include "io/checkpoint.h"
 #include "io/checkpoint_files.h"
 
-namespace millrace::record {
+namespace millrace::diagnose {
 namespace {
 
 namespace fs = std::filesystem;
@@ -17,8 +15,8 @@ constexpr std::array<std::string_view, 4> kByTheClock{"sample", "interval", "com
 
 constexpr std::uint64_t kLongestStride = std::uint64_t{1} << 40;
 
-bool comes_by_the_clock(const MetricsRow& row) {
-    const MetricValue* kind = row.find("kind");
+bool comes_by_the_clock(const record::MetricsRow& row) {
+    const record::MetricValue* kind = row.find("kind");
     const auto* text = kind != nullptr ? std::get_if<std::string>(kind) : nullptr;
     return text != nullptr && std::ranges::find(kByTheClock, *text) != kByTheClock.end();
 }
@@ -29,7 +27,7 @@ public:
     explicit RowKeeper(const ReadLimits& limits) : limits_(limits) {}
 
     void take(std::string_view line) {
-        auto row = parse_row(line);
+        auto row = record::parse_row(line);
         if (!row) {
             ++stream_.skipped;
             return;
@@ -95,10 +93,10 @@ RunEvents events_of(RunStream stream) {
     out.total = stream.total;
     out.skipped = stream.skipped;
     out.torn = stream.torn;
-    for (MetricsRow& row : stream.rows) {
+    for (record::MetricsRow& row : stream.rows) {
         RunEvent event;
         const auto time = row.number("time");
-        const MetricValue* kind = row.find("kind");
+        const record::MetricValue* kind = row.find("kind");
         if (!time || kind == nullptr || !std::holds_alternative<std::string>(*kind)) {
             ++out.skipped;
             --out.total;
@@ -106,7 +104,7 @@ RunEvents events_of(RunStream stream) {
         }
         event.time = *time;
         event.kind = std::get<std::string>(*kind);
-        for (Metric& field : row.values) {
+        for (record::Metric& field : row.values) {
             if (field.first == "time" || field.first == "kind") continue;
             auto* text = std::get_if<std::string>(&field.second);
             if (field.first == "text" && text != nullptr)
@@ -173,12 +171,12 @@ base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& lim
     if (!fs::exists(folder / "manifest.json", ignored))
         return base::Error{"holds no run: manifest.json is missing", folder.string()};
     RunContents run;
-    // The lock first: a run that ends while we read is `finished` then, not `running` with nobody at work.
-    run.being_written = is_being_written(folder);
-    MILLRACE_LET(manifest, read_manifest(folder));
+    // The lock first: a run that ends while we read is `finished` then, not `running` without a process.
+    run.being_written = record::is_being_written(folder);
+    MILLRACE_LET(manifest, record::read_manifest(folder));
     run.manifest = std::move(manifest);
     // Resumed between the two looks?
-    if (run.was_killed()) run.being_written = is_being_written(folder);
+    if (run.was_killed()) run.being_written = record::is_being_written(folder);
     MILLRACE_LET(metrics, read_stream(folder / "metrics.jsonl", limits));
     MILLRACE_LET(samples, read_stream(folder / "samples.jsonl", limits));
     MILLRACE_LET(events, read_stream(folder / "events.jsonl", limits));
@@ -189,4 +187,4 @@ base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& lim
     return run;
 }
 
-}  // namespace millrace::record
+}  // namespace millrace::diagnose

@@ -28,9 +28,9 @@ TEST(RunReaderCorpus, TheWholeRunOfTheCorpusIsFoundWhole) {
     const auto manifest = record::parse_manifest(files.manifest(), "manifest.json");
     ASSERT_TRUE(manifest.ok()) << manifest.error().text();
     EXPECT_EQ(manifest->resumed.size(), 1u);
-    EXPECT_EQ(record::parse_stream(files.metrics()).total, 3u);
-    EXPECT_EQ(record::parse_stream(files.samples()).total, 1u);
-    EXPECT_EQ(record::parse_events(files.events()).total, 3u);
+    EXPECT_EQ(diagnose::parse_stream(files.metrics()).total, 3u);
+    EXPECT_EQ(diagnose::parse_stream(files.samples()).total, 1u);
+    EXPECT_EQ(diagnose::parse_events(files.events()).total, 3u);
     EXPECT_TRUE(io::parse_checkpoint_state(std::string(files.state()), "state.json").ok());
 }
 

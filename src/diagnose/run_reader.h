@@ -10,7 +10,7 @@
 #include "io/line_splitter.h"
 #include "record/run_directory.h"
 
-namespace millrace::record {
+namespace millrace::diagnose {
 
 /// How much of a stream is kept in memory. Beyond, every second row of the kinds that come by the clock ("sample", "interval",
 /// "components") and of "loader_spike" is let go, again and again; rows of other kinds stay while there is room.
@@ -22,16 +22,16 @@ struct ReadLimits {
 
 /// metrics.jsonl or samples.jsonl.
 struct RunStream {
-    std::vector<MetricsRow> rows;  ///< in the order of the file
-    std::uint64_t total = 0;       ///< whole rows in the file; what is beyond rows.size() was let go
-    std::uint64_t skipped = 0;     ///< lines that are torn, too long or no flat JSON object
-    bool torn = false;             ///< the last line has no end: cut by a crash, or being written now
+    std::vector<record::MetricsRow> rows;  ///< in the order of the file
+    std::uint64_t total = 0;               ///< whole rows in the file; what is beyond rows.size() was let go
+    std::uint64_t skipped = 0;             ///< lines that are torn, too long or no flat JSON object
+    bool torn = false;                     ///< the last line has no end: cut by a crash, or being written now
 };
 
 struct RunEvent {
     double time = 0;         ///< seconds since 1970
     std::string kind, text;  ///< kinds of later versions are handed through
-    std::vector<Metric> fields;
+    std::vector<record::Metric> fields;
 };
 
 struct RunEvents {
@@ -50,14 +50,14 @@ struct RunCheckpoint {
 };
 
 struct RunContents {
-    Manifest manifest;
+    record::Manifest manifest;
     bool being_written = false;  ///< some process holds the lock now
     RunStream metrics, samples;  ///< empty when the file is missing, as it is in runs of versions before it
     RunEvents events;
     std::vector<RunCheckpoint> checkpoints;  ///< what `last` names first, then by step, newest first
 
-    /// The manifest says `running` and nobody is: the process was killed.
-    [[nodiscard]] bool was_killed() const { return manifest.status == RunStatus::kRunning && !being_written; }
+    /// The manifest says `running` and no process holds the lock: it was killed.
+    [[nodiscard]] bool was_killed() const { return manifest.status == record::RunStatus::kRunning && !being_written; }
 };
 
 /// Fails when there is no readable manifest, or when a file is there but cannot be read at all (permissions, no regular file).
@@ -67,4 +67,4 @@ base::Result<RunContents> read_run(const io::Path& folder, const ReadLimits& lim
 RunStream parse_stream(std::string_view text, const ReadLimits& limits = {});
 RunEvents parse_events(std::string_view text, const ReadLimits& limits = {});
 
-}  // namespace millrace::record
+}  // namespace millrace::diagnose

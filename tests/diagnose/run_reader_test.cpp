@@ -1,4 +1,4 @@
-#include "record/run_reader.h"
+#include "diagnose/run_reader.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,10 +16,11 @@
 #include "record/sinks.h"
 #include "temporary_folder.h"
 
-namespace millrace::record {
+namespace millrace::diagnose {
 namespace {
 
-using namespace test_rig;
+using namespace record;
+using namespace record::test_rig;
 namespace fs = std::filesystem;
 
 Manifest read_manifest() {
@@ -283,4 +284,4 @@ TEST(EventWriter, ThreadsWriteWholeLinesInTheOrderOfTime) {
 }
 
 }  // namespace
-}  // namespace millrace::record
+}  // namespace millrace::diagnose
