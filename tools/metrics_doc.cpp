@@ -4,8 +4,8 @@
 #include <string>
 
 #include "io/file.h"
+#include "metric_document.h"
 #include "models/registry.h"
-#include "record/metric_document.h"
 
 int main(int count, char** arguments) {
     (void)millrace::models::families();  // they bring metrics along

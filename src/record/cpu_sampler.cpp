@@ -1,9 +1,8 @@
 #include "record/cpu_sampler.h"
 
-#include <time.h>
-
 #include <algorithm>
 
+#include "base/clock.h"
 #include "record/process_numbers.h"
 #include "record/sampling_pace.h"
 #include "record/system_call_names.h"
@@ -18,18 +17,6 @@ constexpr int kEagerAttempts = 8, kMostAttempts = 256;  ///< walks: programs may
 constexpr std::size_t kMostOpenThreads = 128;           ///< threads whose files stay open
 constexpr std::size_t kMostSamples = std::size_t{1} << 16, kMostSeen = 4096, kMostMembers = 512;
 constexpr std::size_t kCommandCap = 4096;
-
-std::uint64_t sampled_at() {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
-}
-
-double thread_seconds() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 /// The words of a command line with blanks between them.
 std::string words_of(std::string_view text) {
@@ -171,11 +158,6 @@ std::uint64_t CpuSampler::dropped() const {
     return dropped_;
 }
 
-double CpuSampler::cpu_seconds() const {
-    const std::lock_guard lock(mutex_);
-    return cpu_seconds_;
-}
-
 void CpuSampler::loop() {
     std::vector<CpuSample> samples;
     std::vector<SeenProcess> seen;
@@ -184,14 +166,14 @@ void CpuSampler::loop() {
     std::uint64_t walked = 0;
     auto due = std::chrono::steady_clock::now();
     while (true) {
-        const std::uint64_t now = sampled_at();
+        const std::uint64_t now = base::monotonic_ns();
         if (walked == 0 || now - walked >= static_cast<std::uint64_t>(kWalk.count())) {
             look_.walk(now, seen);
             walked = now;
         }
-        const std::uint64_t begin = sampled_at();
+        const std::uint64_t begin = base::monotonic_ns();
         look_.look(begin, busy, pace.is_for_all(), samples);
-        pace.looked(nanoseconds{static_cast<std::int64_t>(sampled_at() - begin)});
+        pace.looked(nanoseconds{static_cast<std::int64_t>(base::monotonic_ns() - begin)});
         due = std::max(due + pace.round(), std::chrono::steady_clock::now());
 
         std::unique_lock lock(mutex_);
@@ -203,7 +185,6 @@ void CpuSampler::loop() {
         if (processes_.size() < kMostSeen) processes_.insert(processes_.end(), seen.begin(), seen.end());
         seen.clear();
         busy = busy_;
-        cpu_seconds_ = thread_seconds();
         if (wake_.wait_until(lock, due, [this] { return stopping_; })) return;
     }
 }

@@ -4,7 +4,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -83,10 +82,10 @@ public:
 
     /// Processes with a GPU: their main threads are looked at in every round.
     void set_busy(std::set<std::uint32_t> pids);
-    /// Moves what was seen since the last call out; what nobody takes is dropped after 2^16 samples and counted.
+    /// Moves what was seen since the last call out; beyond 2^16 samples that were not moved out, new ones are dropped and
+    /// counted.
     void take(std::vector<CpuSample>& samples, std::vector<SeenProcess>& processes);
     [[nodiscard]] std::uint64_t dropped() const;
-    [[nodiscard]] double cpu_seconds() const;  ///< that looking took so far
     void stop();
 
 private:
@@ -100,7 +99,6 @@ private:
     std::vector<CpuSample> samples_;
     std::vector<SeenProcess> processes_;
     std::uint64_t dropped_ = 0;
-    double cpu_seconds_ = 0;
     std::thread thread_;
 };
 

@@ -43,16 +43,6 @@ bool is_complete(std::string_view request) {
     return request.find("\r\n\r\n") != std::string_view::npos || request.find("\n\n") != std::string_view::npos;
 }
 
-struct AddressList {
-    addrinfo* first = nullptr;
-    AddressList() = default;
-    AddressList(const AddressList&) = delete;
-    AddressList& operator=(const AddressList&) = delete;
-    ~AddressList() {
-        if (first != nullptr) ::freeaddrinfo(first);
-    }
-};
-
 std::string shown(const std::string& address, int port) {
     return address.find(':') == std::string::npos ? fmt::format("{}:{}", address, port) : fmt::format("[{}]:{}", address, port);
 }
@@ -71,15 +61,16 @@ base::Result<io::FileDescriptor> listen_on(const std::string& address, int port)
     addrinfo wanted{};
     wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
     wanted.ai_socktype = SOCK_STREAM;
-    AddressList found;
-    if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &found.first) != 0)
+    addrinfo* first = nullptr;
+    if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &wanted, &first) != 0)
         return base::Error{
-            fmt::format("'{}' is no numeric address; 127.0.0.1 is this machine alone, 0.0.0.0 everybody", address)};
-    io::FileDescriptor listener(::socket(found.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+            fmt::format("'{}' is no numeric address; 127.0.0.1 is this machine alone, 0.0.0.0 all networks", address)};
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(first, &::freeaddrinfo);
+    io::FileDescriptor listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener.valid()) return base::Error{fmt::format("cannot open a socket: {}", std::strerror(errno)), place};
     const int yes = 1;
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (::bind(listener.get(), found.first->ai_addr, found.first->ai_addrlen) != 0 || ::listen(listener.get(), kBacklog) != 0) {
+    if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(listener.get(), kBacklog) != 0) {
         if (errno == EADDRINUSE)
             return base::Error{"another program listens on this port; choose another one, or 0 for any that is free", place};
         return base::Error{fmt::format("cannot listen: {}", std::strerror(errno)), place};

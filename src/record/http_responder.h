@@ -24,7 +24,7 @@ struct HttpReply {
 struct HttpLimits {
     std::size_t connections = 16;          ///< more wait in the system's queue
     std::size_t request_bytes = 8192;      ///< request line and headers
-    std::chrono::milliseconds life{5000};  ///< of a connection: whoever is slower is cut off
+    std::chrono::milliseconds life{5000};  ///< of a connection; a slower one is closed
 };
 
 /// One thread, one request per connection, no state between them. Methods other than GET and HEAD get 405, malformed requests

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace millrace::record {
@@ -49,26 +48,6 @@ MachineLineValues machine_line_values(const sense::Sample& sample) {
     values.cpu_percent = sample.cpu.utilization;
     values.ram_used_bytes = sample.memory.used_bytes;
     values.ram_total_bytes = sample.memory.total_bytes;
-    return values;
-}
-
-MachineLineValues machine_line_values(const SampleSummary& summary) {
-    const auto mean = [&](std::string_view metric, int index = -1) -> std::optional<double> {
-        const auto statistics = summary.of(metric, index);
-        return statistics ? std::optional(statistics->mean) : std::nullopt;
-    };
-    MachineLineValues values;
-    for (const SampleSummary::Entry& entry : summary.entries())
-        if (entry.metric->scope == MetricScope::kGpu)
-            values.gpus.resize(std::max(values.gpus.size(), static_cast<std::size_t>(entry.index) + 1));
-    for (std::size_t at = 0; at < values.gpus.size(); ++at) {
-        const int index = static_cast<int>(at);
-        values.gpus[at] = {mean("gpu/utilization_percent", index), mean("gpu/memory_used_bytes", index),
-                           mean("gpu/memory_total_bytes", index)};
-    }
-    values.cpu_percent = mean("cpu/utilization_percent");
-    values.ram_used_bytes = mean("ram/used_bytes");
-    values.ram_total_bytes = mean("ram/total_bytes");
     return values;
 }
 

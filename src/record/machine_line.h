@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "record/statistics.h"
 #include "sense/sample.h"
 
 namespace millrace::record {
@@ -29,8 +28,5 @@ std::string machine_line(const MachineLineValues& values);
 
 /// One reading.
 MachineLineValues machine_line_values(const sense::Sample& sample);
-
-/// Averages over the samples of a stretch, for as many GPUs as were read in it.
-MachineLineValues machine_line_values(const SampleSummary& summary);
 
 }  // namespace millrace::record

@@ -1,7 +1,6 @@
 #include "record/periodicity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 namespace millrace::record {
@@ -70,7 +69,7 @@ void for_each_match(const Kind& kind, std::size_t total, std::size_t length, con
     }
 }
 
-/// How well one kind repeats, 1 always, 0 no better than by chance. Absent when it does not come early enough to tell.
+/// How well one kind repeats, 1 always, 0 no better than by chance. Absent when no occurrence is a period before the end.
 std::optional<double> match_of(const Kind& kind, std::size_t total, std::size_t length) {
     std::size_t asked = 0, found = 0;
     for_each_match(kind, total, length, [&](std::size_t, bool hit) {
@@ -193,16 +192,14 @@ std::vector<Stretch> steady_stretches(std::span<const std::uint64_t> sequence, s
         const std::size_t begin = at;
         while (at < stop && steady(at)) ++at;
         const std::size_t end = at - 1 + 2 * length;
-        if (end - begin >= kLeastRepeats * length) stretches.push_back({begin, end});
-    }
-    // What belongs to two stretches (they stand a few odd elements apart) makes them one.
-    std::vector<Stretch> merged;
-    for (const Stretch& each : stretches)
-        if (!merged.empty() && each.begin <= merged.back().end)
-            merged.back().end = each.end;
+        if (end - begin < kLeastRepeats * length) continue;
+        // Elements of two stretches (they stand a few odd elements apart) make them one.
+        if (!stretches.empty() && begin <= stretches.back().end)
+            stretches.back().end = end;
         else
-            merged.push_back(each);
-    return merged;
+            stretches.push_back({begin, end});
+    }
+    return stretches;
 }
 
 std::size_t rehearsal_end(std::span<const std::uint64_t> sequence, std::span<const char> graphs) {

@@ -33,7 +33,7 @@ bool has_room(const io::Path& folder, std::uint64_t bytes) {
     return ::statvfs(folder.c_str(), &about) == 0 && std::uint64_t{about.f_bavail} * about.f_frsize > bytes;
 }
 
-/// Whether a recording that was killed left `folder`: a folder of this user in which nobody holds the lock.
+/// Whether a recording that was killed left `folder`: a folder of this user whose lock no process holds.
 bool is_abandoned(const io::Path& folder) {
     struct stat about {};
     if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid()) return false;

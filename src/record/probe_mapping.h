@@ -4,7 +4,8 @@
 // nothing in it without bounds checks, and removes it when the process is gone and everything was read.
 //
 // Lanes are rings with one writer (a thread of the host that claimed it) and one reader (`record`). A lane that is full loses new
-// records and counts them; nobody waits. Since the mapping outlives its process, a killed process loses nothing it had written.
+// records and counts them; no thread waits. Since the mapping outlives its process, a killed process loses nothing it had
+// written.
 
 #include <atomic>
 #include <cstdint>
@@ -46,9 +47,9 @@ enum class ArgumentFate : std::uint32_t {
     kTaken = 0,
     kTakenFromBuffer = 1,  ///< the program gave them as one block
     kNone = 2,             ///< the kernel has none
-    kNotGiven = 3,         ///< the call was told without a function or without arguments
+    kNotGiven = 3,         ///< CUPTI reported the call without a function or without arguments
     kUnknown = 4,          ///< the driver is too old to be asked
-    kRefused = 5,          ///< the driver does not tell of this function
+    kRefused = 5,          ///< the driver does not describe this function
     kNoRoom = 6,           ///< the table of functions is full, or another thread is asking
 };
 constexpr std::uint32_t kArgumentFates = 7;
@@ -86,7 +87,7 @@ struct ProbeState {
     std::uint64_t python_runtime;       ///< address of _PyRuntime, 0 without an interpreter
     std::uint32_t python_version;       ///< PY_VERSION_HEX, 0 without
     char incumbent[128];
-    std::atomic<std::uint64_t> unended;                    ///< calls whose end was never told
+    std::atomic<std::uint64_t> unended;                    ///< calls whose end was never reported
     std::atomic<std::uint64_t> stale;                      ///< calls with the number of the call before: CUPTI missed an end
     std::atomic<std::uint64_t> sampled_launches;           ///< of which arguments were wanted
     std::atomic<std::uint64_t> arguments[kArgumentFates];  ///< by ArgumentFate: what became of them

@@ -35,28 +35,14 @@ base::Result<ProbeReader> ProbeReader::open(const io::Path& path) {
     if (static_cast<std::uint64_t>(about.st_size) < kMappingBytes) return base::Error{"is not set up yet", path.string()};
     void* memory = ::mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) return io::system_error("cannot map", path, errno);
-    ProbeReader reader(std::move(file), static_cast<ProbeHeader*>(memory), about.st_ino);
+    ProbeReader reader(std::move(file), static_cast<ProbeHeader*>(memory));
     if (reader.header_->state.magic.load(std::memory_order_acquire) != kProbeMagic)
         return base::Error{"is not set up yet, or by another version", path.string()};
     reader.epoch_ = reader.header_->control.epoch.load(std::memory_order_relaxed);
     return reader;
 }
 
-ProbeReader::ProbeReader(ProbeReader&& other) noexcept
-    : file_(std::move(other.file_)),
-      header_(std::exchange(other.header_, nullptr)),
-      inode_(other.inode_),
-      taken_(other.taken_),
-      slots_(std::move(other.slots_)),
-      given_(other.given_),
-      gave_(other.gave_),
-      broken_(other.broken_),
-      epoch_(other.epoch_),
-      damaged_(other.damaged_) {}
-
-ProbeReader::~ProbeReader() {
-    if (header_ != nullptr) ::munmap(header_, kHeaderBytes);
-}
+void ProbeReader::Unmap::operator()(ProbeHeader* header) const { ::munmap(header, kHeaderBytes); }
 
 /// Touching a page behind the end of a file that became shorter would end this process.
 bool ProbeReader::still_whole() const {
@@ -69,17 +55,12 @@ ProbeReport ProbeReader::report() const {
     if (broken_ || !still_whole()) return report;
     const ProbeState& state = header_->state;
     report.pid = state.pid;
-    report.parent = state.parent;
     report.fault = static_cast<ProbeFault>(state.fault.load(std::memory_order_acquire));
     report.fault_code = state.fault_code.load(std::memory_order_relaxed);
     report.incumbent = printable(state.incumbent, sizeof state.incumbent);
     report.mode = static_cast<ProbeMode>(state.mode.load(std::memory_order_relaxed));
     report.pulses = state.pulses.load(std::memory_order_relaxed);
-    report.own_ns = state.own_ns.load(std::memory_order_relaxed);
-    report.ended = state.ended.load(std::memory_order_acquire) != 0;
     report.obeyed = gave_ && state.epoch.load(std::memory_order_acquire) == epoch_;
-    report.python_runtime = state.python_runtime;
-    report.python_version = state.python_version;
     report.unended = state.unended.load(std::memory_order_relaxed);
     report.stale = state.stale.load(std::memory_order_relaxed);
     report.sampled_launches = state.sampled_launches.load(std::memory_order_relaxed);
@@ -141,7 +122,7 @@ void ProbeReader::drain_lane(std::uint16_t lane, const std::function<void(std::u
     std::uint64_t& taken = taken_[lane];
     const std::uint64_t written = shared.written.load(std::memory_order_acquire);
     if (written == taken) return;
-    if (written < taken || written - taken > kLaneSlots) {  // nobody of ours writes that
+    if (written < taken || written - taken > kLaneSlots) {  // no probe writes that
         ++damaged_;
         taken = written;
     }

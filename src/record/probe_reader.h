@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,16 +19,13 @@ namespace millrace::record {
 
 /// What a probe says about itself, copied out of the mapping.
 struct ProbeReport {
-    std::uint32_t pid = 0, parent = 0;
+    std::uint32_t pid = 0;
     ProbeFault fault = ProbeFault::kNone;
     std::uint32_t fault_code = 0;
     std::string incumbent;  ///< printable
     ProbeMode mode = ProbeMode::kOff;
-    std::uint64_t pulses = 0, own_ns = 0;
-    bool ended = false;
+    std::uint64_t pulses = 0;
     bool obeyed = false;  ///< it has seen the last order
-    std::uint64_t python_runtime = 0;
-    std::uint32_t python_version = 0;
     std::uint64_t unended = 0, stale = 0, sampled_launches = 0;
     std::array<std::uint64_t, kArgumentFates> arguments{};
     std::uint32_t argument_refusal = 0;
@@ -38,9 +36,6 @@ class ProbeReader {
 public:
     /// Maps `path`. An error while the probe has not finished setting it up, and for files that cannot be one.
     static base::Result<ProbeReader> open(const io::Path& path);
-    ProbeReader(ProbeReader&& other) noexcept;
-    ProbeReader& operator=(ProbeReader&&) = delete;
-    ~ProbeReader();
 
     [[nodiscard]] ProbeReport report() const;
     /// Hands `order` to the probe, unless it is the one it has.
@@ -56,18 +51,18 @@ public:
     [[nodiscard]] std::uint64_t damaged() const { return damaged_; }  ///< times a lane made no sense and was passed over
     /// The file became too short, or cannot be read any more.
     [[nodiscard]] bool broken() const { return broken_; }
-    [[nodiscard]] std::uint64_t inode() const { return inode_; }
 
 private:
-    ProbeReader(io::FileDescriptor file, ProbeHeader* header, std::uint64_t inode)
-        : file_(std::move(file)), header_(header), inode_(inode) {}
+    struct Unmap {
+        void operator()(ProbeHeader* header) const;
+    };
+    ProbeReader(io::FileDescriptor file, ProbeHeader* header) : file_(std::move(file)), header_(header) {}
     void drain_lane(std::uint16_t lane, const std::function<void(std::uint16_t, std::span<const Record>)>& use);
     bool read_slots(std::uint16_t lane, std::uint64_t from, std::size_t count);
     [[nodiscard]] bool still_whole() const;
 
     io::FileDescriptor file_;
-    ProbeHeader* header_ = nullptr;
-    std::uint64_t inode_ = 0;
+    std::unique_ptr<ProbeHeader, Unmap> header_;
     std::array<std::uint64_t, kLanes> taken_{};  ///< our own count: the mapping's may be scribbled on
     std::vector<Record> slots_;
     ProbeOrder given_;

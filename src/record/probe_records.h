@@ -60,10 +60,9 @@ enum class MemoryKind : std::uint8_t { kUnknown = 0, kPageable, kPinned, kDevice
 enum RecordFlag : std::uint8_t {
     kWindowBegins = 1,
     kLostByCupti = 2,
-    kFailedCall = 4,    ///< the call returned an error
-    kInGraph = 8,       ///< work that a graph launched; `extra` has the node
-    kTensorCores = 16,  ///< known to use them
-    kLedCall = 32,      ///< the program's import of the call leads through the probe: it can be counted without CUPTI
+    kFailedCall = 4,  ///< the call returned an error
+    kInGraph = 8,     ///< work that a graph launched; `extra` has the node
+    kLedCall = 32,    ///< the program's import of the call leads through the probe: it can be counted without CUPTI
 };
 
 struct Record {
@@ -94,8 +93,8 @@ struct SiteFrame {
 };
 static_assert(sizeof(SiteFrame) == 16, "four to a slot");
 
-/// A word of a kernel's parameters, in the order of their bytes. Of kernels with many bytes of them only pointers are told. The
-/// last one has the value 0 and is a hash of all bytes that are no pointers.
+/// A word of a kernel's parameters, in the order of their bytes. Of kernels with many bytes of them only pointers are recorded.
+/// The last one has the value 0 and is a hash of all bytes that are no pointers.
 struct Argument {
     std::uint64_t value = 0;
     std::uint64_t index = 0;  ///< argument_index(), or the hash

@@ -29,25 +29,22 @@ RunBytes run_bytes(const ScheduleSettings& settings, std::uint64_t taken, nanose
 }
 
 std::string fault_text(const ProbeReport& report) {
+    const std::string& other = report.incumbent;
+    const auto unrecorded = [&](std::string_view why) {
+        return fmt::format("process {}: {}, so kernels and calls are not recorded", report.pid, why);
+    };
     switch (report.fault) {
         case ProbeFault::kNone: return {};
-        case ProbeFault::kNoCupti:
-            return fmt::format(
-                "process {}: no CUPTI library that fits the driver was found, so kernels and calls are not recorded", report.pid);
+        case ProbeFault::kNoCupti: return unrecorded("no CUPTI library that fits the driver was found");
         case ProbeFault::kOtherClient:
-            return fmt::format("process {}: another profiler{}{} holds CUPTI, so kernels and calls are not recorded", report.pid,
-                               report.incumbent.empty() ? "" : ", ", report.incumbent);
-        case ProbeFault::kCuptiFailed:
-            return fmt::format("process {}: CUPTI refused (result {}), so kernels and calls are not recorded", report.pid,
-                               report.fault_code);
-        case ProbeFault::kNoMemory:
-            return fmt::format("process {}: the probe got no memory or thread, so kernels and calls are not recorded",
-                               report.pid);
+            return unrecorded(fmt::format("another profiler{}{} holds CUPTI", other.empty() ? "" : ", ", other));
+        case ProbeFault::kCuptiFailed: return unrecorded(fmt::format("CUPTI refused (result {})", report.fault_code));
+        case ProbeFault::kNoMemory: return unrecorded("the probe got no memory or thread");
         case ProbeFault::kMadeWay:
             return fmt::format(
                 "process {}: the program began to use CUPTI itself{}{}, as torch.profiler does; the probe made way, and kernels "
                 "and calls are recorded up to there",
-                report.pid, report.incumbent.empty() ? "" : ", by ", report.incumbent);
+                report.pid, other.empty() ? "" : ", by ", other);
         case ProbeFault::kUnheard:
             return fmt::format(
                 "process {}: millrace was stopped for so long that the probe left; kernels and calls are recorded up to there",

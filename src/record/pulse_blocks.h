@@ -1,7 +1,7 @@
 #pragma once
-// Pulses (calls that were counted and timed outside of windows) as blocks of whole steps: the speed of a program that nobody
-// records. Blocks are long, because neighbouring steps resemble each other. Only steady running counts: not the first steps after
-// a window, nor pauses, nor what comes with the program's end.
+// Pulses (calls that were counted and timed outside of windows) as blocks of whole steps: the speed of a program while it
+// is not recorded. Blocks are long, because neighbouring steps resemble each other. Only steady running counts: not the first
+// steps after a window, nor pauses, nor what comes with the program's end.
 
 #include <cstdint>
 #include <deque>
@@ -36,7 +36,7 @@ public:
     /// Counting stops here while the program goes on (a window), or is about another call from now on; a rest of ten steps or
     /// more is a block, too.
     std::optional<TraceBlock> close();
-    /// The program is over: what it did at last is no block, since nobody knows what of it was training.
+    /// The program is over: its last steps are no block, as they may not be training.
     void abandon() { open_ = false, full_.reset(); }
     /// Which call is counted, how many of it make a step, how many launches a step has (0 unknown: both), and how many calls of
     /// that kind a window shows in a step, counted or not (0: no others). Closes first if that is new; pulses are passed over as

@@ -3,7 +3,6 @@
 // 3.13 on the interpreter publishes a list of offsets at the start of `_PyRuntime`, whose own order changes by minor version.
 // Builds without the global lock and versions not listed are refused rather than guessed.
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>

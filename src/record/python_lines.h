@@ -2,7 +2,6 @@
 // The line of an instruction, from the table that a code object carries. Three formats: pairs of deltas (3.9), pairs with a mark
 // for "no line" (3.10), entries of variable length (from 3.11 on).
 
-#include <cstddef>
 #include <cstdint>
 
 namespace millrace::record {

@@ -1,6 +1,6 @@
 #pragma once
-// How many slots belong to a record: some kinds carry parts in the slots behind them. For whoever reads records that somebody
-// else wrote, so nothing is believed without a bound.
+// How many slots belong to a record: some kinds carry parts in the slots behind them. For readers of records that another process
+// wrote, so every count is checked against a bound.
 
 #include <cstdint>
 #include <optional>

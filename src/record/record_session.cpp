@@ -35,10 +35,10 @@ constexpr const char* kRangeInjection = "NVTX_INJECTION64_PATH";
 
 /// runs/record-20251104-120000, with a number behind it when that is taken.
 std::string default_name() {
-    const std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
+    std::string name = fmt::format("runs/record-{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
     std::error_code ignored;
     for (int number = 2; number < 1000; ++number) {
-        const std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
+        std::string each = number == 2 ? name : fmt::format("{}-{}", name, number - 1);
         if (!fs::exists(each, ignored)) return each;
     }
     return name;
@@ -57,25 +57,12 @@ void set_environment(const RecordSettings& settings, const ProbeFolder& folder, 
     ::setenv("MILLRACE_PROBE_DIR", folder.path().c_str(), 1);
 }
 
-/// Tells in the manifest what the machine is, once that is known.
-class Description {
-public:
-    Description(RunDirectory& run, const MachineSamples& machine) : run_(run), machine_(machine) {}
-    void look() {
-        const sense::MachineFacts* facts = machine_.facts();
-        if (told_ || facts == nullptr) return;
-        told_ = true;
-        std::map<std::string, std::string> versions;
-        if (!facts->driver.empty()) versions["driver"] = facts->driver;
-        // What fails here is tried again when the run is finished, and told then.
-        (void)run_.describe(facts->gpus.empty() ? "cpu" : "cuda:0 " + facts->gpus.front().name, std::move(versions));
-    }
-
-private:
-    RunDirectory& run_;
-    const MachineSamples& machine_;
-    bool told_ = false;
-};
+/// Says in the manifest what the machine is. What fails here is tried again, and reported, when the run is finished.
+void describe(RunDirectory& run, const sense::MachineFacts& facts) {
+    std::map<std::string, std::string> versions;
+    if (!facts.driver.empty()) versions["driver"] = facts.driver;
+    (void)run.describe(facts.gpus.empty() ? "cpu" : "cuda:0 " + facts.gpus.front().name, std::move(versions));
+}
 
 std::uint64_t size_of(const io::Path& path) {
     std::error_code failed;
@@ -83,28 +70,17 @@ std::uint64_t size_of(const io::Path& path) {
     return failed ? 0 : size;
 }
 
-/// The command from its release to its end; signals that came to us alone go on to it.
-class Running {
-public:
-    Running(base::ChildProcess& child, base::SignalQueue& queue, TraceKeeper& keeper)
-        : child_(child), queue_(queue), keeper_(keeper) {}
-
-    template <class Look>
-    int until_end(const Look& look) {
-        while (true) {
-            if (const auto status = child_.poll()) return *status;
-            const auto event = queue_.next(kHeartbeat);
-            keeper_.keep_alive();
-            look();
-            if (event && event->number != SIGCHLD && !event->from_terminal) child_.send(event->number);
-        }
+/// Waits for the command's end, calling `look` a few times a second; gives its status. Signals that were sent to this process
+/// alone go on to the command.
+template <class Look>
+int wait_for(base::ChildProcess& child, base::SignalQueue& queue, const Look& look) {
+    while (true) {
+        if (const auto status = child.poll()) return *status;
+        const auto event = queue.next(kHeartbeat);
+        look();
+        if (event && event->number != SIGCHLD && !event->from_terminal) child.send(event->number);
     }
-
-private:
-    base::ChildProcess& child_;
-    base::SignalQueue& queue_;
-    TraceKeeper& keeper_;
-};
+}
 
 RunStatus run_status(const base::ChildProcess& child, int status) {
     if (status == 0) return RunStatus::kFinished;
@@ -131,26 +107,33 @@ base::Status run_recorded(const RecordSettings& settings, base::ChildProcess& ch
         if (thinned && sample.sequence % kThinned != 0) return;
         outputs.post({RowKind::kSample, sample.wall, std::nullopt, points_of(sample)});
     });
-    Description description(run, machine);
+    bool described = false;
+    const auto describe_once = [&] {
+        if (described || machine.facts() == nullptr) return;
+        described = true;
+        describe(run, *machine.facts());
+    };
     std::optional<CpuSampler> threads;
     if (settings.samples) threads.emplace(child.pid());
     {
-        TraceKeeper keeper(folder, trace, run.events(), threads ? &*threads : nullptr, settings.schedule);
-        outcome.status = Running(child, queue, keeper).until_end([&] {
-            description.look();
+        TraceKeeper keeper(folder, trace, run.events(), threads ? &*threads : nullptr, settings.schedule, outcome);
+        const int status = wait_for(child, queue, [&] {
+            keeper.keep_alive();
+            describe_once();
             const std::uint64_t taken = size_of(run.samples());
             keeper.set_other_bytes(taken);
             thinned = static_cast<double>(taken) > kSampleAllowance + kSampleBytesPerSecond * elapsed();
         });
-        outcome.seconds = elapsed();
+        const double seconds = elapsed();
         if (threads) threads->stop();
-        keeper.stop();
-        keeper.describe(outcome);
+        outcome = keeper.finish();
+        outcome.status = status;
+        outcome.seconds = seconds;
         if (threads && threads->dropped() > 0)
             outcome.notes.push_back(fmt::format("{} samples of threads found no room", threads->dropped()));
     }
     machine.stop();
-    description.look();
+    describe_once();
     outputs.drain();
     for (const std::string& lost : outputs.failed()) outcome.notes.push_back("an output was lost: " + lost);
     return base::ok();

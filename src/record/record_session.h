@@ -20,7 +20,7 @@ struct RecordSettings {
     ScheduleSettings schedule;
 };
 
-/// What the summary tells.
+/// What the summary shows.
 struct RecordOutcome {
     std::string run;  ///< the directory
     int status = 0;   ///< of the command; 128 + n after signal n
@@ -36,7 +36,7 @@ struct RecordOutcome {
 };
 
 /// An error is returned before the command begins: the run directory cannot be made (2), the command cannot be started (126,
-/// 127), no place for the probe's memory (3). Whatever goes wrong later is told in the notes; the command and its status come
+/// 127), no place for the probe's memory (3). Whatever goes wrong later is in the notes; the command and its status come
 /// first.
 ///
 /// The command has our terminal and our standard streams; nothing is written to them while it runs. A signal that was sent to

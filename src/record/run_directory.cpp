@@ -87,7 +87,7 @@ base::Result<io::FileDescriptor> take_lock(const io::Path& folder) {
     for (int attempt = 0; attempt < kLockAttempts; ++attempt) {
         MILLRACE_LET(lock, io::try_lock(folder / kRunLock));
         if (lock) return std::move(*lock);
-        // A reader that looks whether somebody writes holds the lock for an instant.
+        // A reader that checks whether the run is being written holds the lock for an instant.
         std::this_thread::sleep_for(kLockPause);
     }
     return base::Error{"another process is writing this run; wait for it or choose another --out", folder.string()};
@@ -201,7 +201,7 @@ base::Result<RunDirectory> RunDirectory::open(const io::Path& folder, RunStart s
         return base::Error{"no such run to resume", folder.string()};
     fs::create_directories(folder, failure);
     if (failure) return io::system_error("cannot create the run directory", folder, failure.value());
-    // Before the lock file: a folder of somebody else's is left as it was found.
+    // Before the lock file: a folder that is not a run is left as it was found.
     if (!fs::exists(folder / kManifest, failure)) {
         MILLRACE_LET(empty, holds_nothing(folder));
         if (!empty) return prepare(folder, start, std::move(manifest)).error();

@@ -4,7 +4,6 @@
 // same format: docs/run-format.md. Streams only grow. On a resume the caller truncates metrics.jsonl to its checkpoint, because
 // those steps are taken again; samples and events are facts in time that no later start undoes, so they stay.
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

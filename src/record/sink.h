@@ -1,6 +1,6 @@
 #pragma once
 // Where measured rows go. Producers (the sampler, the reader of the metrics ring) post rows; one thread hands them to every sink,
-// so a slow disk or network never holds up whoever measures.
+// so a slow disk or network never holds up the thread that measures.
 
 #include <condition_variable>
 #include <cstdint>
@@ -35,7 +35,7 @@ public:
     virtual ~Sink() = default;
     [[nodiscard]] virtual std::string name() const = 0;  ///< for messages: "CSV runs/a/samples.csv"
     virtual base::Status write(const SinkRow& row) = 0;
-    /// Brings out what write() held back. Called when somebody drains and at the end, not after every row.
+    /// Brings out what write() held back. Called by drain() and at the end, not after every row.
     virtual base::Status flush() { return base::ok(); }
 };
 

@@ -92,26 +92,19 @@ std::optional<Statistics> SampleSummary::of(std::string_view metric, int index) 
     return found->second.statistics();
 }
 
+SampleSummary::GpuTotals SampleSummary::totals(int gpu) const {
+    const auto at = static_cast<std::size_t>(gpu);
+    return gpu < 0 || at >= gpus_.size() ? GpuTotals{} : gpus_[at];
+}
+
 std::optional<double> SampleSummary::joules(int gpu) const {
-    const auto at = static_cast<std::size_t>(gpu);
-    if (gpu < 0 || at >= gpus_.size() || gpus_[at].energy_readings < 2) return std::nullopt;
-    return gpus_[at].used_joules;
-}
-
-std::uint64_t SampleSummary::implausible_power(int gpu) const {
-    const auto at = static_cast<std::size_t>(gpu);
-    return gpu < 0 || at >= gpus_.size() ? 0 : gpus_[at].implausible;
-}
-
-std::uint32_t SampleSummary::throttled(int gpu) const {
-    const auto at = static_cast<std::size_t>(gpu);
-    return gpu < 0 || at >= gpus_.size() ? 0 : gpus_[at].throttle;
+    const GpuTotals of = totals(gpu);
+    return of.energy_readings < 2 ? std::nullopt : std::optional(of.used_joules);
 }
 
 double SampleSummary::throttled_share(int gpu) const {
-    const auto at = static_cast<std::size_t>(gpu);
-    if (gpu < 0 || at >= gpus_.size() || gpus_[at].throttle_known == 0) return 0;
-    return static_cast<double>(gpus_[at].throttle_set) / static_cast<double>(gpus_[at].throttle_known);
+    const GpuTotals of = totals(gpu);
+    return of.throttle_known == 0 ? 0 : static_cast<double>(of.throttle_set) / static_cast<double>(of.throttle_known);
 }
 
 }  // namespace millrace::record

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -60,9 +59,9 @@ public:
     [[nodiscard]] std::optional<Statistics> of(std::string_view metric, int index = -1) const;
     /// By the GPU's counter; absent when it was not read at least twice. A counter that started again (driver reloaded) goes on.
     [[nodiscard]] std::optional<double> joules(int gpu) const;
-    [[nodiscard]] std::uint64_t implausible_power(int gpu) const;  ///< readings that were marked
-    [[nodiscard]] std::uint32_t throttled(int gpu) const;          ///< all throttle bits seen
-    [[nodiscard]] double throttled_share(int gpu) const;           ///< of the samples that could tell
+    [[nodiscard]] std::uint64_t implausible_power(int gpu) const { return totals(gpu).implausible; }  ///< readings marked
+    [[nodiscard]] std::uint32_t throttled(int gpu) const { return totals(gpu).throttle; }             ///< all throttle bits seen
+    [[nodiscard]] double throttled_share(int gpu) const;  ///< of samples with the bits
 
 private:
     struct GpuTotals {
@@ -71,6 +70,8 @@ private:
         std::uint64_t implausible = 0, throttle_known = 0, throttle_set = 0;
         std::uint32_t throttle = 0;
     };
+    [[nodiscard]] GpuTotals totals(int gpu) const;  ///< empty for a GPU that was never read
+
     std::uint64_t samples_ = 0;
     std::chrono::nanoseconds first_{}, last_{};
     std::map<std::pair<const MetricInfo*, int>, Series> series_;

@@ -71,8 +71,7 @@ void StepWatch::add(const Record& record) {
         newest_call_ = std::max(newest_call_, record.begin);
         keep_newest(calls_, kCallsPerLaunch * capacity_);
         if (!is_launch(kind)) return;
-        if (first_launch_ == 0) first_launch_ = record.begin;
-        if (begins_.size() >= 2 * capacity_) begins_.clear();  // whoever comes late has no time, which is bearable
+        if (begins_.size() >= 2 * capacity_) begins_.clear();  // a kernel whose record comes late has no time then
         begins_[record.correlation] = record.begin;
         if (kind == CallKind::kLaunch) launches_kernels_ = true;
         // Graphs by their calls: where their nodes are shown there is no record of the whole.
@@ -96,7 +95,7 @@ void StepWatch::clear() {
     launches_.clear();
     calls_.clear();
     begins_.clear();
-    launches_seen_ = looked_at_ = first_launch_ = 0;
+    launches_seen_ = looked_at_ = 0;
     newest_call_ = looked_until_ = 0;
     newest_work_ = 0;
     launches_kernels_ = false;

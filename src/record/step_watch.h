@@ -41,7 +41,6 @@ public:
     /// kernel by kernel may go on with one graph per step.
     const std::optional<StepFacts>& facts();
     [[nodiscard]] std::uint64_t launches() const { return launches_seen_; }
-    [[nodiscard]] std::uint64_t first_launch() const { return first_launch_; }  ///< time; 0: none yet
     [[nodiscard]] std::size_t capacity() const { return capacity_; }
     /// The thread with most launches; 0 unknown. Survives clear().
     [[nodiscard]] std::uint32_t main_thread() const;
@@ -66,7 +65,7 @@ private:
     std::vector<Call> calls_;
     std::unordered_map<std::uint32_t, std::uint64_t> begins_;  ///< of launching calls, by correlation
     std::unordered_map<std::uint32_t, std::uint64_t> threads_;
-    std::uint64_t launches_seen_ = 0, looked_at_ = 0, first_launch_ = 0;
+    std::uint64_t launches_seen_ = 0, looked_at_ = 0;
     std::uint64_t newest_call_ = 0, looked_until_ = 0;  ///< times
     std::uint32_t newest_work_ = 0;                     ///< greatest correlation of a kernel that is known
     bool launches_kernels_ = false;

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 
 #include "io/crc32c.h"

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+
+#include "base/clock.h"
 
 namespace millrace::record {
 namespace {
@@ -17,26 +18,26 @@ constexpr std::uint64_t kLinger = kSecond / 2;  ///< a mapping is read on for so
 constexpr std::size_t kMostProcesses = 4096;
 constexpr std::size_t kMostKeptStacks = std::size_t{1} << 16;
 
-std::uint64_t monotonic() {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * kSecond + static_cast<std::uint64_t>(time.tv_nsec);
-}
-
 bool is_gone(std::uint32_t pid) { return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH; }
 
 }  // namespace
 
 TraceKeeper::TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& events, CpuSampler* sampler,
-                         const ScheduleSettings& settings)
-    : folder_(folder), trace_(trace), events_(events), sampler_(sampler), settings_(settings), start_(monotonic()) {
+                         const ScheduleSettings& settings, RecordOutcome outcome)
+    : folder_(folder),
+      trace_(trace),
+      events_(events),
+      sampler_(sampler),
+      settings_(settings),
+      start_(base::monotonic_ns()),
+      outcome_(std::move(outcome)) {
     note_clock(start_);
     thread_ = std::thread([this] { loop(); });
 }
 
 void TraceKeeper::keep_alive() {
     const std::lock_guard lock(entries_mutex_);
-    const std::uint64_t now = monotonic();
+    const std::uint64_t now = base::monotonic_ns();
     for (Entry& entry : entries_) entry.process.reader().keep_alive(now);
 }
 
@@ -52,13 +53,13 @@ void TraceKeeper::stop() {
 void TraceKeeper::loop() {
     auto due = std::chrono::steady_clock::now();
     while (true) {
-        tick(monotonic());
+        tick(base::monotonic_ns());
         const bool early = std::ranges::any_of(entries_, [](const Entry& entry) { return entry.process.schedule().is_early(); });
         due = std::max(due + (early ? kEarlyTick : kTick), std::chrono::steady_clock::now());
         std::unique_lock lock(mutex_);
         if (wake_.wait_until(lock, due, [this] { return stopping_; })) break;
     }
-    const std::uint64_t now = monotonic();
+    const std::uint64_t now = base::monotonic_ns();
     tick(now);
     for (Entry& entry : entries_) close(entry, now);
     for (auto& [pid, process] : processes_)
@@ -100,7 +101,7 @@ void TraceKeeper::find_new(std::uint64_t now) {
         const TraceOrigin origin{each.pid, each.incarnation, 0};
         (void)events_.append("process_probed", fmt::format("process {} uses CUDA and is probed", each.pid),
                              {{"pid", std::int64_t{each.pid}}});
-        for (Entry& old : entries_)  // it executes another program: nobody writes for the old one any more
+        for (Entry& old : entries_)  // it executes another program: the old mapping gets no more records
             if (old.process.origin().pid == each.pid && old.gone_at == 0) old.gone_at = now;
         const std::lock_guard lock(entries_mutex_);
         entries_.push_back({ProbedProcess(std::move(each.reader), origin, settings_, now), each.path});
@@ -133,32 +134,32 @@ void TraceKeeper::close(Entry& entry, std::uint64_t now) {
 }
 
 void TraceKeeper::count(const ProbedProcess& process, std::uint64_t now) {
-    if (const std::string text = fault_text(process.report()); !text.empty()) sum_.notes.push_back(text);
+    if (const std::string text = fault_text(process.report()); !text.empty()) outcome_.notes.push_back(text);
     const ProbeFault fault = process.report().fault;
     const bool began = fault == ProbeFault::kNone || fault == ProbeFault::kMadeWay || fault == ProbeFault::kUnheard;
-    if (began || process.windows() > 0) ++sum_.probed;
+    if (began || process.windows() > 0) ++outcome_.probed;
     if (process.damaged() > 0)
-        sum_.notes.push_back(fmt::format("process {}: what its probe left made no sense in {} places and was passed over",
-                                         process.origin().pid, process.damaged()));
+        outcome_.notes.push_back(fmt::format("process {}: what its probe left made no sense in {} places and was passed over",
+                                             process.origin().pid, process.damaged()));
     const WindowSchedule& schedule = process.schedule();
-    sum_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
-    sum_.records += process.records();
-    sum_.dropped += process.dropped();
-    if (schedule.steps() <= sum_.steps && sum_.window_step_ms) return;
-    sum_.steps = schedule.steps();
-    if (process.pulse_step_ns() > 0) sum_.step_ms = process.pulse_step_ns() * 1e-6;
-    if (schedule.window_step_ns() > 0) sum_.window_step_ms = schedule.window_step_ns() * 1e-6;
-    sum_.cost = schedule.cost(std::chrono::nanoseconds{static_cast<std::int64_t>(now)});
-    sum_.window_cost = schedule.window_cost();
-    sum_.waiting_share = process.report().presence == CuptiPresence::kGone ? 0 : schedule.waiting_share();
+    outcome_.windows += schedule.windows() + (schedule.in_window() && process.records() > 0 ? 1 : 0);
+    outcome_.records += process.records();
+    outcome_.dropped += process.dropped();
+    if (schedule.steps() <= outcome_.steps && outcome_.window_step_ms) return;
+    outcome_.steps = schedule.steps();
+    if (process.pulse_step_ns() > 0) outcome_.step_ms = process.pulse_step_ns() * 1e-6;
+    if (schedule.window_step_ns() > 0) outcome_.window_step_ms = schedule.window_step_ns() * 1e-6;
+    outcome_.cost = schedule.cost(std::chrono::nanoseconds{static_cast<std::int64_t>(now)});
+    outcome_.window_cost = schedule.window_cost();
+    outcome_.waiting_share = process.report().presence == CuptiPresence::kGone ? 0 : schedule.waiting_share();
 }
 
 void TraceKeeper::take_samples(bool tight) {
     if (sampler_ == nullptr) return;
     sampler_->take(samples_, seen_);
-    for (const SeenProcess& process : seen_) tell(process);
+    for (const SeenProcess& process : seen_) note_process(process);
     const bool in_window = std::ranges::any_of(entries_, [](const Entry& entry) {
-        // One that nobody has begun may last for good: the program is stopped, or its probe has left.
+        // A window that has not begun may never begin: the program is stopped, or its probe has left.
         return entry.process.schedule().in_window() && entry.process.report().mode == ProbeMode::kFull;
     });
     if (tight && !in_window) return;
@@ -171,11 +172,11 @@ void TraceKeeper::take_samples(bool tight) {
             stack = known.second;
         }
         (void)trace_.sample({sample.time, sample.pid, sample.thread, stack, trace_.name(sample.wait), sample.state});
-        ++sample_count_;
+        ++outcome_.samples;
     }
 }
 
-void TraceKeeper::tell(const SeenProcess& process) {
+void TraceKeeper::note_process(const SeenProcess& process) {
     if (processes_.size() >= kMostProcesses && !processes_.contains(process.pid)) return;
     TraceProcess& known = processes_[process.pid];
     const bool ended = process.ended != 0;
@@ -194,31 +195,21 @@ void TraceKeeper::update_process(std::uint32_t pid, std::uint32_t main_thread) {
     known.pid = pid;
     known.has_gpu = true;
     if (main_thread != 0) known.main_thread = main_thread;
-    if (known.appeared == 0) known.appeared = monotonic();
+    if (known.appeared == 0) known.appeared = base::monotonic_ns();
     if (news) (void)trace_.process(known);
 }
 
 void TraceKeeper::note_clock(std::uint64_t now) {
     clock_at_ = now;
     const double wall = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    (void)trace_.clock({monotonic(), wall});
+    (void)trace_.clock({base::monotonic_ns(), wall});
 }
 
-void TraceKeeper::describe(RecordOutcome& outcome) const {
-    outcome.probed = sum_.probed;
-    outcome.processes = processes_.size();
-    outcome.windows = sum_.windows;
-    outcome.records = sum_.records;
-    outcome.dropped = sum_.dropped;
-    outcome.steps = sum_.steps;
-    outcome.step_ms = sum_.step_ms;
-    outcome.window_step_ms = sum_.window_step_ms;
-    outcome.cost = sum_.cost;
-    outcome.window_cost = sum_.window_cost;
-    outcome.waiting_share = sum_.waiting_share;
-    outcome.samples = sample_count_;
-    outcome.notes.insert(outcome.notes.end(), sum_.notes.begin(), sum_.notes.end());
-    if (!write_error_.empty()) outcome.notes.push_back("not everything was written: " + write_error_);
+RecordOutcome TraceKeeper::finish() {
+    stop();
+    outcome_.processes = processes_.size();
+    if (!write_error_.empty()) outcome_.notes.push_back("not everything was written: " + write_error_);
+    return outcome_;
 }
 
 }  // namespace millrace::record

@@ -23,27 +23,27 @@ namespace millrace::record {
 
 class TraceKeeper {
 public:
-    /// Starts at once. `sampler` may be null. Everything is borrowed until stop().
+    /// Starts at once. `sampler` may be null. Everything is borrowed until stop(). `outcome` is what finish() adds to.
     TraceKeeper(ProbeFolder& folder, TraceWriter& trace, EventWriter& events, CpuSampler* sampler,
-                const ScheduleSettings& settings);
+                const ScheduleSettings& settings, RecordOutcome outcome);
     ~TraceKeeper() { stop(); }
     TraceKeeper(const TraceKeeper&) = delete;
     TraceKeeper& operator=(const TraceKeeper&) = delete;
 
-    /// Tells all probes that somebody listens, also when the disk holds the thread up. From another thread, a few times a second.
+    /// Tells all probes that `record` lives, also when the disk holds the thread up. From another thread, a few times a second.
     void keep_alive();
     /// Bytes that others put into the run directory, for the budget.
     void set_other_bytes(std::uint64_t bytes) { other_bytes_ = bytes; }
     /// Takes what is left and joins the thread.
     void stop();
-    /// After stop(): fills in what was seen.
-    void describe(RecordOutcome& outcome) const;
+    /// stop(), and what was seen.
+    RecordOutcome finish();
 
 private:
     struct Entry {
         ProbedProcess process;
         io::Path mapping;
-        std::uint64_t gone_at = 0;  ///< nobody writes any more since then; 0 somebody does
+        std::uint64_t gone_at = 0;  ///< when its process ended; 0: it runs
     };
     void loop();
     void tick(std::uint64_t now);
@@ -52,7 +52,7 @@ private:
     void close(Entry& entry, std::uint64_t now);
     void take_samples(bool tight);
     void note_clock(std::uint64_t now);
-    void tell(const SeenProcess& process);
+    void note_process(const SeenProcess& process);
     void update_process(std::uint32_t pid, std::uint32_t main_thread);
     void count(const ProbedProcess& process, std::uint64_t now);
 
@@ -69,9 +69,9 @@ private:
     std::unordered_map<const void*, std::pair<SharedStack, std::uint32_t>> stacks_;
     std::vector<CpuSample> samples_;
     std::vector<SeenProcess> seen_;
-    std::uint64_t clock_at_ = 0, flushed_at_ = 0, sample_count_ = 0;
+    std::uint64_t clock_at_ = 0, flushed_at_ = 0;
     std::string write_error_;
-    RecordOutcome sum_;  ///< of processes that are closed
+    RecordOutcome outcome_;  ///< with the processes that are closed
 
     std::mutex mutex_;  ///< guards stopping_
     std::condition_variable wake_;

@@ -175,7 +175,6 @@ TEST(CpuSampler, ThreadTakesSamplesUntilStopped) {
     sampler.stop();
     EXPECT_GE(all.size(), 20u);
     EXPECT_EQ(sampler.dropped(), 0u);
-    EXPECT_GT(sampler.cpu_seconds(), 0);
     EXPECT_TRUE(std::ranges::is_sorted(all, {}, &CpuSample::time));
 }
 

@@ -49,20 +49,5 @@ TEST(MachineLine, TakesWhatASampleHolds) {
     EXPECT_EQ(machine_line(machine_line_values(sample)), "GPU: 50% | CPU: 12.5% | RAM: 2.0/8.0GB(25.0%)");
 }
 
-TEST(MachineLine, TakesTheAveragesOfAStretch) {
-    SampleSummary summary;
-    for (const double value : {20.0, 40.0, 90.0}) {
-        sense::Sample sample;
-        sample.gpus.resize(2);
-        sample.gpus[1].utilization = value;
-        sample.gpus[1].memory_used_bytes = value / 10 * kGiB;
-        sample.gpus[1].memory_total_bytes = 10 * kGiB;
-        if (value > 30) sample.cpu.utilization = value;
-        summary.add(sample);
-    }
-    EXPECT_EQ(machine_line(machine_line_values(summary)), "GPU1: 50% | VRAM1: 5.0/10.0GB(50.0%) | CPU: 65.0%");
-    EXPECT_EQ(machine_line(machine_line_values(SampleSummary{})), "N/A");
-}
-
 }  // namespace
 }  // namespace millrace::record

@@ -7,7 +7,7 @@
 #include "io/file.h"
 #include "models/registry.h"
 #include "places.h"
-#include "record/metric_document.h"
+#include "tools/metric_document.h"
 
 namespace millrace::record {
 namespace {

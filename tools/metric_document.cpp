@@ -1,4 +1,4 @@
-#include "record/metric_document.h"
+#include "metric_document.h"
 
 #include <fmt/format.h>
 
