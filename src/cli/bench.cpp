@@ -72,24 +72,21 @@ private:
     std::map<std::string, double> ceilings_;
 };
 
-int run_bench(BenchArguments given) {
-    const auto device = train::choose_device(given.device);
-    if (!device.ok()) return report(device.error());
+base::Result<int> run_bench(BenchArguments given) {
+    MILLRACE_LET(device, train::choose_device(given.device));
     if (given.list) {
-        for (const bench::Workload& workload : bench::all_workloads(*device))
+        for (const bench::Workload& workload : bench::all_workloads(device))
             say(workload.name + (workload.on_request ? "  only when named\n" : "\n"));
         return 0;
     }
-    const auto workloads = bench::select_workloads(bench::all_workloads(*device), given.names);
-    if (!workloads.ok()) return report(workloads.error());
-    given.options.device = *device;
+    MILLRACE_LET(workloads, bench::select_workloads(bench::all_workloads(device), given.names));
+    given.options.device = device;
     if (given.no_fusion) given.options.rewrites_off = {"all"};
     Bench bench(given.options, !given.no_peers && given.options.settings.empty(), !given.no_ceiling);
     std::vector<bench::Row> rows;
-    for (const bench::Workload& workload : *workloads) {
-        auto row = bench.measure(workload);
-        if (!row.ok()) return report(row.error());
-        rows.push_back(std::move(row).value());
+    for (const bench::Workload& workload : workloads) {
+        MILLRACE_LET(row, bench.measure(workload));
+        rows.push_back(std::move(row));
         if (given.json) continue;
         if (rows.size() == 1) say(bench::table_header(rows.front()));
         say(bench::table_line(rows.back()));

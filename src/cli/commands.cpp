@@ -55,16 +55,17 @@ base::Result<int> parse_and_run(Context& context) {
     return program.run(context.argc, context.argv);
 }
 
-}  // namespace
-
-void say(const std::string& text) {
-    if (std::fputs(text.c_str(), stdout) < 0 && errno == EPIPE) reader_left = true;
-}
-
+/// Prints "millrace: <text>" on stderr and gives the error's exit status.
 int report(const base::Error& error) {
     // Through the log's form: an error quotes files, which must not drive the terminal.
     std::fputs(base::log_line(base::LogLevel::info, "millrace: " + error.text(), false).c_str(), stderr);
     return error.exit_status;
+}
+
+}  // namespace
+
+void say(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 && errno == EPIPE) reader_left = true;
 }
 
 int run(int argc, char** argv) {
@@ -77,7 +78,7 @@ int run(int argc, char** argv) {
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
     if (!lost || reader_left || errno == EPIPE) return status;
     const int written = report(base::Error{"standard output is closed or full: not all of it was written"});
-    // A finding that nobody could read is a failure; the status of a command that was run stays its own.
+    // A finding that could not be printed is a failure; the status of a command that was run stays its own.
     return status == 0 || (status == kFinding && !context.command) ? written : status;
 }
 

@@ -25,9 +25,6 @@ struct Context {
 /// Writes `text` to standard output; run() notices when that fails.
 void say(const std::string& text);
 
-/// Prints "millrace: <text>" on stderr and gives the error's exit status.
-int report(const base::Error& error);
-
 // Each adds its command to the program; the context must outlive the program.
 void add_train(const Command& program, Context& context);
 void add_eval(const Command& program);

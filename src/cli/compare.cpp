@@ -66,11 +66,9 @@ base::Result<diagnose::CompareSide> side_of(const std::string& path) {
 
 base::Result<std::vector<diagnose::CompareSide>> sides_of(const std::string& first, const std::vector<std::string>& more) {
     std::vector<diagnose::CompareSide> sides;
-    MILLRACE_LET(side, side_of(first));
-    sides.push_back(std::move(side));
-    for (const std::string& path : more) {
-        MILLRACE_LET(another, side_of(path));
-        sides.push_back(std::move(another));
+    for (std::size_t i = 0; i <= more.size(); ++i) {
+        MILLRACE_LET(side, side_of(i == 0 ? first : more[i - 1]));
+        sides.push_back(std::move(side));
     }
     return sides;
 }

@@ -17,10 +17,10 @@ struct MakeArguments {
     std::vector<std::pair<Option, std::string>> options;  ///< those that belong to one kind alone
 };
 
-int run_make(const MakeArguments& given) {
+base::Result<int> run_make(const MakeArguments& given) {
     for (const auto& [option, kind] : given.options)
         if (option.is_given() && given.kind != kind)
-            return report(base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kind, given.kind)});
+            return base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kind, given.kind)};
     const bool live = base::stderr_is_terminal();
     data::MakerProgress progress;
     if (live)
@@ -31,7 +31,7 @@ int run_make(const MakeArguments& given) {
         if (maker.name != given.kind) continue;
         const auto made = maker.make(given.out, given.seed, maker.options, progress);
         if (live) base::write_to_terminal("\r\x1b[K");
-        if (!made.ok()) return report(made.error());
+        if (!made.ok()) return made.error();
         say(*made + "\n");
     }
     return 0;

@@ -88,6 +88,7 @@ base::Result<std::vector<models::EvalOption>> family_options(const EvalArguments
 }
 
 base::Result<std::vector<std::string>> write_plots(const std::vector<models::Picture>& pictures, const EvalArguments& given) {
+    if (pictures.empty()) return std::vector<std::string>{};
     const std::filesystem::path folder = given.plot;
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
@@ -128,28 +129,26 @@ base::Result<models::TextReport> answer(const train::BestWeights& best, const st
     return answered;
 }
 
-int run_texts(const EvalArguments& given) {
+base::Result<int> run_texts(const EvalArguments& given) {
     if (!given.split.empty() || !given.plot.empty())
-        return report(base::Error{fmt::format("{} is about the data; with --text nothing of it is scored or drawn",
-                                              given.split.empty() ? "--plot" : "--split")});
+        return base::Error{fmt::format("{} is about the data; with --text nothing of it is scored or drawn",
+                                       given.split.empty() ? "--plot" : "--split")};
     const std::vector<std::string> texts = texts_of(given.texts);
-    if (texts.empty()) return report(base::Error{"standard input holds no text", "--text -"});
-    const auto best = train::load_best(given.run, given.device, given.data);
-    if (!best.ok()) return report(best.error());
-    const auto answered = answer(*best, texts, given);
-    if (!answered.ok()) return report(answered.error());
+    if (texts.empty()) return base::Error{"standard input holds no text", "--text -"};
+    MILLRACE_LET(best, train::load_best(given.run, given.device, given.data));
+    MILLRACE_LET(answered, answer(best, texts, given));
     if (!given.json) {
-        for (const models::TextAnswer& answer : answered->answers) say(answer.answer + "\n");
+        for (const models::TextAnswer& answer : answered.answers) say(answer.answer + "\n");
         return 0;
     }
     nlohmann::ordered_json json{{"run", given.run},
-                                {"model", best->recipe.text("model.name")},
-                                {"preset", best->recipe.text("model.preset")},
-                                {"device", answered->device},
-                                {"step", best->state.step},
-                                {"seconds", answered->seconds}};
+                                {"model", best.recipe.text("model.name")},
+                                {"preset", best.recipe.text("model.preset")},
+                                {"device", answered.device},
+                                {"step", best.state.step},
+                                {"seconds", answered.seconds}};
     json["answers"] = nlohmann::ordered_json::array();
-    for (const models::TextAnswer& answer : answered->answers) {
+    for (const models::TextAnswer& answer : answered.answers) {
         nlohmann::ordered_json entry{{"text", answer.text},       {"answer", answer.answer},   {"tokens", answer.tokens},
                                      {"unknown", answer.unknown}, {"nearest_cosine", nullptr}, {"nearest_target", nullptr}};
         if (answer.cosine) {
@@ -162,32 +161,25 @@ int run_texts(const EvalArguments& given) {
     return 0;
 }
 
-int run_eval(const EvalArguments& given) {
+base::Result<int> run_eval(const EvalArguments& given) {
     std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is no failure
-    if (const base::Status fine = check_plots(given); !fine.ok()) return report(fine.error());
+    MILLRACE_TRY(check_plots(given));
     if (!given.texts.empty()) return run_texts(given);
     std::optional<data::Part> part;
     if (!given.split.empty()) part = given.split == "validation" ? data::Part::validation : data::Part::test;
     std::optional<train::PictureRequest> pictures;
     if (!given.plot.empty()) {
-        auto options = family_options(given);
-        if (!options.ok()) return report(options.error());
-        pictures = {given.plot_sample.value_or(0), std::move(options).value()};
+        MILLRACE_LET(options, family_options(given));
+        pictures = {given.plot_sample.value_or(0), std::move(options)};
     }
-    const auto evaluated = train::evaluate_run(given.run, part, given.device, given.data, pictures);
-    if (!evaluated.ok()) return report(evaluated.error());
-    std::vector<std::string> plots;
-    if (!evaluated->pictures.empty()) {
-        auto written = write_plots(evaluated->pictures, given);
-        if (!written.ok()) return report(written.error());
-        plots = std::move(written).value();
+    MILLRACE_LET(evaluated, train::evaluate_run(given.run, part, given.device, given.data, pictures));
+    MILLRACE_LET(plots, write_plots(evaluated.pictures, given));
+    if (given.json) {
+        print_json(evaluated, plots);
+        return 0;
     }
-    if (given.json)
-        print_json(*evaluated, plots);
-    else
-        print_text(*evaluated);
-    if (!given.json)
-        for (const std::string& file : plots) say(fmt::format("wrote {}\n", file));
+    print_text(evaluated);
+    for (const std::string& file : plots) say(fmt::format("wrote {}\n", file));
     return 0;
 }
 

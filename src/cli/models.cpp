@@ -11,18 +11,17 @@
 namespace millrace::cli {
 namespace {
 
-int run_models(bool as_json) {
-    const auto listed = models::list();
-    if (!listed.ok()) return report(listed.error());
+base::Result<int> run_models(bool as_json) {
+    MILLRACE_LET(listed, models::list());
     if (as_json) {
         nlohmann::ordered_json json = nlohmann::ordered_json::array();
-        for (const models::Listing& entry : *listed)
+        for (const models::Listing& entry : listed)
             json.push_back({{"model", entry.model}, {"preset", entry.preset}, {"parameters", entry.parameters}});
         say(fmt::format("{}\n", json.dump(1)));
         return 0;
     }
     say(fmt::format("{:<18} {:<13} {:>12}\n", "model", "preset", "parameters"));
-    for (const models::Listing& entry : *listed)
+    for (const models::Listing& entry : listed)
         say(fmt::format("{:<18} {:<13} {:>12}\n", entry.model, entry.preset,
                         train::grouped(static_cast<std::uint64_t>(entry.parameters))));
     return 0;

@@ -90,19 +90,17 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     return train::train(recipe, request, console);
 }
 
-int run_train(const TrainArguments& given, const Context& context) {
+base::Result<int> run_train(const TrainArguments& given, const Context& context) {
     std::signal(SIGPIPE, SIG_IGN);    // a reader of our output may leave; the run goes on
     const train::RunSignals signals;  // first of all: every thread of the run inherits that they are blocked
-    const auto result = train_with(given, context, signals);
-    if (!result.ok()) return report(result.error());
-    if (given.json) say(fmt::format("{}\n", result_json(*result)));
-    return result->signal == 0 ? 0 : 128 + result->signal;
+    MILLRACE_LET(result, train_with(given, context, signals));
+    if (given.json) say(fmt::format("{}\n", result_json(result)));
+    return result.signal == 0 ? 0 : 128 + result.signal;
 }
 
-int print_keys(const TrainArguments& given) {
-    const auto schema = train::schema_of_recipe(given.recipe, {given.settings, base::recipe_environment()});
-    if (!schema.ok()) return report(schema.error());
-    say(fmt::format("{}\n", schema->help_text()));
+base::Result<int> print_keys(const TrainArguments& given) {
+    MILLRACE_LET(schema, train::schema_of_recipe(given.recipe, {given.settings, base::recipe_environment()}));
+    say(fmt::format("{}\n", schema.help_text()));
     return 0;
 }
 
