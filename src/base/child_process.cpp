@@ -108,6 +108,7 @@ Result<ChildProcess> ChildProcess::prepare(const std::vector<std::string>& comma
     child.program_ = program;
     std::vector<std::string> words = command;
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
 
