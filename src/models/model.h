@@ -19,7 +19,8 @@ struct Attachment {
     std::string name, bytes;
 };
 
-/// A part of the model whose time is told apart: `component/<name>_ms` is that of the layers whose names begin with `layers`.
+/// A part of the model whose time is reported separately: `component/<name>_ms` is that of the layers whose names begin with
+/// `layers`.
 struct Component {
     std::string name, layers;
 };

@@ -68,7 +68,7 @@ struct Listing {
 /// Every family with every preset, for its usual shape of the data.
 base::Result<std::vector<Listing>> list();
 
-/// Trainable parameters of a model nobody has declared yet; the model cannot be used afterwards.
+/// Trainable parameters of a model that is not declared yet; the model cannot be used afterwards.
 base::Result<std::int64_t> count_parameters(std::unique_ptr<Model> model);
 
 }  // namespace millrace::models

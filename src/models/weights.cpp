@@ -45,7 +45,7 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
     }
 }
 
-/// Refuses tensors nobody asked for: a larger model's file would otherwise load into a smaller one.
+/// Refuses tensors that the model does not have: a larger model's file would otherwise load into a smaller one.
 base::Status check_names(const io::SafetensorsFile& file, const std::set<std::string>& wanted) {
     for (const io::TensorView& tensor : file.tensors())
         if (!wanted.contains(tensor.name))

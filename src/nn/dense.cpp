@@ -19,6 +19,11 @@ std::vector<std::string> with_suffix(const std::vector<std::string>& prefixes, c
 
 }  // namespace
 
+DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, std::optional<tape::Init> init) {
+    const tape::Init usual = tape::Init::uniform(1 / std::sqrt(static_cast<double>(in)));
+    return {.in = in, .out = out, .activation = activation, .weight_init = init.value_or(usual)};
+}
+
 /// What the backward rule remembers of one forward call. Views are as the product sees them: [K,1,B,G*Out] with a shared input.
 struct Dense::Call {
     tape::Value x, y;
@@ -59,8 +64,11 @@ tensor::View Dense::vector(const tensor::View& groups) const {
     return joined;
 }
 
+tensor::View Dense::vector_of(const tape::Store& store, tape::ParameterId id) const {
+    return id == tape::kNoParameter ? tensor::View{} : vector(store.parameter(id));
+}
+
 tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const DensePlacement& placement) const {
-    namespace slot = ops::dense_forward;
     const tape::Store& store = builder.store();
     const bool training = builder.training();
     const std::int32_t rows = x.view.rows;
@@ -87,56 +95,35 @@ tape::Value Dense::forward(tape::Builder& builder, const tape::Value& x, const D
     if (training && options_.batch_norm)
         call.inv_std = builder.buffer(product_groups, 1, product_out, builder.stat(), tape::Role::saved, label_ + ".inv_std");
 
-    ops::Record record{&ops::dense_forward::kDef, call.params, {}, 0, label_};
-    record.slots[slot::x] = call.x.view;
-    record.slots[slot::w] = matrix(store.weight(weight_));
-    if (options_.bias) record.slots[slot::bias] = vector(store.parameter(bias_));
-    if (options_.batch_norm) {
-        record.slots[slot::gamma] = vector(store.parameter(gamma_));
-        record.slots[slot::beta] = vector(store.parameter(beta_));
-        record.slots[slot::running_mean] = vector(store.parameter(mean_));
-        record.slots[slot::running_var] = vector(store.parameter(variance_));
-    }
-    record.slots[slot::saved] = call.saved;
-    record.slots[slot::inv_std] = call.inv_std;
-    if (call.params.dropout > 0) record.slots[slot::state] = store.state();
-    record.slots[slot::y] = y.view;
-    builder.append(std::move(record));
+    const tensor::View state = call.params.dropout > 0 ? store.state() : tensor::View{};
+    builder.append(record_of(
+        &ops::dense_forward::kDef, call.params, label_,
+        {call.x, matrix(store.weight(weight_)), vector_of(store, bias_), vector_of(store, gamma_), vector_of(store, beta_),
+         vector_of(store, mean_), vector_of(store, variance_), call.saved, call.inv_std, state, y}));
     if (training) builder.on_backward([layer = *this, &builder, call] { layer.backward(builder, call); });
     return whole;
 }
 
 tensor::View Dense::append_dense_backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const {
-    namespace slot = ops::dense_backward;
     const tape::Store& store = builder.store();
     const bool normed = call.params.norm != ops::Norm::none;
     const bool identity = !normed && call.params.activation == ops::Activation::none && call.params.dropout == 0;
     const bool merged = builder.merges_weight_gradients();
-    auto gradient_of = [&](tape::ParameterId id) {
-        tape::Builder::Target target = builder.parameter_gradient(id);
-        target.view = vector(target.view);
-        return target;
+    const auto gradient_of = [&](tape::ParameterId id) -> Slot {
+        const tape::Builder::Target target = builder.parameter_gradient(id);
+        return {vector(target.view), target.accumulate};
     };
     if (merged && !normed && options_.bias) append_column_sum(builder, dy, gradient_of(bias_), label_);
     if (identity && (!options_.bias || merged)) return dy;
     // A plain layer only sums its bias gradient here, so dz stays where dy is.
     const tensor::View dz =
         identity || merged ? dy : builder.buffer(dy.g, dy.rows, dy.cols, builder.real(), tape::Role::scratch, label_ + ".dz");
-    ops::Record record{&ops::dense_backward::kDef, call.params, {}, 0, label_};
-    record.slots[slot::dy] = dy;
-    record.slots[slot::saved] = call.saved;
-    record.slots[slot::inv_std] = call.inv_std;
-    if (call.params.dropout > 0) record.slots[slot::state] = store.state();
-    record.slots[slot::dz] = dz;
-    if (normed) {
-        record.slots[slot::gamma] = vector(store.parameter(gamma_));
-        record.slots[slot::beta] = vector(store.parameter(beta_));
-        write_to(record, slot::dgamma, gradient_of(gamma_));
-        write_to(record, slot::dbeta, gradient_of(beta_));
-    } else if (options_.bias && !merged) {
-        write_to(record, slot::dbias, gradient_of(bias_));
-    }
-    builder.append(std::move(record));
+    const tensor::View state = call.params.dropout > 0 ? store.state() : tensor::View{};
+    const Slot dgamma = normed ? gradient_of(gamma_) : Slot{}, dbeta = normed ? gradient_of(beta_) : Slot{};
+    const Slot dbias = !normed && options_.bias && !merged ? gradient_of(bias_) : Slot{};
+    builder.append(record_of(
+        &ops::dense_backward::kDef, call.params, label_,
+        {dy, call.saved, vector_of(store, gamma_), vector_of(store, beta_), call.inv_std, state, dz, dgamma, dbeta, dbias}));
     return dz;
 }
 

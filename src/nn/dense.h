@@ -31,6 +31,10 @@ struct DenseOptions {
     tape::Init bias_init = tape::Init::value(0);
 };
 
+/// A plain layer that starts uniform within 1 / sqrt(in), as PyTorch's does, unless `init` says otherwise; biases start at 0.
+DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation = ops::Activation::none,
+                    std::optional<tape::Init> init = std::nullopt);
+
 /// Where a forward call reads and writes when it is not the plain case.
 struct DensePlacement {
     /// Write y here instead of into a new activation: [K,1,B,G*out], or [K,G,B,out] with any stride between groups.
@@ -58,6 +62,7 @@ private:
     struct Call;
     [[nodiscard]] tensor::View matrix(const tensor::View& groups) const;
     [[nodiscard]] tensor::View vector(const tensor::View& groups) const;
+    [[nodiscard]] tensor::View vector_of(const tape::Store& store, tape::ParameterId id) const;  ///< absent without one
     void backward(tape::Builder& builder, const Call& call) const;
     tensor::View append_dense_backward(tape::Builder& builder, const Call& call, const tensor::View& dy) const;
 

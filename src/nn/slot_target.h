@@ -10,7 +10,6 @@ namespace millrace::nn {
 
 using tape::record_of;
 using tape::Slot;
-using tape::write_to;
 
 /// Adds the sums over the rows of `in` [K,G,B,C] to a gradient [K,G,1,C].
 inline void append_column_sum(tape::Builder& builder, const tensor::View& in, const Slot& sums, const std::string& layer) {

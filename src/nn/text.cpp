@@ -5,21 +5,21 @@
 
 namespace millrace::nn {
 
-TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t places,
+TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions,
                                std::int32_t cols, tape::Init init)
-    : name_(std::move(name)), places_(places), cols_(cols) {
+    : name_(std::move(name)), position_count_(positions), cols_(cols) {
     tokens_ = store.add_matrix({name_ + ".tokens.weight"}, vocabulary, cols, init);
-    place_ = store.add_matrix({name_ + ".places.weight"}, places, cols, init);
+    positions_ = store.add_matrix({name_ + ".places.weight"}, positions, cols, init);
 }
 
 tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix) const {
-    MILLRACE_ASSERT(sequences.places() == places_, name_);
+    MILLRACE_ASSERT(sequences.positions() == position_count_, name_);
     MILLRACE_ASSERT(prefix.view.present() == (sequences.prefix > 0), name_);
     const tape::Value y = builder.activation(sequences.rows(), cols_, name_, builder.training());
     const tape::Store& store = builder.store();
     builder.append(record_of(
         &ops::token_embed::kDef, ops::TokenParams{sequences.prefix}, name_,
-        {store.parameter(tokens_), store.parameter(place_), prefix, sequences.ids, sequences.lengths, store.state(), y}));
+        {store.parameter(tokens_), store.parameter(positions_), prefix, sequences.ids, sequences.lengths, store.state(), y}));
     if (builder.training())
         builder.on_backward([layer = *this, &builder, sequences, prefix, y] { layer.backward(builder, sequences, prefix, y); });
     return y;
@@ -29,10 +29,10 @@ void TokenEmbedding::backward(tape::Builder& builder, const Sequences& sequences
                               const tape::Value& y) const {
     const tensor::View dy = builder.gradient(y);
     if (!dy.present()) return;
-    const Slot dtokens = builder.parameter_gradient(tokens_), dplace = builder.parameter_gradient(place_);
+    const Slot dtokens = builder.parameter_gradient(tokens_), dposition = builder.parameter_gradient(positions_);
     const Slot dbefore = prefix.view.present() && prefix.needs_gradient ? builder.gradient_target(prefix) : Slot{};
     builder.append(record_of(&ops::token_embed_backward::kDef, ops::TokenParams{sequences.prefix}, name_,
-                             {dy, sequences.ids, sequences.lengths, dtokens, dplace, dbefore}));
+                             {dy, sequences.ids, sequences.lengths, dtokens, dposition, dbefore}));
 }
 
 tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequences& sequences, const std::string& name) {
@@ -56,9 +56,8 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
     MILLRACE_ASSERT(logits.view.rows == sequences.rows(), "token_cross_entropy");
     const ops::TokenLossParams params{options.weight * builder.share(), first, options.as_loss};
     const Slot dlogits = logits.needs_gradient ? only_loss_of(builder, logits) : Slot{};
-    const Slot tally = options.tally.present() ? tape::Builder::Target{options.tally, options.keep_tally} : Slot{};
     builder.append(record_of(&ops::token_cross_entropy::kDef, params, options.name,
-                             {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, tally}));
+                             {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, options.tally}));
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,

@@ -1,6 +1,6 @@
 #pragma once
-// Sequences as rows of tokens: embedding with places, mean over places, loss of tokens, greedy choice. Shapes and masks as in
-// ops/text/text.h: B sequences of up to T tokens behind a prefix of P vectors, N = P + T places, values [K,1,B*N,C].
+// Sequences as rows of tokens: embedding with positions, mean over positions, loss of tokens, greedy choice. Shapes and masks as
+// in ops/text/text.h: B sequences of up to T tokens behind a prefix of P vectors, N = P + T positions, values [K,1,B*N,C].
 
 #include <string>
 
@@ -17,16 +17,16 @@ struct Sequences {
 
     [[nodiscard]] std::int32_t count() const { return lengths.rows; }
     [[nodiscard]] std::int32_t tokens() const { return ids.cols; }
-    [[nodiscard]] std::int32_t places() const { return prefix + ids.cols; }
-    [[nodiscard]] std::int32_t rows() const { return count() * places(); }  ///< of a value over places
+    [[nodiscard]] std::int32_t positions() const { return prefix + ids.cols; }
+    [[nodiscard]] std::int32_t rows() const { return count() * positions(); }  ///< of a value over positions
 };
 
 class TokenEmbedding {
 public:
     TokenEmbedding() = default;
-    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [places, cols], N(0, 0.02^2) unless told
-    /// otherwise. `places` is N of the sequences it will see.
-    TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t places, std::int32_t cols,
+    /// Declares `<name>.tokens.weight` [vocabulary, cols] and `<name>.places.weight` [positions, cols], N(0, 0.02^2) unless given
+    /// otherwise. `positions` is N of the sequences it will see.
+    TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions, std::int32_t cols,
                    tape::Init init = tape::Init::normal(0.02));
     /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the
     /// vocabulary drops the step (state.nonfinite).
@@ -36,28 +36,27 @@ private:
     void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tape::Value& y) const;
 
     std::string name_;
-    std::int32_t places_ = 0, cols_ = 0;
-    tape::ParameterId tokens_ = tape::kNoParameter, place_ = tape::kNoParameter;
+    std::int32_t position_count_ = 0, cols_ = 0;
+    tape::ParameterId tokens_ = tape::kNoParameter, positions_ = tape::kNoParameter;
 };
 
-/// Mean over the filled places of each sequence: x [K,1,B*N,C] -> [K,1,B,C]; zeros for a sequence without any.
+/// Mean over the filled positions of each sequence: x [K,1,B*N,C] -> [K,1,B,C]; zeros for a sequence without any.
 tape::Value masked_mean(tape::Builder& builder, const tape::Value& x, const Sequences& sequences, const std::string& name);
 
 struct TokenLossOptions {
     double weight = 1;     ///< of this term in the step's objective
     bool as_loss = false;  ///< counts as the step's loss and rows; else its share of the objective joins state.penalty
     tensor::View tally{};  ///< stat [K,1,1,ops::kTallyColumns], optional: sums of losses, tokens, right tokens, right sequences
-    bool keep_tally = false;  ///< add to the tally instead of starting it afresh
     std::string name = "token_cross_entropy";
 };
 
-/// weight * mean over the batch's tokens of the cross-entropy of logits [K,1,B*N,V], where place `first` + t tells token t. With
-/// a decoder behind its prefix that is first = P - 1: every place tells the token after it. The only consumer of the logits'
-/// gradient.
+/// weight * mean over the batch's tokens of the cross-entropy of logits [K,1,B*N,V], where position `first` + t predicts token t.
+/// With a decoder behind its prefix that is first = P - 1: every position predicts the token after it. The only consumer of the
+/// logits' gradient.
 void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options = {});
 
-/// Appends to every sequence that has room and does not end with the token `end` the likeliest next token, told at place
+/// Appends to every sequence that has room and does not end with the token `end` the likeliest next token, predicted at position
 /// `first` + length. Evaluation only; ids and lengths of `sequences` are written.
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                   std::int32_t end, const std::string& name = "token_choose");

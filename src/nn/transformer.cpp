@@ -1,37 +1,24 @@
 #include "nn/transformer.h"
 
-#include <cmath>
-
 #include "nn/pointwise.h"
 #include "nn/slot_target.h"
 #include "ops/activation.h"
 #include "ops/attention/attention.h"
 
 namespace millrace::nn {
-namespace {
-
-DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation = ops::Activation::none, float dropout = 0) {
-    DenseOptions options;
-    options.in = in;
-    options.out = out;
-    options.activation = activation;
-    options.dropout = dropout;
-    options.weight_init = tape::Init::uniform(1 / std::sqrt(static_cast<double>(in)));
-    return options;
-}
-
-}  // namespace
 
 TransformerLayer::TransformerLayer(tape::Store& store, const std::string& name, const TransformerOptions& options)
     : name_(name), options_(options) {
     const std::int32_t width = options.width;
+    DenseOptions out = linear(width, width), narrow = linear(options.inner, width);
+    out.dropout = narrow.dropout = options.dropout;
     MILLRACE_ASSERT(options.heads > 0 && width > 0 && width % options.heads == 0, name);
     norm1_ = LayerNorm(store, name + ".norm1", width);
     in_ = Dense(store, {name + ".self_attn.in_proj"}, {}, linear(width, 3 * width));
-    out_ = Dense(store, {name + ".self_attn.out_proj"}, {}, linear(width, width, ops::Activation::none, options.dropout));
+    out_ = Dense(store, {name + ".self_attn.out_proj"}, {}, out);
     norm2_ = LayerNorm(store, name + ".norm2", width);
     widen_ = Dense(store, {name + ".linear1"}, {}, linear(width, options.inner, ops::Activation::gelu));
-    narrow_ = Dense(store, {name + ".linear2"}, {}, linear(options.inner, width, ops::Activation::none, options.dropout));
+    narrow_ = Dense(store, {name + ".linear2"}, {}, narrow);
 }
 
 tape::Value TransformerLayer::forward(tape::Builder& builder, const tape::Value& x, const Sequences& sequences) const {
@@ -46,17 +33,17 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
     const std::string label = name_ + ".self_attn";
     const ops::AttentionParams params{options_.heads, sequences.prefix, options_.causal};
     const tape::Value out = builder.activation(qkv.view.rows, options_.width, label, builder.training());
-    const tensor::View level =
-        builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".level");
-    builder.append(record_of(&ops::attention_forward::kDef, params, label, {qkv, sequences.lengths, level, out}));
+    const tensor::View logsumexp =
+        builder.buffer(1, qkv.view.rows, options_.heads, builder.stat(), tape::Role::saved, label + ".logsumexp");
+    builder.append(record_of(&ops::attention_forward::kDef, params, label, {qkv, sequences.lengths, logsumexp, out}));
     if (!builder.training()) return out;
 
-    builder.on_backward([&builder, params, qkv, sequences, level, out, label] {
+    builder.on_backward([&builder, params, qkv, sequences, logsumexp, out, label] {
         const tensor::View dout = builder.gradient(out);
         if (!dout.present()) return;
         const tape::Builder::Target dqkv = builder.gradient_target(qkv);
         MILLRACE_ASSERT(!dqkv.accumulate, label);
-        builder.append(record_of(&ops::attention_backward::kDef, params, label, {dout, qkv, sequences.lengths, level, dqkv}));
+        builder.append(record_of(&ops::attention_backward::kDef, params, label, {dout, qkv, sequences.lengths, logsumexp, dqkv}));
     });
     return out;
 }

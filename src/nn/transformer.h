@@ -12,7 +12,7 @@ namespace millrace::nn {
 
 struct TransformerOptions {
     std::int32_t width = 256, heads = 8, inner = 512;  ///< width is a multiple of heads
-    bool causal = false;                               ///< a place sees itself, those before it and the prefix
+    bool causal = false;                               ///< a position sees itself, those before it and the prefix
     float dropout = 0;                                 ///< of what the attention and the two linear layers add, in training
 };
 
@@ -24,7 +24,7 @@ public:
     /// dot in `in_proj.weight`. Weights are drawn from U(+-1 / sqrt(in)).
     TransformerLayer(tape::Store& store, const std::string& name, const TransformerOptions& options);
 
-    /// x [K,1,B*N,width] -> y of the same shape. Places that are not filled hold finite numbers that reach nothing.
+    /// x [K,1,B*N,width] -> y of the same shape. Positions that are not filled hold finite numbers that reach nothing.
     tape::Value forward(tape::Builder& builder, const tape::Value& x, const Sequences& sequences) const;
 
     [[nodiscard]] const TransformerOptions& options() const { return options_; }

@@ -96,7 +96,7 @@ public:
 
     /// A time line with marks 0 to `marks` - 1; the host's clock unless the device has its own.
     [[nodiscard]] virtual base::Result<std::unique_ptr<Timeline>> make_timeline(std::size_t marks);
-    /// What the maker promises for dense products of this operand type, per second; absent when nobody does.
+    /// The vendor's figure for dense products of this operand type, per second; absent when unknown.
     [[nodiscard]] virtual std::optional<double> peak_flops(tensor::DType operands) const {
         (void)operands;
         return std::nullopt;

@@ -1,20 +1,39 @@
 #pragma once
-// Names the kernels of an operator in its definition: functions ref::run_NAME, cpu::make_NAME and cuda::make_NAME of the current
-// namespace. Builds without CUDA leave the last one out. Only files that define operators include this.
+// Defines an operator: its slots, and the functions ref::run_NAME, cpu::make_NAME and cuda::make_NAME of the current namespace.
+// Builds without CUDA leave the last one out. Only files that define operators include this.
+
+#include <iterator>
 
 #include "ops/backend.h"
 #include "ops/op.h"
 
-#define MILLRACE_DECLARE_KERNELS(name) \
+/// The definition of an operator whose header declares it: MILLRACE_OPERATOR(name, phase, slots...);
+#define MILLRACE_OPERATOR(operation, when, ...) MILLRACE_OPERATOR_WITH(operation, when, nullptr, {}, __VA_ARGS__)
+
+/// The same with a function that counts its FLOPs and an array of rewrites.
+#define MILLRACE_OPERATOR_WITH(operation, when, count_flops, rewritten, ...) \
     namespace ref { \
-    void run_##name(const Bound& bound); \
+    void run_##operation(const Bound& bound); \
     } \
     namespace cpu { \
-    KernelResult make_##name(Context& context, const Bound& bound); \
+    KernelResult make_##operation(Context& context, const Bound& bound); \
     } \
     namespace cuda { \
-    KernelResult make_##name(Context& context, const Bound& bound); \
-    }
+    KernelResult make_##operation(Context& context, const Bound& bound); \
+    } \
+    namespace operation::definition { \
+    using enum ::millrace::ops::Access; \
+    constexpr SlotDef kSlots[] = {__VA_ARGS__}; \
+    static_assert(std::size(kSlots) == slots); \
+    } \
+    const OpDef operation::kDef({.name = #operation, \
+                                 .slots = operation::definition::kSlots, \
+                                 .phase = when, \
+                                 .flops = count_flops, \
+                                 .ref = ref::run_##operation, \
+                                 .cpu = cpu::make_##operation, \
+                                 .cuda = MILLRACE_CUDA_FUNCTION(make_##operation), \
+                                 .rewrites = rewritten})
 
 /// Of a rewrite: cuda::match_NAME and cuda::make_NAME.
 #define MILLRACE_DECLARE_REWRITE(name) \
@@ -22,13 +41,11 @@
     std::size_t match_##name(const Context& context, std::span<const Bound> records); \
     KernelResult make_##name(Context& context, std::span<const Bound> records); \
     }
+#define MILLRACE_REWRITE(title) \
+    { .name = #title, .match = MILLRACE_CUDA_FUNCTION(match_##title), .make = MILLRACE_CUDA_FUNCTION(make_##title) }
 
 #ifdef MILLRACE_HAVE_CUDA
-#define MILLRACE_REWRITE(title) \
-    { .name = #title, .match = cuda::match_##title, .make = cuda::make_##title }
-#define MILLRACE_KERNELS(operation) .ref = ref::run_##operation, .cpu = cpu::make_##operation, .cuda = cuda::make_##operation
+#define MILLRACE_CUDA_FUNCTION(function) cuda::function
 #else
-#define MILLRACE_REWRITE(title) \
-    { .name = #title, .match = nullptr, .make = nullptr }
-#define MILLRACE_KERNELS(operation) .ref = ref::run_##operation, .cpu = cpu::make_##operation
+#define MILLRACE_CUDA_FUNCTION(function) nullptr
 #endif

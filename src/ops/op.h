@@ -95,7 +95,7 @@ struct Record {
     std::any params;  ///< the operator's parameters, a struct that its contract names
     std::array<tensor::View, kMaxSlots> slots;
     std::uint32_t accumulate = 0;  ///< bit per slot: add instead of overwrite
-    std::string layer;             ///< who asked for it, for messages: "analysts.0", "encoder"
+    std::string layer;             ///< that appended it, for messages: "analysts.0", "encoder"
     /// Optional, i32 [K,1,1,1]. Neighbours that name the same one are done only if some member's flag is not 0 when the first of
     /// them is reached. A backend may do them all the same, so that where no flag is set they must harm nothing: what they write
     /// is not read, or written again behind them.

@@ -142,10 +142,10 @@ TEST(FlowPaths, AnEarlyStopEndsThem) {
     config.steps = 9;
     const FlowTrace trace = traced(config, 0.4f).trace;
     EXPECT_LT(trace.steps_used, trace.steps);
-    double sum = 0, laid = 0;
+    double sum = 0, deposited = 0;
     for (const double value : trace.output) sum += value;
-    for (const FlowPath& path : trace.paths) laid += path.laid;
-    EXPECT_NEAR(sum, laid, 1e-5);
+    for (const FlowPath& path : trace.paths) deposited += path.deposited;
+    EXPECT_NEAR(sum, deposited, 1e-5);
 }
 
 TEST(FlowPaths, CosinesAreThoseOfTheScores) {
@@ -188,7 +188,7 @@ TEST(FlowPaths, AMoveBeyondBothWallsOfACornerBouncesTwice) {
     EXPECT_EQ(points[2].walls, 1);
     EXPECT_EQ(points[3].walls, 0);
     EXPECT_FALSE(paths[0].arrived);
-    EXPECT_EQ(paths[0].laid, 1);
+    EXPECT_EQ(paths[0].deposited, 1);
     EXPECT_EQ(paths[1].points.size(), 1u) << "a row that was not alive stays";
 }
 

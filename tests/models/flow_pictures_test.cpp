@@ -39,12 +39,12 @@ FlowTrace made_up_trace(std::int32_t width, std::int32_t height) {
         path.points = {{x, y, 0, energy, 0}, {x, y, side / 2, 1.1 * energy, 0}, {x, y, side, 1.2 * energy, 0}};
         path.arrived = true;
         path.above = side > 0;
-        path.laid = 1.2 * energy;
+        path.deposited = 1.2 * energy;
         trace.input.push_back(energy);
         trace.output.push_back(1.2 * energy);
         trace.target.push_back(0.9 * energy);
-        trace.above.push_back(side > 0 ? path.laid : 0);
-        trace.below.push_back(side > 0 ? 0 : path.laid);
+        trace.above.push_back(side > 0 ? path.deposited : 0);
+        trace.below.push_back(side > 0 ? 0 : path.deposited);
         trace.paths.push_back(path);
     }
     return trace;
@@ -174,7 +174,7 @@ TEST(FlowsSvg, PlacesThatAreNotFiniteAreLeftOut) {
     expect_sound(broken, "a place");
     EXPECT_LT(count_of(broken, "<polyline"), lines);
     trace.paths[5].points[0].energy = kNan;
-    trace.paths[5].laid = kNan;
+    trace.paths[5].deposited = kNan;
     const std::string unknown = flows_svg(trace, 9);
     EXPECT_TRUE(is_balanced(unknown));
     EXPECT_GT(drawn(unknown, "bad"), 1u);

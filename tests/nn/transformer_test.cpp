@@ -26,7 +26,7 @@ using millrace::testing::slice;
 struct Shape {
     bool decoder = false;
     std::int32_t vocabulary = 0, tokens = 0, prefix = 0, width = 0, heads = 0, inner = 0, layers = 0, cells = 0, batch = 0;
-    [[nodiscard]] std::int32_t places() const { return prefix + tokens; }
+    [[nodiscard]] std::int32_t positions() const { return prefix + tokens; }
 };
 
 Shape shape_of(const Golden& golden) {
@@ -55,7 +55,7 @@ struct TransformerNetwork {
             return options;
         };
         if (s.decoder) start = Dense(store, {"start"}, {}, linear(s.cells, s.prefix * s.width, ops::Activation::none));
-        embed = TokenEmbedding(store, "embed", s.vocabulary, s.places(), s.width);
+        embed = TokenEmbedding(store, "embed", s.vocabulary, s.positions(), s.width);
         for (int i = 0; i < s.layers; ++i)
             layers.emplace_back(store, "layers." + std::to_string(i),
                                 TransformerOptions{s.width, s.heads, s.inner, s.decoder, 0});
@@ -179,7 +179,7 @@ optim::OptimizerSettings optimizer_of(const nlohmann::json& given) {
     return settings;
 }
 
-/// The biases of the keys add the same to all scores of a place: their gradient is rounding noise, which Adam blows up.
+/// The biases of the keys add the same to all scores of a position: their gradient is rounding noise, which Adam blows up.
 std::vector<float> without_keys(std::vector<float> values, const std::string& name, std::int32_t width) {
     if (name.ends_with("in_proj.bias")) values.erase(values.begin() + width, values.begin() + 2 * width);
     return values;
@@ -233,7 +233,7 @@ protected:
         const std::vector<float> wanted = golden->floats(rig.shape.decoder ? "logits" : "output");
         ASSERT_EQ(found.size(), wanted.size());
         for (std::size_t i = 0; i < wanted.size(); ++i) {
-            if (rig.shape.decoder && wanted[i] == 0) continue;  // a place that tells no token
+            if (rig.shape.decoder && wanted[i] == 0) continue;  // a position that predicts no token
             EXPECT_NEAR(found[i], double{wanted[i]}, GetParam().output) << i;
         }
     }
@@ -272,7 +272,7 @@ TEST_P(TextDecoding, SaysTheSentencesItHasLearned) {
     TextRig rig;
     const auto started = rig.start(shape, GetParam(), settings);
     ASSERT_TRUE(started.ok()) << started.error().text();
-    // Sequences end with token 1, but for the last, which fills all places.
+    // Sequences end with token 1, but for the last, which fills all positions.
     const std::vector<std::int32_t> wanted{5, 2, 2, 9, 1, -1, -1, 5, 2, 7, 1, -1, -1, -1, 3, 3, 4, 10, 8, 6, 2};
     const std::vector<std::int32_t> lengths{5, 4, 7};
     const std::vector<float> cells{1, 0, 0, -1, 0.5f, 0, 0, 1, 0, 0.25f, 0, -1, 0, 0, 1, 0, -0.5f, 0.75f};
@@ -284,7 +284,7 @@ TEST_P(TextDecoding, SaysTheSentencesItHasLearned) {
     EXPECT_EQ(tally[ops::tally::whole], 3);
 
     rig.feed(std::vector<std::int32_t>(wanted.size(), -1), {0, 0, 0}, cells);
-    for (int step = 0; step < shape.tokens + 2; ++step) rig.decoding->run();  // two more than anybody needs
+    for (int step = 0; step < shape.tokens + 2; ++step) rig.decoding->run();  // two more than any sequence needs
     EXPECT_EQ(rig.training->read(rig.sequences.ids), std::vector<double>(wanted.begin(), wanted.end()));
     EXPECT_EQ(rig.training->read(rig.sequences.lengths), std::vector<double>(lengths.begin(), lengths.end()));
 }

@@ -11,18 +11,18 @@ namespace millrace::ops::cases {
 namespace {
 
 struct Sentences {
-    int k, sentences, places, heads, width;
+    int k, sentences, positions, heads, width;
     int prefix = 0;
     bool causal = false;
-    [[nodiscard]] int rows() const { return sentences * places; }
+    [[nodiscard]] int rows() const { return sentences * positions; }
     [[nodiscard]] int cols() const { return heads * width; }
     [[nodiscard]] AttentionParams params() const { return {heads, prefix, causal}; }
     [[nodiscard]] std::string text() const {
-        return fmt::format("K{}_B{}_N{}_h{}x{}_P{}{}", k, sentences, places, heads, width, prefix, causal ? "_causal" : "");
+        return fmt::format("K{}_B{}_N{}_h{}x{}_P{}{}", k, sentences, positions, heads, width, prefix, causal ? "_causal" : "");
     }
     /// Tokens of the sentences: all, none, half, one, too many, fewer than none, all but one.
     [[nodiscard]] Values lengths() const {
-        const int tokens = places - prefix;
+        const int tokens = positions - prefix;
         return given({tokens * 1.0, 0, tokens / 2 * 1.0, 1, tokens + 5.0, -3, tokens - 1.0});
     }
 };
@@ -36,11 +36,11 @@ OpCase forward(const Sentences& s, const std::string& note, Values qkv, Layout l
     c.members = s.k;
     c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), std::move(qkv), layout);
     c.slot(at::lengths, Element::i32, s.k, 1, s.sentences, 1, s.lengths());
-    c.slot(at::level, Element::stat, s.k, 1, s.rows(), s.heads, poison());
+    c.slot(at::logsumexp, Element::stat, s.k, 1, s.rows(), s.heads, poison());
     return c.slot(at::out, Element::real, s.k, 1, s.rows(), s.cols(), poison(), layout);
 }
 
-/// The level stands for whatever the weights were divided by: any number gives a gradient that can be compared.
+/// The logsumexp stands for whatever the weights were divided by: any number gives a gradient that can be compared.
 OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDense) {
     namespace at = attention_backward;
     OpCase c;
@@ -51,7 +51,7 @@ OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDe
     c.slot(at::dout, Element::real, s.k, 1, s.rows(), s.cols(), uniform(-1, 1), layout);
     c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), uniform(-1, 1), layout);
     c.slot(at::lengths, Element::i32, s.k, 1, s.sentences, 1, s.lengths());
-    c.slot(at::level, Element::stat, s.k, 1, s.rows(), s.heads, uniform(1, 3));
+    c.slot(at::logsumexp, Element::stat, s.k, 1, s.rows(), s.heads, uniform(1, 3));
     return c.slot(at::dqkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), poison(), layout);
 }
 

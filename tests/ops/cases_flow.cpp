@@ -184,17 +184,17 @@ void add_resting(std::vector<OpCase>& cases, FlowSpec spec, const FlowCountParam
         c.members = spec.k;
         return c;
     };
-    OpCase rest = named("flow_rest", &flow_rest::kDef, params);
-    rest.slot(flow_rest::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
-    rest.slot(flow_rest::before, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 21)));
-    rest.slot(flow_rest::after, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 22)));
-    cases.push_back(rest.slot(flow_rest::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7)));
-    OpCase back = named("flow_rest_backward", &flow_rest_backward::kDef, FlowRestParams{});
-    back.slot(flow_rest_backward::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
-    back.slot(flow_rest_backward::dafter, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_gradient(spec, 23)));
-    cases.push_back(back.slot(flow_rest_backward::dbefore, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, uniform(-1, 1)));
+    OpCase skip = named("flow_skip", &flow_skip::kDef, params);
+    skip.slot(flow_skip::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
+    skip.slot(flow_skip::before, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 21)));
+    skip.slot(flow_skip::after, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_values(spec, 22)));
+    cases.push_back(skip.slot(flow_skip::next, Element::i32, spec.k, 1, 1, kFlowCounters, constant(-7)));
+    OpCase back = named("flow_skip_backward", &flow_skip_backward::kDef, FlowSkipParams{});
+    back.slot(flow_skip_backward::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);
+    back.slot(flow_skip_backward::dafter, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, given(flow_gradient(spec, 23)));
+    cases.push_back(back.slot(flow_skip_backward::dbefore, Element::stat, spec.k, 1, spec.rows(), kFlowColumns, uniform(-1, 1)));
     for (const Element element : {Element::real, Element::stat}) {
-        OpCase clear = named("flow_clear", &flow_clear::kDef, FlowRestParams{});
+        OpCase clear = named("flow_clear", &flow_clear::kDef, FlowSkipParams{});
         clear.name += element == Element::real ? "/real" : "/stat";
         std::vector<double> earlier = counter_values(spec);  // alive but for the stopped one
         clear.slot(flow_clear::counters, Element::i32, spec.k, 1, 1, kFlowCounters, counters);

@@ -55,7 +55,7 @@ std::vector<double> resting(const FlowSpec& spec, const std::vector<Bad>& bad) {
     return values;
 }
 
-void add_lay(std::vector<OpCase>& cases, const FlowSpec& spec, const std::string& note, const std::vector<Bad>& bad = {}) {
+void add_scatter(std::vector<OpCase>& cases, const FlowSpec& spec, const std::string& note, const std::vector<Bad>& bad = {}) {
     const int k = spec.k, n = spec.rows();
     const auto start = [&](const OpDef* op, const char* title) {
         OpCase c;
@@ -67,16 +67,16 @@ void add_lay(std::vector<OpCase>& cases, const FlowSpec& spec, const std::string
         return c;
     };
     const Values flow = given(resting(spec, bad));
-    OpCase c = start(&flow_lay::kDef, "flow_lay");
+    OpCase c = start(&flow_scatter::kDef, "flow_scatter");
     c.states = sample_states(k);
-    c.slot(flow_lay::flow, Element::stat, k, 1, n, kFlowColumns, flow);
-    c.state(flow_lay::state);
-    c.slot(flow_lay::surface, Element::stat, k, 1, spec.samples, spec.cells(), poison());
+    c.slot(flow_scatter::flow, Element::stat, k, 1, n, kFlowColumns, flow);
+    c.state(flow_scatter::state);
+    c.slot(flow_scatter::surface, Element::stat, k, 1, spec.samples, spec.cells(), poison());
     cases.push_back(c);
-    c = start(&flow_lay_backward::kDef, "flow_lay_backward");
-    c.slot(flow_lay_backward::flow, Element::stat, k, 1, n, kFlowColumns, flow);
-    c.slot(flow_lay_backward::dsurface, Element::stat, k, 1, spec.samples, spec.cells(), uniform(-1, 1));
-    c.slot(flow_lay_backward::dflow, Element::stat, k, 1, n, kFlowColumns, poison());
+    c = start(&flow_scatter_backward::kDef, "flow_scatter_backward");
+    c.slot(flow_scatter_backward::flow, Element::stat, k, 1, n, kFlowColumns, flow);
+    c.slot(flow_scatter_backward::dsurface, Element::stat, k, 1, spec.samples, spec.cells(), uniform(-1, 1));
+    c.slot(flow_scatter_backward::dflow, Element::stat, k, 1, n, kFlowColumns, poison());
     cases.push_back(c);
 }
 
@@ -89,18 +89,18 @@ void add_flow_end_cases(std::vector<OpCase>& cases) {
     const FlowSpec tiny{.samples = 1, .width = 2, .height = 2, .alive = 1};
     for (const FlowSpec& spec : {small, spare, large, tiny}) {
         add_begin(cases, spec, kDense);
-        add_lay(cases, spec, "resting");
+        add_scatter(cases, spec, "resting");
     }
     add_begin(cases, small, kWindow);
     const double infinity = std::numeric_limits<double>::infinity();
-    add_lay(cases, spare, "energy_nan", {{4, flow::energy, kNaN}});
-    add_lay(cases, spare, "energy_infinite", {{4, flow::energy, infinity}, {5, flow::energy, -infinity}});
-    add_lay(cases, spare, "energy_beyond", {{4, flow::energy, 3e6}, {4, flow::active, 0}});
-    add_lay(cases, spare, "place_nan", {{4, flow::x, kNaN}, {5, flow::y, kNaN}, {6, flow::z, kNaN}, {6, flow::active, 1}});
-    add_lay(cases, small, "place_infinite", {{4, flow::x, infinity}, {5, flow::y, -infinity}});
+    add_scatter(cases, spare, "energy_nan", {{4, flow::energy, kNaN}});
+    add_scatter(cases, spare, "energy_infinite", {{4, flow::energy, infinity}, {5, flow::energy, -infinity}});
+    add_scatter(cases, spare, "energy_beyond", {{4, flow::energy, 3e6}, {4, flow::active, 0}});
+    add_scatter(cases, spare, "place_nan", {{4, flow::x, kNaN}, {5, flow::y, kNaN}, {6, flow::z, kNaN}, {6, flow::active, 1}});
+    add_scatter(cases, small, "place_infinite", {{4, flow::x, infinity}, {5, flow::y, -infinity}});
     // Many flows in one cell: the sums are exact whatever their order.
-    add_lay(cases, {.k = 2, .samples = 1, .width = 2, .height = 2, .spare = 997, .taken = 997, .alive = 0.5}, "crowded");
-    add_lay(cases, {.samples = 5, .width = 29, .height = 31, .alive = 0.5}, "many");
+    add_scatter(cases, {.k = 2, .samples = 1, .width = 2, .height = 2, .spare = 997, .taken = 997, .alive = 0.5}, "crowded");
+    add_scatter(cases, {.samples = 5, .width = 29, .height = 31, .alive = 0.5}, "many");
 }
 
 }  // namespace millrace::ops::cases

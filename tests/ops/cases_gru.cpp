@@ -84,7 +84,7 @@ OpCase gru_back(const Cell& cell, const Pairs& pairs, bool begins, Layout layout
     c.params = GruBackwardParams{begins};
     c.members = cell.k;
     const int k = cell.k, n = cell.rows, h = cell.hidden;
-    std::vector<double> gates;  // what rows that are not alive hold is anybody's guess
+    std::vector<double> gates;  // what rows that are not alive hold is undefined
     for (int m = 0; m < k; ++m)
         for (int row = 0; row < n; ++row)
             for (int i = 0; i < 4 * h; ++i) {

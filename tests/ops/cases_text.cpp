@@ -1,4 +1,4 @@
-// Sentences: embedding, mean over places, loss of tokens, greedy choice.
+// Sentences: embedding, mean over positions, loss of tokens, greedy choice.
 
 #include <limits>
 
@@ -15,8 +15,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Text {
     int k, sentences, tokens, prefix, vocabulary, cols;
-    [[nodiscard]] int places() const { return prefix + tokens; }
-    [[nodiscard]] int rows() const { return sentences * places(); }
+    [[nodiscard]] int positions() const { return prefix + tokens; }
+    [[nodiscard]] int rows() const { return sentences * positions(); }
     [[nodiscard]] std::string text() const {
         return fmt::format("K{}_B{}_T{}_P{}_V{}_C{}", k, sentences, tokens, prefix, vocabulary, cols);
     }
@@ -48,7 +48,7 @@ OpCase embed(const Text& t, const std::string& note, bool outside = false, Layou
     OpCase c = start(&token_embed::kDef, "token_embed", note, t);
     c.states = sample_states(t.k);
     c.slot(at::table, Element::stat, t.k, 1, t.vocabulary, t.cols, uniform(-1, 1), layout);
-    c.slot(at::place, Element::stat, t.k, 1, t.places(), t.cols, uniform(-1, 1), layout);
+    c.slot(at::position, Element::stat, t.k, 1, t.positions(), t.cols, uniform(-1, 1), layout);
     if (t.prefix > 0) c.slot(at::before, Element::real, t.k, 1, t.sentences, t.prefix * t.cols, uniform(-1, 1), layout);
     c.slot(at::ids, Element::i32, t.k, 1, t.sentences, t.tokens, ids_of(t, outside), layout);
     c.slot(at::lengths, Element::i32, t.k, 1, t.sentences, 1, lengths_of(t));
@@ -64,9 +64,9 @@ OpCase embed_back(const Text& t, const std::string& note, bool adding, bool outs
     c.slot(at::ids, Element::i32, t.k, 1, t.sentences, t.tokens, ids_of(t, outside), layout);
     c.slot(at::lengths, Element::i32, t.k, 1, t.sentences, 1, lengths_of(t));
     c.slot(at::dtable, Element::stat, t.k, 1, t.vocabulary, t.cols, before, layout);
-    c.slot(at::dplace, Element::stat, t.k, 1, t.places(), t.cols, before, layout);
+    c.slot(at::dposition, Element::stat, t.k, 1, t.positions(), t.cols, before, layout);
     if (t.prefix > 0) c.slot(at::dbefore, Element::real, t.k, 1, t.sentences, t.prefix * t.cols, before, layout);
-    if (adding) c.accumulates(at::dtable).accumulates(at::dplace).accumulates(at::dbefore);
+    if (adding) c.accumulates(at::dtable).accumulates(at::dposition).accumulates(at::dbefore);
     return c;
 }
 
@@ -87,7 +87,7 @@ OpCase mean_back(const Text& t, const std::string& note, bool adding, Layout lay
     return adding ? c.accumulates(at::dx) : c;
 }
 
-/// The width of the logits is the vocabulary; what stands at places without a token is not to be read.
+/// The width of the logits is the vocabulary; what stands at positions without a token is not to be read.
 OpCase entropy(const Text& t, const std::string& note, const TokenLossParams& params, Values logits, bool outside = false,
                Layout layout = kDense) {
     namespace at = token_cross_entropy;
@@ -144,7 +144,7 @@ void add_losses(std::vector<OpCase>& cases) {
         c.slots[token_cross_entropy::dlogits].compare = c.slots[token_cross_entropy::tally].compare = false;
         cases.push_back(c);
     }
-    // Place 7 of the first sentence has no token, so nobody may look at its logits.
+    // Position 7 of the first sentence has no token, so its logits must not be read.
     cases.push_back(entropy(small, "nan_elsewhere", {1, 1, true}, uniform(-3, 3).with(75, kNan)));
 }
 
@@ -165,9 +165,9 @@ void add_text_cases(std::vector<OpCase>& cases) {
     cases.push_back(embed(small, "windows", false, kWindow));
     cases.push_back(embed_back(small, "outside", false, true));
     cases.push_back(embed_back(small, "windows", false, false, kWindow));
-    cases.push_back(without(embed_back(small, "some", false), {token_embed_backward::dtable}, "/places"));
+    cases.push_back(without(embed_back(small, "some", false), {token_embed_backward::dtable}, "/positions"));
     cases.push_back(
-        without(embed_back(small, "some", false), {token_embed_backward::dplace, token_embed_backward::dbefore}, "/table"));
+        without(embed_back(small, "some", false), {token_embed_backward::dposition, token_embed_backward::dbefore}, "/table"));
     cases.push_back(mean(small, "windows", kWindow));
     cases.push_back(mean_back(small, "windows", true, kWindow));
     cases.push_back(choose(small, "windows", uniform(-3, 3), -1, kWindow));

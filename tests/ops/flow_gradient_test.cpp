@@ -230,25 +230,28 @@ TEST(FlowLayGradient, EqualsCentralDifferences) {
     const auto state = p.states(sample_states(2)), surface = p.tensor(2, 1, 2, spec.cells());
     const auto dsurface = p.random(2, 1, 2, spec.cells(), -1, 1), dflow = p.tensor(2, 1, spec.rows(), kFlowColumns);
     const FlowGridParams grid{spec.width, spec.height};
-    p.add(&flow_lay::kDef, grid, {{flow_lay::flow, table.flow}, {flow_lay::state, state}, {flow_lay::surface, surface}});
-    p.add(&flow_lay_backward::kDef, grid,
-          {{flow_lay_backward::flow, table.flow}, {flow_lay_backward::dsurface, dsurface}, {flow_lay_backward::dflow, dflow}});
+    p.add(&flow_scatter::kDef, grid,
+          {{flow_scatter::flow, table.flow}, {flow_scatter::state, state}, {flow_scatter::surface, surface}});
+    p.add(&flow_scatter_backward::kDef, grid,
+          {{flow_scatter_backward::flow, table.flow},
+           {flow_scatter_backward::dsurface, dsurface},
+           {flow_scatter_backward::dflow, dflow}});
     // The surface is a sum of multiples of 2^-40, which the differences see as steps.
     EXPECT_LT(place_and_energy_error(p, table.flow, dflow, spec, functional(p, surface, dsurface)), 1e-5);
 }
 
-TEST(FlowLay, LaysDownWhatArrivedFlowsCarry) {
+TEST(FlowScatter, LaysDownWhatArrivedFlowsCarry) {
     FlowSpec spec{.samples = 1, .width = 6, .height = 5, .alive = 0};
     RefProgram p;
     const Table table(p, spec, 16);
     const auto state = p.states(sample_states(1)), surface = p.tensor(1, 1, 1, spec.cells());
-    p.add(&flow_lay::kDef, FlowGridParams{6, 5},
-          {{flow_lay::flow, table.flow}, {flow_lay::state, state}, {flow_lay::surface, surface}});
+    p.add(&flow_scatter::kDef, FlowGridParams{6, 5},
+          {{flow_scatter::flow, table.flow}, {flow_scatter::state, state}, {flow_scatter::surface, surface}});
     p.run();
-    double carried = 0, laid = 0;
+    double carried = 0, deposited = 0;
     for (std::size_t i = flow::energy; i < p.values(table.flow).size(); i += kFlowColumns) carried += p.values(table.flow)[i];
-    for (const double value : p.values(surface)) laid += value;
-    EXPECT_NEAR(laid, carried, 1e-9);
+    for (const double value : p.values(surface)) deposited += value;
+    EXPECT_NEAR(deposited, carried, 1e-9);
 }
 
 TEST(FlowBeginGradient, IsTheEnergyOfTheRowsThatBegan) {

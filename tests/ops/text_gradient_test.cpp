@@ -25,15 +25,15 @@ TEST(AttentionGradient, EqualsCentralDifferences) {
     namespace b = attention_backward;
     for (const AttentionParams& params :
          {AttentionParams{2, 0, false}, AttentionParams{3, 0, true}, AttentionParams{1, 2, true}, AttentionParams{2, 2, false}}) {
-        const int width = 6, places = 5, sentences = 4, rows = sentences * places;
+        const int width = 6, positions = 5, sentences = 4, rows = sentences * positions;
         RefProgram p;
         const auto qkv = p.random(1, 1, rows, 3 * width, -1, 1), out = p.tensor(1, 1, rows, width);
-        const auto level = p.tensor(1, 1, rows, params.heads),
-                   lengths = p.indices(1, sentences, {places - params.prefix, 0, 2, 1});
+        const auto logsumexp = p.tensor(1, 1, rows, params.heads),
+                   lengths = p.indices(1, sentences, {positions - params.prefix, 0, 2, 1});
         const auto dout = p.random(1, 1, rows, width, -1, 1), dqkv = p.tensor(1, 1, rows, 3 * width);
-        p.add(&attention_forward::kDef, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::level, level}, {f::out, out}});
+        p.add(&attention_forward::kDef, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::logsumexp, logsumexp}, {f::out, out}});
         p.add(&attention_backward::kDef, params,
-              {{b::dout, dout}, {b::qkv, qkv}, {b::lengths, lengths}, {b::level, level}, {b::dqkv, dqkv}});
+              {{b::dout, dout}, {b::qkv, qkv}, {b::lengths, lengths}, {b::logsumexp, logsumexp}, {b::dqkv, dqkv}});
         EXPECT_LT(p.gradient_error(qkv, dqkv, functional(p, out, dout)), kTolerance)
             << params.heads << " heads, prefix " << params.prefix << (params.causal ? ", causal" : "");
     }
@@ -43,9 +43,9 @@ TEST(Attention, OfOneSeenPlaceIsItsValueAndLaterPlacesLeaveNoTrace) {
     namespace f = attention_forward;
     RefProgram p;
     const AttentionParams params{1, 0, true};
-    const auto qkv = p.random(1, 1, 3, 6, -1, 1), out = p.tensor(1, 1, 3, 2), level = p.tensor(1, 1, 3, 1);
+    const auto qkv = p.random(1, 1, 3, 6, -1, 1), out = p.tensor(1, 1, 3, 2), logsumexp = p.tensor(1, 1, 3, 1);
     p.add(&attention_forward::kDef, params,
-          {{f::qkv, qkv}, {f::lengths, p.indices(1, 1, {3})}, {f::level, level}, {f::out, out}});
+          {{f::qkv, qkv}, {f::lengths, p.indices(1, 1, {3})}, {f::logsumexp, logsumexp}, {f::out, out}});
     p.run();
     const std::vector<double> before = p.values(out);
     EXPECT_DOUBLE_EQ(before[0], p.values(qkv)[4]);
@@ -60,18 +60,18 @@ TEST(TokenEmbedGradient, EqualsCentralDifferences) {
     namespace f = token_embed;
     namespace b = token_embed_backward;
     RefProgram p;
-    const int sentences = 3, tokens = 4, prefix = 2, places = prefix + tokens, width = 3, vocabulary = 5;
-    const auto table = p.random(1, 1, vocabulary, width, -1, 1), place = p.random(1, 1, places, width, -1, 1);
-    const auto before = p.random(1, 1, sentences, prefix * width, -1, 1), y = p.tensor(1, 1, sentences * places, width);
+    const int sentences = 3, tokens = 4, prefix = 2, positions = prefix + tokens, width = 3, vocabulary = 5;
+    const auto table = p.random(1, 1, vocabulary, width, -1, 1), position = p.random(1, 1, positions, width, -1, 1);
+    const auto before = p.random(1, 1, sentences, prefix * width, -1, 1), y = p.tensor(1, 1, sentences * positions, width);
     // Twelve ids as rows of four: the second sentence is empty, the third has one outside the vocabulary.
     const auto ids = p.indices(1, sentences * tokens, {0, 3, 3, 1, 9, 9, 9, 9, 3, 7, 2, 9});
     const auto sentence_ids = p.integer_matrix(ids, sentences, tokens);
     const auto lengths = p.indices(1, sentences, {4, 0, 3}), state = p.states(std::vector<MemberState>(1));
-    const auto dy = p.random(1, 1, sentences * places, width, -1, 1), dtable = p.tensor(1, 1, vocabulary, width);
-    const auto dplace = p.tensor(1, 1, places, width), dbefore = p.tensor(1, 1, sentences, prefix * width);
+    const auto dy = p.random(1, 1, sentences * positions, width, -1, 1), dtable = p.tensor(1, 1, vocabulary, width);
+    const auto dposition = p.tensor(1, 1, positions, width), dbefore = p.tensor(1, 1, sentences, prefix * width);
     p.add(&token_embed::kDef, TokenParams{prefix},
           {{f::table, table},
-           {f::place, place},
+           {f::position, position},
            {f::before, before},
            {f::ids, sentence_ids},
            {f::lengths, lengths},
@@ -82,11 +82,11 @@ TEST(TokenEmbedGradient, EqualsCentralDifferences) {
            {b::ids, sentence_ids},
            {b::lengths, lengths},
            {b::dtable, dtable},
-           {b::dplace, dplace},
+           {b::dposition, dposition},
            {b::dbefore, dbefore}});
     const auto objective = functional(p, y, dy);
     EXPECT_LT(p.gradient_error(table, dtable, objective), kTolerance);
-    EXPECT_LT(p.gradient_error(place, dplace, objective), kTolerance);
+    EXPECT_LT(p.gradient_error(position, dposition, objective), kTolerance);
     EXPECT_LT(p.gradient_error(before, dbefore, objective), kTolerance);
     p.run();
     EXPECT_EQ(p.state(state).nonfinite, 1u);
@@ -112,11 +112,11 @@ TEST(TokenCrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
     namespace at = token_cross_entropy;
     for (const bool as_loss : {false, true})
         for (const int first : {0, 2}) {
-            const int sentences = 3, tokens = 3, places = tokens + 2, vocabulary = 4;
+            const int sentences = 3, tokens = 3, positions = tokens + 2, vocabulary = 4;
             const double scale = 0.4;
             RefProgram p;
-            const auto logits = p.random(1, 1, sentences * places, vocabulary, -2, 2),
-                       dlogits = p.tensor(1, 1, sentences * places, vocabulary);
+            const auto logits = p.random(1, 1, sentences * positions, vocabulary, -2, 2),
+                       dlogits = p.tensor(1, 1, sentences * positions, vocabulary);
             const auto ids = p.integer_matrix(p.indices(1, sentences * tokens, {0, 3, 1, 2, 2, 9, 1, 9, 9}), sentences, tokens);
             const auto lengths = p.indices(1, sentences, {3, 2, 0}), state = p.states(std::vector<MemberState>(1));
             const auto tally = p.tensor(1, 1, 1, kTallyColumns);
@@ -139,7 +139,7 @@ TEST(TokenCrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
 TEST(TokenChoose, GrowsSentencesUntilTheyEndOrAreFull) {
     namespace at = token_choose;
     RefProgram p;
-    // Two places for each of three sentences; token 1 ends one.
+    // Two positions for each of three sentences; token 1 ends one.
     const auto logits = p.tensor(1, 1, 6, 3, {0, 5, 0, 0, 0, 4, 7, 0, 0, 2, 3, 3, 0, 0, 9, 1, 0, 0});
     const auto ids = p.indices(1, 6, {-1, -1, 2, -1, 1, -1}), lengths = p.indices(1, 3, {0, 1, 1});
     p.add(&token_choose::kDef, TokenChooseParams{0, 1},

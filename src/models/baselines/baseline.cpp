@@ -12,11 +12,8 @@ namespace millrace::models {
 namespace {
 
 nn::DenseOptions linear_options(std::int32_t in, std::int32_t out) {
-    nn::DenseOptions options;
-    options.in = in;
-    options.out = out;
-    options.weight_init = tape::Init::normal(std::sqrt(2.0 / out));  // fan-out, unlike the collective
-    return options;
+    const tape::Init fan_out = tape::Init::normal(std::sqrt(2.0 / out));  // unlike the collective
+    return {.in = in, .out = out, .weight_init = fan_out};
 }
 
 }  // namespace

@@ -11,15 +11,9 @@ namespace {
 /// Linear, BatchNorm, ReLU, dropout, Linear.
 std::vector<nn::Dense> declare_encoder(tape::Store& store, const std::string& name, std::int32_t in, std::int32_t out,
                                        float dropout) {
-    nn::DenseOptions first;
-    first.in = in;
-    first.out = encoder_hidden(in, out);
-    first.batch_norm = true;
-    first.activation = ops::Activation::relu;
-    first.dropout = dropout;
-    nn::DenseOptions second;
-    second.in = first.out;
-    second.out = out;
+    const nn::DenseOptions first{
+        .in = in, .out = encoder_hidden(in, out), .batch_norm = true, .activation = ops::Activation::relu, .dropout = dropout};
+    const nn::DenseOptions second{.in = first.out, .out = out};
     std::vector<nn::Dense> layers;
     layers.emplace_back(store, std::vector{name + ".0"}, std::vector{name + ".1"}, first);
     layers.emplace_back(store, std::vector{name + ".4"}, std::vector<std::string>{}, second);
@@ -38,14 +32,9 @@ base::Status Collective::declare(tape::Store& store) {
     analyst_encoder_.clear();
     if (c.revision == Revision::r2)
         analyst_encoder_ = declare_encoder(store, "analyst_encoder", c.votes_width(), c.code_width(), c.encoder_dropout);
-    nn::DenseOptions hidden;
-    hidden.in = c.head_input();
-    hidden.out = c.head_hidden();
-    hidden.activation = ops::Activation::relu;
-    hidden.dropout = c.head_dropout;
-    nn::DenseOptions out;
-    out.in = hidden.out;
-    out.out = c.classes;
+    const nn::DenseOptions hidden{
+        .in = c.head_input(), .out = c.head_hidden(), .activation = ops::Activation::relu, .dropout = c.head_dropout};
+    const nn::DenseOptions out{.in = hidden.out, .out = c.classes};
     head_.clear();
     head_.emplace_back(store, std::vector<std::string>{"head.0"}, std::vector<std::string>{}, hidden);
     head_.emplace_back(store, std::vector<std::string>{"head.3"}, std::vector<std::string>{}, out);

@@ -10,14 +10,15 @@ namespace {
 
 std::int32_t floor_to_int(double value) { return static_cast<std::int32_t>(std::floor(value)); }
 
-base::Status check_member(const char* who, const MemberShape& shape, bool varies) {
+base::Status check_member(const char* member, const MemberShape& shape, bool varies) {
     if (shape.hidden.size() < 2)
         return base::Error{
-            fmt::format("model.{}_hidden has {} widths; at least two hidden layers would be right", who, shape.hidden.size())};
+            fmt::format("model.{}_hidden has {} widths; at least two hidden layers would be right", member, shape.hidden.size())};
     for (std::int32_t width : shape.hidden)
         if (width < (varies ? 2 : 1))
-            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", who, width)};
-    if (shape.output < 1) return base::Error{fmt::format("model.{}_output is {}; at least 1 would be right", who, shape.output)};
+            return base::Error{fmt::format("model.{}_hidden holds the width {}, which is too small", member, width)};
+    if (shape.output < 1)
+        return base::Error{fmt::format("model.{}_output is {}; at least 1 would be right", member, shape.output)};
     return base::ok();
 }
 

@@ -19,11 +19,7 @@ MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::in
         return all;
     };
     const std::size_t hidden = shape.hidden.size();
-    nn::DenseOptions options;
-    options.in = inputs;
-    options.shared_input = true;
-    options.batch_norm = true;
-    options.activation = ops::Activation::relu;
+    nn::DenseOptions options{.in = inputs, .batch_norm = true, .activation = ops::Activation::relu, .shared_input = true};
     for (std::size_t i = 0; i < hidden; ++i) {
         options.out = shape.hidden[i];
         options.dropout = i + 1 < hidden ? dropout : 0;
@@ -31,9 +27,7 @@ MemberFamily::MemberFamily(tape::Store& store, const std::string& group, std::in
         options.in = options.out;
         options.shared_input = false;
     }
-    nn::DenseOptions last;
-    last.in = options.in;
-    last.out = shape.output;
+    const nn::DenseOptions last{.in = options.in, .out = shape.output};
     layers_.emplace_back(store, names(4 * hidden - 1), std::vector<std::string>{}, last);
 }
 

@@ -42,11 +42,11 @@ base::Schema schema_of(const std::string& preset) {
     return keys;
 }
 
-MemberShape shape_of(const base::Recipe& recipe, const std::string& who) {
+MemberShape shape_of(const base::Recipe& recipe, const std::string& member) {
     MemberShape shape;
-    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", who)))
+    for (std::int64_t width : recipe.integers(fmt::format("model.{}_hidden", member)))
         shape.hidden.push_back(static_cast<std::int32_t>(width));
-    shape.output = static_cast<std::int32_t>(recipe.integer(fmt::format("model.{}_output", who)));
+    shape.output = static_cast<std::int32_t>(recipe.integer(fmt::format("model.{}_output", member)));
     return shape;
 }
 

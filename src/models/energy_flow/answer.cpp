@@ -130,13 +130,13 @@ void Answering::run(const Numbered& texts, std::size_t first, std::size_t count,
     store_->write(inputs_.ids, ids.data(), ids.size() * sizeof(std::int32_t));
     store_->write(inputs_.lengths, lengths.data(), lengths.size() * sizeof(std::int32_t));
     program_->run();
-    const std::vector<double> told = program_->read(kept_[0]), told_lengths = program_->read(kept_[1]),
+    const std::vector<double> answered = program_->read(kept_[0]), answer_lengths = program_->read(kept_[1]),
                               found = program_->read(kept_[2]);
-    const std::size_t most = told.size() / rows;
+    const std::size_t most = answered.size() / rows;
     for (std::size_t i = 0; i < count; ++i) {
         std::vector<std::int32_t>& answer = answers.emplace_back();
-        for (std::size_t t = 0; t < static_cast<std::size_t>(told_lengths[i]); ++t)
-            answer.push_back(static_cast<std::int32_t>(told[i * most + t]));
+        for (std::size_t t = 0; t < static_cast<std::size_t>(answer_lengths[i]); ++t)
+            answer.push_back(static_cast<std::int32_t>(answered[i * most + t]));
     }
     vectors.insert(vectors.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count * width_));
 }
@@ -176,8 +176,8 @@ base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoi
     MILLRACE_LET(tokenizer, data::Tokenizer::load(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
                                                   fmt::format("{}: {}", file.place().string(), TextBridge::kTokenizer)));
     stored.tokenizer = std::make_shared<const data::Tokenizer>(std::move(tokenizer));
-    MILLRACE_LET(inputs, rows_of(file, TextBridge::kEncoderPlaces, 0));
-    MILLRACE_LET(targets, rows_of(file, TextBridge::kDecoderPlaces, TextBridge::kPrefix));
+    MILLRACE_LET(inputs, rows_of(file, TextBridge::kEncoderPositions, 0));
+    MILLRACE_LET(targets, rows_of(file, TextBridge::kDecoderPositions, TextBridge::kPrefix));
     stored.widths = {{"input_tokens", inputs}, {"target_tokens", targets}};
     return stored;
 }

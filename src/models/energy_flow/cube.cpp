@@ -24,8 +24,8 @@ constexpr std::int32_t kInputColumns = 72;  ///< the same with room to the next 
 /// PyTorch's start of a linear layer: both uniform within 1 / sqrt(in).
 Init linear_init(std::int32_t in) { return Init::uniform(1 / std::sqrt(static_cast<double>(in))); }
 
-std::pair<tape::ParameterId, tape::ParameterId> linear(tape::Store& store, const std::string& name, std::int32_t in,
-                                                       std::int32_t out) {
+std::pair<tape::ParameterId, tape::ParameterId> add_linear(tape::Store& store, const std::string& name, std::int32_t in,
+                                                           std::int32_t out) {
     const tape::ParameterId weight = store.add_matrix({name + ".weight"}, out, in, linear_init(in));
     return {weight, store.add_vector({name + ".bias"}, out, linear_init(in))};
 }
@@ -49,12 +49,12 @@ struct Cube::Pass {
 
 Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config) {
     constexpr std::int32_t kWidth = ops::kNeuronHidden;
-    neuron_first_ = linear(store, "neuron.place", 3, 3).first;
-    linear(store, "neuron.net.0", 4, kWidth);
+    neuron_first_ = add_linear(store, "neuron.place", 3, 3).first;
+    add_linear(store, "neuron.net.0", 4, kWidth);
     layer_norm(store, "neuron.net.1", kWidth);
-    linear(store, "neuron.net.3", kWidth, kWidth);
+    add_linear(store, "neuron.net.3", kWidth, kWidth);
     layer_norm(store, "neuron.net.4", kWidth);
-    neuron_last_ = linear(store, "neuron.net.6", kWidth, ops::kNeuronFeatures).second;
+    neuron_last_ = add_linear(store, "neuron.net.6", kWidth, ops::kNeuronFeatures).second;
     const auto offset = [&](tape::ParameterId id) { return store.parameters()[static_cast<std::size_t>(id)].offset; };
     for (int i = 0; i < ops::kNeuronTensors; ++i)
         neuron_.offsets[i] = static_cast<std::int32_t>(offset(neuron_first_ + i) - offset(neuron_first_));
@@ -62,14 +62,10 @@ Cube::Cube(tape::Store& store, const EnergyFlowConfig& config) : config_(config)
         cells_.emplace_back(store, fmt::format("carrier.cells.{}", layer), layer == 0 ? kNeuronWidth : config.hidden,
                             config.hidden);
     const auto head = [&](const std::string& name, std::int32_t width, std::int32_t outputs, std::int32_t first) {
-        nn::DenseOptions in, out;
-        in.in = config.hidden;
-        in.out = out.in = width;
-        in.activation = ops::Activation::gelu;
-        in.weight_init = in.bias_init = linear_init(config.hidden);
-        out.out = outputs;
-        out.weight_init = Init::value(0);
-        nn::Dense first_layer(store, {name + ".0"}, {}, in);
+        nn::DenseOptions in = nn::linear(config.hidden, width, ops::Activation::gelu);
+        in.bias_init = linear_init(config.hidden);
+        const nn::DenseOptions out = nn::linear(width, outputs, ops::Activation::none, Init::value(0));
+        const nn::Dense first_layer(store, {name + ".0"}, {}, in);
         return Head{first_layer, nn::Dense(store, {name + ".2"}, {}, out), first, outputs};
     };
     heads_[0] = head("carrier.energy", config.hidden / 2, 1, 0);
@@ -105,10 +101,10 @@ Value Cube::forward(tape::Builder& builder, const Value& e) {
     const Value last = pass->tables.back();
     const Value surface{builder.buffer(1, e.view.rows, config_.cells(), builder.stat(), Role::activation, "surface"),
                         builder.training()};
-    builder.append(record_of(&ops::flow_lay::kDef, grid(), "surface", {last, builder.store().state(), surface}));
+    builder.append(record_of(&ops::flow_scatter::kDef, grid(), "surface", {last, builder.store().state(), surface}));
     if (builder.training())
         builder.on_backward([this, &builder, last, surface] {
-            builder.append(record_of(&ops::flow_lay_backward::kDef, grid(), "surface",
+            builder.append(record_of(&ops::flow_scatter_backward::kDef, grid(), "surface",
                                      {last, builder.gradient(surface), builder.gradient_target(last)}));
         });
     counters_ = pass->counters.back();
@@ -127,17 +123,17 @@ std::shared_ptr<tape::Scan> Cube::make_scan(tape::Builder& builder, const std::s
                                     std::int64_t{pass->rows} * 4 * config_.hidden * config_.layers *
                                         static_cast<std::int64_t>(tensor::size_of(builder.real())) * builder.store().members());
     if (config_.skip_arrived && !(every_step_ && !builder.training())) {
-        // At the first step everybody is there.
+        // All flows are alive at the first step.
         options.condition = [pass](std::int32_t t) {
             return t > 0 ? pass->counters[static_cast<std::size_t>(t)].columns(ops::flow_counter::alive, 1) : View{};
         };
-        options.skipped = [this, &builder, pass](std::int32_t t) { append_rest(builder, *pass, t); };
-        options.skipped_backward = [this, &builder, pass](std::int32_t t) { append_rest_backward(builder, *pass, t); };
+        options.skipped = [this, &builder, pass](std::int32_t t) { append_skip(builder, *pass, t); };
+        options.skipped_backward = [this, &builder, pass](std::int32_t t) { append_skip_backward(builder, *pass, t); };
         options.clear = [&builder, pass](std::int32_t first, const std::vector<View>& gradients) {
             namespace at = ops::flow_clear;
             constexpr std::size_t kOuts = at::slots - at::out0;
             for (std::size_t begin = 0; begin < gradients.size(); begin += kOuts) {
-                ops::Record clear = record_of(&ops::flow_clear::kDef, ops::FlowRestParams{}, fmt::format("step {} rest", first),
+                ops::Record clear = record_of(&ops::flow_clear::kDef, ops::FlowSkipParams{}, fmt::format("step {} skip", first),
                                               {pass->counters[static_cast<std::size_t>(first)], pass->counters[0]});
                 for (std::size_t i = 0; i < std::min(kOuts, gradients.size() - begin); ++i)
                     clear.slots[at::out0 + i] = gradients[begin + i];
@@ -187,14 +183,13 @@ Value Cube::neuron(tape::Builder& builder, const std::shared_ptr<Pass>& pass, st
 }
 
 void Cube::move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t, const Value& u) const {
-    ops::FlowMoveParams params;
-    params.width = config_.width;
-    params.height = config_.height;
-    params.drift = static_cast<float>(config_.drift());
-    params.noise = builder.training() ? static_cast<float>(config_.noise) : 0;
-    params.spawn_length = static_cast<float>(config_.spawn_length);
-    params.max_spawn = config_.spawns() ? config_.max_spawn : 0;
-    params.op_number = builder.next_op_number();
+    const ops::FlowMoveParams params{.width = config_.width,
+                                     .height = config_.height,
+                                     .drift = static_cast<float>(config_.drift()),
+                                     .noise = builder.training() ? static_cast<float>(config_.noise) : 0,
+                                     .spawn_length = static_cast<float>(config_.spawn_length),
+                                     .max_spawn = config_.spawns() ? config_.max_spawn : 0,
+                                     .op_number = builder.next_op_number()};
     pass->moved.push_back(builder.buffer(1, pass->rows, ops::kMovedColumns, builder.stat(), Role::saved, "moves"));
     const View state = params.noise > 0 ? builder.store().state() : View{};
     builder.append(record_of(&ops::flow_move::kDef, params, "move",
@@ -227,25 +222,19 @@ void Cube::spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std:
 }
 
 ops::FlowCountParams Cube::count_params(std::int32_t t) const {
-    ops::FlowCountParams count;
-    count.t = t;
-    count.min_steps = config_.least_steps();
-    count.patience = config_.patience;
-    count.stop_at = config_.stop_at;
-    count.early_stop = config_.early_stop;
-    return count;
+    return {t, config_.least_steps(), config_.patience, config_.stop_at, config_.early_stop};
 }
 
-void Cube::append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
+void Cube::append_skip(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
     const auto step = static_cast<std::size_t>(t);
-    builder.append(record_of(&ops::flow_rest::kDef, count_params(t), fmt::format("step {} rest", t),
+    builder.append(record_of(&ops::flow_skip::kDef, count_params(t), fmt::format("step {} skip", t),
                              {pass.counters[step], pass.tables[step], pass.tables[step + 1], pass.counters[step + 1]}));
 }
 
-void Cube::append_rest_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
+void Cube::append_skip_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const {
     const auto step = static_cast<std::size_t>(t);
     builder.append(
-        record_of(&ops::flow_rest_backward::kDef, ops::FlowRestParams{}, fmt::format("step {} rest", t),
+        record_of(&ops::flow_skip_backward::kDef, ops::FlowSkipParams{}, fmt::format("step {} skip", t),
                   {pass.counters[step], builder.gradient(pass.tables[step + 1]), builder.gradient(pass.tables[step])}));
 }
 

@@ -53,8 +53,8 @@ private:
     void move(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::size_t t, const tape::Value& u) const;
     void spawn(tape::Builder& builder, const std::shared_ptr<Pass>& pass, std::int32_t t) const;
     /// What a skipped step leaves, forward and backward.
-    void append_rest(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
-    void append_rest_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
+    void append_skip(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
+    void append_skip_backward(tape::Builder& builder, const Pass& pass, std::int32_t t) const;
     [[nodiscard]] ops::FlowGridParams grid() const { return {config_.width, config_.height}; }
     [[nodiscard]] ops::FlowCountParams count_params(std::int32_t t) const;
 

@@ -188,7 +188,7 @@ FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& kept) con
     const auto tables = kept.begin() + SurfaceScoring::tensors, moves = tables + trace.steps + 1;
     // After an early stop nothing moves any more.
     trace.paths = flow_paths(config_, {tables, tables + trace.steps_used + 1}, {moves, moves + trace.steps_used});
-    lay_by_plane(config_, trace.paths, trace.above, trace.below);
+    scatter_by_plane(config_, trace.paths, trace.above, trace.below);
     return trace;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The energy flow model: a mapper lays a sentence vector on the middle plane as energy, the cube carries it to the surface, and
+// The energy flow model: a mapper puts a sentence vector on the middle plane as energy, the cube carries it to the surface, and
 // the surface is compared with the answer's vector, mapped there by a frozen isometry.
 
 #include "models/energy_flow/cube.h"
@@ -49,7 +49,7 @@ public:
 
     [[nodiscard]] const EnergyFlowConfig& config() const { return config_; }
     [[nodiscard]] const Cube& cube() const { return cube_; }
-    /// Of the last build: what the mapper laid on the middle plane, [K,1,rows,S].
+    /// Of the last build: what the mapper put on the middle plane, [K,1,rows,S].
     [[nodiscard]] const tape::Value& energies() const { return energies_; }
     [[nodiscard]] tape::ParameterId target_map() const { return target_map_; }
 

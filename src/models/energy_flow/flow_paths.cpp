@@ -5,16 +5,15 @@
 
 #include "base/result.h"
 #include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/flow_rule.h"
 
 namespace millrace::models {
 namespace {
 
 /// Mirrored at -1 and 1, as flow_move does it.
 double folded(double v) {
-    if (std::abs(v) <= 1) return v;
-    double rest = std::fmod(v + 1, 4.0);
-    if (rest < 0) rest += 4;
-    return 1 - std::abs(rest - 2);
+    bool mirrored = false;
+    return ops::fold(v, mirrored);
 }
 
 /// Shares of the way from `from`, inside, to `raw` at which a wall is met. A move is shorter than the cube's edge, so that there
@@ -80,14 +79,14 @@ std::vector<FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vect
         const double z = last[ops::flow::z];
         path.arrived = last[ops::flow::active] == 0;
         path.above = (z == 0 ? last[ops::flow::heading] : z) > 0;
-        path.laid = last[ops::flow::energy] * (path.arrived ? 1 : std::abs(z));
+        path.deposited = last[ops::flow::energy] * (path.arrived ? 1 : std::abs(z));
         paths.push_back(std::move(path));
     }
     return paths;
 }
 
-void lay_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
-                  std::vector<double>& below) {
+void scatter_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
+                      std::vector<double>& below) {
     const auto width = static_cast<std::size_t>(config.width);
     for (std::vector<double>* plane : {&above, &below}) plane->assign(static_cast<std::size_t>(config.cells()), 0.0);
     // Index of the cell at or before a position, and the share of the cell behind it.
@@ -97,14 +96,14 @@ void lay_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& p
     };
     for (const FlowPath& path : paths) {
         const FlowPoint& end = path.points.back();
-        if (!std::isfinite(end.x) || !std::isfinite(end.y) || !std::isfinite(path.laid)) continue;
+        if (!std::isfinite(end.x) || !std::isfinite(end.y) || !std::isfinite(path.deposited)) continue;
         const auto [left, right] = place(end.x, config.width);
         const auto [low, high] = place(end.y, config.height);
         double* corner = (path.above ? above : below).data() + low * width + left;
-        corner[0] += path.laid * (1 - right) * (1 - high);
-        corner[1] += path.laid * right * (1 - high);
-        corner[width] += path.laid * (1 - right) * high;
-        corner[width + 1] += path.laid * right * high;
+        corner[0] += path.deposited * (1 - right) * (1 - high);
+        corner[1] += path.deposited * right * (1 - high);
+        corner[width] += path.deposited * (1 - right) * high;
+        corner[width + 1] += path.deposited * right * high;
     }
 }
 

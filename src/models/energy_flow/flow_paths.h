@@ -1,5 +1,5 @@
 #pragma once
-// From the flow tables of one sample to the ways its flows took and what they laid where.
+// From the flow tables of one sample to the ways its flows took and what they deposited where.
 
 #include <vector>
 
@@ -13,8 +13,8 @@ namespace millrace::models {
 std::vector<FlowPath> flow_paths(const EnergyFlowConfig& config, const std::vector<std::vector<double>>& tables,
                                  const std::vector<std::vector<double>>& moves);
 
-/// Lays the energies of `paths` on the planes where they ended, both [S], as flow_lay does on one surface.
-void lay_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
-                  std::vector<double>& below);
+/// Scatters the energies of `paths` on the planes where they ended, both [S], as flow_scatter does on one surface.
+void scatter_by_plane(const EnergyFlowConfig& config, const std::vector<FlowPath>& paths, std::vector<double>& above,
+                      std::vector<double>& below);
 
 }  // namespace millrace::models

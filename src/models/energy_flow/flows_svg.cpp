@@ -84,7 +84,7 @@ std::string lines(const FlowPath& path, const EnergyScale& scale, const Projecti
     if (!path.arrived) {
         FlowPoint plane = path.points.back();
         plane.z = path.above ? 1 : -1;
-        segment(path.points.back(), plane, scale.line_class(path.laid) + " projected");
+        segment(path.points.back(), plane, scale.line_class(path.deposited) + " projected");
     }
     end();
     return text;
@@ -95,7 +95,7 @@ std::string dot(const Spot& spot, double radius, const std::string& css_class) {
                        plot::short_number(spot.y), plot::short_number(radius));
 }
 
-/// Where it starts, where it met walls, and its end, larger with what it laid there.
+/// Where it starts, where it met walls, and its end, larger with its energy.
 std::string marks(const FlowPath& path, const EnergyScale& scale, const Projection& project,
                   const std::function<bool(double z)>& wanted, const std::function<bool(const FlowPoint&)>& shows_wall) {
     std::string text;
@@ -106,8 +106,8 @@ std::string marks(const FlowPath& path, const EnergyScale& scale, const Projecti
             text += dot(project(point.x, point.y, point.z), 2, "wall");
     const double plane = path.above ? 1 : -1;
     if (is_finite(last) && wanted(plane)) {
-        const double share = std::isfinite(path.laid) ? std::min(std::abs(path.laid) / scale.limit(), 1.0) : 1.0;
-        text += dot(project(last.x, last.y, plane), 1 + 3 * std::sqrt(share), scale.line_class(path.laid));
+        const double share = std::isfinite(path.deposited) ? std::min(std::abs(path.deposited) / scale.limit(), 1.0) : 1.0;
+        text += dot(project(last.x, last.y, plane), 1 + 3 * std::sqrt(share), scale.line_class(path.deposited));
     }
     return text;
 }

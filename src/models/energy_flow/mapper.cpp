@@ -14,13 +14,8 @@ namespace {
 constexpr double kStart = 0.02;           // energies of a new mapper
 constexpr std::int32_t kNarrowest = 384;  // of the deep mapper's first hidden layer
 
-nn::DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, double deviation) {
-    nn::DenseOptions options;
-    options.in = in;
-    options.out = out;
-    options.activation = activation;
-    options.weight_init = tape::Init::normal(deviation);
-    return options;
+nn::DenseOptions normal(std::int32_t in, std::int32_t out, ops::Activation activation, double deviation) {
+    return nn::linear(in, out, activation, tape::Init::normal(deviation));
 }
 
 }  // namespace
@@ -29,7 +24,7 @@ Mapper::Mapper(tape::Store& store, const EnergyFlowConfig& config) {
     const std::int64_t before = store.trainable_count();
     const std::int32_t cells = config.cells();
     if (config.mapper == MapperKind::compact) {
-        last_ = nn::Dense(store, {"mapper"}, {}, linear(config.embedding, cells, ops::Activation::tanh, kStart));
+        last_ = nn::Dense(store, {"mapper"}, {}, normal(config.embedding, cells, ops::Activation::tanh, kStart));
     } else {
         const std::int32_t widths[] = {std::max(kNarrowest, 2 * cells), 2 * cells};
         const float dropouts[] = {0.1f, 0.05f};
@@ -38,7 +33,7 @@ Mapper::Mapper(tape::Store& store, const EnergyFlowConfig& config) {
         for (int i = 0; i < 2; ++i) {
             Stage stage;
             stage.linear = nn::Dense(store, {fmt::format("mapper.{}", 4 * i)}, {},
-                                     linear(in, widths[i], ops::Activation::gelu, 1 / std::sqrt(3.0 * in)));
+                                     normal(in, widths[i], ops::Activation::gelu, 1 / std::sqrt(3.0 * in)));
             stage.norm = nn::LayerNorm(store, fmt::format("mapper.{}", 4 * i + 2), widths[i]);
             stage.dropout = dropouts[i];
             stages_.push_back(stage);
@@ -46,7 +41,7 @@ Mapper::Mapper(tape::Store& store, const EnergyFlowConfig& config) {
         }
         // Its input has length sqrt(in), a sentence vector length 1.
         last_ = nn::Dense(store, {"mapper.8"}, {},
-                          linear(in, cells, ops::Activation::tanh, kStart / std::sqrt(static_cast<double>(in))));
+                          normal(in, cells, ops::Activation::tanh, kStart / std::sqrt(static_cast<double>(in))));
     }
     parameters_ = store.trainable_count() - before;
 }

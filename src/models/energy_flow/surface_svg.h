@@ -7,7 +7,7 @@
 
 namespace millrace::models {
 
-/// The energies the mapper laid down, the surface the flows made of them, and the target, side by side on one scale.
+/// The input energies of the mapper, the surface the flows made of them, and the target, side by side on one scale.
 std::string surface_svg(const FlowTrace& trace);
 
 /// What the pictures of a sample begin with: the document's start with its style, a headline, and which sample of which model it

@@ -2,25 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "nn/losses.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/text/text.h"
+#include "tape/record.h"
 
 namespace millrace::models {
 namespace {
-
-nn::DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, tape::Init init) {
-    nn::DenseOptions options;
-    options.in = in;
-    options.out = out;
-    options.activation = activation;
-    options.weight_init = init;
-    return options;
-}
-
-tape::Init usual(std::int32_t in) { return tape::Init::uniform(1 / std::sqrt(static_cast<double>(in))); }
 
 std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& name, const TextBridgeConfig& config,
                                         bool causal) {
@@ -36,10 +24,7 @@ std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& n
 
 /// A copy with a type and a lifetime of its own, through which no gradient flows.
 tensor::View copied(tape::Builder& builder, const tensor::View& from, const tensor::View& to, const char* name) {
-    ops::Record record{&ops::copy::kDef, ops::CopyParams{}, {}, 0, name};
-    record.slots[ops::copy::in] = from;
-    record.slots[ops::copy::out] = to;
-    builder.append(std::move(record));
+    builder.append(tape::record_of(&ops::copy::kDef, ops::CopyParams{}, name, {from, to}));
     return to;
 }
 
@@ -48,9 +33,7 @@ tensor::View numbers(tape::Builder& builder, std::int32_t rows, std::int32_t col
 }
 
 void fill_zero(tape::Builder& builder, const tensor::View& out, const char* name) {
-    ops::Record record{&ops::fill::kDef, ops::FillParams{}, {}, 0, name};
-    record.slots[ops::fill::out] = out;
-    builder.append(std::move(record));
+    builder.append(tape::record_of(&ops::fill::kDef, ops::FillParams{}, name, {out}));
 }
 
 }  // namespace
@@ -62,12 +45,12 @@ TextBridge::TextBridge(tape::Store& store, const EnergyFlowConfig& config, const
     encoder_ = stack(store, "text.encoder", config_, false);
     encoder_norm_ = nn::LayerNorm(store, "text.encoder.norm", width);
     surface_ =
-        nn::Dense(store, {"text.encoder.surface"}, {}, linear(width, cells, ops::Activation::tanh, tape::Init::normal(0.02)));
-    prefix_ = nn::Dense(store, {"text.decoder.prefix"}, {}, linear(cells, kPrefix * width, ops::Activation::none, usual(cells)));
+        nn::Dense(store, {"text.encoder.surface"}, {}, nn::linear(width, cells, ops::Activation::tanh, tape::Init::normal(0.02)));
+    prefix_ = nn::Dense(store, {"text.decoder.prefix"}, {}, nn::linear(cells, kPrefix * width));
     out_ = nn::TokenEmbedding(store, "text.decoder.embedding", vocabulary, kPrefix + texts.target_tokens, width);
     decoder_ = stack(store, "text.decoder", config_, true);
     decoder_norm_ = nn::LayerNorm(store, "text.decoder.norm", width);
-    logits_ = nn::Dense(store, {"text.decoder.logits"}, {}, linear(width, vocabulary, ops::Activation::none, usual(width)));
+    logits_ = nn::Dense(store, {"text.decoder.logits"}, {}, nn::linear(width, vocabulary));
 }
 
 tape::Value TextBridge::encode(tape::Builder& builder, const nn::Sequences& inputs) const {
@@ -83,7 +66,7 @@ tape::Value TextBridge::prefix_of(tape::Builder& builder, const tensor::View& su
     return prefix_.forward(builder, seen);
 }
 
-tape::Value TextBridge::tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sequences& sentences) const {
+tape::Value TextBridge::token_logits(tape::Builder& builder, const tape::Value& prefix, const nn::Sequences& sentences) const {
     tape::Value x = out_.forward(builder, sentences, prefix);
     for (const nn::TransformerLayer& layer : decoder_) x = layer.forward(builder, x, sentences);
     return logits_.forward(builder, decoder_norm_.forward(builder, x));
@@ -108,7 +91,7 @@ void TextBridge::learn(tape::Builder& builder, data::BatchSource& source, data::
     nn::TokenLossOptions options;
     options.weight = config_.decode_weight;
     options.name = "text.decoder.loss";
-    nn::token_cross_entropy(builder, tell(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
+    nn::token_cross_entropy(builder, token_logits(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
 }
 
 TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSource& source, data::Part part,
@@ -128,7 +111,7 @@ TextBridge::Figures TextBridge::measure(tape::Builder& builder, data::BatchSourc
     options.weight = config_.decode_weight;
     options.tally = figures.tally;
     options.name = "text.decoder.loss";
-    nn::token_cross_entropy(builder, tell(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
+    nn::token_cross_entropy(builder, token_logits(builder, prefix_of(builder, surface), targets), targets, kPrefix - 1, options);
     for (const tensor::View& view : {figures.encoded, figures.targets, figures.lengths, figures.tally}) builder.keep(view);
     figures.answers = decode(builder, surface);
     return figures;
@@ -142,10 +125,10 @@ nn::Sequences TextBridge::decode(tape::Builder& builder, const tensor::View& sur
     fill_zero(builder, answers.ids, "text.answers");
     fill_zero(builder, answers.lengths, "text.answers");
     const tape::Value prefix = prefix_of(builder, surface);
-    // Written once or in turns, read in every turn: their memory must not serve the section's own buffers in between.
+    // Written once or in every repetition, read in each: their memory must not serve the section's own buffers in between.
     for (const tensor::View& view : {answers.ids, answers.lengths, prefix.view}) builder.keep(view);
     builder.close_section();
-    nn::token_choose(builder, tell(builder, prefix, answers), answers, kPrefix - 1, data::Tokenizer::kEnd, "text.choose");
+    nn::token_choose(builder, token_logits(builder, prefix, answers), answers, kPrefix - 1, data::Tokenizer::kEnd, "text.choose");
     builder.close_section(target_tokens_);
     return answers;
 }

@@ -2,7 +2,7 @@
 // The text bridge: from a sentence's tokens to energies on the middle plane, and from a surface to a sentence.
 //
 // It learns from the model and never the other way: `encode` is trained to meet the mapper's energies, `decode` to tell the
-// target's tokens from the surface that the cube laid down, and no gradient leaves the bridge, neither towards the mapper nor
+// target's tokens from the surface that the cube produced, and no gradient leaves the bridge, neither towards the mapper nor
 // towards the cube. B sentences, S cells, V tokens, P = kPrefix vectors that stand before a decoded sentence.
 
 #include <cstdint>
@@ -29,8 +29,8 @@ public:
     static constexpr std::int32_t kPrefix = 4;
     // Names in a checkpoint: the tokenizer's bytes, and the tables whose rows say how long sentences may be.
     static constexpr const char* kTokenizer = "text.tokenizer";
-    static constexpr const char* kEncoderPlaces = "text.encoder.embedding.places.weight";
-    static constexpr const char* kDecoderPlaces = "text.decoder.embedding.places.weight";
+    static constexpr const char* kEncoderPositions = "text.encoder.embedding.places.weight";
+    static constexpr const char* kDecoderPositions = "text.decoder.embedding.places.weight";
     /// Every layer's name begins so.
     static constexpr const char* kLayers = "text.";
 
@@ -48,7 +48,7 @@ public:
     /// What an evaluation program leaves: kept until its end.
     struct Figures {
         tensor::View encoded;           ///< stat [K,1,B,S]
-        tensor::View tally;             ///< stat [K,1,1,ops::kTallyColumns], of the targets' tokens told one by one
+        tensor::View tally;             ///< stat [K,1,1,ops::kTallyColumns], of the targets' tokens predicted one by one
         tensor::View targets, lengths;  ///< i32 [K,1,B,T], [K,1,B,1]
         nn::Sequences answers;          ///< what decode() says
     };
@@ -63,8 +63,9 @@ private:
     [[nodiscard]] nn::Sequences gather(tape::Builder& builder, data::BatchSource& source, data::Part part, bool target,
                                        std::int32_t rows) const;
     [[nodiscard]] tape::Value prefix_of(tape::Builder& builder, const tensor::View& surface) const;
-    /// Logits real [K,1,B*N,V]: place P - 1 + t tells token t.
-    [[nodiscard]] tape::Value tell(tape::Builder& builder, const tape::Value& prefix, const nn::Sequences& sentences) const;
+    /// Logits real [K,1,B*N,V]: position P - 1 + t predicts token t.
+    [[nodiscard]] tape::Value token_logits(tape::Builder& builder, const tape::Value& prefix,
+                                           const nn::Sequences& sentences) const;
 
     TextBridgeConfig config_;
     std::int32_t target_tokens_ = 0;

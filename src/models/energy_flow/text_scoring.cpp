@@ -19,7 +19,7 @@ std::map<std::string, int> words_of(std::string_view text) {
     for (const char c : text) {
         const auto byte = static_cast<unsigned char>(c);
         const bool upper = c >= 'A' && c <= 'Z';
-        // Bytes of other alphabets belong to words; which of them are punctuation is not told apart.
+        // Bytes of other alphabets belong to words; which of them are punctuation is not distinguished.
         if (upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '\'' || byte >= 0x80)
             word += upper ? static_cast<char>(c - 'A' + 'a') : c;
         else
@@ -63,8 +63,8 @@ void TextScoring::add(const std::vector<std::vector<double>>& batch) {
     right_ += batch[tally][ops::tally::right];
     for (std::size_t row = 0; row < batch[target_lengths].size(); ++row) {
         const std::vector<std::int32_t> wanted = row_of(batch[targets], batch[target_lengths], row),
-                                        told = row_of(batch[answers], batch[answer_lengths], row);
-        const std::string target = tokenizer_->decode(wanted), answer = tokenizer_->decode(told);
+                                        answered = row_of(batch[answers], batch[answer_lengths], row);
+        const std::string target = tokenizer_->decode(wanted), answer = tokenizer_->decode(answered);
         if (sentences_ == 0) {
             example_target_ = target;
             example_answer_ = answer;

@@ -14,11 +14,11 @@ constexpr int kRows = 4;  ///< of a warp at a time: the lanes of a float4
 constexpr int kMostWarps = 16;
 
 struct Shape {
-    int places, heads, width, prefix;
+    int positions, heads, width, prefix;
     bool causal;
     float scale;
 
-    /// Places that place i sees are the first so many of the filled ones.
+    /// Positions that position i sees are the first so many of the filled ones.
     __device__ int seen(int i, int filled) const { return causal ? min(filled, max(i + 1, prefix)) : filled; }
     __host__ __device__ int stride() const { return width + 1; }  ///< of a row in shared memory: no bank twice
 };
@@ -65,19 +65,19 @@ __device__ void clear_rows(T* to, std::int64_t stride_row, int begin, int end, i
         store(to + (begin + i / width) * stride_row + i % width, 0.0f);
 }
 
-/// Dynamic shared memory: per warp four queries [width] and four rows of weights [places] as float4; queries, keys, values.
+/// Dynamic shared memory: per warp four queries [width] and four rows of weights [positions] as float4; queries, keys, values.
 template <class T>
-__global__ void attention_forward_kernel(Mat<const T> qkv, Mat<const std::int32_t> lengths, Mat<float> level, Mat<T> out,
+__global__ void attention_forward_kernel(Mat<const T> qkv, Mat<const std::int32_t> lengths, Mat<float> logsumexp, Mat<T> out,
                                          Shape shape) {
     extern __shared__ float4 memory[];
     begin_kernel();
     const int k = blockIdx.z, sequence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, all = shape.heads * shape.width;
-    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.places - shape.prefix);
-    const std::int64_t row = std::int64_t{sequence} * shape.places;
-    float4 *four = memory + warp * (shape.width + shape.places), *weights = four + shape.width;
-    float* queries = reinterpret_cast<float*>(memory + warps * (shape.width + shape.places));
-    float *keys = queries + shape.places * shape.stride(), *values = keys + shape.places * shape.stride();
+    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.positions - shape.prefix);
+    const std::int64_t row = std::int64_t{sequence} * shape.positions;
+    float4 *four = memory + warp * (shape.width + shape.positions), *weights = four + shape.width;
+    float* queries = reinterpret_cast<float*>(memory + warps * (shape.width + shape.positions));
+    float *keys = queries + shape.positions * shape.stride(), *values = keys + shape.positions * shape.stride();
     const T* from = qkv.row(k, 0, row) + head * shape.width;
     fetch(from, qkv.stride_row, filled, shape, queries);
     fetch(from + all, qkv.stride_row, filled, shape, keys);
@@ -122,23 +122,23 @@ __global__ void attention_forward_kernel(Mat<const T> qkv, Mat<const std::int32_
         if (lane == 0) {
 #pragma unroll
             for (int r = 0; r < kRows; ++r)
-                if (first + r < filled) level.row(k, 0, row + first + r)[head] = top[r] + logf(sum[r]);
+                if (first + r < filled) logsumexp.row(k, 0, row + first + r)[head] = top[r] + logf(sum[r]);
         }
         __syncwarp();
     }
-    clear_rows(out.row(k, 0, row) + head * shape.width, out.stride_row, filled, shape.places, shape.width);
-    clear_rows(level.row(k, 0, row) + head, level.stride_row, filled, shape.places, 1);
+    clear_rows(out.row(k, 0, row) + head * shape.width, out.stride_row, filled, shape.positions, shape.width);
+    clear_rows(logsumexp.row(k, 0, row) + head, logsumexp.stride_row, filled, shape.positions, 1);
 }
 
 /// What the way back holds in shared memory.
 struct Held {
-    float *queries, *keys, *values, *up;  ///< [places][width + 1]; up: dout
-    float *level, *mean;                  ///< [places]; mean: sum over j of weight_ij dweight_ij
+    float *queries, *keys, *values, *up;  ///< [positions][width + 1]; up: dout
+    float *logsumexp, *mean;              ///< [positions]; mean: sum over j of weight_ij dweight_ij
     float4 *left, *right;                 ///< of one warp, [width]: four rows side by side
-    float4 *weights, *gradients;          ///< of one warp, [places]
+    float4 *weights, *gradients;          ///< of one warp, [positions]
 };
 
-/// dq of four places, and their means.
+/// dq of four positions, and their means.
 template <class T>
 __device__ void query_gradient(const Held& m, const Shape& shape, int first, int filled, T* dq, std::int64_t stride_row) {
     const int lane = threadIdx.x % 32, most = shape.seen(min(first + kRows, filled) - 1, filled);
@@ -155,7 +155,7 @@ __device__ void query_gradient(const Held& m, const Shape& shape, int first, int
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
             const int i = min(first + r, filled - 1);
-            const float weight = j < shape.seen(i, filled) ? expf(part(score, r) * shape.scale - m.level[i]) : 0;
+            const float weight = j < shape.seen(i, filled) ? expf(part(score, r) * shape.scale - m.logsumexp[i]) : 0;
             part(score, r) = weight;
             mean[r] += weight * part(gradient, r);
         }
@@ -184,11 +184,11 @@ __device__ void query_gradient(const Held& m, const Shape& shape, int first, int
     __syncwarp();
 }
 
-/// dk and dv of four places; the means of all are there.
+/// dk and dv of four positions; the means of all are there.
 template <class T>
 __device__ void key_gradient(const Held& m, const Shape& shape, int first, int filled, T* dk, T* dv, std::int64_t stride_row) {
     const int lane = threadIdx.x % 32;
-    const int begin = shape.causal && first >= shape.prefix ? first : 0;  // earlier places do not see these
+    const int begin = shape.causal && first >= shape.prefix ? first : 0;  // earlier positions do not see these
     gather_four(m.keys, first, filled, shape, m.left);
     gather_four(m.values, first, filled, shape, m.right);
     __syncwarp();
@@ -201,7 +201,7 @@ __device__ void key_gradient(const Held& m, const Shape& shape, int first, int f
         const int seen = shape.seen(i, filled);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-            const float weight = first + r < seen ? expf(part(score, r) * shape.scale - m.level[i]) : 0;
+            const float weight = first + r < seen ? expf(part(score, r) * shape.scale - m.logsumexp[i]) : 0;
             part(score, r) = weight;
             part(gradient, r) = weight * (part(gradient, r) - m.mean[i]) * shape.scale;
         }
@@ -227,31 +227,31 @@ __device__ void key_gradient(const Held& m, const Shape& shape, int first, int f
 
 template <class T>
 __global__ void attention_backward_kernel(Mat<const T> dout, Mat<const T> qkv, Mat<const std::int32_t> lengths,
-                                          Mat<const float> level, Mat<T> dqkv, Shape shape) {
+                                          Mat<const float> logsumexp, Mat<T> dqkv, Shape shape) {
     extern __shared__ float4 memory[];
     begin_kernel();
     const int k = blockIdx.z, sequence = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads;
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32, all = shape.heads * shape.width;
-    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.places - shape.prefix);
-    const std::int64_t row = std::int64_t{sequence} * shape.places;
-    const int matrix = shape.places * shape.stride();
+    const int filled = shape.prefix + tokens_of(lengths, k, sequence, shape.positions - shape.prefix);
+    const std::int64_t row = std::int64_t{sequence} * shape.positions;
+    const int matrix = shape.positions * shape.stride();
     Held m;
-    m.left = memory + warp * 2 * (shape.width + shape.places);
+    m.left = memory + warp * 2 * (shape.width + shape.positions);
     m.right = m.left + shape.width;
     m.weights = m.right + shape.width;
-    m.gradients = m.weights + shape.places;
-    m.queries = reinterpret_cast<float*>(memory + warps * 2 * (shape.width + shape.places));
+    m.gradients = m.weights + shape.positions;
+    m.queries = reinterpret_cast<float*>(memory + warps * 2 * (shape.width + shape.positions));
     m.keys = m.queries + matrix;
     m.values = m.keys + matrix;
     m.up = m.values + matrix;
-    m.level = m.up + matrix;
-    m.mean = m.level + shape.places;
+    m.logsumexp = m.up + matrix;
+    m.mean = m.logsumexp + shape.positions;
     const T* from = qkv.row(k, 0, row) + head * shape.width;
     fetch(from, qkv.stride_row, filled, shape, m.queries);
     fetch(from + all, qkv.stride_row, filled, shape, m.keys);
     fetch(from + 2 * all, qkv.stride_row, filled, shape, m.values);
     fetch(dout.row(k, 0, row) + head * shape.width, dout.stride_row, filled, shape, m.up);
-    for (int i = threadIdx.x; i < filled; i += blockDim.x) m.level[i] = level.row(k, 0, row + i)[head];
+    for (int i = threadIdx.x; i < filled; i += blockDim.x) m.logsumexp[i] = logsumexp.row(k, 0, row + i)[head];
     __syncthreads();
     T* to = dqkv.row(k, 0, row) + head * shape.width;
     for (int first = warp * kRows; first < filled; first += warps * kRows)
@@ -259,7 +259,7 @@ __global__ void attention_backward_kernel(Mat<const T> dout, Mat<const T> qkv, M
     __syncthreads();
     for (int first = warp * kRows; first < filled; first += warps * kRows)
         key_gradient(m, shape, first, filled, to + all, to + 2 * all, dqkv.stride_row);
-    for (int p = 0; p < 3; ++p) clear_rows(to + p * all, dqkv.stride_row, filled, shape.places, shape.width);
+    for (int p = 0; p < 3; ++p) clear_rows(to + p * all, dqkv.stride_row, filled, shape.positions, shape.width);
 }
 
 struct Plan {
@@ -272,23 +272,23 @@ struct Plan {
 /// the block, every warp has `fours` times a row and a column of its own.
 base::Result<Plan> plan_of(const Context& c, const AttentionParams& p, const Operand& qkv, const Operand& lengths, int matrices,
                            int vectors, int fours) {
-    MILLRACE_TRY(check_places(qkv, lengths, p.prefix));
+    MILLRACE_TRY(check_positions(qkv, lengths, p.prefix));
     if (p.heads < 1 || qkv.cols < 1 || qkv.cols % (3 * p.heads) != 0)
         return base::Error{std::to_string(qkv.cols) + " columns are not queries, keys and values of " + std::to_string(p.heads) +
                            " heads"};
     Plan plan;
-    const int width = qkv.cols / 3 / p.heads, places = places_of(qkv, lengths);
-    plan.shape = {places, p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
-    const int groups = std::max(1, (places + kRows - 1) / kRows), rounds = (groups + kMostWarps - 1) / kMostWarps;
+    const int width = qkv.cols / 3 / p.heads, positions = positions_of(qkv, lengths);
+    plan.shape = {positions, p.heads, width, p.prefix, p.causal, 1 / std::sqrt(static_cast<float>(width))};
+    const int groups = std::max(1, (positions + kRows - 1) / kRows), rounds = (groups + kMostWarps - 1) / kMostWarps;
     const auto bytes = [&](int warps) {
         return sizeof(float4) * static_cast<std::size_t>(warps) * static_cast<std::size_t>(fours) *
-                   static_cast<std::size_t>(width + places) +
-               sizeof(float) * static_cast<std::size_t>(places) * static_cast<std::size_t>(matrices * (width + 1) + vectors);
+                   static_cast<std::size_t>(width + positions) +
+               sizeof(float) * static_cast<std::size_t>(positions) * static_cast<std::size_t>(matrices * (width + 1) + vectors);
     };
     int warps = (groups + rounds - 1) / rounds;
     while (warps > 1 && bytes(warps) > c.shared_limit) --warps;
     if (bytes(warps) > c.shared_limit)
-        return base::Error{"attention over " + std::to_string(places) + " places with " + std::to_string(width) +
+        return base::Error{"attention over " + std::to_string(positions) + " positions with " + std::to_string(width) +
                            " columns a head needs " + std::to_string(bytes(warps)) +
                            " bytes of shared memory, a block of this GPU has " + std::to_string(c.shared_limit) +
                            "; use shorter sequences or more heads"};
@@ -301,33 +301,25 @@ base::Result<Plan> plan_of(const Context& c, const AttentionParams& p, const Ope
 
 KernelResult make_attention_forward(Context& c, const Bound& b) {
     namespace at = attention_forward;
-    const Operand &qkv = b[at::qkv], &l = b[at::lengths], &level = b[at::level], &out = b[at::out];
+    const Operand &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &out = b[at::out];
     MILLRACE_LET(plan, plan_of(c, b.params<AttentionParams>(), qkv, l, 3, 0, 1));
     if (out.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class T>(T) -> KernelResult {
         MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(attention_forward_kernel<T>)));
-        return make_kernel([stream = c.stream, qkv, l, level, out, plan] {
-            launch(attention_forward_kernel<T>,
-                   dim3(static_cast<unsigned>(l.rows * plan.shape.heads), 1, static_cast<unsigned>(qkv.k)), dim3(plan.threads),
-                   plan.shared, stream, mat<const T>(qkv), mat<const std::int32_t>(l), mat<float>(level), mat<T>(out),
-                   plan.shape);
-        });
+        return make_launch(c, attention_forward_kernel<T>, dim3(l.rows * plan.shape.heads, 1, qkv.k), dim3(plan.threads),
+                           plan.shared, qkv, l, logsumexp, out, plan.shape);
     });
 }
 
 KernelResult make_attention_backward(Context& c, const Bound& b) {
     namespace at = attention_backward;
-    const Operand &dout = b[at::dout], &qkv = b[at::qkv], &l = b[at::lengths], &level = b[at::level], &dqkv = b[at::dqkv];
+    const Operand &dout = b[at::dout], &qkv = b[at::qkv], &l = b[at::lengths], &logsumexp = b[at::logsumexp], &dqkv = b[at::dqkv];
     MILLRACE_LET(plan, plan_of(c, b.params<AttentionParams>(), qkv, l, 4, 2, 2));
     if (dqkv.count() == 0) return make_kernel([] {});
     return by_real(qkv.dtype, [&]<class T>(T) -> KernelResult {
         MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(attention_backward_kernel<T>)));
-        return make_kernel([stream = c.stream, dout, qkv, l, level, dqkv, plan] {
-            launch(attention_backward_kernel<T>,
-                   dim3(static_cast<unsigned>(l.rows * plan.shape.heads), 1, static_cast<unsigned>(qkv.k)), dim3(plan.threads),
-                   plan.shared, stream, mat<const T>(dout), mat<const T>(qkv), mat<const std::int32_t>(l),
-                   mat<const float>(level), mat<T>(dqkv), plan.shape);
-        });
+        return make_launch(c, attention_backward_kernel<T>, dim3(l.rows * plan.shape.heads, 1, qkv.k), dim3(plan.threads),
+                           plan.shared, dout, qkv, l, logsumexp, dqkv, plan.shape);
     });
 }
 

@@ -13,43 +13,51 @@ using tensor::Operand;
 /// Checks what both directions read and says how the heads lie.
 struct Heads {
     AttentionParams params;
-    Operand qkv, lengths;
-    int places = 0, all = 0, width = 0;
+    Operand qkv, lengths, logsumexp;
+    int positions = 0, all = 0, width = 0;
 
-    Heads(const Bound& bound, int qkv_slot, int lengths_slot)
-        : params(bound.params<AttentionParams>()), qkv(bound[qkv_slot]), lengths(bound[lengths_slot]) {
-        places = places_of(qkv, lengths);
+    Heads(const Bound& bound, int qkv_slot, int lengths_slot, int logsumexp_slot)
+        : params(bound.params<AttentionParams>()),
+          qkv(bound[qkv_slot]),
+          lengths(bound[lengths_slot]),
+          logsumexp(bound[logsumexp_slot]) {
+        positions = positions_of(qkv, lengths);
         all = qkv.cols / 3;
         width = params.heads > 0 ? all / params.heads : 0;
     }
-    void check(Checker& check, int qkv_slot, int lengths_slot) const {
+    void check(Checker& check, int qkv_slot, int lengths_slot, int logsumexp_slot) const {
         check.require(qkv_slot, DType::f32, qkv.k, 1, qkv.rows, qkv.cols);
-        require_places(check, lengths_slot, lengths, qkv, params.prefix);
+        check.require(logsumexp_slot, DType::f32, qkv.k, 1, qkv.rows, params.heads);
+        require_positions(check, lengths_slot, lengths, qkv, params.prefix);
         check.that(width > 0 && width * params.heads * 3 == qkv.cols, "qkv needs three times as many columns as whole heads");
     }
     [[nodiscard]] AttentionHead head(int member, int sequence, int h) const {
         AttentionHead head{};
         head.width = width;
-        head.places = places;
-        head.filled = params.prefix + tokens_of(lengths, member, sequence, places - params.prefix);
+        head.positions = positions;
+        head.filled = params.prefix + tokens_of(lengths, member, sequence, positions - params.prefix);
         head.prefix = params.prefix;
         head.causal = params.causal;
         head.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
-        head.q = qkv.at<float>(member, 0, std::int64_t{sequence} * places) + h * width;
+        head.q = qkv.at<float>(member, 0, std::int64_t{sequence} * positions) + h * width;
         head.k = head.q + all;
         head.v = head.k + all;
         head.stride = qkv.stride_row;
+        head.logsumexp = logsumexp.at<float>(member, 0, std::int64_t{sequence} * positions) + h;
+        head.logsumexp_stride = logsumexp.stride_row;
         return head;
     }
-    /// body(member, sequence, head, scratch) for all of them.
+    /// body(head, member, row, column) for all of them: where the head's first position and column lie in values of C columns.
     template <class Body>
     void for_each(Context& context, Body&& body) const noexcept {
-        const std::int64_t work = 2 * qkv.count() / 3 * places;
+        const std::int64_t work = 2 * qkv.count() / 3 * positions;
         const int per_member = lengths.rows * params.heads;
-        if (places == 0) return;
+        if (positions == 0) return;
         context.pool.for_each_if(work >= kParallelProducts, qkv.k * per_member, [&](int task, int worker) {
-            const int rest = task % per_member;
-            body(task / per_member, rest / params.heads, rest % params.heads, context.scratch.worker(worker));
+            const int member = task / per_member, sequence = task % per_member / params.heads, h = task % params.heads;
+            AttentionHead one = head(member, sequence, h);
+            one.scratch = context.scratch.worker(worker);
+            body(one, member, std::int64_t{sequence} * positions, h * width);
         });
     }
 };
@@ -58,22 +66,15 @@ struct Heads {
 
 KernelResult make_attention_forward(Context& context, const Bound& bound) {
     namespace at = attention_forward;
-    const Heads heads(bound, at::qkv, at::lengths);
+    const Heads heads(bound, at::qkv, at::lengths, at::logsumexp);
     Checker check(bound);
-    heads.check(check, at::qkv, at::lengths);
-    check.require(at::out, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all);
-    check.require(at::level, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.params.heads);
-    MILLRACE_TRY(check.status());
-    context.scratch.reserve_worker(attention_floats(context.simd, heads.places, heads.width));
-    return make_kernel([&context, heads, out = bound[at::out], level = bound[at::level]]() noexcept {
-        heads.for_each(context, [&](int member, int sequence, int h, float* scratch) {
-            const std::int64_t row = std::int64_t{sequence} * heads.places;
-            AttentionHead head = heads.head(member, sequence, h);
-            head.level = level.at<float>(member, 0, row) + h;
-            head.level_stride = level.stride_row;
-            head.out = out.at<float>(member, 0, row) + h * heads.width;
+    heads.check(check, at::qkv, at::lengths, at::logsumexp);
+    MILLRACE_TRY(check.require(at::out, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all).status());
+    context.scratch.reserve_worker(attention_floats(context.simd, heads.positions, heads.width));
+    return make_kernel([&context, heads, out = bound[at::out]]() noexcept {
+        heads.for_each(context, [&](AttentionHead& head, int member, std::int64_t row, int column) {
+            head.out = out.at<float>(member, 0, row) + column;
             head.out_stride = out.stride_row;
-            head.scratch = scratch;
             context.simd.attention_forward(head);
         });
     });
@@ -81,26 +82,20 @@ KernelResult make_attention_forward(Context& context, const Bound& bound) {
 
 KernelResult make_attention_backward(Context& context, const Bound& bound) {
     namespace at = attention_backward;
-    const Heads heads(bound, at::qkv, at::lengths);
+    const Heads heads(bound, at::qkv, at::lengths, at::logsumexp);
     Checker check(bound);
-    heads.check(check, at::qkv, at::lengths);
+    heads.check(check, at::qkv, at::lengths, at::logsumexp);
     check.require(at::dout, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all).like(at::dqkv, at::qkv);
-    check.require(at::level, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.params.heads);
     MILLRACE_TRY(check.status());
-    context.scratch.reserve_worker(attention_floats(context.simd, heads.places, heads.width));
-    return make_kernel([&context, heads, dout = bound[at::dout], level = bound[at::level], dqkv = bound[at::dqkv]]() noexcept {
-        heads.for_each(context, [&](int member, int sequence, int h, float* scratch) {
-            const std::int64_t row = std::int64_t{sequence} * heads.places;
-            AttentionHead head = heads.head(member, sequence, h);
-            head.level = level.at<float>(member, 0, row) + h;
-            head.level_stride = level.stride_row;
-            head.dout = dout.at<float>(member, 0, row) + h * heads.width;
+    context.scratch.reserve_worker(attention_floats(context.simd, heads.positions, heads.width));
+    return make_kernel([&context, heads, dout = bound[at::dout], dqkv = bound[at::dqkv]]() noexcept {
+        heads.for_each(context, [&](AttentionHead& head, int member, std::int64_t row, int column) {
+            head.dout = dout.at<float>(member, 0, row) + column;
             head.dout_stride = dout.stride_row;
-            head.dq = dqkv.at<float>(member, 0, row) + h * heads.width;
+            head.dq = dqkv.at<float>(member, 0, row) + column;
             head.dk = head.dq + heads.all;
             head.dv = head.dk + heads.all;
             head.gradient_stride = dqkv.stride_row;
-            head.scratch = scratch;
             context.simd.attention_backward(head);
         });
     });

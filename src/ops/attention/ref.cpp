@@ -7,14 +7,14 @@
 namespace millrace::ops::ref {
 namespace {
 
-/// One head of one sequence: pointers to its columns, place 0.
+/// One head of one sequence: pointers to its columns, position 0.
 struct Head {
     const double *q, *k, *v;
     std::int64_t stride;
     int width, filled, prefix;
     bool causal;
 
-    /// Places that place i sees are the first so many.
+    /// Positions that position i sees are the first so many.
     [[nodiscard]] int seen(int i) const { return causal ? std::min(filled, std::max(i + 1, prefix)) : filled; }
     [[nodiscard]] double score(int i, int j) const {
         double sum = 0;
@@ -25,13 +25,13 @@ struct Head {
 
 template <class Body>
 void for_each_head(const AttentionParams& params, const tensor::Operand& qkv, const tensor::Operand& lengths, Body&& body) {
-    const int places = places_of(qkv, lengths), all = qkv.cols / 3, width = all / params.heads;
+    const int positions = positions_of(qkv, lengths), all = qkv.cols / 3, width = all / params.heads;
     for (int m = 0; m < qkv.k; ++m)
         for (int b = 0; b < lengths.rows; ++b)
-            for (int h = 0; h < params.heads && places > 0; ++h) {
-                const double* first = qkv.at<double>(m, 0, std::int64_t{b} * places) + h * width;
-                const int filled = params.prefix + tokens_of(lengths, m, b, places - params.prefix);
-                body(m, b * places, places, h,
+            for (int h = 0; h < params.heads && positions > 0; ++h) {
+                const double* first = qkv.at<double>(m, 0, std::int64_t{b} * positions) + h * width;
+                const int filled = params.prefix + tokens_of(lengths, m, b, positions - params.prefix);
+                body(m, b * positions, positions, h,
                      Head{first, first + all, first + 2 * all, qkv.stride_row, width, filled, params.prefix, params.causal});
             }
 }
@@ -40,12 +40,12 @@ void for_each_head(const AttentionParams& params, const tensor::Operand& qkv, co
 
 void run_attention_forward(const Bound& bound) {
     namespace at = attention_forward;
-    const auto &out = bound[at::out], &level = bound[at::level];
+    const auto &out = bound[at::out], &logsumexp = bound[at::logsumexp];
     for_each_head(bound.params<AttentionParams>(), bound[at::qkv], bound[at::lengths],
-                  [&](int m, int row, int places, int h, const Head& head) {
-                      for (int i = 0; i < places; ++i) {
+                  [&](int m, int row, int positions, int h, const Head& head) {
+                      for (int i = 0; i < positions; ++i) {
                           double* to = out.at<double>(m, 0, row + i) + h * head.width;
-                          double& logarithm = level.at<double>(m, 0, row + i)[h];
+                          double& logarithm = logsumexp.at<double>(m, 0, row + i)[h];
                           std::fill_n(to, head.width, 0.0);
                           logarithm = 0;
                           if (i >= head.filled) continue;
@@ -63,7 +63,7 @@ void run_attention_forward(const Bound& bound) {
 
 void run_attention_backward(const Bound& bound) {
     namespace at = attention_backward;
-    const auto &dout = bound[at::dout], &level = bound[at::level], &dqkv = bound[at::dqkv];
+    const auto &dout = bound[at::dout], &logsumexp = bound[at::logsumexp], &dqkv = bound[at::dqkv];
     for (int m = 0; m < dqkv.k; ++m)
         for (int row = 0; row < dqkv.rows; ++row) std::fill_n(dqkv.at<double>(m, 0, row), dqkv.cols, 0.0);
     for_each_head(
@@ -73,7 +73,7 @@ void run_attention_backward(const Bound& bound) {
             const auto gradient = [&](int i, int part) { return dqkv.at<double>(m, 0, row + i) + part * all + h * head.width; };
             for (int i = 0; i < head.filled; ++i) {
                 const double* up = dout.at<double>(m, 0, row + i) + h * head.width;
-                const auto weight = [&](int j) { return std::exp(head.score(i, j) - level.at<double>(m, 0, row + i)[h]); };
+                const auto weight = [&](int j) { return std::exp(head.score(i, j) - logsumexp.at<double>(m, 0, row + i)[h]); };
                 const auto dweight = [&](int j) {
                     double sum = 0;
                     for (int d = 0; d < head.width; ++d) sum += up[d] * head.v[j * head.stride + d];

@@ -3,41 +3,17 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <new>
 
 #include "ops/cpu/kernel.h"
 #include "ops/cpu/tables.h"
-#include "ops/region.h"
+#include "ops/host_backend.h"
 
 namespace millrace::ops::cpu {
 namespace {
 
 constexpr const char* kTableVariable = "MILLRACE_CPU";
 
-class HostMemory final : public Memory {
-public:
-    static constexpr std::align_val_t kAlignment{256};
-    static base::Result<std::unique_ptr<Memory>> make(std::size_t bytes) {
-        void* data = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
-        if (data == nullptr)
-            return base::Error{fmt::format("no memory for {} bytes; a smaller batch or model needs less", bytes), "", 1};
-        std::memset(data, 0, bytes);
-        return std::unique_ptr<Memory>(new HostMemory(static_cast<std::byte*>(data), bytes));
-    }
-    ~HostMemory() override { ::operator delete(data_, kAlignment); }
-    HostMemory(const HostMemory&) = delete;
-    HostMemory& operator=(const HostMemory&) = delete;
-    [[nodiscard]] std::byte* data() override { return data_; }
-    [[nodiscard]] std::size_t size() const override { return size_; }
-
-private:
-    HostMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
-    std::byte* data_;
-    std::size_t size_;
-};
-
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
 public:
     CpuBackend(int threads, const SimdKernels& table) : context_(threads, table) {}
 
@@ -46,18 +22,6 @@ public:
         const int threads = context_.pool.threads();
         return fmt::format("{} thread{}, built-in {} kernels", threads, threads == 1 ? "" : "s", context_.simd.name);
     }
-    [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate(std::size_t bytes) override { return HostMemory::make(bytes); }
-    [[nodiscard]] base::Result<std::unique_ptr<Memory>> allocate_shared(std::size_t bytes) override {
-        return HostMemory::make(bytes);
-    }
-    void upload(std::byte* device, const void* host, std::size_t bytes) override {
-        if (bytes > 0) std::memcpy(device, host, bytes);
-    }
-    void download(void* host, const std::byte* device, std::size_t bytes) override {
-        if (bytes > 0) std::memcpy(host, device, bytes);
-    }
-    void synchronize() override {}
-    [[nodiscard]] base::Status check() override { return base::ok(); }
 
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<Kernel>>> prepare(std::span<const Bound> records,
                                                                              std::span<const Group>) override {

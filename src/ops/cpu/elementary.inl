@@ -6,7 +6,7 @@ namespace {
 
 /// 2^n and e^r - 1 with x = n ln 2 + r, |r| <= ln 2 / 2. x in [-87, 88].
 struct Exponent {
-    float power, rest;
+    float power, expm1;
 };
 
 inline __attribute__((always_inline)) Exponent split_exponent(float x) {
@@ -30,7 +30,7 @@ inline __attribute__((always_inline)) float limit(float x, float low, float high
 
 inline __attribute__((always_inline)) float exp_of(float x) {
     const Exponent e = split_exponent(limit(x, -87.0f, 88.0f));
-    return e.power * e.rest + e.power;
+    return e.power * e.expm1 + e.power;
 }
 
 inline __attribute__((always_inline)) float sigmoid_of(float x) { return 1.0f / (1.0f + exp_of(-x)); }
@@ -38,7 +38,7 @@ inline __attribute__((always_inline)) float sigmoid_of(float x) { return 1.0f / 
 /// (e^2x - 1) / (e^2x + 1), with e^2x - 1 formed without cancellation.
 inline __attribute__((always_inline)) float tanh_of(float x) {
     const Exponent e = split_exponent(limit(2.0f * x, -20.0f, 20.0f));
-    const float minus_one = e.power * e.rest + (e.power - 1.0f);
+    const float minus_one = e.power * e.expm1 + (e.power - 1.0f);
     return minus_one / (minus_one + 2.0f);
 }
 

@@ -49,6 +49,11 @@ Checker& Checker::segments(int slot) {
     return require(slot, tensor::DType::i32, 1, 1, rows, 2).that(rows >= 1, "there must be at least one segment");
 }
 
+Checker& Checker::dropout(float probability, int state_slot, int k) {
+    that(probability >= 0 && probability < 1, "dropout must be in [0, 1)");
+    return probability > 0 ? state(state_slot, k) : *this;
+}
+
 Checker& Checker::that(bool condition, const char* message) {
     if (problem_.empty() && !condition) problem_ = fmt::format("{}: {}", bound_.record->op->name, message);
     return *this;

@@ -1,6 +1,7 @@
 #pragma once
 // How the CPU backend makes kernels: one factory per operator, which checks the record's shapes and returns something to run.
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -42,6 +43,7 @@ public:
     Checker& state(int slot, int k);
     Checker& groups(int slot, int k);
     Checker& segments(int slot);
+    Checker& dropout(float probability, int state_slot, int k);  ///< in [0, 1); the state is needed when there is some
     Checker& that(bool condition, const char* message);
 
     [[nodiscard]] base::Status status() const;
@@ -54,6 +56,40 @@ private:
 /// c (+) = a b, or a^T b: the products of the gradients.
 KernelResult make_grad_product(Context& context, const tensor::Operand& a, const tensor::Operand& b, const tensor::Operand& c,
                                bool transposed, bool accumulate);
+
+/// Calls body(member, group, row) for every row of an operand, split over threads by whole rows.
+template <class Body>
+void for_each_row(Context& context, const tensor::Operand& shape, Body&& body) noexcept {
+    const std::int64_t rows = std::int64_t{shape.k} * shape.g * shape.rows;
+    const bool parallel = shape.count() >= kParallelElements && rows > 1;
+    const std::int64_t parts = parallel ? std::min<std::int64_t>(rows, 4 * context.pool.threads()) : 1;
+    context.pool.for_each_if(parallel, static_cast<int>(parts), [&](int part, int) {
+        for (std::int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
+            body(static_cast<int>(i / shape.rows / shape.g), static_cast<int>(i / shape.rows % shape.g),
+                 static_cast<int>(i % shape.rows));
+    });
+}
+
+/// Calls body(member, group, col, cols) for blocks of at most kMaxColumns columns of every matrix; on all threads from `least`
+/// elements on.
+template <class Body>
+void for_each_columns(Context& context, const tensor::Operand& shape, Body&& body,
+                      std::int64_t least = kParallelElements) noexcept {
+    const bool parallel = shape.count() >= least;
+    const Blocks columns(shape.cols, 16, parallel ? 2 * context.pool.threads() : 1, kMaxColumns);
+    context.pool.for_each_if(parallel, shape.k * shape.g * columns.count, [&](int task, int) {
+        const int part = task % columns.count, batch = task / columns.count, col = columns.begin(part);
+        body(batch / shape.g, batch % shape.g, col, columns.end(part) - col);
+    });
+}
+
+/// Columns [col, col + cols) of the first row of a slot (+) = values; nothing where the slot is absent.
+inline void put_columns(const Bound& b, int slot, int member, int group, int col, int cols, const float* values) noexcept {
+    if (!b[slot].present()) return;
+    float* out = b[slot].at<float>(member, group) + col;
+    const bool add = b.accumulates(slot);
+    for (int i = 0; i < cols; ++i) out[i] = add ? out[i] + values[i] : values[i];
+}
 
 /// Calls body(member, begin, end) for pieces of the rows of all members, on all threads when there is enough to do.
 template <class Body>

@@ -75,15 +75,15 @@ struct GruGates {
     std::int64_t h_stride, gates_stride, out_stride;
 };
 
-/// One head of attention over one sequence (ops/attention/attention.h): pointers to its columns at place 0.
+/// One head of attention over one sequence (ops/attention/attention.h): pointers to its columns at position 0.
 struct AttentionHead {
-    std::int32_t width, places, filled, prefix;
+    std::int32_t width, positions, filled, prefix;
     bool causal;
     float scale;  ///< 1 / sqrt(width)
     const float *q, *k, *v;
     std::int64_t stride;  ///< of q, k, v
-    float* level;         ///< written forward, read backward
-    std::int64_t level_stride;
+    float* logsumexp;     ///< written forward, read backward
+    std::int64_t logsumexp_stride;
     float* out;
     std::int64_t out_stride;
     const float* dout;
@@ -112,7 +112,8 @@ struct SimdKernels {
     int vector_bytes;  ///< 16, 32 or 64
     int mr, nr;        ///< tile of the products: rows of A, columns of B
 
-    /// c[mr, nr] (+)= a[mr, kc] * panel[kc, nr]; a row-major, `rows` (1..mr) of its rows exist and the rest of c is rubbish.
+    /// c[mr, nr] (+)= a[mr, kc] * panel[kc, nr]; a row-major, `rows` (1..mr) of its rows exist and the other rows of c are
+    /// undefined.
     void (*tile_rows)(int kc, const float* a, std::ptrdiff_t lda, int rows, const float* panel, float* c, std::ptrdiff_t ldc,
                       bool add);
     /// c[mr, nr] (+)= a_panel[kc, mr]^T * panel[kc, nr].

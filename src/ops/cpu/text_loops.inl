@@ -121,7 +121,7 @@ void attention_forward_head(const AttentionHead& head) {
             for (int j = 0; j < seen; ++j) row[j] *= h.scale;
             const float top = row[largest_at(seen, row)];
             const float sum = exp_sum_of<true>(seen, row, top, row);
-            h.level[(i + r) * h.level_stride] = top + __builtin_logf(sum);
+            h.logsumexp[(i + r) * h.logsumexp_stride] = top + __builtin_logf(sum);
             const float share = 1.0f / sum;
             for (int j = 0; j < seen; ++j) row[j] *= share;
             for (int j = seen; j < n; ++j) row[j] = 0;
@@ -129,13 +129,13 @@ void attention_forward_head(const AttentionHead& head) {
         few_rows(rows, n, h.width, scores, columns, values, sums, width);
         put_rows(rows, h.width, sums, width, h.out + i * h.out_stride, h.out_stride);
     }
-    put_zeros(n, h.places, h.width, h.out, h.out_stride);
-    put_zeros(n, h.places, 1, h.level, h.level_stride);
+    put_zeros(n, h.positions, h.width, h.out, h.out_stride);
+    put_zeros(n, h.positions, 1, h.logsumexp, h.logsumexp_stride);
 }
 
 /// One row of weights from its scores and of the scores' gradients from those of the weights, both in place.
-inline void weights_back(int seen, int n, float scale, float level, float* __restrict weight, float* __restrict gradient) {
-    for (int j = 0; j < seen; ++j) weight[j] = exp_of(weight[j] * scale - level);
+inline void weights_back(int seen, int n, float scale, float logsumexp, float* __restrict weight, float* __restrict gradient) {
+    for (int j = 0; j < seen; ++j) weight[j] = exp_of(weight[j] * scale - logsumexp);
     float lane[kSoftmaxLanes] = {};
     int j = 0;
     for (; j + kSoftmaxLanes <= seen; j += kSoftmaxLanes) {
@@ -148,7 +148,7 @@ inline void weights_back(int seen, int n, float scale, float level, float* __res
     for (j = seen; j < n; ++j) weight[j] = gradient[j] = 0;
 }
 
-/// to [n, width] = left^T right over the n places; right in panels.
+/// to [n, width] = left^T right over the n positions; right in panels.
 inline void transposed_product(const AttentionHead& h, const float* left, int ld, const float* right, float* panel, float* sums,
                                float* to) {
     const int n = h.filled, width = up_to(h.width, kTileColumns);
@@ -183,16 +183,16 @@ void attention_backward_head(const AttentionHead& head) {
         few_rows(rows, h.width, n, h.q + i * h.stride, h.stride, keys_across, weight, columns);
         few_rows(rows, h.width, n, h.dout + i * h.dout_stride, h.dout_stride, values_across, gradient, columns);
         for (int r = 0; r < rows; ++r)
-            weights_back(seen_by(h, i + r), n, h.scale, h.level[(i + r) * h.level_stride],
+            weights_back(seen_by(h, i + r), n, h.scale, h.logsumexp[(i + r) * h.logsumexp_stride],
                          weight + static_cast<std::ptrdiff_t>(r) * columns, gradient + static_cast<std::ptrdiff_t>(r) * columns);
         few_rows(rows, n, h.width, gradient, columns, keys, sums, width);
         put_rows(rows, h.width, sums, width, h.dq + i * h.gradient_stride, h.gradient_stride);
     }
     transposed_product(h, gradients, columns, queries, panel, sums, h.dk);
     transposed_product(h, weights, columns, up, panel, sums, h.dv);
-    put_zeros(n, h.places, h.width, h.dq, h.gradient_stride);
-    put_zeros(n, h.places, h.width, h.dk, h.gradient_stride);
-    put_zeros(n, h.places, h.width, h.dv, h.gradient_stride);
+    put_zeros(n, h.positions, h.width, h.dq, h.gradient_stride);
+    put_zeros(n, h.positions, h.width, h.dk, h.gradient_stride);
+    put_zeros(n, h.positions, h.width, h.dv, h.gradient_stride);
 }
 
 }  // namespace

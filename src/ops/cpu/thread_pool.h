@@ -1,5 +1,5 @@
 #pragma once
-// Fork and join for short work. Tasks are claimed one by one by whoever is free, the caller included, so a worker that the system
+// Fork and join for short work. Tasks are claimed one by one by any free thread, the caller included, so a worker that the system
 // has put aside delays nothing but the task it holds. Idle workers spin for some microseconds, then sleep: nothing burns a core
 // while the program waits for something else.
 

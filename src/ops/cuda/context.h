@@ -61,22 +61,17 @@ KernelPtr make_kernel(F f) {
     return std::make_unique<Launch<F>>(std::move(f));
 }
 
-/// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches).
-class DeviceTable {
+/// Device memory that lives as long as a prepared kernel (tables of tiles, sums between launches); freed with the last pointer.
+class DeviceTable : public std::shared_ptr<void> {
 public:
-    static base::Result<DeviceTable> upload(const Context& c, const void* host, std::size_t bytes);
-    static base::Result<DeviceTable> zeros(const Context& c, std::size_t bytes);
-    DeviceTable() = default;
-    DeviceTable(DeviceTable&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
-    DeviceTable& operator=(DeviceTable&& other) noexcept;
-    DeviceTable(const DeviceTable&) = delete;
-    DeviceTable& operator=(const DeviceTable&) = delete;
-    ~DeviceTable();
-    [[nodiscard]] void* data() const { return data_; }
-
-private:
-    void* data_ = nullptr;
+    using std::shared_ptr<void>::shared_ptr;
+    template <class T>
+    explicit operator T*() const {
+        return static_cast<T*>(get());
+    }
 };
+base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes);
+base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes);
 
 base::Error cuda_error(cudaError_t code, const std::string& what);
 

@@ -28,61 +28,49 @@ base::Status raise_shared_memory(const Context& c, const void* kernel) {
     return base::ok();
 }
 
-base::Result<DeviceTable> DeviceTable::upload(const Context& c, const void* host, std::size_t bytes) {
-    DeviceTable table;
-    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess)
-        return cuda_error(code, fmt::format("allocating a table of {} bytes", bytes));
+namespace {
+
+base::Result<DeviceTable> allocate_table(std::size_t bytes) {
+    void* data = nullptr;
+    if (auto code = cudaMalloc(&data, bytes); code != cudaSuccess)
+        return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
+    // At process exit the driver may be gone already; it has then freed everything itself.
+    return DeviceTable(data, [](void* held) { (void)cudaFree(held); });
+}
+
+}  // namespace
+
+base::Result<DeviceTable> upload_table(const Context& c, const void* host, std::size_t bytes) {
+    MILLRACE_LET(table, allocate_table(bytes));
     // On the compute stream, which does not wait for the legacy one.
-    if (auto code = cudaMemcpyAsync(table.data_, host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
+    if (auto code = cudaMemcpyAsync(table.get(), host, bytes, cudaMemcpyHostToDevice, c.stream); code != cudaSuccess)
         return cuda_error(code, "copying a table");
     if (auto code = cudaStreamSynchronize(c.stream); code != cudaSuccess) return cuda_error(code, "copying a table");
     return table;
 }
 
-base::Result<DeviceTable> DeviceTable::zeros(const Context& c, std::size_t bytes) {
-    DeviceTable table;
-    if (auto code = cudaMalloc(&table.data_, bytes); code != cudaSuccess)
-        return cuda_error(code, fmt::format("allocating {} bytes for a kernel", bytes));
-    if (auto code = cudaMemsetAsync(table.data_, 0, bytes, c.stream); code != cudaSuccess)
+base::Result<DeviceTable> zero_table(const Context& c, std::size_t bytes) {
+    MILLRACE_LET(table, allocate_table(bytes));
+    if (auto code = cudaMemsetAsync(table.get(), 0, bytes, c.stream); code != cudaSuccess)
         return cuda_error(code, "clearing a kernel's memory");
     return table;
 }
 
-DeviceTable& DeviceTable::operator=(DeviceTable&& other) noexcept {
-    std::swap(data_, other.data_);
-    return *this;
-}
-
-// At process exit the driver may be gone already; it has then freed everything itself.
-DeviceTable::~DeviceTable() {
-    if (data_) (void)cudaFree(data_);
-}
-
 namespace {
 
-class DeviceMemory final : public Memory {
+/// On the device, or pinned host memory mapped into it: the kernel writes that over the bus, the host reads it without a copy.
+class CudaMemory final : public Memory {
 public:
-    DeviceMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
-    ~DeviceMemory() override { (void)cudaFree(data_); }
+    CudaMemory(void* data, std::size_t size, cudaError_t (*release)(void*))
+        : data_(static_cast<std::byte*>(data)), size_(size), release_(release) {}
+    ~CudaMemory() override { (void)release_(data_); }
     std::byte* data() override { return data_; }
     [[nodiscard]] std::size_t size() const override { return size_; }
 
 private:
     std::byte* data_;
     std::size_t size_;
-};
-
-/// Pinned host memory mapped into the device: the kernel writes it over the bus, the host reads it without a copy.
-class MappedMemory final : public Memory {
-public:
-    MappedMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
-    ~MappedMemory() override { (void)cudaFreeHost(data_); }
-    std::byte* data() override { return data_; }
-    [[nodiscard]] std::size_t size() const override { return size_; }
-
-private:
-    std::byte* data_;
-    std::size_t size_;
+    cudaError_t (*release_)(void*);
 };
 
 class GraphReplay final : public Replay {
@@ -217,7 +205,7 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
     }
     if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess)
         return cuda_error(code, "clearing memory");
-    return std::unique_ptr<Memory>(std::make_unique<DeviceMemory>(static_cast<std::byte*>(data), bytes));
+    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFree));
 }
 
 base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t bytes) {
@@ -227,7 +215,7 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t b
         return cuda_error(code, fmt::format("pinning {} bytes of host memory", bytes));
     }
     std::fill_n(static_cast<std::byte*>(data), bytes, std::byte{0});
-    return std::unique_ptr<Memory>(std::make_unique<MappedMemory>(static_cast<std::byte*>(data), bytes));
+    return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFreeHost));
 }
 
 std::vector<Group> CudaBackend::group(std::span<const Bound> records) const {

@@ -10,6 +10,7 @@
 
 #include "base/philox.h"
 #include "ops/activation.h"
+#include "ops/cuda/context.h"
 
 namespace millrace::ops::cuda {
 
@@ -20,37 +21,42 @@ template <class T>
 struct Mat {
     T* data = nullptr;
     std::int64_t stride_k = 0, stride_g = 0, stride_row = 0;
+
+    Mat() = default;
+    Mat(const tensor::Operand& o)
+        : data(static_cast<T*>(o.data)), stride_k(o.stride_k), stride_g(o.stride_g), stride_row(o.stride_row) {}
     __device__ T* row(int k, int g, std::int64_t r) const { return data + k * stride_k + g * stride_g + r * stride_row; }
     __device__ explicit operator bool() const { return data != nullptr; }
 };
-template <class T>
-Mat<T> mat(const tensor::Operand& o) {
-    return {static_cast<T*>(o.data), o.stride_k, o.stride_g, o.stride_row};
-}
 
 struct States {
     std::uint8_t* data = nullptr;
     std::int64_t stride = 0;
+
+    States() = default;
+    States(const tensor::Operand& o) : data(static_cast<std::uint8_t*>(o.data)), stride(o.stride_k) {}
     __device__ MemberState& operator[](int k) const { return *reinterpret_cast<MemberState*>(data + k * stride); }
 };
-inline States states(const tensor::Operand& o) { return {static_cast<std::uint8_t*>(o.data), o.stride_k}; }
 
 struct Segments {
     const Segment* data = nullptr;
     int count = 0;
+
+    Segments() = default;
+    Segments(const tensor::Operand& o) : data(static_cast<const Segment*>(o.data)), count(o.rows) {}
 };
-inline Segments segments(const tensor::Operand& o) { return {static_cast<const Segment*>(o.data), o.rows}; }
 
 /// The group table: `count` groups of each member.
 struct Groups {
     std::uint8_t* data = nullptr;
     std::int64_t stride = 0;
     int count = 0;
+
+    Groups() = default;
+    Groups(const tensor::Operand& o)
+        : data(static_cast<std::uint8_t*>(o.data)), stride(o.stride_k), count(o.cols / static_cast<int>(sizeof(GroupState))) {}
     __device__ GroupState* row(int k) const { return reinterpret_cast<GroupState*>(data + k * stride); }
 };
-inline Groups groups(const tensor::Operand& o) {
-    return {static_cast<std::uint8_t*>(o.data), o.stride_k, o.cols / static_cast<int>(sizeof(GroupState))};
-}
 
 __device__ inline float load(const float* p) { return *p; }
 __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
@@ -178,6 +184,13 @@ template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream, Args... args) {
     launch_clusters(kernel, grid, block, 1, shared, stream, args...);
 }
+/// A kernel that is one such launch. Operands become what the parameters are (Mat, States, ...), tables become pointers and are
+/// held.
+template <class... Params, class... Args>
+KernelPtr make_launch(const Context& c, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared,
+                      const Args&... args) {
+    return make_kernel([=, stream = c.stream] { launch(kernel, grid, block, shared, stream, args...); });
+}
 
 /// Sum over the block, the same bits whatever the schedule: lanes by a butterfly, warps in order. Every thread gets the sum.
 /// `shared` holds one value per warp; callers synchronise before using it again.
@@ -213,6 +226,24 @@ __device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::
     r.clock = now;
     __threadfence_system();
     r.sequence = sequence;
+}
+
+/// Sum over threadIdx.y of a block of 32 x kLanes threads, in ascending order; every thread gets its column's.
+template <int kLanes, class T>
+__device__ T sum_over_y(T value) {
+    __shared__ T shared[kLanes][32];
+    __syncthreads();  // an earlier call has been read
+    shared[threadIdx.y][threadIdx.x] = value;
+    __syncthreads();
+    T sum = 0;
+    for (int y = 0; y < kLanes; ++y) sum += shared[y][threadIdx.x];
+    return sum;
+}
+
+/// target (+) = value.
+template <class T>
+__device__ void put(T* at, float value, bool accumulate) {
+    store(at, accumulate ? load(at) + value : value);
 }
 
 inline unsigned blocks_for(std::int64_t work, int per_block) { return static_cast<unsigned>((work + per_block - 1) / per_block); }

@@ -40,7 +40,7 @@ constexpr int kMarkerThreads = 64;
 #else
 constexpr int kMarkerThreads = 32;
 #endif
-/// Its largest block tells for which devices the kernels of this program were compiled.
+/// Its largest block says for which devices the kernels of this program were compiled.
 __global__ void __launch_bounds__(kMarkerThreads) marker_kernel() {}
 
 }  // namespace
@@ -70,14 +70,13 @@ base::Result<std::shared_ptr<PackedWeights>> PackedWeights::of(Context& c, const
     }
     const std::size_t elements =
         static_cast<std::size_t>(blocks) * static_cast<std::size_t>(shape.tiles * shape.groups * kTileGroup * kTileDepth);
-    MILLRACE_LET(table, DeviceTable::zeros(c, elements * sizeof(bf16)));
+    MILLRACE_LET(table, zero_table(c, elements * sizeof(bf16)));
     made->table_ = std::move(table);
     for (std::size_t i = 0; i < weights.size(); ++i) {
         const tensor::Operand& w = weights[i];
-        PackArgs a{
-            static_cast<const bf16*>(w.data),       w.stride_row, shape.transposed ? w.rows : w.cols, made->first_[i], shape,
-            static_cast<bf16*>(made->table_.data())};
-        const dim3 grid(static_cast<unsigned>(shape.tiles), blocks_for(a.depth, kTileDepth));
+        PackArgs a{static_cast<const bf16*>(w.data), w.stride_row, shape.transposed ? w.rows : w.cols, made->first_[i], shape,
+                   static_cast<bf16*>(made->table_)};
+        const dim3 grid(shape.tiles, blocks_for(a.depth, kTileDepth));
         const cudaStream_t stream = c.ahead != nullptr ? c.ahead_stream : c.stream;
         (c.ahead != nullptr ? *c.ahead : before).push_back(make_kernel([stream, grid, a, made] {
             launch(pack_kernel, grid, dim3(256), 0, stream, a);

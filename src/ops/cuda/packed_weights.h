@@ -24,7 +24,7 @@ public:
     /// `before`.
     static base::Result<std::shared_ptr<PackedWeights>> of(Context&, const std::vector<tensor::Operand>& weights,
                                                            const PackShape&, std::vector<std::shared_ptr<Kernel>>& before);
-    [[nodiscard]] const void* data() const { return table_.data(); }
+    [[nodiscard]] const void* data() const { return table_.get(); }
     /// Depth block where matrix `i` begins.
     [[nodiscard]] int first(std::size_t i) const { return first_[i]; }
 

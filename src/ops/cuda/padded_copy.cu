@@ -27,14 +27,13 @@ KernelResult make_padded_copy(Context& c, const Operand& in, int cols, Operand& 
     const std::int64_t matrix = out.stride_row * in.rows;
     out.stride_g = in.stride_g == 0 ? 0 : matrix;  // what is one matrix for all stays one
     out.stride_k = in.stride_k == 0 ? 0 : matrix * in.g;
-    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(matrix * in.g * in.k) * tensor::size_of(in.dtype));
-    if (!memory.ok()) return memory.error();
-    out.data = memory->data();
+    MILLRACE_LET(memory, zero_table(c, static_cast<std::size_t>(matrix * in.g * in.k) * tensor::size_of(in.dtype)));
+    out.data = memory.get();
     if (matrix * in.g * in.k == 0) return make_kernel([] {});
-    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, in, to = out, held = std::make_shared<DeviceTable>(std::move(*memory))] {
-            launch(pad_kernel<T>, dim3(static_cast<unsigned>(std::min(in.rows, 4096)), 1, static_cast<unsigned>(in.k * in.g)),
-                   dim3(128), 0, stream, mat<const T>(in), mat<T>(to), in.g, in.rows, in.cols, to.cols);
+    const dim3 grid(std::min(in.rows, 4096), 1, in.k * in.g);
+    return by_real(in.dtype, [&]<class T>(T) {
+        return make_kernel([stream = c.stream, grid, in, to = out, memory] {
+            launch(pad_kernel<T>, grid, dim3(128), 0, stream, in, to, in.g, in.rows, in.cols, to.cols);
         });
     });
 }

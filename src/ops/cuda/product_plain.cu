@@ -44,7 +44,7 @@ __global__ void product_kernel(const __grid_constant__ ProductArgs<In, Out> p) {
 
 template <class In, class Out>
 void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c, bool accumulate) {
-    ProductArgs<In, Out> p{mat<const In>(a), mat<const In>(b), mat<Out>(c), 0, 0, 0, 0, c.g, c.rows, c.cols, 0, accumulate};
+    ProductArgs<In, Out> p{a, b, c, 0, 0, 0, 0, c.g, c.rows, c.cols, 0, accumulate};
     switch (kind) {
         case Product::forward:
             p.a_m = a.stride_row;
@@ -68,8 +68,8 @@ void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand&
             p.summed = a.rows;
             break;
     }
-    launch(product_kernel<In, Out>, dim3(blocks_for(c.cols, kTile), blocks_for(c.rows, kTile), static_cast<unsigned>(c.k * c.g)),
-           dim3(kTile, kTile), 0, stream, p);
+    launch(product_kernel<In, Out>, dim3(blocks_for(c.cols, kTile), blocks_for(c.rows, kTile), c.k * c.g), dim3(kTile, kTile), 0,
+           stream, p);
 }
 
 }  // namespace

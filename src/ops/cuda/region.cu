@@ -48,7 +48,7 @@ private:
         if (auto code = ask(nullptr, nullptr); code != cudaSuccess) return code;
         cudaGraphConditionalHandle handle{};
         if (auto code = cudaGraphConditionalHandleCreate(&handle, graph, 0, 0); code != cudaSuccess) return code;
-        launch(condition_kernel, dim3(1), dim3(1), 0, main, handle, mat<const std::int32_t>(flags_), flags_.k);
+        launch(condition_kernel, dim3(1), dim3(1), 0, main, handle, flags_, flags_.k);
         const cudaGraphNode_t* before = nullptr;
         std::size_t count = 0;
         if (auto code = ask(&before, &count); code != cudaSuccess) return code;

@@ -180,6 +180,20 @@ inline Shape shape_for(const Extent& e, int multiprocessors) {
     return s;
 }
 
+/// The instance of a fused kernel for a shape: Kernels::kernel<tiles, split, whether operands are aligned>().
+template <class Kernels, int kSplit>
+auto kernel_of_split(int tiles, bool vector) {
+    if (!vector) return Kernels::template kernel<1, kSplit, false>();
+    return tiles == 2 ? Kernels::template kernel<2, kSplit, true>() : Kernels::template kernel<1, kSplit, true>();
+}
+template <class Kernels>
+auto kernel_for(const Shape& s, bool vector) {
+    if (s.tiles == 4) return Kernels::template kernel<4, 8, true>();
+    return s.split == 8   ? kernel_of_split<Kernels, 8>(s.tiles, vector)
+           : s.split == 4 ? kernel_of_split<Kernels, 4>(s.tiles, vector)
+                          : kernel_of_split<Kernels, 2>(s.tiles, vector);
+}
+
 /// Pieces of a cluster: each block publishes values in shared memory, all meet, and each reads every rank's in order.
 __device__ inline void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900

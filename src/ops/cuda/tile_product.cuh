@@ -1,5 +1,5 @@
 #pragma once
-// A persistent product of very many rows with a few matrices, whose last act is the caller's: out tile = sum over segments of
+// A persistent product of very many rows with a few matrices, whose epilogue is the caller's: out tile = sum over segments of
 // (rows of a_s) (packed weights), handed over in registers, so that what follows a product (gates of a recurrent cell, say) costs
 // no trip through memory.
 //
@@ -202,9 +202,9 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
 #pragma unroll 1
         for (int s = 0; s < a.count; ++s) {
             multiply_segment<Work>(a.segments[s], stages, sums, ring, last);
-            if (Work::kTurns && s == 0) {
+            if (Work::kAfterFirst && s == 0) {
                 finish_products(stages, sums, last);
-                Work::turn(sums);
+                Work::after_first(sums);
             }
         }
         finish_products(stages, sums, last);
@@ -216,12 +216,11 @@ __device__ void multiply_units(const TileArgs& a, const typename Work::Args& wor
 
 /// Work: Plan, Args and
 /// - multiply(sums, left, right): one step of 16 summed columns;
-/// - where kTurns, turn(sums) between the first segment and the others;
+/// - where kAfterFirst, after_first(sums) between the first segment and the others;
 /// - shared_floats(args) of shared memory, filled by prepare(args, shared) with all threads;
 /// - look_ahead(args, row, tile): called for each row while its products begin, to fetch what finish will read;
 /// - begin(args, row, tile), whose result Early reaches finish(args, shared, row, tile, early, sums). Two rows, -1: none; run_of
-/// gives the
-///   sums of eight columns.
+///   gives the sums of eight columns.
 template <class Work>
 __global__ __launch_bounds__(kTileThreads, 1) void tile_kernel(const __grid_constant__ TileArgs a,
                                                                const __grid_constant__ typename Work::Args work) {
@@ -261,7 +260,7 @@ bool has_tile_products();
 /// Blocks of a launch: one per multiprocessor, and no more than there is work.
 inline dim3 tile_grid(const Context& c, const TileArgs& a) {
     const int units = tile_units(a);
-    return dim3(static_cast<unsigned>(std::max(1, std::min(units, c.multiprocessors))));
+    return dim3(std::max(1, std::min(units, c.multiprocessors)));
 }
 
 template <class Work>
@@ -269,9 +268,7 @@ KernelResult make_tile_kernel(const Context& c, const TileArgs& a, const typenam
     if (auto raised = raise_shared_memory(c, reinterpret_cast<const void*>(tile_kernel<Work>)); !raised.ok())
         return raised.error();
     const std::size_t bytes = Work::Plan::kShared + sizeof(float) * Work::shared_floats(work);
-    return make_kernel([stream = c.stream, grid = tile_grid(c, a), bytes, a, work] {
-        launch(tile_kernel<Work>, grid, dim3(kTileThreads), bytes, stream, a, work);
-    });
+    return make_launch(c, tile_kernel<Work>, tile_grid(c, a), dim3(kTileThreads), bytes, a, work);
 }
 
 }  // namespace millrace::ops::cuda

@@ -57,7 +57,6 @@ struct Targets {
 /// blockIdx.y: target.
 __global__ void column_final_kernel(const float* partial, const __grid_constant__ Targets targets, int groups, int first,
                                     int chunks, int cols) {
-    __shared__ double shared[kFinalLanes][32];
     begin_kernel();
     const Target& target = targets.all[blockIdx.y];
     const int matrix = first + static_cast<int>(blockIdx.z), col = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
@@ -65,11 +64,8 @@ __global__ void column_final_kernel(const float* partial, const __grid_constant_
     double sum = 0;
     for (int chunk = static_cast<int>(threadIdx.y); col < target.cols && chunk < chunks; chunk += kFinalLanes)
         sum += from[static_cast<std::int64_t>(chunk) * cols + col];
-    shared[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
+    const double total = sum_over_y<kFinalLanes>(sum);
     if (threadIdx.y != 0 || col >= target.cols) return;
-    double total = 0;
-    for (int y = 0; y < kFinalLanes; ++y) total += shared[y][threadIdx.x];
     float* at = target.out.row(matrix / groups, matrix % groups, 0) + col;
     *at = static_cast<float>(target.accumulate ? *at + total : total);
 }
@@ -100,11 +96,10 @@ KernelResult make_sum(Context& c, const Operand& in, const Targets& targets, int
     return make_kernel([stream = c.stream, partial = static_cast<float*>(c.workspace), p, in, targets, count, widest, at_once] {
         for (int first = 0; first < in.k * in.g; first += at_once) {
             const auto depth = static_cast<unsigned>(std::min(at_once, in.k * in.g - first));
-            launch(column_chunk_kernel<T, V>, dim3(blocks_for(in.cols, p.lanes * V), static_cast<unsigned>(p.chunks), depth),
-                   dim3(static_cast<unsigned>(p.lanes), static_cast<unsigned>(p.height)), 0, stream, mat<const T>(in), partial,
-                   in.g, first, in.rows, in.cols, p.chunk_rows);
-            launch(column_final_kernel, dim3(blocks_for(widest, 32), static_cast<unsigned>(count), depth), dim3(32, kFinalLanes),
-                   0, stream, partial, targets, in.g, first, p.chunks, in.cols);
+            launch(column_chunk_kernel<T, V>, dim3(blocks_for(in.cols, p.lanes * V), p.chunks, depth), dim3(p.lanes, p.height), 0,
+                   stream, in, partial, in.g, first, in.rows, in.cols, p.chunk_rows);
+            launch(column_final_kernel, dim3(blocks_for(widest, 32), count, depth), dim3(32, kFinalLanes), 0, stream, partial,
+                   targets, in.g, first, p.chunks, in.cols);
         }
     });
 }
@@ -155,7 +150,8 @@ std::size_t match_column_sums(const Context& c, std::span<const Bound> records) 
                         [&](const Bound& earlier) { return meet(earlier[column_sum::out], records[count][column_sum::out]); }))
             break;
         const std::int64_t low = std::min(span.begin, begin), high = std::max(span.end, end);
-        if (high - low > in.stride_row || high - low > span.read + in.cols) break;  // another row's, or columns nobody asked for
+        if (high - low > in.stride_row || high - low > span.read + in.cols)
+            break;  // another row's, or columns that no record sums
         span = {low, high, span.read + in.cols};
         ++count;
     }
@@ -176,7 +172,7 @@ KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
     for (std::size_t i = 0; i < records.size(); ++i) {
         const Bound& b = records[i];
         (void)window_of(records[0][column_sum::in], b[column_sum::in], begin, end);
-        targets.all[i] = {mat<float>(b[column_sum::out]), static_cast<int>(begin - low), b[column_sum::in].cols,
+        targets.all[i] = {b[column_sum::out], static_cast<int>(begin - low), b[column_sum::in].cols,
                           b.accumulates(column_sum::out)};
     }
     return make_sums(c, all, targets, static_cast<int>(records.size()));
@@ -189,7 +185,7 @@ KernelResult make_column_sum(Context& c, const Bound& b) {
 KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, bool accumulate) {
     if (out.count() == 0) return make_kernel([] {});
     Targets targets{};
-    targets.all[0] = {mat<float>(out), 0, out.cols, accumulate};
+    targets.all[0] = {out, 0, out.cols, accumulate};
     return make_sums(c, in, targets, 1);
 }
 

@@ -119,9 +119,7 @@ KernelResult make_dense_forward(Context& context, const Bound& bound) {
         for (const int slot : {gamma, beta, running_mean, running_var}) check.require(slot, DType::f32, k, g, 1, out);
     }
     if (p.norm == Norm::batch_train) check.require(inv_std, DType::f32, k, g, 1, out).like(saved, y);
-    check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
-    if (p.dropout > 0) check.state(state, k);
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.dropout(p.dropout, state, k).status());
     return make_kernel(DenseForward(context, bound));
 }
 

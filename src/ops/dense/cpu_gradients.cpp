@@ -28,8 +28,7 @@ KernelResult make_linear_dgrad(Context& context, const Bound& bound) {
     check.require(w, DType::f32, weight.k, weight.g, weight.rows, weight.cols);
     check.require(dz, DType::f32, weight.k, weight.g, bound[dz].rows, weight.rows);
     check.require(dx, DType::f32, weight.k, weight.g, bound[dz].rows, bound[dx].cols);
-    check.that(bound[dx].cols >= weight.cols, "dx has fewer columns than w");
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.that(bound[dx].cols >= weight.cols, "dx has fewer columns than w").status());
     const tensor::Operand out = first_columns(bound[dx], weight.cols);
     if (bound[dx].cols == weight.cols || bound.accumulates(dx))
         return make_grad_product(context, bound[dz], weight, out, false, bound.accumulates(dx));
@@ -49,29 +48,22 @@ KernelResult make_linear_wgrad(Context& context, const Bound& bound) {
     check.require(dw, DType::f32, out.k, out.g, out.rows, out.cols);
     check.require(dz, DType::f32, out.k, out.g, bound[dz].rows, out.rows);
     check.require(x, DType::f32, out.k, out.g, bound[dz].rows, bound[x].cols);
-    check.that(bound[x].cols >= out.cols, "x has fewer columns than dw");
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.that(bound[x].cols >= out.cols, "x has fewer columns than dw").status());
     return make_grad_product(context, bound[dz], first_columns(bound[x], out.cols), out, true, bound.accumulates(dw));
 }
 
 KernelResult make_column_sum(Context& context, const Bound& bound) {
     namespace at = column_sum;
-    const tensor::Operand from = bound[at::in], to = bound[at::out];
+    const tensor::Operand from = bound[at::in];
     Checker check(bound);
     check.require(at::in, DType::f32, from.k, from.g, from.rows, from.cols)
         .require(at::out, DType::f32, from.k, from.g, 1, from.cols);
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, from, to, add = bound.accumulates(at::out)]() noexcept {
-        const bool parallel = from.count() >= kParallelElements;
-        const Blocks columns(from.cols, 16, parallel ? 2 * context.pool.threads() : 1, kMaxColumns);
-        context.pool.for_each_if(parallel, from.k * from.g * columns.count, [&](int task, int) {
-            const int part = task % columns.count, batch = task / columns.count, col = columns.begin(part);
-            const int cols = columns.end(part) - col;
+    return make_kernel([&context, b = bound, from]() noexcept {
+        for_each_columns(context, from, [&](int member, int group, int col, int cols) {
             float sums[kMaxColumns];
-            context.simd.column_sums(from.rows, cols, from.at<float>(batch / from.g, batch % from.g) + col, from.stride_row,
-                                     sums);
-            float* target = to.at<float>(batch / from.g, batch % from.g) + col;
-            for (int i = 0; i < cols; ++i) target[i] = add ? target[i] + sums[i] : sums[i];
+            context.simd.column_sums(from.rows, cols, from.at<float>(member, group) + col, from.stride_row, sums);
+            put_columns(b, at::out, member, group, col, cols, sums);
         });
     });
 }

@@ -2,29 +2,22 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
-#include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
+#include "ops/dense/layer_args.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
 
-struct BackwardArgs {
+/// The layer is absent when `dz` is null, then dx is written.
+struct BackwardArgs : LayerBackward<bf16> {
     // The product: absent when `dz_above` is null, then dy is read.
     Mat<const bf16> dz_above, w;
     Mat<bf16> dx;
     int summed, product_cols;  ///< columns of one group of dx (of dy without a product)
     bool add_dx, w_vector;
-    // The layer: absent when `dz` is null, then dx is written.
-    Mat<const bf16> dy, saved;
-    Mat<const float> gamma, beta, inv_std;
-    Mat<bf16> dz;
-    Mat<float> dgamma, dbeta, dbias;
-    bool add_dgamma, add_dbeta, add_dbias;
-    States state;
-    int cols;  ///< columns of one group of dz
-    DenseParams p;
+    int cols;                       ///< columns of one group of dz
     int rows, row_tile, row_tiles;  ///< of the batch; of a block; blocks of a cluster
     bool early;                     ///< parameters may be read before the predecessor is done
 };
@@ -134,24 +127,14 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
             sum += read_rank(exchange + mine, r);
             dot += read_rank(exchange + kColumns + mine, r);
         }
-        cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+        cluster_arrive();  // matched at the end of the kernel: no block exits while others read its memory
     }
     if (batch) {
         const float n = static_cast<float>(a.rows), factor = v.gamma * v.inv / n;
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - v.xhat[i] * dot);
     }
-    if (first != 0 || !valid || row0 != 0) return;
-    auto put = [&](const Mat<float>& to, bool add, float value) {
-        float& at = to.row(k, g, 0)[column];
-        at = add ? at + value : value;
-    };
-    if (batch) {
-        if (a.dgamma) put(a.dgamma, a.add_dgamma, dot);
-        if (a.dbeta) put(a.dbeta, a.add_dbeta, sum);
-    } else if (a.dbias) {
-        put(a.dbias, a.add_dbias, sum);
-    }
+    if (first == 0 && valid && row0 == 0) a.put_gradients(k, g, column, sum, dot);
 }
 
 template <int kTiles, int kSplit, bool kVector>
@@ -202,20 +185,12 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
     if (a.dz && a.row_tiles > 1) cluster_wait();
 }
 
-using BackwardKernel = void (*)(BackwardArgs);
-
-template <int kSplit>
-BackwardKernel narrow_kernel(int tiles, bool vector) {
-    if (!vector) return dense_backward_kernel<1, kSplit, false>;
-    return tiles == 2 ? dense_backward_kernel<2, kSplit, true> : dense_backward_kernel<1, kSplit, true>;
-}
-
-BackwardKernel kernel_for(const Shape& s, bool vector) {
-    if (s.tiles == 4) return dense_backward_kernel<4, 8, true>;
-    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
-           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
-                          : narrow_kernel<2>(s.tiles, vector);
-}
+struct BackwardKernels {
+    template <int kTiles, int kSplit, bool kVector>
+    static auto kernel() {
+        return dense_backward_kernel<kTiles, kSplit, kVector>;
+    }
+};
 
 bool side_by_side(const Operand& o) { return o.g == 1 || o.stride_g == o.cols; }
 
@@ -237,9 +212,9 @@ Shape backward_shape(const Context& c, const Operand& columns, bool layer, int s
 
 void fill_product(BackwardArgs& a, const Bound& d) {
     using namespace linear_dgrad;
-    a.dz_above = mat<const bf16>(d[dz]);
-    a.w = mat<const bf16>(d[w]);
-    a.dx = mat<bf16>(d[dx]);
+    a.dz_above = d[dz];
+    a.w = d[w];
+    a.dx = d[dx];
     a.summed = d[dz].cols;
     a.product_cols = d[dx].cols;
     a.add_dx = d.accumulates(dx);
@@ -248,23 +223,9 @@ void fill_product(BackwardArgs& a, const Bound& d) {
 }
 
 void fill_layer(BackwardArgs& a, const Bound& b) {
-    using namespace dense_backward;
-    a.dy = mat<const bf16>(b[dy]);
-    a.saved = mat<const bf16>(b[saved]);
-    a.gamma = mat<const float>(b[gamma]);
-    a.beta = mat<const float>(b[beta]);
-    a.inv_std = mat<const float>(b[inv_std]);
-    a.dz = mat<bf16>(b[dz]);
-    a.dgamma = mat<float>(b[dgamma]);
-    a.dbeta = mat<float>(b[dbeta]);
-    a.dbias = mat<float>(b[dbias]);
-    a.add_dgamma = b.accumulates(dgamma);
-    a.add_dbeta = b.accumulates(dbeta);
-    a.add_dbias = b.accumulates(dbias);
-    a.state = states(b[state]);
-    a.cols = b[dz].cols;
-    a.p = b.params<DenseParams>();
-    a.rows = b[dz].rows;
+    static_cast<LayerBackward<bf16>&>(a) = layer_backward<bf16>(b);
+    a.cols = b[dense_backward::dz].cols;
+    a.rows = b[dense_backward::dz].rows;
 }
 
 }  // namespace
@@ -298,11 +259,10 @@ KernelResult make_fused_backward(Context& c, const Bound* d, const Bound* b) {
     const Shape tiling = backward_shape(c, shape, b != nullptr, a.summed, vector && !c.deterministic);
     a.row_tile = tiling.row_tile;
     a.row_tiles = tiling.row_tiles;
-    const BackwardKernel kernel = kernel_for(tiling, vector);
+    const auto kernel = kernel_for<BackwardKernels>(tiling, vector);
     const std::size_t bytes = shared_bytes(tiling, a.summed);
     if (bytes > 48 * 1024) MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
-    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), static_cast<unsigned>(shape.g),
-                    static_cast<unsigned>(shape.k * tiling.row_tiles));
+    const dim3 grid(blocks_for(shape.cols, 8 * tiling.tiles), shape.g, shape.k * tiling.row_tiles);
     const dim3 block(tiling.threads());
     const auto cluster = static_cast<unsigned>(tiling.cluster ? tiling.row_tiles : 1);
     auto made = make_kernel([=, stream = c.stream] { launch_clusters(kernel, grid, block, cluster, bytes, stream, a); });

@@ -4,23 +4,18 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
-#include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
+#include "ops/dense/layer_args.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
 
-struct ForwardArgs {
+struct ForwardArgs : LayerForward<bf16> {
     Mat<const bf16> x, w;
-    Mat<const float> bias, gamma, beta;
-    Mat<float> running_mean, running_var, inv_std;
-    Mat<bf16> saved, y;
-    States state;
     int rows, in, out, row_tile, row_tiles;
     bool early;  ///< parameters may be read before the predecessor is done
-    DenseParams p;
 };
 
 /// What a thread needs of its column besides the product.
@@ -77,7 +72,7 @@ __device__ Moments batch_moments(const float (&own)[kOwn], const ForwardArgs& a,
         m.squares += read_rank(exchange + kColumns + mine, r) +
                      static_cast<float>(min(a.row_tile, a.rows - r * a.row_tile)) * apart * apart;
     }
-    cluster_arrive();  // matched at the end of the kernel: nobody leaves while others read its memory
+    cluster_arrive();  // matched at the end of the kernel: no block exits while others read its memory
     return m;
 }
 
@@ -163,20 +158,12 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
     if (a.p.norm == Norm::batch_train && a.row_tiles > 1) cluster_wait();
 }
 
-using ForwardKernel = void (*)(ForwardArgs);
-
-template <int kSplit>
-ForwardKernel narrow_kernel(int tiles, bool vector) {
-    if (!vector) return dense_forward_kernel<1, kSplit, false>;
-    return tiles == 2 ? dense_forward_kernel<2, kSplit, true> : dense_forward_kernel<1, kSplit, true>;
-}
-
-ForwardKernel kernel_for(const Shape& s, bool vector) {
-    if (s.tiles == 4) return dense_forward_kernel<4, 8, true>;
-    return s.split == 8   ? narrow_kernel<8>(s.tiles, vector)
-           : s.split == 4 ? narrow_kernel<4>(s.tiles, vector)
-                          : narrow_kernel<2>(s.tiles, vector);
-}
+struct ForwardKernels {
+    template <int kTiles, int kSplit, bool kVector>
+    static auto kernel() {
+        return dense_forward_kernel<kTiles, kSplit, kVector>;
+    }
+};
 
 }  // namespace
 
@@ -191,37 +178,18 @@ bool fuses_dense_forward(const Context& c, const Bound& b) {
 KernelResult make_fused_dense_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
     const Operand &ox = b[x], &ow = b[w], &oy = b[y];
-    ForwardArgs a{};
-    a.x = mat<const bf16>(ox);
-    a.w = mat<const bf16>(ow);
-    a.bias = mat<const float>(b[bias]);
-    a.gamma = mat<const float>(b[gamma]);
-    a.beta = mat<const float>(b[beta]);
-    a.running_mean = mat<float>(b[running_mean]);
-    a.running_var = mat<float>(b[running_var]);
-    a.inv_std = mat<float>(b[inv_std]);
-    a.saved = mat<bf16>(b[saved]);
-    a.y = mat<bf16>(oy);
-    a.state = states(b[state]);
-    a.rows = oy.rows;
-    a.in = ox.cols;
-    a.out = oy.cols;
-    a.p = b.params<DenseParams>();
-    a.early = c.early;
     if (oy.count() == 0) return make_kernel([] {});
-
-    const bool whole = a.p.norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
+    const bool whole = b.params<DenseParams>().norm == Norm::batch_train, vector = aligned16(ox) && aligned16(ow);
     const int members = c.deterministic ? 1 : oy.k;
-    const Shape shape = shape_for(
-        {oy.rows, a.in, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic}, c.multiprocessors);
-    a.row_tile = shape.row_tile;
-    a.row_tiles = shape.row_tiles;
+    const Shape shape =
+        shape_for({oy.rows, ox.cols, std::int64_t{(oy.cols + 7) / 8} * oy.g * members, whole, vector && !c.deterministic},
+                  c.multiprocessors);
+    const ForwardArgs a{layer_forward<bf16>(b), ox, ow, oy.rows, ox.cols, oy.cols, shape.row_tile, shape.row_tiles, c.early};
     if (std::int64_t{oy.k} * shape.row_tiles > 65535)
         return base::Error{"a batch of " + std::to_string(oy.rows) + " rows for " + std::to_string(oy.k) +
                            " members is more than a launch takes; use a smaller eval.batch"};
-    const ForwardKernel kernel = kernel_for(shape, vector);
-    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), static_cast<unsigned>(oy.g),
-                    static_cast<unsigned>(oy.k * shape.row_tiles));
+    const auto kernel = kernel_for<ForwardKernels>(shape, vector);
+    const dim3 grid(blocks_for(oy.cols, 8 * shape.tiles), oy.g, oy.k * shape.row_tiles);
     const dim3 block(shape.threads());
     const auto cluster = static_cast<unsigned>(shape.cluster ? shape.row_tiles : 1);
     const std::size_t bytes = shape.partial_bytes();

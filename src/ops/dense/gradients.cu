@@ -27,15 +27,14 @@ KernelResult make_fitted_dgrad(Context& c, const Bound& b) {
     return make_product(c, Product::dgrad, b[dz], b[w], b[dx], add);
 }
 
-/// Columns 0 .. cols - 1 of a scratch matrix to where they belong.
-__global__ void first_columns_kernel(Mat<const float> in, Mat<float> out, int groups, int rows, int cols, bool accumulate) {
+/// Columns 0 .. cols - 1 of a scratch matrix [K * G, rows, stride] to where they belong.
+__global__ void first_columns_kernel(const float* in, std::int64_t stride, Mat<float> out, int groups, int rows, int cols,
+                                     bool accumulate) {
     begin_kernel();
     const int k = blockIdx.z / groups, g = blockIdx.z % groups;
     for (int r = static_cast<int>(blockIdx.x); r < rows; r += static_cast<int>(gridDim.x))
-        for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x)) {
-            float* at = out.row(k, g, r) + c;
-            *at = accumulate ? *at + in.row(k, g, r)[c] : in.row(k, g, r)[c];
-        }
+        for (int c = static_cast<int>(threadIdx.x); c < cols; c += static_cast<int>(blockDim.x))
+            put(out.row(k, g, r) + c, in[(std::int64_t{blockIdx.z} * rows + r) * stride + c], accumulate);
 }
 
 /// dw through a scratch matrix with as many columns as x.
@@ -45,16 +44,13 @@ KernelResult make_wide_wgrad(Context& c, const Operand& dz, const Operand& x, co
     sums.stride_row = x.cols;
     sums.stride_g = sums.stride_row * dw.rows;
     sums.stride_k = sums.stride_g * dw.g;
-    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(sums.stride_k * dw.k) * sizeof(float));
-    if (!memory.ok()) return memory.error();
-    sums.data = memory->data();
-    auto product = make_product(c, Product::wgrad, dz, x, sums, false);
-    if (!product.ok()) return product.error();
-    auto fit = make_kernel([stream = c.stream, sums, dw, accumulate, held = std::make_shared<DeviceTable>(std::move(*memory))] {
-        launch(first_columns_kernel, dim3(static_cast<unsigned>(std::min(dw.rows, 4096)), 1, static_cast<unsigned>(dw.k * dw.g)),
-               dim3(128), 0, stream, mat<const float>(sums), mat<float>(dw), dw.g, dw.rows, dw.cols, accumulate);
-    });
-    return one_after_the_other(std::move(*product), std::move(fit));
+    MILLRACE_LET(memory, zero_table(c, static_cast<std::size_t>(sums.stride_k * dw.k) * sizeof(float)));
+    sums.data = memory.get();
+    MILLRACE_LET(product, make_product(c, Product::wgrad, dz, x, sums, false));
+    const dim3 grid(std::min(dw.rows, 4096), 1, dw.k * dw.g);
+    auto fit =
+        make_launch(c, first_columns_kernel, grid, dim3(128), 0, memory, sums.stride_row, dw, dw.g, dw.rows, dw.cols, accumulate);
+    return one_after_the_other(std::move(product), std::move(fit));
 }
 
 }  // namespace
@@ -66,11 +62,9 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     const bool by_library = b[w].dtype == DType::bf16 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
     if (b[dx].cols == b[w].cols && (!by_library || whole_runs(b[w]))) return make_fitted_dgrad(c, b);
     Bound fitted = b;
-    auto copy = share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]);
-    if (!copy.ok()) return copy.error();
-    auto product = make_fitted_dgrad(c, fitted);
-    if (!product.ok()) return product.error();
-    return one_after_the_other(std::move(*copy), std::move(*product));
+    MILLRACE_LET(copy, share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]));
+    MILLRACE_LET(product, make_fitted_dgrad(c, fitted));
+    return one_after_the_other(std::move(copy), std::move(product));
 }
 
 KernelResult make_linear_wgrad(Context& c, const Bound& b) {

@@ -144,12 +144,8 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     std::vector<WgradTile> tiles;
     for (const Bound& b : wgrads) append_tiles(tiles, b);
     if (tiles.empty()) return make_kernel([] {});
-    auto table = DeviceTable::upload(c, tiles.data(), tiles.size() * sizeof(WgradTile));
-    if (!table.ok()) return table.error();
-    return make_kernel([stream = c.stream, count = static_cast<unsigned>(tiles.size()),
-                        shared = std::make_shared<DeviceTable>(std::move(table).value())] {
-        launch(wgrad_kernel, dim3(count), dim3(128), 0, stream, static_cast<const WgradTile*>(shared->data()));
-    });
+    MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
+    return make_launch(c, wgrad_kernel, dim3(static_cast<unsigned>(tiles.size())), dim3(128), 0, table);
 }
 
 }  // namespace millrace::ops::cuda

@@ -186,26 +186,15 @@ KernelResult make_heads_forward(Context& c, std::span<const Bound> records) {
         for (std::size_t r = 0; r < records.size(); r += 2) {
             const Bound &in = records[r], &out = records[r + 1];
             const Operand& z = in[saved].present() ? in[saved] : in[y];
-            auto product = make_product(c, Product::forward, in[x], in[w], z, false);
-            if (!product.ok()) return product.error();
-            products.push_back(std::move(*product));
+            MILLRACE_LET(product, make_product(c, Product::forward, in[x], in[w], z, false));
+            products.push_back(std::move(product));
             int lanes = 1;
             while (lanes < 32 && lanes * kRun < z.cols) lanes *= 2;
-            a.heads[a.count++] = {mat<T>(z),
-                                  mat<const float>(in[bias]),
-                                  mat<const float>(out[bias]),
-                                  mat<T>(in[saved]),
-                                  mat<T>(in[y]),
-                                  mat<T>(out[y]),
-                                  mat<const T>(out[w]),
-                                  z.cols,
-                                  out[y].cols,
-                                  lanes,
-                                  blocks,
-                                  in.params<DenseParams>().activation};
+            a.heads[a.count++] = {z,      in[bias], out[bias],   in[saved], in[y],  out[y],
+                                  out[w], z.cols,   out[y].cols, lanes,     blocks, in.params<DenseParams>().activation};
             blocks += blocks_for(z.rows, kThreads / lanes);
         }
-        return make_kernel([stream = c.stream, products, a, grid = dim3(blocks, 1, static_cast<unsigned>(first.k))] {
+        return make_kernel([stream = c.stream, products, a, grid = dim3(blocks, 1, first.k)] {
             for (const auto& product : products) product->run();
             launch(head_forward_kernel<T>, grid, dim3(kThreads), 0, stream, a);
         });
@@ -221,19 +210,17 @@ KernelResult make_heads_backward(Context& c, std::span<const Bound> records) {
         for (std::size_t r = 0; r < records.size(); r += 2) {
             const Bound &dgrad = records[r], &back = records[r + 1];
             const Operand& dz = back[dense_backward::dz];
-            a.heads[a.count++] = {mat<const T>(dgrad[linear_dgrad::dz]),
-                                  mat<const T>(dgrad[linear_dgrad::w]),
-                                  mat<const T>(back[dense_backward::saved]),
-                                  mat<T>(dz),
+            a.heads[a.count++] = {dgrad[linear_dgrad::dz],
+                                  dgrad[linear_dgrad::w],
+                                  back[dense_backward::saved],
+                                  dz,
                                   dz.cols / kRun,
                                   dgrad[linear_dgrad::dz].cols,
                                   blocks,
                                   back.params<DenseParams>().activation};
             blocks += blocks_for(std::int64_t{dz.rows} * (dz.cols / kRun), kThreads);
         }
-        return make_kernel([stream = c.stream, a, grid = dim3(blocks, 1, static_cast<unsigned>(first.k))] {
-            launch(head_backward_kernel<T>, grid, dim3(kThreads), 0, stream, a);
-        });
+        return make_launch(c, head_backward_kernel<T>, dim3(blocks, 1, first.k), dim3(kThreads), 0, a);
     });
 }
 

@@ -85,7 +85,6 @@ __global__ void narrow_wgrad_kernel(const __grid_constant__ NarrowArgs<T> a, flo
 
 __global__ void narrow_final_kernel(const float* partial, Mat<float> dw, int groups, int first, int chunks, int outputs, int cols,
                                     bool accumulate) {
-    __shared__ double shared[kRows][kLanes];
     begin_kernel();
     const int matrix = first + static_cast<int>(blockIdx.z), i = static_cast<int>(blockIdx.x * kLanes + threadIdx.x);
     const int count = outputs * cols;
@@ -93,28 +92,23 @@ __global__ void narrow_final_kernel(const float* partial, Mat<float> dw, int gro
     double sum = 0;
     for (int chunk = static_cast<int>(threadIdx.y); i < count && chunk < chunks; chunk += kRows)
         sum += from[static_cast<std::int64_t>(chunk) * count + i];
-    shared[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
+    const double total = sum_over_y<kRows>(sum);
     if (threadIdx.y != 0 || i >= count) return;
-    double total = 0;
-    for (int y = 0; y < kRows; ++y) total += shared[y][threadIdx.x];
     float* at = dw.row(matrix / groups, matrix % groups, i / cols) + i % cols;
     *at = static_cast<float>(accumulate ? *at + total : total);
 }
 
 template <class T>
 NarrowArgs<T> narrow_args(const Operand& dz, const Operand& other) {
-    return {mat<const T>(dz), mat<const T>(other), dz.g, dz.rows, other.cols, dz.cols};
+    return {dz, other, dz.g, dz.rows, other.cols, dz.cols};
 }
 
 template <class T, class Out>
 KernelResult make_dgrad(Context& c, const Operand& dz, const Operand& w, const Operand& dx, bool accumulate) {
     const bool whole = dx.cols % 8 == 0 && whole_runs(w) && whole_runs(dx);
     const auto kernel = whole ? narrow_dgrad_kernel<T, Out, 8> : narrow_dgrad_kernel<T, Out, 1>;
-    const dim3 grid(blocks_for(dx.rows, kRows), 1, static_cast<unsigned>(dx.k * dx.g));
-    return make_kernel([stream = c.stream, kernel, grid, a = narrow_args<T>(dz, w), dx, accumulate] {
-        launch(kernel, grid, dim3(kLanes, kRows), 0, stream, a, mat<Out>(dx), accumulate);
-    });
+    const dim3 grid(blocks_for(dx.rows, kRows), 1, dx.k * dx.g);
+    return make_launch(c, kernel, grid, dim3(kLanes, kRows), 0, narrow_args<T>(dz, w), dx, accumulate);
 }
 
 template <class T, int V>
@@ -127,10 +121,10 @@ KernelResult make_wgrad(Context& c, const Operand& dz, const Operand& x, const O
                         chunks, chunk_rows, at_once] {
         for (int first = 0; first < dw.k * dw.g; first += at_once) {
             const auto depth = static_cast<unsigned>(std::min(at_once, dw.k * dw.g - first));
-            launch(narrow_wgrad_kernel<T, V>, dim3(blocks_for(dw.cols, kLanes * V), static_cast<unsigned>(chunks), depth),
-                   dim3(kLanes, kRows), 0, stream, a, partial, first, chunk_rows);
+            launch(narrow_wgrad_kernel<T, V>, dim3(blocks_for(dw.cols, kLanes * V), chunks, depth), dim3(kLanes, kRows), 0,
+                   stream, a, partial, first, chunk_rows);
             launch(narrow_final_kernel, dim3(blocks_for(std::int64_t{dw.rows} * dw.cols, kLanes), 1, depth), dim3(kLanes, kRows),
-                   0, stream, partial, mat<float>(dw), dw.g, first, chunks, dw.rows, dw.cols, accumulate);
+                   0, stream, partial, dw, dw.g, first, chunks, dw.rows, dw.cols, accumulate);
         }
     });
 }

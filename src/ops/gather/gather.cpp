@@ -4,22 +4,7 @@
 
 namespace millrace::ops {
 
-MILLRACE_DECLARE_KERNELS(gather_images)
-MILLRACE_DECLARE_KERNELS(gather_rows)
-
-namespace {
-
-using enum Access;
-
-constexpr SlotDef kGatherImages[] = {{"images"}, {"labels"}, {"subset"}, {"state"}, {"x", write}, {"y", write}};
-static_assert(std::size(kGatherImages) == gather_images::slots);
-constexpr SlotDef kGatherRows[] = {{"table"}, {"subset"}, {"state"}, {"out", write}};
-static_assert(std::size(kGatherRows) == gather_rows::slots);
-
-}  // namespace
-
-const OpDef gather_images::kDef(
-    {.name = "gather_images", .slots = kGatherImages, .phase = Phase::data, MILLRACE_KERNELS(gather_images)});
-const OpDef gather_rows::kDef({.name = "gather_rows", .slots = kGatherRows, .phase = Phase::data, MILLRACE_KERNELS(gather_rows)});
+MILLRACE_OPERATOR(gather_images, Phase::data, {"images"}, {"labels"}, {"subset"}, {"state"}, {"x", write}, {"y", write});
+MILLRACE_OPERATOR(gather_rows, Phase::data, {"table"}, {"subset"}, {"state"}, {"out", write});
 
 }  // namespace millrace::ops

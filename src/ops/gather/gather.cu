@@ -95,12 +95,9 @@ KernelResult make_gather_images(Context& c, const Bound& b) {
     const auto& p = b.params<GatherImagesParams>();
     if (x.count() == 0) return make_kernel([] {});
     auto make = [&]<class T>(T) {
-        return make_kernel([stream = c.stream, images, labels, subset, s, x, y, p] {
-            launch(gather_kernel<T>, dim3(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.k)), dim3(128), 0, stream,
-                   static_cast<const std::uint8_t*>(images.data), images.stride_row,
-                   static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
-                   static_cast<const std::int32_t*>(subset.data), states(s), mat<T>(x), mat<std::int32_t>(y), x.cols, p);
-        });
+        return make_launch(c, gather_kernel<T>, dim3(x.rows, x.k), dim3(128), 0, static_cast<const std::uint8_t*>(images.data),
+                           images.stride_row, static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
+                           static_cast<const std::int32_t*>(subset.data), s, x, y, x.cols, p);
     };
     return x.dtype == DType::bf16 ? make(bf16{}) : make(float{});
 }
@@ -111,11 +108,9 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
     const auto& p = b.params<GatherRowsParams>();
     if (out.count() == 0) return make_kernel([] {});
     auto make = [&]<class From, class T>(From, T) {
-        return make_kernel([stream = c.stream, table, subset, s, out, p] {
-            launch(gather_rows_kernel<From, T>, dim3(static_cast<unsigned>(out.rows), static_cast<unsigned>(out.k)), dim3(128), 0,
-                   stream, static_cast<const From*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
-                   states(s), mat<T>(out), out.cols, p);
-        });
+        return make_launch(c, gather_rows_kernel<From, T>, dim3(out.rows, out.k), dim3(128), 0,
+                           static_cast<const From*>(table.data), table.stride_row, static_cast<const std::int32_t*>(subset.data),
+                           s, out, out.cols, p);
     };
     if (out.dtype == DType::i32) return make(std::int32_t{}, std::int32_t{});
     return out.dtype == DType::bf16 ? make(float{}, bf16{}) : make(float{}, float{});

@@ -176,21 +176,15 @@ KernelResult make_cross_entropy(Context& c, const Bound& b) {
         const auto scale = static_cast<float>(b.params<LossParams>().scale / std::max(l.rows, 1));
         // Sixteen threads a row until the rows alone fill the block.
         const auto kernel = l.rows <= 64 ? cross_entropy_kernel<16, T> : cross_entropy_kernel<1, T>;
-        return make_kernel([stream = c.stream, kernel, l, y, s, d, scale] {
-            launch(kernel, dim3(static_cast<unsigned>(l.k)), dim3(512), 0, stream, mat<const T>(l), mat<const std::int32_t>(y),
-                   states(s), mat<T>(d), l.rows, l.cols, scale);
-        });
+        return make_launch(c, kernel, dim3(l.k), dim3(512), 0, l, y, s, d, l.rows, l.cols, scale);
     });
 }
 
 KernelResult make_mse(Context& c, const Bound& b) {
     using namespace mse;
     const Operand &q = b[prediction], &t = b[target], &s = b[state], &d = b[dprediction];
-    return by_real(q.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, q, t, s, d, params = b.params<LossParams>()] {
-            launch(mse_kernel<T>, dim3(static_cast<unsigned>(q.k)), dim3(512), 0, stream, mat<const T>(q), mat<const T>(t),
-                   states(s), mat<T>(d), q.rows, q.cols, params);
-        });
+    return by_real(q.dtype, [&]<class T>(T) {
+        return make_launch(c, mse_kernel<T>, dim3(q.k), dim3(512), 0, q, t, s, d, q.rows, q.cols, b.params<LossParams>());
     });
 }
 
@@ -205,11 +199,8 @@ KernelResult make_cosine_diversity(Context& c, const Bound& b) {
     }
     const auto bytes = sizeof(double) * static_cast<std::size_t>(in.g) * static_cast<std::size_t>(in.g);
     if (bytes > 32 * 1024) return base::Error{"cosine diversity on cuda takes at most 64 groups"};
-    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, in, s, d, p, accumulate, bytes] {
-            launch(diversity_kernel<T>, dim3(static_cast<unsigned>(in.k)), dim3(256), bytes, stream, mat<const T>(in), states(s),
-                   mat<T>(d), in.g, in.rows, in.cols, p, accumulate);
-        });
+    return by_real(in.dtype, [&]<class T>(T) {
+        return make_launch(c, diversity_kernel<T>, dim3(in.k), dim3(256), bytes, in, s, d, in.g, in.rows, in.cols, p, accumulate);
     });
 }
 

@@ -7,23 +7,6 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-template <class Body>
-void for_each_row(Context& context, const Operand& shape, Body&& body) noexcept {
-    const bool parallel = shape.count() >= kParallelElements;
-    const Blocks rows(shape.rows, 1, parallel ? 4 * context.pool.threads() : 1);
-    context.pool.for_each_if(parallel, shape.k * shape.g * rows.count, [&](int task, int) {
-        const int part = task % rows.count, batch = task / rows.count;
-        for (int row = rows.begin(part); row < rows.end(part); ++row) body(batch / shape.g, batch % shape.g, row);
-    });
-}
-
-void put(const Bound& b, int slot, int member, int group, int col, int cols, const float* values) noexcept {
-    if (!b[slot].present()) return;
-    float* out = b[slot].at<float>(member, group) + col;
-    const bool add = b.accumulates(slot);
-    for (int i = 0; i < cols; ++i) out[i] = add ? out[i] + values[i] : values[i];
-}
-
 /// dgamma and dbeta: sums over rows, per column.
 void parameter_gradients(const SimdKernels& simd, const Bound& b, int member, int group, int col, int cols) noexcept {
     using namespace layernorm_backward;
@@ -42,8 +25,8 @@ void parameter_gradients(const SimdKernels& simd, const Bound& b, int member, in
     pass.sum = sum;
     pass.sum_hat = sum_hat;
     simd.layernorm_column_sums(pass);
-    put(b, dbeta, member, group, col, cols, sum);
-    put(b, dgamma, member, group, col, cols, sum_hat);
+    put_columns(b, dbeta, member, group, col, cols, sum);
+    put_columns(b, dgamma, member, group, col, cols, sum_hat);
 }
 
 }  // namespace
@@ -79,12 +62,8 @@ KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
     for (const int slot : {dgamma, dbeta}) check.allow(slot, DType::f32, in.k, in.g, 1, in.cols);
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, in]() noexcept {
-        const bool parallel = in.count() >= kParallelElements;
-        const Blocks columns(in.cols, 16, parallel ? 2 * context.pool.threads() : 1, kMaxColumns);
-        context.pool.for_each_if(parallel, in.k * in.g * columns.count, [&](int task, int) {
-            const int part = task % columns.count, batch = task / columns.count;
-            parameter_gradients(context.simd, b, batch / in.g, batch % in.g, columns.begin(part),
-                                columns.end(part) - columns.begin(part));
+        for_each_columns(context, in, [&](int member, int group, int col, int cols) {
+            parameter_gradients(context.simd, b, member, group, col, cols);
         });
         // Last, because dx may be the memory of dy.
         if (b[dx].present())

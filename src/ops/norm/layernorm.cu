@@ -53,8 +53,7 @@ __global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<cons
     for (int c = threadIdx.x; c < cols; c += blockDim.x) {
         const float xhat = (load(x.row(k, g, r) + c) - m) * inv;
         const float v = inv * (load(dy.row(k, g, r) + c) * scale[c] - sum - xhat * dot);
-        T* at = dx.row(k, g, r) + c;
-        store(at, accumulate ? load(at) + v : v);
+        put(dx.row(k, g, r) + c, v, accumulate);
     }
 }
 
@@ -65,7 +64,6 @@ constexpr int kParameterLanes = 8;
 template <class T>
 __global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> mean, Mat<const float> inv_std,
                                            float* partial, int groups, int rows, int cols, int chunk_rows) {
-    __shared__ float sums[kParameterLanes][32], dots[kParameterLanes][32];
     begin_kernel();
     const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
     const int begin = blockIdx.y * chunk_rows, end = min(rows, begin + chunk_rows);
@@ -75,15 +73,9 @@ __global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<
         sum += d;
         dot += d * (load(x.row(k, g, r) + c) - *mean.row(k, g, r)) * *inv_std.row(k, g, r);
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    dots[threadIdx.y][threadIdx.x] = dot;
-    __syncthreads();
+    sum = sum_over_y<kParameterLanes>(sum);
+    dot = sum_over_y<kParameterLanes>(dot);
     if (threadIdx.y != 0 || c >= cols) return;
-    sum = dot = 0;
-    for (int y = 0; y < kParameterLanes; ++y) {
-        sum += sums[y][threadIdx.x];
-        dot += dots[y][threadIdx.x];
-    }
     float* to = partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * 2 * cols + c;
     to[0] = sum;
     to[cols] = dot;
@@ -92,7 +84,6 @@ __global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<
 /// 32 columns a block; chunks in order.
 __global__ void layernorm_parameter_sum_kernel(const float* partial, Mat<float> dgamma, Mat<float> dbeta, int groups, int chunks,
                                                int cols, bool add_gamma, bool add_beta) {
-    __shared__ float sums[kParameterLanes][32], dots[kParameterLanes][32];
     begin_kernel();
     const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
     const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * 2 * cols + c;
@@ -101,23 +92,11 @@ __global__ void layernorm_parameter_sum_kernel(const float* partial, Mat<float> 
         sum += from[static_cast<std::int64_t>(chunk) * 2 * cols];
         dot += from[static_cast<std::int64_t>(chunk) * 2 * cols + cols];
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    dots[threadIdx.y][threadIdx.x] = dot;
-    __syncthreads();
+    sum = sum_over_y<kParameterLanes>(sum);
+    dot = sum_over_y<kParameterLanes>(dot);
     if (threadIdx.y != 0 || c >= cols) return;
-    sum = dot = 0;
-    for (int y = 0; y < kParameterLanes; ++y) {
-        sum += sums[y][threadIdx.x];
-        dot += dots[y][threadIdx.x];
-    }
-    if (dgamma) {
-        float& at = dgamma.row(k, g, 0)[c];
-        at = add_gamma ? at + dot : dot;
-    }
-    if (dbeta) {
-        float& at = dbeta.row(k, g, 0)[c];
-        at = add_beta ? at + sum : sum;
-    }
+    if (dgamma) put(dgamma.row(k, g, 0) + c, dot, add_gamma);
+    if (dbeta) put(dbeta.row(k, g, 0) + c, sum, add_beta);
 }
 
 }  // namespace
@@ -126,12 +105,9 @@ KernelResult make_layernorm_forward(Context& c, const Bound& b) {
     using namespace layernorm_forward;
     const Operand &ox = b[x], &og = b[gamma], &ob = b[beta], &om = b[mean], &oi = b[inv_std], &oy = b[y];
     if (oy.count() == 0) return make_kernel([] {});
-    return by_real(oy.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, ox, og, ob, om, oi, oy, eps = b.params<LayerNormParams>().eps] {
-            launch(layernorm_forward_kernel<T>, dim3(static_cast<unsigned>(oy.rows), 1, static_cast<unsigned>(oy.k * oy.g)),
-                   dim3(128), 0, stream, mat<const T>(ox), mat<const float>(og), mat<const float>(ob), mat<float>(om),
-                   mat<float>(oi), mat<T>(oy), oy.g, oy.cols, eps);
-        });
+    return by_real(oy.dtype, [&]<class T>(T) {
+        return make_launch(c, layernorm_forward_kernel<T>, dim3(oy.rows, 1, oy.k * oy.g), dim3(128), 0, ox, og, ob, om, oi, oy,
+                           oy.g, oy.cols, b.params<LayerNormParams>().eps);
     });
 }
 
@@ -144,22 +120,18 @@ KernelResult make_layernorm_backward(Context& c, const Bound& b) {
     const int chunks = std::max(1, (ox.rows + chunk_rows - 1) / chunk_rows);
     const auto floats =
         static_cast<std::size_t>(ox.k * ox.g) * static_cast<std::size_t>(chunks) * 2 * static_cast<std::size_t>(ox.cols);
-    MILLRACE_LET(table, DeviceTable::zeros(c, floats * sizeof(float)));
-    const auto partial = std::make_shared<DeviceTable>(std::move(table));
+    MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
     return by_real(ox.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, ody, ox, og, om, oi, odx, odg, odb, chunks, chunk_rows, partial,
                             add_x = b.accumulates(dx), add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
             const auto depth = static_cast<unsigned>(ox.k * ox.g);
             if (odx.present() && ox.rows > 0)
-                launch(layernorm_input_kernel<T>, dim3(static_cast<unsigned>(ox.rows), 1, depth), dim3(128), 0, stream,
-                       mat<const T>(ody), mat<const T>(ox), mat<const float>(og), mat<const float>(om), mat<const float>(oi),
-                       mat<T>(odx), ox.g, ox.cols, add_x);
-            auto* sums = static_cast<float*>(partial->data());
-            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), static_cast<unsigned>(chunks), depth),
-                   dim3(32, kParameterLanes), 0, stream, mat<const T>(ody), mat<const T>(ox), mat<const float>(om),
-                   mat<const float>(oi), sums, ox.g, ox.rows, ox.cols, chunk_rows);
+                launch(layernorm_input_kernel<T>, dim3(ox.rows, 1, depth), dim3(128), 0, stream, ody, ox, og, om, oi, odx, ox.g,
+                       ox.cols, add_x);
+            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), chunks, depth), dim3(32, kParameterLanes), 0,
+                   stream, ody, ox, om, oi, partial, ox.g, ox.rows, ox.cols, chunk_rows);
             launch(layernorm_parameter_sum_kernel, dim3(blocks_for(ox.cols, 32), 1, depth), dim3(32, kParameterLanes), 0, stream,
-                   sums, mat<float>(odg), mat<float>(odb), ox.g, chunks, ox.cols, add_g, add_b);
+                   partial, odg, odb, ox.g, chunks, ox.cols, add_g, add_b);
         });
     });
 }

@@ -92,11 +92,11 @@ struct UpdateArgs {
     // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
     // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
     // the step.
-    Mat<const float> slices;
-    std::uint32_t* blocks_done;
-    std::uint64_t* counter;
-    MetricsRow* ring;
-    std::uint32_t capacity;
+    Mat<const float> slices = {};
+    std::uint32_t* blocks_done = nullptr;
+    std::uint64_t* counter = nullptr;
+    MetricsRow* ring = nullptr;
+    std::uint32_t capacity = 0;
 };
 
 /// Member k's place in the metrics ring, as its state will stand when the step is closed.
@@ -118,7 +118,7 @@ __device__ void count_step(MemberState& m, const Groups& groups, int k) {
         if (groups.row(k)[g].trainable != 0) groups.row(k)[g].applied += 1;
 }
 
-/// Run by the last block of the grid, when nobody reads the state any more.
+/// Run by the last block of the grid, when no block reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
     const int members = gridDim.y;
     for (int k = threadIdx.x; k < members; k += blockDim.x) {
@@ -308,18 +308,8 @@ bool takes_quads(const Bound& b) {
 
 UpdateArgs update_args(const Bound& b) {
     using namespace optimizer;
-    UpdateArgs a{};
-    a.params = mat<float>(b[params]);
-    a.grads = mat<float>(b[grads]);
-    a.m = mat<float>(b[m]);
-    a.v = mat<float>(b[v]);
-    a.copy16 = mat<bf16>(b[copy16]);
-    a.state = states(b[state]);
-    a.groups = cuda::groups(b[optimizer::groups]);
-    a.segments = cuda::segments(b[optimizer::segments]);
-    a.width = b[params].cols;
-    a.p = b.params<OptimizerParams>();
-    return a;
+    return {b[params], b[grads],  b[m],        b[v],           b[copy16],
+            b[state],  b[groups], b[segments], b[params].cols, b.params<OptimizerParams>()};
 }
 
 unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
@@ -332,13 +322,11 @@ unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members
 KernelResult make_grad_norm(Context& c, const Bound& b) {
     const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
     static_assert(kNormBlocks == 256);
-    return make_kernel(
-        [stream = c.stream, g, scratch, s, table = groups(b[grad_norm::groups]), runs = segments(b[grad_norm::segments])] {
-            launch(norm_slices_kernel, dim3(kNormBlocks, static_cast<unsigned>(g.k)), dim3(kThreads), 0, stream,
-                   mat<const float>(g), mat<float>(scratch), std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0, table, runs);
-            launch(norm_finish_kernel, dim3(static_cast<unsigned>(g.k)), dim3(kNormBlocks), 0, stream, mat<const float>(scratch),
-                   states(s));
-        });
+    return make_kernel([stream = c.stream, g, scratch, s, table = b[grad_norm::groups], runs = b[grad_norm::segments]] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, g.k), dim3(kThreads), 0, stream, g, scratch, std::int64_t{g.cols},
+               quads(g) && g.cols % 4 == 0, table, runs);
+        launch(norm_finish_kernel, dim3(g.k), dim3(kNormBlocks), 0, stream, scratch, s);
+    });
 }
 
 KernelResult make_optimizer(Context& c, const Bound& b) {
@@ -356,7 +344,7 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
             launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
         }
         if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
-        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), a.groups, s.k);
+        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, s, a.groups, s.k);
     });
 }
 
@@ -374,20 +362,19 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const Bound &norm = records[0], &update = records[1], &push = records[2];
     UpdateArgs a = update_args(update);
     const Operand &g = norm[grad_norm::grads], &scratch = norm[grad_norm::scratch];
-    a.slices = mat<const float>(scratch);
+    a.slices = scratch;
     a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
     a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
     a.capacity = push.params<MetricsPushParams>().capacity;
     const std::uint32_t zero = 0;
-    auto table = DeviceTable::upload(c, &zero, sizeof zero);
-    if (!table.ok()) return table.error();
-    a.blocks_done = static_cast<std::uint32_t*>(table.value().data());
+    MILLRACE_LET(table, upload_table(c, &zero, sizeof zero));
+    a.blocks_done = static_cast<std::uint32_t*>(table);
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(g.k);
     const unsigned blocks = update_blocks(c, a.width, members);
-    return make_kernel([=, stream = c.stream, keep = std::make_shared<DeviceTable>(std::move(table).value())] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, mat<const float>(g),
-               mat<float>(scratch), std::int64_t{g.cols}, true, a.groups, a.segments);
+    return make_kernel([=, stream = c.stream, keep = std::move(table)] {
+        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, g, scratch, std::int64_t{g.cols}, true,
+               a.groups, a.segments);
         launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
     });
 }

@@ -11,19 +11,6 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Calls body(member, group, row) for every row, split over threads by whole rows.
-template <class Body>
-void for_each_row(Context& context, const Operand& shape, Body&& body) noexcept {
-    const std::int64_t rows = std::int64_t{shape.k} * shape.g * shape.rows;
-    const bool parallel = shape.count() >= kParallelElements && rows > 1;
-    const std::int64_t parts = parallel ? std::min<std::int64_t>(rows, 4 * context.pool.threads()) : 1;
-    context.pool.for_each_if(parallel, static_cast<int>(parts), [&](int part, int) {
-        for (std::int64_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i)
-            body(static_cast<int>(i / shape.rows / shape.g), static_cast<int>(i / shape.rows % shape.g),
-                 static_cast<int>(i % shape.rows));
-    });
-}
-
 /// One element type of `copy` and `fill`: how to read and write it as double or, where that is exact, as itself.
 struct Bf16 {
     std::uint16_t bits;
@@ -138,9 +125,7 @@ KernelResult make_pointwise_forward(Context& context, const Bound& bound) {
     const Operand out = bound[y];
     Checker check(bound);
     check.require(y, DType::f32, out.k, out.g, out.rows, out.cols).like(x, y);
-    check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
-    if (p.dropout > 0) check.state(state, out.k);
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.dropout(p.dropout, state, out.k).status());
     return make_kernel([&context, p, in = bound[x], out, states = bound[state]]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
             for (int col = 0; col < out.cols; col += kMaxColumns) {
@@ -163,9 +148,7 @@ KernelResult make_pointwise_backward(Context& context, const Bound& bound) {
     const Operand out = bound[dx];
     Checker check(bound);
     check.require(dx, DType::f32, out.k, out.g, out.rows, out.cols).like(dy, dx).like(x, dx);
-    check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
-    if (p.dropout > 0) check.state(state, out.k);
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.dropout(p.dropout, state, out.k).status());
     return make_kernel([&context, p, grad = bound[dy], in = bound[x], states = bound[state], out,
                         accumulate = bound.accumulates(dx)]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {

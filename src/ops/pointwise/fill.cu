@@ -78,9 +78,8 @@ KernelResult make_fills(Context& c, std::span<const Bound> records) {
                         pattern_of(o.dtype, records[i].params<FillParams>().value)};
         most = std::max(most, fills.all[i].runs);
     }
-    const dim3 grid(std::clamp(blocks_for(most, kThreads * kRunsPerThread), 1u, 4096u), static_cast<unsigned>(records.size()),
-                    static_cast<unsigned>(records[0][fill::out].k));
-    return make_kernel([stream = c.stream, grid, fills] { launch(fill_runs_kernel, grid, dim3(kThreads), 0, stream, fills); });
+    const dim3 grid(std::clamp(blocks_for(most, kThreads * kRunsPerThread), 1u, 4096u), records.size(), records[0][fill::out].k);
+    return make_launch(c, fill_runs_kernel, grid, dim3(kThreads), 0, fills);
 }
 
 }  // namespace millrace::ops::cuda

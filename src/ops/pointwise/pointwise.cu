@@ -25,8 +25,7 @@ __global__ void add_kernel(Mat<const T> a, Mat<const T> b, Mat<T> out, int group
     for_elements(groups, rows, cols, [&](int k, int g, int r, int c) {
         float v = load(a.row(k, g, r) + c);
         if (b) v += load(b.row(k, g, r) + c);
-        T* at = out.row(k, g, r) + c;
-        store(at, accumulate ? load(at) + v : v);
+        put(out.row(k, g, r) + c, v, accumulate);
     });
 }
 
@@ -50,8 +49,7 @@ __global__ void pointwise_backward_kernel(Mat<const T> dy, Mat<const T> x, State
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * rows + r) * cols + c;
         const float v =
             load(dy.row(k, g, r) + c) * dropout_factor(key, element) * activation_slope(load(x.row(k, g, r) + c), p.activation);
-        T* at = dx.row(k, g, r) + c;
-        store(at, accumulate ? load(at) + v : v);
+        put(dx.row(k, g, r) + c, v, accumulate);
     });
 }
 
@@ -82,9 +80,7 @@ __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int 
 KernelResult make_constant(Context& c, const Operand& o, float value) {
     if (o.count() == 0) return make_kernel([] {});
     auto make = [&]<class T>(T) {
-        return make_kernel([stream = c.stream, o, value] {
-            launch(fill_kernel<T>, element_grid(o), dim3(256), 0, stream, mat<T>(o), o.g, o.rows, o.cols, value);
-        });
+        return make_launch(c, fill_kernel<T>, element_grid(o), dim3(256), 0, o, o.g, o.rows, o.cols, value);
     };
     if (o.dtype == DType::f32) return make(float{});
     if (o.dtype == DType::bf16) return make(bf16{});
@@ -103,10 +99,7 @@ KernelResult make_copy(Context& c, const Bound& b) {
     const Operand &in = b[copy::in], &out = b[copy::out];
     if (out.count() == 0) return make_kernel([] {});
     auto make = [&]<class In, class Out>(In, Out) {
-        return make_kernel([stream = c.stream, in, out] {
-            launch(copy_kernel<In, Out>, element_grid(out), dim3(256), 0, stream, mat<In>(in), mat<Out>(out), out.g, out.rows,
-                   out.cols);
-        });
+        return make_launch(c, copy_kernel<In, Out>, element_grid(out), dim3(256), 0, in, out, out.g, out.rows, out.cols);
     };
     auto from = [&]<class In>(In a) -> KernelResult {
         if (out.dtype == DType::f32) return make(a, float{});
@@ -125,22 +118,18 @@ KernelResult make_copy(Context& c, const Bound& b) {
 KernelResult make_add(Context& c, const Bound& bound) {
     const Operand &a = bound[add::a], &b = bound[add::b], &out = bound[add::out];
     if (out.count() == 0) return make_kernel([] {});
-    return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, a, b, out, accumulate = bound.accumulates(add::out)] {
-            launch(add_kernel<T>, element_grid(out), dim3(256), 0, stream, mat<const T>(a), mat<const T>(b), mat<T>(out), out.g,
-                   out.rows, out.cols, accumulate);
-        });
+    return by_real(out.dtype, [&]<class T>(T) {
+        return make_launch(c, add_kernel<T>, element_grid(out), dim3(256), 0, a, b, out, out.g, out.rows, out.cols,
+                           bound.accumulates(add::out));
     });
 }
 
 KernelResult make_pointwise_forward(Context& c, const Bound& b) {
     const Operand &x = b[pointwise_forward::x], &s = b[pointwise_forward::state], &y = b[pointwise_forward::y];
     if (y.count() == 0) return make_kernel([] {});
-    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, x, s, y, p = b.params<PointwiseParams>()] {
-            launch(pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, stream, mat<const T>(x), states(s), mat<T>(y), y.g,
-                   y.rows, y.cols, p);
-        });
+    return by_real(y.dtype, [&]<class T>(T) {
+        return make_launch(c, pointwise_forward_kernel<T>, element_grid(y), dim3(256), 0, x, s, y, y.g, y.rows, y.cols,
+                           b.params<PointwiseParams>());
     });
 }
 
@@ -148,11 +137,9 @@ KernelResult make_pointwise_backward(Context& c, const Bound& b) {
     using namespace pointwise_backward;
     const Operand &ody = b[dy], &ox = b[x], &s = b[state], &odx = b[dx];
     if (odx.count() == 0) return make_kernel([] {});
-    return by_real(odx.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, ody, ox, s, odx, p = b.params<PointwiseParams>(), accumulate = b.accumulates(dx)] {
-            launch(pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, stream, mat<const T>(ody), mat<const T>(ox),
-                   states(s), mat<T>(odx), odx.g, odx.rows, odx.cols, p, accumulate);
-        });
+    return by_real(odx.dtype, [&]<class T>(T) {
+        return make_launch(c, pointwise_backward_kernel<T>, element_grid(odx), dim3(256), 0, ody, ox, s, odx, odx.g, odx.rows,
+                           odx.cols, b.params<PointwiseParams>(), b.accumulates(dx));
     });
 }
 

@@ -139,8 +139,7 @@ KernelResult make_gru_forward(Context& context, const Bound& bound) {
     for (const int slot : {at::b_ih, at::b_hh}) check.require(slot, DType::f32, k, 1, 1, 3 * hidden);
     check.allow(at::scratch, DType::f32, k, 1, n, 6 * hidden).allow(at::gates, DType::f32, k, 1, n, 4 * hidden);
     check.allow(at::mask, DType::f32, k, 1, n, 1).allow(at::flag, DType::i32, k, 1, 1, 1);
-    check.that(bound[at::out].data != bound[at::h].data || n == 0, "out must not be the memory of h");
-    MILLRACE_TRY(check.status());
+    MILLRACE_TRY(check.that(bound[at::out].data != bound[at::h].data || n == 0, "out must not be the memory of h").status());
     return make_kernel(GruForward(context, bound));
 }
 

@@ -3,13 +3,7 @@
 #include "ops/kernels.h"
 
 namespace millrace::ops {
-
-MILLRACE_DECLARE_KERNELS(gru_forward)
-MILLRACE_DECLARE_KERNELS(gru_backward)
-
 namespace {
-
-using enum Access;
 
 std::int64_t forward_flops(const Record& r) {
     namespace at = gru_forward;
@@ -23,24 +17,11 @@ std::int64_t backward_flops(const Record& r) {
     return sum;
 }
 
-constexpr SlotDef kGruForward[] = {{"x"},    {"h"},    {"mask"},           {"flag"},         {"w_ih"},      {"w_hh"},
-                                   {"b_ih"}, {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write}};
-static_assert(std::size(kGruForward) == gru_forward::slots);
-constexpr SlotDef kGruBackward[] = {{"dh", update}, {"gates"}, {"h"},  {"mask"}, {"flag"}, {"a0"}, {"w0"},
-                                    {"a1"},         {"w1"},    {"a2"}, {"w2"},   {"a3"},   {"w3"}, {"dgates", write}};
-static_assert(std::size(kGruBackward) == gru_backward::slots);
-
 }  // namespace
 
-const OpDef gru_forward::kDef({.name = "gru_forward",
-                               .slots = kGruForward,
-                               .phase = Phase::forward,
-                               .flops = forward_flops,
-                               MILLRACE_KERNELS(gru_forward)});
-const OpDef gru_backward::kDef({.name = "gru_backward",
-                                .slots = kGruBackward,
-                                .phase = Phase::backward,
-                                .flops = backward_flops,
-                                MILLRACE_KERNELS(gru_backward)});
+MILLRACE_OPERATOR_WITH(gru_forward, Phase::forward, forward_flops, {}, {"x"}, {"h"}, {"mask"}, {"flag"}, {"w_ih"}, {"w_hh"},
+                       {"b_ih"}, {"b_hh"}, {"scratch", write}, {"gates", write}, {"out", write});
+MILLRACE_OPERATOR_WITH(gru_backward, Phase::backward, backward_flops, {}, {"dh", update}, {"gates"}, {"h"}, {"mask"}, {"flag"},
+                       {"a0"}, {"w0"}, {"a1"}, {"w1"}, {"a2"}, {"w2"}, {"a3"}, {"w3"}, {"dgates", write});
 
 }  // namespace millrace::ops

@@ -131,15 +131,14 @@ __global__ void gru_backward_kernel(const __grid_constant__ GateBackwardArgs<T> 
     }
 }
 
-dim3 row_grid(const Operand& o) { return dim3(blocks_for(o.rows, kRowsPerBlock), 1, static_cast<unsigned>(o.k)); }
+dim3 row_grid(const Operand& o) { return dim3(blocks_for(o.rows, kRowsPerBlock), 1, o.k); }
 
 /// w as the product takes it fastest: itself, or a copy with `cols` columns that `refresh` brings up to date.
 base::Status fit_weights(Context& c, const Operand& w, int cols, Operand& fitted, std::vector<std::shared_ptr<Kernel>>& refresh) {
     fitted = w;
     if (w.cols == cols && (w.dtype == DType::f32 || whole_runs(w))) return base::ok();
-    auto copy = share_padded_copy(c, w, cols, fitted);
-    if (!copy.ok()) return copy.error();
-    refresh.push_back(std::move(*copy));
+    MILLRACE_LET(copy, share_padded_copy(c, w, cols, fitted));
+    refresh.push_back(std::move(copy));
     return base::ok();
 }
 
@@ -154,24 +153,15 @@ KernelResult make_forward(Context& c, const Bound& b) {
     MILLRACE_TRY(fit_weights(c, b[at::w_hh], width, w_hh, before));
     from_x.cols = from_h.cols = 3 * width;
     from_h.data = static_cast<float*>(scratch.data) + 3 * static_cast<std::int64_t>(width);
-    auto first = make_product(c, Product::forward, x, w_ih, from_x, false);
-    if (!first.ok()) return first.error();
-    auto second = make_product(c, Product::forward, h, w_hh, from_h, false);
-    if (!second.ok()) return second.error();
-    before.push_back(std::move(*first));
-    before.push_back(std::move(*second));
+    MILLRACE_LET(first, make_product(c, Product::forward, x, w_ih, from_x, false));
+    MILLRACE_LET(second, make_product(c, Product::forward, h, w_hh, from_h, false));
+    before.push_back(std::move(first));
+    before.push_back(std::move(second));
 
-    GateArgs<T> a{};
-    a.h = mat<const T>(h);
-    a.rows_taken = row_mask(b[at::mask], b[at::flag]);
-    a.b_ih = mat<const float>(b[at::b_ih]);
-    a.b_hh = mat<const float>(b[at::b_hh]);
-    a.products = mat<const float>(scratch);
-    a.gates = mat<T>(b[at::gates]);
-    a.out = mat<T>(b[at::out]);
-    a.rows = h.rows;
-    a.width = width;
-    a.whole_bias = whole_runs(b[at::b_ih]) && whole_runs(b[at::b_hh]);
+    const bool whole_bias = whole_runs(b[at::b_ih]) && whole_runs(b[at::b_hh]);
+    const GateArgs<T> a{
+        h,         row_mask(b[at::mask], b[at::flag]), b[at::b_ih], b[at::b_hh], scratch, b[at::gates], b[at::out], h.rows, width,
+        whole_bias};
     const bool whole =
         width % 8 == 0 && whole_runs(h) && whole_runs(scratch) && whole_runs(b[at::gates]) && whole_runs(b[at::out]);
     const auto kernel = whole ? gru_gate_kernel<T, 8> : gru_gate_kernel<T, 1>;
@@ -185,22 +175,14 @@ template <class T>
 KernelResult make_backward(Context& c, const Bound& b) {
     namespace at = gru_backward;
     const Operand &h = b[at::h], &dh = b[at::dh];
-    GateBackwardArgs<T> a{};
-    a.empty = b.params<GruBackwardParams>().begins;
+    bool empty = b.params<GruBackwardParams>().begins;
     std::vector<std::shared_ptr<Kernel>> before;
     for (int i = at::a0; i <= at::a3 && b[i].present(); i += 2) {
-        auto product = make_product(c, Product::dgrad, b[i], b[i + 1], dh, !a.empty);
-        if (!product.ok()) return product.error();
-        before.push_back(std::move(*product));
-        a.empty = false;
+        MILLRACE_LET(product, make_product(c, Product::dgrad, b[i], b[i + 1], dh, !empty));
+        before.push_back(std::move(product));
+        empty = false;
     }
-    a.gates = mat<const T>(b[at::gates]);
-    a.h = mat<const T>(h);
-    a.rows_taken = row_mask(b[at::mask], b[at::flag]);
-    a.dgates = mat<T>(b[at::dgates]);
-    a.dh = mat<float>(dh);
-    a.rows = h.rows;
-    a.width = h.cols;
+    const GateBackwardArgs<T> a{dh, b[at::gates], h, row_mask(b[at::mask], b[at::flag]), b[at::dgates], h.rows, h.cols, empty};
     const bool whole =
         h.cols % 8 == 0 && whole_runs(h) && whole_runs(dh) && whole_runs(b[at::gates]) && whole_runs(b[at::dgates]);
     const auto kernel = whole ? gru_backward_kernel<T, 8> : gru_backward_kernel<T, 1>;

@@ -42,8 +42,8 @@ struct GruForward {
     static __device__ __forceinline__ void multiply(float (&sums)[4][32], std::uint64_t left, std::uint64_t right) {
         hopper::multiply(sums[0], sums[1], sums[2], left, right);
     }
-    static constexpr bool kTurns = true;
-    static __device__ __forceinline__ void turn(float (&sums)[4][32]) {
+    static constexpr bool kAfterFirst = true;
+    static __device__ __forceinline__ void after_first(float (&sums)[4][32]) {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {  // moves that the compiler cannot take for a change of names
             asm volatile("mov.b32 %0, %1;" : "=f"(sums[3][i]) : "f"(sums[2][i]));
@@ -145,8 +145,8 @@ struct GruBackward {
         else
             hopper::multiply(sums[0], left, right);
     }
-    static constexpr bool kTurns = false;
-    static __device__ __forceinline__ void turn(float (&)[kGroups][32]) {}
+    static constexpr bool kAfterFirst = false;
+    static __device__ __forceinline__ void after_first(float (&)[kGroups][32]) {}
     static std::size_t shared_floats(const Args&) { return 0; }
     static __device__ __forceinline__ void prepare(const Args&, float*) {}
     static __device__ __forceinline__ void look_ahead(const Args& a, int row, int tile) {
@@ -259,14 +259,9 @@ KernelResult make_tiled_gru_forward(Context& c, const Bound& b) {
     a.packed = static_cast<const bf16*>(packed->data());
     a.rows = h.rows;
     a.tiles = shape.tiles;
-    GruForward::Args work;
-    work.rows_taken = row_mask(b[at::mask], b[at::flag]);
-    work.h = mat<const bf16>(h);
-    work.gates = mat<bf16>(b[at::gates]);
-    work.out = mat<bf16>(b[at::out]);
-    work.b_ih = static_cast<const float*>(b[at::b_ih].data);
-    work.b_hh = static_cast<const float*>(b[at::b_hh].data);
-    work.width = h.cols;
+    const auto bias = [&](int slot) { return static_cast<const float*>(b[slot].data); };
+    const GruForward::Args work{
+        row_mask(b[at::mask], b[at::flag]), h, b[at::gates], b[at::out], bias(at::b_ih), bias(at::b_hh), h.cols};
     return run_after(std::move(steps), packed, make_tile_kernel<GruForward>(c, a, work));
 }
 
@@ -296,14 +291,8 @@ KernelResult make_backward(Context& c, const Bound& b) {
     a.packed = static_cast<const bf16*>(packed->data());
     a.rows = h.rows;
     a.tiles = shape.tiles;
-    typename Work::Args work;
-    work.rows_taken = row_mask(b[at::mask], b[at::flag]);
-    work.dh = mat<float>(b[at::dh]);
-    work.gates = mat<const bf16>(b[at::gates]);
-    work.h = mat<const bf16>(h);
-    work.dgates = mat<bf16>(b[at::dgates]);
-    work.width = h.cols;
-    work.begins = b.params<GruBackwardParams>().begins;
+    const typename Work::Args work{row_mask(b[at::mask], b[at::flag]),  b[at::dh], b[at::gates], h, b[at::dgates], h.cols,
+                                   b.params<GruBackwardParams>().begins};
     return run_after(std::move(steps), packed, make_tile_kernel<Work>(c, a, work));
 }
 

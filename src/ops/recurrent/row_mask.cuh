@@ -13,8 +13,6 @@ struct RowMask {
         return (!mask || *mask.row(k, 0, row) != 0) && (!flag || *flag.row(k, 0, 0) != 0);
     }
 };
-inline RowMask row_mask(const tensor::Operand& mask, const tensor::Operand& flag) {
-    return {mat<const float>(mask), mat<const std::int32_t>(flag)};
-}
+inline RowMask row_mask(const tensor::Operand& mask, const tensor::Operand& flag) { return {mask, flag}; }
 
 }  // namespace millrace::ops::cuda

@@ -25,7 +25,7 @@ __device__ double schedule_factor(const MemberState& p, std::uint32_t s) {
 __global__ void step_begin_kernel(States states, Groups groups, int members) {
     begin_kernel();
     // Three threads a member, two of them for one group (blockIdx.y): each of the double-precision powers takes longer than all
-    // the rest.
+    // other work.
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= members) return;
     MemberState& m = states[k];
@@ -86,25 +86,19 @@ bool dependent_launches() {
 
 KernelResult make_step_begin(Context& c, const Bound& b) {
     const Operand& s = b[step_begin::state];
-    return make_kernel([stream = c.stream, s, g = groups(b[step_begin::groups])] {
-        launch(step_begin_kernel, dim3(blocks_for(s.k, 32), static_cast<unsigned>(g.count)), dim3(32, 3), 0, stream, states(s), g,
-               s.k);
-    });
+    const Groups groups(b[step_begin::groups]);
+    return make_launch(c, step_begin_kernel, dim3(blocks_for(s.k, 32), groups.count), dim3(32, 3), 0, s, groups, s.k);
 }
 
 KernelResult make_micro_end(Context& c, const Bound& b) {
     const Operand& s = b[micro_end::state];
-    return make_kernel([stream = c.stream, s, p = b.params<MicroEndParams>()] {
-        launch(micro_end_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, states(s), s.k, p);
-    });
+    return make_launch(c, micro_end_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, s, s.k, b.params<MicroEndParams>());
 }
 
 KernelResult make_metrics_push(Context& c, const Bound& b) {
     const Operand &s = b[metrics_push::state], &counter = b[metrics_push::counter], &ring = b[metrics_push::ring];
-    return make_kernel([stream = c.stream, s, counter, ring, p = b.params<MetricsPushParams>()] {
-        launch(metrics_push_kernel, dim3(1), dim3(64), 0, stream, states(s), s.k, static_cast<std::uint64_t*>(counter.data),
-               static_cast<MetricsRow*>(ring.data), p.capacity);
-    });
+    return make_launch(c, metrics_push_kernel, dim3(1), dim3(64), 0, s, s.k, static_cast<std::uint64_t*>(counter.data),
+                       static_cast<MetricsRow*>(ring.data), b.params<MetricsPushParams>().capacity);
 }
 
 }  // namespace millrace::ops::cuda

@@ -19,7 +19,7 @@ public:
         : context_(context),
           b_(bound),
           params_(bound.params<TokenLossParams>()),
-          places_(places_of(bound[at::logits], bound[at::lengths])),
+          positions_(positions_of(bound[at::logits], bound[at::lengths])),
           found_(static_cast<std::size_t>(bound[at::logits].k) * static_cast<std::size_t>(bound[at::logits].rows)) {}
 
     void operator()() noexcept {
@@ -52,10 +52,10 @@ private:
     void run_sequence(int member, int sequence, std::int64_t all) noexcept {
         const Operand& dlogits = b_[at::dlogits];
         const int count = tokens(member, sequence);
-        for (int place = 0; place < places_; ++place) {
-            const std::int64_t row = std::int64_t{sequence} * places_ + place;
+        for (int position = 0; position < positions_; ++position) {
+            const std::int64_t row = std::int64_t{sequence} * positions_ + position;
             float* gradient = dlogits.present() ? dlogits.at<float>(member, 0, row) : nullptr;
-            const int t = place - params_.first;
+            const int t = position - params_.first;
             if (t >= 0 && t < count) {
                 const std::int32_t id = b_[at::ids].at<std::int32_t>(member, 0, sequence)[t];
                 found(member, row) =
@@ -92,7 +92,7 @@ private:
             const int count = tokens(member, b);
             int right = 0;
             for (int t = 0; t < count; ++t) {
-                const Found& token = found(member, std::int64_t{b} * places_ + params_.first + t);
+                const Found& token = found(member, std::int64_t{b} * positions_ + params_.first + t);
                 sums[tally::loss] += token.loss;
                 right += token.right ? 1 : 0;
                 if (token.bad) state.nonfinite = 1;
@@ -117,7 +117,7 @@ private:
     Context& context_;
     Bound b_;
     TokenLossParams params_;
-    int places_;
+    int positions_;
     std::vector<Found> found_;
 };
 
@@ -129,10 +129,10 @@ KernelResult make_token_cross_entropy(Context& context, const Bound& bound) {
     const int first = bound.params<TokenLossParams>().first;
     Checker check(bound);
     check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols).allow_like(at::dlogits, at::logits);
-    require_places(check, at::lengths, lengths, logits, 0);
+    require_positions(check, at::lengths, lengths, logits, 0);
     check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).state(at::state, logits.k);
     check.allow(at::tally, DType::f32, logits.k, 1, 1, kTallyColumns);
-    check.that(first >= 0 && (first + ids.cols <= places_of(logits, lengths) || lengths.rows == 0), "tokens have no place");
+    check.that(first >= 0 && (first + ids.cols <= positions_of(logits, lengths) || lengths.rows == 0), "tokens have no position");
     MILLRACE_TRY(check.status());
     return make_kernel(TokenLoss(context, bound));
 }
@@ -141,21 +141,21 @@ KernelResult make_token_choose(Context& context, const Bound& bound) {
     namespace at = token_choose;
     const Operand logits = bound[at::logits], ids = bound[at::ids], lengths = bound[at::lengths];
     const auto params = bound.params<TokenChooseParams>();
-    const int places = places_of(logits, lengths);
+    const int positions = positions_of(logits, lengths);
     Checker check(bound);
     check.require(at::logits, DType::f32, logits.k, 1, logits.rows, logits.cols);
-    require_places(check, at::lengths, lengths, logits, 0);
+    require_positions(check, at::lengths, lengths, logits, 0);
     check.require(at::ids, DType::i32, logits.k, 1, lengths.rows, ids.cols).that(logits.cols > 0, "there is no token to choose");
-    check.that(params.first >= 0 && (params.first + ids.cols <= places || lengths.rows == 0), "tokens have no place");
+    check.that(params.first >= 0 && (params.first + ids.cols <= positions || lengths.rows == 0), "tokens have no position");
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, logits, ids, lengths, params, places]() noexcept {
+    return make_kernel([&context, logits, ids, lengths, params, positions]() noexcept {
         const bool parallel = std::int64_t{lengths.rows} * logits.cols >= kParallelElements;
         context.pool.for_each_if(parallel, logits.k * lengths.rows, [&](int task, int) {
             const int member = task / lengths.rows, sequence = task % lengths.rows;
             std::int32_t* words = ids.at<std::int32_t>(member, 0, sequence);
             const int length = tokens_of(lengths, member, sequence, ids.cols);
             if (length == ids.cols || (length > 0 && words[length - 1] == params.end)) return;
-            const std::int64_t row = std::int64_t{sequence} * places + params.first + length;
+            const std::int64_t row = std::int64_t{sequence} * positions + params.first + length;
             words[length] = context.simd.largest(logits.cols, logits.at<float>(member, 0, row));
             *lengths.at<std::int32_t>(member, 0, sequence) = length + 1;
         });

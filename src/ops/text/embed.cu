@@ -1,4 +1,4 @@
-// Tokens and places become vectors and back; the mean over places.
+// Tokens and positions become vectors and back; the mean over positions.
 
 #include "ops/cuda/context.h"
 #include "ops/text/sequences.cuh"
@@ -11,21 +11,21 @@ using tensor::Operand;
 
 struct Shape {
     int sequences, tokens, prefix, cols;
-    __host__ __device__ int places() const { return prefix + tokens; }
+    __host__ __device__ int positions() const { return prefix + tokens; }
 };
 
 /// One block per row of y.
 template <class T>
-__global__ void embed_kernel(Mat<const float> table, Mat<const float> place, Mat<const T> before, Mat<const std::int32_t> ids,
+__global__ void embed_kernel(Mat<const float> table, Mat<const float> position, Mat<const T> before, Mat<const std::int32_t> ids,
                              Mat<const std::int32_t> lengths, States state, Mat<T> y, Shape shape, int vocabulary) {
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.places(), at = row % shape.places();
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.positions(), at = row % shape.positions();
     T* to = y.row(k, 0, row);
     if (at >= shape.prefix + tokens_of(lengths, k, sequence, shape.tokens)) {
         for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, 0.0f);
         return;
     }
-    const float* where = place.row(k, 0, at);
+    const float* where = position.row(k, 0, at);
     if (at < shape.prefix) {
         const T* from = before.row(k, 0, sequence) + at * shape.cols;
         for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) store(to + c, load(from + c) + where[c]);
@@ -64,29 +64,28 @@ __global__ void table_kernel(Mat<const T> dy, Mat<const std::int32_t> ids, Mat<c
             for (int w = 0; w < kTableThreads / 32; ++w)
                 for (std::uint32_t bits = hits[w]; bits != 0; bits &= bits - 1) {
                     const int token = first + 32 * w + __ffs(static_cast<int>(bits)) - 1;
-                    const int row = token / shape.tokens * shape.places() + shape.prefix + token % shape.tokens;
+                    const int row = token / shape.tokens * shape.positions() + shape.prefix + token % shape.tokens;
                     if (c < shape.cols) sum += load(dy.row(k, 0, row) + c);
                 }
             __syncthreads();
         }
         if (c >= shape.cols) continue;  // no barrier follows in the last round, and in earlier ones no thread is beyond
-        float* to = dtable.row(k, 0, v) + c;
-        *to = accumulate ? *to + sum : sum;
+        put(dtable.row(k, 0, v) + c, sum, accumulate);
     }
 }
 
-/// One block per place: sequences in order.
+/// One block per position: sequences in order.
 template <class T>
-__global__ void place_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<float> dplace, Shape shape, bool accumulate) {
+__global__ void position_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<float> dposition, Shape shape,
+                                bool accumulate) {
     begin_kernel();
     const int at = blockIdx.x, k = blockIdx.z;
     for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) {
         float sum = 0;
         for (int b = 0; b < shape.sequences; ++b)
             if (at < shape.prefix + tokens_of(lengths, k, b, shape.tokens))
-                sum += load(dy.row(k, 0, b * shape.places() + at) + c);
-        float* to = dplace.row(k, 0, at) + c;
-        *to = accumulate ? *to + sum : sum;
+                sum += load(dy.row(k, 0, b * shape.positions() + at) + c);
+        put(dposition.row(k, 0, at) + c, sum, accumulate);
     }
 }
 
@@ -95,7 +94,7 @@ template <class T>
 __global__ void before_kernel(Mat<const T> dy, Mat<T> dbefore, Shape shape, bool accumulate) {
     begin_kernel();
     const int sequence = blockIdx.x / shape.prefix, at = blockIdx.x % shape.prefix, k = blockIdx.z;
-    const T* from = dy.row(k, 0, sequence * shape.places() + at);
+    const T* from = dy.row(k, 0, sequence * shape.positions() + at);
     T* to = dbefore.row(k, 0, sequence) + at * shape.cols;
     for (int c = threadIdx.x; c < shape.cols; c += blockDim.x)
         store(to + c, accumulate ? load(to + c) + load(from + c) : load(from + c));
@@ -103,75 +102,68 @@ __global__ void before_kernel(Mat<const T> dy, Mat<T> dbefore, Shape shape, bool
 
 /// One block per sequence and 64 columns.
 template <class T>
-__global__ void mean_kernel(Mat<const T> x, Mat<const std::int32_t> lengths, Mat<T> y, int places, int prefix, int cols) {
+__global__ void mean_kernel(Mat<const T> x, Mat<const std::int32_t> lengths, Mat<T> y, int positions, int prefix, int cols) {
     begin_kernel();
     const int sequence = blockIdx.x, k = blockIdx.z, c = blockIdx.y * 64 + threadIdx.x;
     if (c >= cols) return;
-    const int filled = prefix + tokens_of(lengths, k, sequence, places - prefix);
+    const int filled = prefix + tokens_of(lengths, k, sequence, positions - prefix);
     float sum = 0;
-    for (int at = 0; at < filled; ++at) sum += load(x.row(k, 0, std::int64_t{sequence} * places + at) + c);
+    for (int at = 0; at < filled; ++at) sum += load(x.row(k, 0, std::int64_t{sequence} * positions + at) + c);
     store(y.row(k, 0, sequence) + c, filled > 0 ? sum / static_cast<float>(filled) : 0.0f);
 }
 
 /// One block per row of dx.
 template <class T>
-__global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<T> dx, int places, int prefix,
+__global__ void mean_backward_kernel(Mat<const T> dy, Mat<const std::int32_t> lengths, Mat<T> dx, int positions, int prefix,
                                      int cols, bool accumulate) {
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sequence = row / places;
-    const int filled = prefix + tokens_of(lengths, k, sequence, places - prefix);
-    const float share = row % places < filled ? 1 / static_cast<float>(filled) : 0;
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / positions;
+    const int filled = prefix + tokens_of(lengths, k, sequence, positions - prefix);
+    const float share = row % positions < filled ? 1 / static_cast<float>(filled) : 0;
     if (share == 0 && accumulate) return;
     for (int c = threadIdx.x; c < cols; c += blockDim.x) {
         const float v = share == 0 ? 0 : load(dy.row(k, 0, sequence) + c) * share;
-        T* to = dx.row(k, 0, row) + c;
-        store(to, accumulate ? load(to) + v : v);
+        put(dx.row(k, 0, row) + c, v, accumulate);
     }
 }
 
-dim3 grid_of(int blocks, int members) { return dim3(static_cast<unsigned>(blocks), 1, static_cast<unsigned>(members)); }
+dim3 grid_of(int blocks, int members) { return dim3(blocks, 1, members); }
 
 }  // namespace
 
 KernelResult make_token_embed(Context& c, const Bound& b) {
     namespace at = token_embed;
-    const Operand &t = b[at::table], &p = b[at::place], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
+    const Operand &t = b[at::table], &p = b[at::position], &before = b[at::before], &ids = b[at::ids], &l = b[at::lengths],
                   &s = b[at::state], &y = b[at::y];
     const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, y.cols};
-    if (y.rows != shape.sequences * shape.places() || p.rows != shape.places())
-        return base::Error{std::to_string(y.rows) + " rows and " + std::to_string(p.rows) + " places for " +
-                           std::to_string(l.rows) + " sequences of " + std::to_string(shape.places())};
+    if (y.rows != shape.sequences * shape.positions() || p.rows != shape.positions())
+        return base::Error{std::to_string(y.rows) + " rows and " + std::to_string(p.rows) + " positions for " +
+                           std::to_string(l.rows) + " sequences of " + std::to_string(shape.positions())};
     if (y.count() == 0) return make_kernel([] {});
-    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, t, p, before, ids, l, s, y, shape] {
-            launch(embed_kernel<T>, grid_of(y.rows, y.k), dim3(128), 0, stream, mat<const float>(t), mat<const float>(p),
-                   mat<const T>(before), mat<const std::int32_t>(ids), mat<const std::int32_t>(l), states(s), mat<T>(y), shape,
-                   t.rows);
-        });
+    return by_real(y.dtype, [&]<class T>(T) {
+        return make_launch(c, embed_kernel<T>, grid_of(y.rows, y.k), dim3(128), 0, t, p, before, ids, l, s, y, shape, t.rows);
     });
 }
 
 KernelResult make_token_embed_backward(Context& c, const Bound& b) {
     namespace at = token_embed_backward;
-    const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dplace],
+    const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dposition],
                   &db = b[at::dbefore];
     const Shape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, dy.cols};
-    if (dy.rows != shape.sequences * shape.places())
+    if (dy.rows != shape.sequences * shape.positions())
         return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sequences of " +
-                           std::to_string(shape.places()) + " places"};
-    const bool add_table = b.accumulates(at::dtable), add_place = b.accumulates(at::dplace),
+                           std::to_string(shape.positions()) + " positions"};
+    const bool add_table = b.accumulates(at::dtable), add_position = b.accumulates(at::dposition),
                add_before = b.accumulates(at::dbefore);
     return by_real(dy.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, dy, ids, l, dt, dp, db, shape, add_table, add_place, add_before] {
+        return make_kernel([stream = c.stream, dy, ids, l, dt, dp, db, shape, add_table, add_position, add_before] {
             if (dt.present() && dt.count() > 0)
-                launch(table_kernel<T>, grid_of(dt.rows, dy.k), dim3(kTableThreads), 0, stream, mat<const T>(dy),
-                       mat<const std::int32_t>(ids), mat<const std::int32_t>(l), mat<float>(dt), shape, add_table);
+                launch(table_kernel<T>, grid_of(dt.rows, dy.k), dim3(kTableThreads), 0, stream, dy, ids, l, dt, shape, add_table);
             if (dp.present() && dp.count() > 0)
-                launch(place_kernel<T>, grid_of(dp.rows, dy.k), dim3(128), 0, stream, mat<const T>(dy),
-                       mat<const std::int32_t>(l), mat<float>(dp), shape, add_place);
+                launch(position_kernel<T>, grid_of(dp.rows, dy.k), dim3(128), 0, stream, dy, l, dp, shape, add_position);
             if (db.present() && db.count() > 0)
-                launch(before_kernel<T>, grid_of(shape.sequences * shape.prefix, dy.k), dim3(128), 0, stream, mat<const T>(dy),
-                       mat<T>(db), shape, add_before);
+                launch(before_kernel<T>, grid_of(shape.sequences * shape.prefix, dy.k), dim3(128), 0, stream, dy, db, shape,
+                       add_before);
         });
     });
 }
@@ -179,28 +171,24 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
 KernelResult make_masked_mean(Context& c, const Bound& b) {
     namespace at = masked_mean;
     const Operand &x = b[at::x], &l = b[at::lengths], &y = b[at::y];
-    const int prefix = b.params<TokenParams>().prefix, places = places_of(x, l);
-    MILLRACE_TRY(check_places(x, l, prefix));
+    const int prefix = b.params<TokenParams>().prefix, positions = positions_of(x, l);
+    MILLRACE_TRY(check_positions(x, l, prefix));
     if (y.count() == 0) return make_kernel([] {});
-    return by_real(y.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, x, l, y, places, prefix] {
-            launch(mean_kernel<T>, dim3(static_cast<unsigned>(y.rows), blocks_for(y.cols, 64), static_cast<unsigned>(y.k)),
-                   dim3(64), 0, stream, mat<const T>(x), mat<const std::int32_t>(l), mat<T>(y), places, prefix, y.cols);
-        });
+    return by_real(y.dtype, [&]<class T>(T) {
+        return make_launch(c, mean_kernel<T>, dim3(y.rows, blocks_for(y.cols, 64), y.k), dim3(64), 0, x, l, y, positions, prefix,
+                           y.cols);
     });
 }
 
 KernelResult make_masked_mean_backward(Context& c, const Bound& b) {
     namespace at = masked_mean_backward;
     const Operand &dy = b[at::dy], &l = b[at::lengths], &dx = b[at::dx];
-    const int prefix = b.params<TokenParams>().prefix, places = places_of(dx, l);
-    MILLRACE_TRY(check_places(dx, l, prefix));
+    const int prefix = b.params<TokenParams>().prefix, positions = positions_of(dx, l);
+    MILLRACE_TRY(check_positions(dx, l, prefix));
     if (dx.count() == 0) return make_kernel([] {});
-    return by_real(dx.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, dy, l, dx, places, prefix, accumulate = b.accumulates(at::dx)] {
-            launch(mean_backward_kernel<T>, grid_of(dx.rows, dx.k), dim3(128), 0, stream, mat<const T>(dy),
-                   mat<const std::int32_t>(l), mat<T>(dx), places, prefix, dx.cols, accumulate);
-        });
+    return by_real(dx.dtype, [&]<class T>(T) {
+        return make_launch(c, mean_backward_kernel<T>, grid_of(dx.rows, dx.k), dim3(128), 0, dy, l, dx, positions, prefix,
+                           dx.cols, b.accumulates(at::dx));
     });
 }
 

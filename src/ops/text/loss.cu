@@ -1,4 +1,4 @@
-// Cross-entropy of tokens: one block per place, then one block per member that adds up in a fixed order. Greedy choice.
+// Cross-entropy of tokens: one block per position, then one block per member that adds up in a fixed order. Greedy choice.
 
 #include "ops/cuda/context.h"
 #include "ops/text/sequences.cuh"
@@ -10,7 +10,7 @@ namespace {
 using tensor::Operand;
 
 struct Shape {
-    int sequences, tokens, places, vocabulary;
+    int sequences, tokens, positions, vocabulary;
 };
 
 /// What the block of a token leaves for the sum.
@@ -25,7 +25,7 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
     __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
-    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.places, t = row % shape.places - first;
+    const int row = blockIdx.x, k = blockIdx.z, sequence = row / shape.positions, t = row % shape.positions - first;
     T* gradient = dlogits ? dlogits.row(k, 0, row) : nullptr;
     const bool asked = t >= 0 && t < tokens_of(lengths, k, sequence, shape.tokens);
     const std::int32_t id = asked ? ids.row(k, 0, sequence)[t] : 0;
@@ -63,7 +63,7 @@ __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> len
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.x, lane = threadIdx.x % 32;
-    found += std::int64_t{k} * shape.sequences * shape.places + p.first;
+    found += std::int64_t{k} * shape.sequences * shape.positions + p.first;
     double loss = 0;
     int tokens = 0, right = 0, whole = 0;
     bool bad = false;
@@ -71,7 +71,7 @@ __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> len
         const int count = tokens_of(lengths, k, b, shape.tokens);
         int correct = 0;
         for (int t = lane; t < count; t += 32) {
-            const Found& f = found[std::int64_t{b} * shape.places + t];
+            const Found& f = found[std::int64_t{b} * shape.positions + t];
             loss += f.loss;
             correct += static_cast<int>(f.right);
             bad = bad || f.bad != 0;
@@ -116,14 +116,14 @@ __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<st
     if (length == shape.tokens || (length > 0 && words[length - 1] == p.end)) return;  // the same for the whole block
     float most;
     int best;
-    block_largest(logits.row(k, 0, std::int64_t{sequence} * shape.places + p.first + length), shape.vocabulary, most, best);
+    block_largest(logits.row(k, 0, std::int64_t{sequence} * shape.positions + p.first + length), shape.vocabulary, most, best);
     if (threadIdx.x != 0) return;
     words[length] = best;
     *lengths.row(k, 0, sequence) = length + 1;
 }
 
 /// Whole warps, as many as there is work for.
-dim3 threads_for(int vocabulary) { return dim3(static_cast<unsigned>(std::clamp((vocabulary + 31) / 32 * 32, 32, 256))); }
+dim3 threads_for(int vocabulary) { return dim3(std::clamp((vocabulary + 31) / 32 * 32, 32, 256)); }
 
 }  // namespace
 
@@ -132,20 +132,16 @@ KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
     const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths], &s = b[at::state], &d = b[at::dlogits],
                   &sums = b[at::tally];
     const auto& p = b.params<TokenLossParams>();
-    const Shape shape{l.rows, ids.cols, places_of(logits, l), logits.cols};
-    MILLRACE_TRY(check_places(logits, l, p.first + ids.cols));
-    MILLRACE_LET(table, DeviceTable::zeros(c, std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(logits.k) *
-                                                                           static_cast<std::size_t>(logits.rows))));
-    const auto found = std::make_shared<DeviceTable>(std::move(table));
+    const Shape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
+    MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
+    MILLRACE_LET(found, zero_table(c, std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(logits.k) *
+                                                                   static_cast<std::size_t>(logits.rows))));
     return by_real(logits.dtype, [&]<class T>(T) -> KernelResult {
         return make_kernel([stream = c.stream, logits, ids, l, s, d, sums, p, shape, found, add = b.accumulates(at::tally)] {
-            auto* rows = static_cast<Found*>(found->data());
             if (logits.rows > 0)
-                launch(token_loss_kernel<T>, dim3(static_cast<unsigned>(logits.rows), 1, static_cast<unsigned>(logits.k)),
-                       threads_for(shape.vocabulary), 0, stream, mat<const T>(logits), mat<const std::int32_t>(ids),
-                       mat<const std::int32_t>(l), mat<T>(d), rows, shape, p.first, p.scale);
-            launch(token_sum_kernel, dim3(static_cast<unsigned>(logits.k)), dim3(kSumThreads), 0, stream, rows,
-                   mat<const std::int32_t>(l), states(s), mat<float>(sums), shape, p, add);
+                launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(shape.vocabulary), 0, stream, logits,
+                       ids, l, d, found, shape, p.first, p.scale);
+            launch(token_sum_kernel, dim3(logits.k), dim3(kSumThreads), 0, stream, found, l, s, sums, shape, p, add);
         });
     });
 }
@@ -154,16 +150,13 @@ KernelResult make_token_choose(Context& c, const Bound& b) {
     namespace at = token_choose;
     const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths];
     const auto& p = b.params<TokenChooseParams>();
-    const Shape shape{l.rows, ids.cols, places_of(logits, l), logits.cols};
-    MILLRACE_TRY(check_places(logits, l, p.first + ids.cols));
+    const Shape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
+    MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
     if (logits.cols == 0) return base::Error{"there is no token to choose"};
     if (ids.count() == 0) return make_kernel([] {});
-    return by_real(logits.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, logits, ids, l, p, shape] {
-            launch(choose_kernel<T>, dim3(static_cast<unsigned>(l.rows), 1, static_cast<unsigned>(logits.k)),
-                   threads_for(shape.vocabulary), 0, stream, mat<const T>(logits), mat<std::int32_t>(ids), mat<std::int32_t>(l),
-                   shape, p);
-        });
+    return by_real(logits.dtype, [&]<class T>(T) {
+        return make_launch(c, choose_kernel<T>, dim3(l.rows, 1, logits.k), threads_for(shape.vocabulary), 0, logits, ids, l,
+                           shape, p);
     });
 }
 

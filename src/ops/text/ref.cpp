@@ -11,25 +11,25 @@ void run_token_embed(const Bound& bound) {
     namespace at = token_embed;
     const int prefix = bound.params<TokenParams>().prefix;
     const auto &table = bound[at::table], &ids = bound[at::ids], &y = bound[at::y];
-    const int places = prefix + ids.cols;
+    const int positions = prefix + ids.cols;
     for (int m = 0; m < y.k; ++m)
         for (int row = 0; row < y.rows; ++row) {
-            const int b = row / places, place = row % places;
+            const int b = row / positions, position = row % positions;
             double* to = y.at<double>(m, 0, row);
             std::fill_n(to, y.cols, 0.0);
-            if (place >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
+            if (position >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
             const double* from = nullptr;
-            if (place < prefix) {
-                from = bound[at::before].at<double>(m, 0, b) + place * y.cols;
+            if (position < prefix) {
+                from = bound[at::before].at<double>(m, 0, b) + position * y.cols;
             } else {
-                const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[place - prefix];
+                const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[position - prefix];
                 if (id >= 0 && id < table.rows)
                     from = table.at<double>(m, 0, id);
                 else
                     state_of(bound[at::state], m).nonfinite = 1;
             }
             for (int c = 0; c < y.cols; ++c)
-                to[c] = (from == nullptr ? 0 : from[c]) + bound[at::place].at<double>(m, 0, place)[c];
+                to[c] = (from == nullptr ? 0 : from[c]) + bound[at::position].at<double>(m, 0, position)[c];
         }
 }
 
@@ -51,20 +51,20 @@ void run_token_embed_backward(const Bound& bound) {
     namespace at = token_embed_backward;
     const int prefix = bound.params<TokenParams>().prefix;
     const auto &dy = bound[at::dy], &ids = bound[at::ids], &dtable = bound[at::dtable];
-    const int places = prefix + ids.cols;
+    const int positions = prefix + ids.cols;
     for (int m = 0; m < dy.k; ++m) {
-        for (const int slot : {at::dtable, at::dplace, at::dbefore}) clear(bound, slot, m);
+        for (const int slot : {at::dtable, at::dposition, at::dbefore}) clear(bound, slot, m);
         for (int row = 0; row < dy.rows; ++row) {
-            const int b = row / places, place = row % places;
-            if (place >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
+            const int b = row / positions, position = row % positions;
+            if (position >= prefix + tokens_of(bound[at::lengths], m, b, ids.cols)) continue;
             const double* from = dy.at<double>(m, 0, row);
-            if (bound[at::dplace].present()) add_row(bound[at::dplace].at<double>(m, 0, place), from, dy.cols);
-            if (place < prefix) {
+            if (bound[at::dposition].present()) add_row(bound[at::dposition].at<double>(m, 0, position), from, dy.cols);
+            if (position < prefix) {
                 if (bound[at::dbefore].present())
-                    add_row(bound[at::dbefore].at<double>(m, 0, b) + place * dy.cols, from, dy.cols);
+                    add_row(bound[at::dbefore].at<double>(m, 0, b) + position * dy.cols, from, dy.cols);
                 continue;
             }
-            const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[place - prefix];
+            const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[position - prefix];
             if (dtable.present() && id >= 0 && id < dtable.rows) add_row(dtable.at<double>(m, 0, id), from, dy.cols);
         }
     }
@@ -73,13 +73,13 @@ void run_token_embed_backward(const Bound& bound) {
 void run_masked_mean(const Bound& bound) {
     namespace at = masked_mean;
     const auto &x = bound[at::x], &y = bound[at::y], &lengths = bound[at::lengths];
-    const int prefix = bound.params<TokenParams>().prefix, places = places_of(x, lengths);
+    const int prefix = bound.params<TokenParams>().prefix, positions = positions_of(x, lengths);
     for (int m = 0; m < y.k; ++m)
         for (int b = 0; b < y.rows; ++b) {
-            const int filled = prefix + tokens_of(lengths, m, b, places - prefix);
+            const int filled = prefix + tokens_of(lengths, m, b, positions - prefix);
             for (int c = 0; c < y.cols; ++c) {
                 double sum = 0;
-                for (int place = 0; place < filled; ++place) sum += x.at<double>(m, 0, b * places + place)[c];
+                for (int position = 0; position < filled; ++position) sum += x.at<double>(m, 0, b * positions + position)[c];
                 y.at<double>(m, 0, b)[c] = filled == 0 ? 0 : sum / filled;
             }
         }
@@ -88,12 +88,12 @@ void run_masked_mean(const Bound& bound) {
 void run_masked_mean_backward(const Bound& bound) {
     namespace at = masked_mean_backward;
     const auto &dx = bound[at::dx], &dy = bound[at::dy], &lengths = bound[at::lengths];
-    const int prefix = bound.params<TokenParams>().prefix, places = places_of(dx, lengths);
+    const int prefix = bound.params<TokenParams>().prefix, positions = positions_of(dx, lengths);
     for (int m = 0; m < dx.k; ++m)
         for (int row = 0; row < dx.rows; ++row) {
-            const int b = row / places, filled = prefix + tokens_of(lengths, m, b, places - prefix);
+            const int b = row / positions, filled = prefix + tokens_of(lengths, m, b, positions - prefix);
             for (int c = 0; c < dx.cols; ++c)
-                store(dx.at<double>(m, 0, row)[c], row % places < filled ? dy.at<double>(m, 0, b)[c] / filled : 0,
+                store(dx.at<double>(m, 0, row)[c], row % positions < filled ? dy.at<double>(m, 0, b)[c] / filled : 0,
                       bound.accumulates(at::dx));
         }
 }
@@ -124,7 +124,7 @@ void run_token_cross_entropy(const Bound& bound) {
     namespace at = token_cross_entropy;
     const auto& params = bound.params<TokenLossParams>();
     const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths], &dlogits = bound[at::dlogits];
-    const int places = places_of(logits, lengths);
+    const int positions = positions_of(logits, lengths);
     for (int m = 0; m < logits.k; ++m) {
         double found[kTallyColumns] = {};
         for (int b = 0; b < lengths.rows; ++b) found[tally::tokens] += tokens_of(lengths, m, b, ids.cols);
@@ -136,7 +136,7 @@ void run_token_cross_entropy(const Bound& bound) {
             const int tokens = tokens_of(lengths, m, b, ids.cols);
             int right = 0;
             for (int t = 0; t < tokens; ++t) {
-                const int row = b * places + params.first + t;
+                const int row = b * positions + params.first + t;
                 const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[t];
                 if (id < 0 || id >= logits.cols) {
                     state.nonfinite = 1;
@@ -173,7 +173,7 @@ void run_token_choose(const Bound& bound) {
             std::int32_t* sequence = ids.at<std::int32_t>(m, 0, b);
             const int length = tokens_of(lengths, m, b, ids.cols);
             if (length == ids.cols || (length > 0 && sequence[length - 1] == params.end)) continue;
-            const int row = b * places_of(logits, lengths) + params.first + length;
+            const int row = b * positions_of(logits, lengths) + params.first + length;
             sequence[length] = largest_of(logits.at<double>(m, 0, row), logits.cols);
             *lengths.at<std::int32_t>(m, 0, b) = length + 1;
         }

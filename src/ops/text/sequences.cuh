@@ -1,9 +1,10 @@
 #pragma once
-// How many places of a sequence are filled (ops/text/text.h), and the largest logit of a row.
+// How many positions of a sequence are filled (ops/text/text.h), and the largest logit of a row.
 
 #include <string>
 
 #include "ops/cuda/device.cuh"
+#include "ops/text/sequences.h"
 
 namespace millrace::ops::cuda {
 
@@ -12,17 +13,12 @@ __device__ inline int tokens_of(const Mat<const std::int32_t>& lengths, int k, i
     return min(max(*lengths.row(k, 0, sequence), 0), most);
 }
 
-/// Places of one sequence in a value over the places of all of them.
-inline int places_of(const tensor::Operand& value, const tensor::Operand& lengths) {
-    return lengths.rows == 0 ? 0 : value.rows / lengths.rows;
-}
-
-/// `value` has whole sequences, and `least` places or more in each.
-inline base::Status check_places(const tensor::Operand& value, const tensor::Operand& lengths, int least) {
-    const int places = places_of(value, lengths);
-    if (places * lengths.rows != value.rows || (places < least && lengths.rows > 0))
+/// `value` has whole sequences, and `least` positions or more in each.
+inline base::Status check_positions(const tensor::Operand& value, const tensor::Operand& lengths, int least) {
+    const int positions = positions_of(value, lengths);
+    if (positions * lengths.rows != value.rows || (positions < least && lengths.rows > 0))
         return base::Error{std::to_string(value.rows) + " rows are not " + std::to_string(lengths.rows) + " sequences of " +
-                           std::to_string(least) + " or more places"};
+                           std::to_string(least) + " or more positions"};
     return base::ok();
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 // Sequences of tokens: embedding, mean over positions, loss, greedy choice. Conventions: ops/op.h.
 //
-// B = sequences, T = most tokens of one, P = vectors that stand before the tokens (the prefix, 0: none), N = P + T places of a
-// sequence, C = width. Values over places are [K,1,B*N,C], row b * N + place. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1] are
-// read when an operator runs; a length counts as cut to [0, T]. The first P + length places of a sequence are *filled*; what ids
-// hold behind the length never matters. Places that are not filled get zeros, give no gradient, and are seen by nobody.
+// B = sequences, T = most tokens of one, P = vectors that stand before the tokens (the prefix, 0: none), N = P + T positions of a
+// sequence, C = width. Values over positions are [K,1,B*N,C], row b * N + position. ids i32 [K,1,B,T] and lengths i32 [K,1,B,1]
+// are read when an operator runs; a length counts as cut to [0, T]. The first P + length positions of a sequence are *filled*;
+// what ids hold behind the length never matters. Positions that are not filled get zeros, give no gradient, and are attended to
+// by no position.
 
 #include "ops/op.h"
 
@@ -13,21 +14,21 @@ namespace millrace::ops {
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
-/// token_embed. y[b][p] = prefix[b][p] + place[p] for p < P, y[b][P + t] = table[ids[b][t]] + place[P + t] for t < length, zeros elsewhere. An id
-/// outside [0, V) reads zeros from the table and sets state.nonfinite. Slots: table stat [K,1,V,C]; place stat [K,1,N,C]; before real [K,1,B,P*C]
+/// token_embed. y[b][p] = prefix[b][p] + position[p] for p < P, y[b][P + t] = table[ids[b][t]] + position[P + t] for t < length, zeros elsewhere. An id
+/// outside [0, V) reads zeros from the table and sets state.nonfinite. Slots: table stat [K,1,V,C]; position stat [K,1,N,C]; before real [K,1,B,P*C]
 /// (the prefix, absent when P = 0); ids; lengths; state; y real [K,1,B*N,C].
-/// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, in ascending order of rows; dplace (+) [K,1,N,C] stat = sums
-/// over sequences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dplace alone.
+/// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, in ascending order of rows; dposition (+) [K,1,N,C] stat = sums
+/// over sequences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dposition alone.
 struct TokenParams { std::int32_t prefix = 0; };
-namespace token_embed { enum Slot { table, place, before, ids, lengths, state, y, slots }; extern const OpDef kDef; }
-namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dplace, dbefore, slots }; extern const OpDef kDef; }
+namespace token_embed { enum Slot { table, position, before, ids, lengths, state, y, slots }; extern const OpDef kDef; }
+namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dposition, dbefore, slots }; extern const OpDef kDef; }
 
-/// masked_mean. y[b] = mean over the filled places of x[b], zeros when there are none. x real [K,1,B*N,C], y real [K,1,B,C].
-/// masked_mean_backward. dx (+) real [K,1,B*N,C] = dy[b] / filled places, 0 where not filled.
+/// masked_mean. y[b] = mean over the filled positions of x[b], zeros when there are none. x real [K,1,B*N,C], y real [K,1,B,C].
+/// masked_mean_backward. dx (+) real [K,1,B*N,C] = dy[b] / filled positions, 0 where not filled.
 namespace masked_mean { enum Slot { x, lengths, y, slots }; extern const OpDef kDef; }
 namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern const OpDef kDef; }
 
-/// token_cross_entropy. logits real [K,1,B*N,V]; the logits at place first + t of a sequence (first = P - 1 for a decoder behind its prefix) are about
+/// token_cross_entropy. logits real [K,1,B*N,V]; the logits at position first + t of a sequence (first = P - 1 for a decoder behind its prefix) are about
 /// token t = ids[b][t], t < length; first >= 0, first + T <= N. Loss of a token as in cross_entropy; m = mean over all tokens of the batch, 0 when there are none.
 /// dlogits (optional, real) = d(scale * m), zeros where no token is predicted. as_loss: state.loss += B * m, state.rows += B; else state.penalty += scale * m.
 /// tally (+) stat [K,1,1,kTallyColumns], optional: sum of losses, tokens, tokens whose largest logit (lowest index on ties) is the right one, sequences of at least one
@@ -38,7 +39,7 @@ constexpr int kTallyColumns = 4;
 namespace token_cross_entropy { enum Slot { logits, ids, lengths, state, dlogits, tally, slots }; extern const OpDef kDef; }
 
 /// token_choose. One step of greedy decoding, in place: a sequence with length < T whose last token is not `end` gets ids[b][length] = the number of the largest logit at
-/// place first + length (lowest on ties; a NaN is never the largest), then length += 1. Others stay. logits real [K,1,B*N,V], V >= 1; ids, lengths written.
+/// position first + length (lowest on ties; a NaN is never the largest), then length += 1. Others stay. logits real [K,1,B*N,V], V >= 1; ids, lengths written.
 struct TokenChooseParams { std::int32_t first = 0, end = -1; };
 namespace token_choose { enum Slot { logits, ids, lengths, slots }; extern const OpDef kDef; }
 

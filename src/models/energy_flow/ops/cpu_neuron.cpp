@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
 
-#include "models/energy_flow/ops/cpu_rows.h"
 #include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/host_rows.h"
 #include "models/energy_flow/ops/neuron_loops.h"
 
 namespace millrace::ops::cpu {
@@ -156,41 +156,35 @@ private:
     Blocks blocks_;
 };
 
-bool spans_fit(const NeuronParams& params, int total) {
+void check_parameters(FlowChecker& check, const Bound& bound, int slot, const Operand& features, const char* too_few) {
+    const int total = bound[slot].cols;
+    check.require(slot, DType::f32, check.k, 1, 1, total).that(features.cols > kFeatures, too_few);
+    const auto& params = bound.params<NeuronParams>();
     for (std::size_t t = 0; t < kNeuronTensors; ++t)
-        if (params.offsets[t] < 0 || params.offsets[t] + kSizes[t] > total) return false;
-    return true;
+        check.that(params.offsets[t] >= 0 && params.offsets[t] + kSizes[t] <= total,
+                   "a tensor lies outside the span of parameters");
 }
 
 }  // namespace
 
 KernelResult make_flow_neuron_forward(Context& context, const Bound& bound) {
     namespace at = flow_neuron_forward;
-    const Operand& table = bound[at::flow];
-    const int k = table.k, n = table.rows;
-    Checker check(bound);
-    require_counters(require_table(check, at::flow, k, n), at::counters, k);
-    check.require(at::params, DType::f32, k, 1, 1, bound[at::params].cols)
-        .require(at::out, DType::f32, k, 1, n, bound[at::out].cols);
-    check.that(bound[at::out].cols > kFeatures, "out has fewer than 65 columns");
-    check.that(spans_fit(bound.params<NeuronParams>(), bound[at::params].cols), "a tensor lies outside the span of parameters");
+    FlowChecker check(bound, at::flow);
+    check.tables({at::flow}).counters({at::counters}).rows({at::out}, bound[at::out].cols);
+    check_parameters(check, bound, at::params, bound[at::out], "out has fewer than 65 columns");
     MILLRACE_TRY(check.status());
-    return make_kernel([&context, b = bound, k, n]() noexcept {
-        for_each_piece(context, k, n, 3000, [&](int m, int begin, int end) { forward_rows(context, b, m, begin, end); });
+    return make_kernel([&context, b = bound]() noexcept {
+        for_each_piece(context, b[at::flow].k, b[at::flow].rows, 3000,
+                       [&](int m, int begin, int end) { forward_rows(context, b, m, begin, end); });
     });
 }
 
 KernelResult make_flow_neuron_backward(Context& context, const Bound& bound) {
     namespace at = flow_neuron_backward;
-    const Operand& table = bound[at::flow];
-    const int k = table.k, n = table.rows;
-    Checker check(bound);
-    require_table(require_counters(require_table(check, at::flow, k, n), at::counters, k), at::dflow, k, n);
-    check.require(at::params, DType::f32, k, 1, 1, bound[at::params].cols).like(at::dparams, at::params);
-    check.require(at::dout, DType::f32, k, 1, n, bound[at::dout].cols)
-        .that(bound[at::dout].cols > kFeatures, "dout has fewer than 65 columns");
-    check.that(spans_fit(bound.params<NeuronParams>(), bound[at::params].cols), "a tensor lies outside the span of parameters");
-    MILLRACE_TRY(check.status());
+    FlowChecker check(bound, at::flow);
+    check.tables({at::flow, at::dflow}).counters({at::counters}).rows({at::dout}, bound[at::dout].cols);
+    check_parameters(check, bound, at::params, bound[at::dout], "dout has fewer than 65 columns");
+    MILLRACE_TRY(check.like(at::dparams, at::params).status());
     return make_kernel(NeuronBackward(context, bound));
 }
 

@@ -82,7 +82,7 @@ namespace flow_spawn_state { enum Slot { flow, h, slots }; extern const OpDef kD
 namespace flow_spawn_backward { enum Slot { moved, dafter, dbefore, slots }; extern const OpDef kDef; }
 namespace flow_spawn_state_backward { enum Slot { moved, dh, slots }; extern const OpDef kDef; }
 
-/// flow_count. next = counters after the step; counters stay as they are, so that the way back knows who had stopped before which step. A member
+/// flow_count. next = counters after the step; counters stay as they are, so that the backward pass knows which members had stopped before which step. A member
 /// that has stopped: next = counters. Otherwise, ending step t (from 0): steps = t + 1; flow_steps += alive rows (by their bit), reflected += their mirrored coordinates;
 /// arrived_up and arrived_down = rows below used that are not active, by the sign of z; done = arrived. Then: done > most: waited = 0, most = done;
 /// else waited += 1 when most > 0. stopped = 1 when early_stop, t + 1 >= min_steps and (done >= stop_at * used or waited >= patience).
@@ -93,21 +93,21 @@ struct FlowCountParams {
 };
 namespace flow_count { enum Slot { flow, moved, counters, next, slots }; extern const OpDef kDef; }
 
-/// flow_rest. Behind a step that was skipped: of members of which no flow is alive by `counters`: after = before with parent
-/// -1, next = as flow_count leaves it when nobody moves; the others stay as they are. Slots: counters, before and after stat [K,1,N,8], next.
-/// flow_rest_backward. The same members: dbefore = dafter, stat [K,1,N,8].
+/// flow_skip. Behind a step that was skipped: of members of which no flow is alive by `counters`: after = before with parent
+/// -1, next = as flow_count leaves it when no flow moves; the others stay as they are. Slots: counters, before and after stat [K,1,N,8], next.
+/// flow_skip_backward. The same members: dbefore = dafter, stat [K,1,N,8].
 /// flow_clear. Members of which a flow is alive by `earlier` but none by `counters`: out_i = 0, real or stat, [K,1,N,any]; they fill up from 0.
-struct FlowRestParams {};
-namespace flow_rest { enum Slot { counters, before, after, next, slots }; extern const OpDef kDef; }
-namespace flow_rest_backward { enum Slot { counters, dafter, dbefore, slots }; extern const OpDef kDef; }
+struct FlowSkipParams {};
+namespace flow_skip { enum Slot { counters, before, after, next, slots }; extern const OpDef kDef; }
+namespace flow_skip_backward { enum Slot { counters, dafter, dbefore, slots }; extern const OpDef kDef; }
 namespace flow_clear { enum Slot { counters, earlier, out0, slots = out0 + 13 }; extern const OpDef kDef; }
 
-/// flow_lay. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
+/// flow_scatter. load = energy * (active ? |z| : 1); column = (x + 1) / 2 (W - 1), left = floor(column) in [0, W - 2], share right = column - left; rows likewise.
 /// The four cells around get load times the bilinear shares, in the surface of the owner: surface stat [K,1,B,S] (written). Deterministic: sums are of
-/// integers, multiples of 2^-40 of a unit. A load that is not finite or beyond 2^20 sets state.nonfinite and lays nothing.
-/// flow_lay_backward. dflow stat [K,1,N,8] (written) from dsurface stat; zeros in rows that laid nothing.
-namespace flow_lay { enum Slot { flow, state, surface, slots }; extern const OpDef kDef; }
-namespace flow_lay_backward { enum Slot { flow, dsurface, dflow, slots }; extern const OpDef kDef; }
+/// integers, multiples of 2^-40 of a unit. A load that is not finite or beyond 2^20 sets state.nonfinite and scatters nothing.
+/// flow_scatter_backward. dflow stat [K,1,N,8] (written) from dsurface stat; zeros in rows that scattered nothing.
+namespace flow_scatter { enum Slot { flow, state, surface, slots }; extern const OpDef kDef; }
+namespace flow_scatter_backward { enum Slot { flow, dsurface, dflow, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

@@ -14,15 +14,10 @@ struct Flows {
         return table.row(k, 0, row)[flow::active] != 0 && counters.row(k, 0, 0)[flow_counter::stopped] == 0;
     }
 };
-inline Flows flows(const tensor::Operand& table, const tensor::Operand& counters) {
-    return {mat<const float>(table), mat<const std::int32_t>(counters)};
-}
 
 constexpr int kFlowThreads = 128;
 __device__ inline int flow_row() { return static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); }
 /// One thread per row, members along z.
-inline dim3 flow_grid(const tensor::Operand& table) {
-    return dim3(blocks_for(table.rows, kFlowThreads), 1, static_cast<unsigned>(table.k));
-}
+inline dim3 flow_grid(const tensor::Operand& table) { return dim3(blocks_for(table.rows, kFlowThreads), 1, table.k); }
 
 }  // namespace millrace::ops::cuda

@@ -1,6 +1,7 @@
 #pragma once
 // What the counters of a flow table say: whether a flow is left, and when a member stops. Host and device.
 
+#include <cmath>
 #include <cstdint>
 
 #include "models/energy_flow/ops/flow.h"
@@ -12,6 +13,17 @@
 #endif
 
 namespace millrace::ops {
+
+/// Mirrors at -1 and 1 for any overshoot and reports whether the direction changed.
+template <class T>
+MILLRACE_BOTH T fold(T v, bool& mirrored) {
+    mirrored = false;
+    if (std::fabs(v) <= 1) return v;
+    T remainder = std::fmod(v + 1, T{4});
+    if (remainder < 0) remainder += 4;
+    mirrored = remainder > 2;
+    return 1 - std::fabs(remainder - 2);
+}
 
 /// The flag of the member says that a flow is alive.
 MILLRACE_BOTH inline bool any_alive(const std::int32_t* counters) { return counters[flow_counter::alive] != 0; }
@@ -43,8 +55,8 @@ MILLRACE_BOTH inline void end_step(const FlowCountParams& p, std::int32_t up, st
     find_alive(counters);
 }
 
-/// Ends step p.t in which nobody was alive.
-MILLRACE_BOTH inline void rest(const FlowCountParams& p, const std::int32_t* counters, std::int32_t* next) {
+/// Ends step p.t in which no flow was alive.
+MILLRACE_BOTH inline void skip_step(const FlowCountParams& p, const std::int32_t* counters, std::int32_t* next) {
     for (int i = 0; i < kFlowCounters; ++i) next[i] = counters[i];
     if (next[flow_counter::stopped] == 0)
         end_step(p, counters[flow_counter::arrived_up], counters[flow_counter::arrived_down], next);

@@ -97,7 +97,7 @@ __global__ void spawn_kernel(const __grid_constant__ SpawnArgs a) {
 
 constexpr int kWarps = 8;  // rows of a block in the kernels that give each row a warp
 const dim3 kWarpBlock(32, kWarps);
-dim3 warp_grid(const Operand& o) { return dim3(blocks_for(o.rows, kWarps), 1, static_cast<unsigned>(o.k)); }
+dim3 warp_grid(const Operand& o) { return dim3(blocks_for(o.rows, kWarps), 1, o.k); }
 __device__ int warp_row() { return static_cast<int>(blockIdx.x * kWarps + threadIdx.y); }
 
 template <class T>
@@ -157,24 +157,17 @@ KernelResult make_flow_spawn(Context& c, const Bound& b) {
     namespace at = flow_spawn;
     const Operand &table = b[at::flow], &moved = b[at::moved], &counters = b[at::counters];
     if (table.count() == 0) return make_kernel([] {});
-    SpawnArgs a{};
-    a.before = mat<const float>(b[at::before]);
-    a.table = mat<float>(table);
-    a.moved = mat<float>(moved);
-    a.counters = mat<std::int32_t>(counters);
-    a.scratch = static_cast<const std::int32_t*>(c.workspace);
-    a.rows = table.rows;
+    auto* scratch = static_cast<std::int32_t*>(c.workspace);
+    const SpawnArgs a{b[at::before], table, moved, counters, scratch, table.rows, 0};
     const unsigned blocks = blocks_for(table.rows, kScanThreads);
     const int at_once = static_cast<int>(c.workspace_bytes / ((blocks + 1) * sizeof(std::int32_t)));
     if (at_once == 0) return base::Error{"flow_spawn over " + std::to_string(table.rows) + " rows: more than its scratch holds"};
-    return make_kernel([stream = c.stream, scratch = static_cast<std::int32_t*>(c.workspace), members = table.k, moved, counters,
-                        blocks, at_once, a] {
+    return make_kernel([stream = c.stream, scratch, members = table.k, moved, counters, blocks, at_once, a] {
         for (int first = 0; first < members; first += at_once) {
-            const dim3 grid(blocks, 1, static_cast<unsigned>(std::min(at_once, members - first)));
+            const dim3 grid(blocks, 1, std::min(at_once, members - first));
             SpawnArgs part = a;
             part.first_member = first;
-            launch(spawn_sum_kernel, grid, dim3(kScanThreads), 0, stream, mat<const float>(moved),
-                   mat<const std::int32_t>(counters), scratch, first);
+            launch(spawn_sum_kernel, grid, dim3(kScanThreads), 0, stream, moved, counters, scratch, first);
             launch(spawn_kernel, grid, dim3(kScanThreads), 0, stream, part);
         }
     });
@@ -183,11 +176,8 @@ KernelResult make_flow_spawn(Context& c, const Bound& b) {
 KernelResult make_flow_spawn_state(Context& c, const Bound& b) {
     const Operand &table = b[flow_spawn_state::flow], &h = b[flow_spawn_state::h];
     if (h.count() == 0) return make_kernel([] {});
-    return by_real(h.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, table, h] {
-            launch(spawn_state_kernel<T>, warp_grid(h), kWarpBlock, 0, stream, mat<const float>(table), mat<T>(h), h.rows,
-                   h.cols);
-        });
+    return by_real(h.dtype, [&]<class T>(T) {
+        return make_launch(c, spawn_state_kernel<T>, warp_grid(h), kWarpBlock, 0, table, h, h.rows, h.cols);
     });
 }
 
@@ -195,19 +185,14 @@ KernelResult make_flow_spawn_backward(Context& c, const Bound& b) {
     namespace at = flow_spawn_backward;
     const Operand &moved = b[at::moved], &dafter = b[at::dafter], &dbefore = b[at::dbefore];
     if (dafter.count() == 0) return make_kernel([] {});
-    return make_kernel([stream = c.stream, moved, dafter, dbefore, accumulate = b.accumulates(at::dbefore)] {
-        launch(spawn_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(moved),
-               mat<float>(dafter), mat<float>(dbefore), dafter.rows, accumulate);
-    });
+    return make_launch(c, spawn_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, moved, dafter, dbefore, dafter.rows,
+                       b.accumulates(at::dbefore));
 }
 
 KernelResult make_flow_spawn_state_backward(Context& c, const Bound& b) {
     const Operand &moved = b[flow_spawn_state_backward::moved], &dh = b[flow_spawn_state_backward::dh];
     if (dh.count() == 0) return make_kernel([] {});
-    return make_kernel([stream = c.stream, moved, dh] {
-        launch(spawn_state_backward_kernel, warp_grid(dh), kWarpBlock, 0, stream, mat<const float>(moved), mat<float>(dh),
-               dh.rows, dh.cols);
-    });
+    return make_launch(c, spawn_state_backward_kernel, warp_grid(dh), kWarpBlock, 0, moved, dh, dh.rows, dh.cols);
 }
 
 }  // namespace millrace::ops::cuda

@@ -47,16 +47,6 @@ __global__ void flow_begin_backward_kernel(Mat<const float> dflow, Mat<T> de, in
     store(de.row(k, 0, row / cells) + row % cells, dflow.row(k, 0, row)[flow::energy]);
 }
 
-/// Mirrors at -1 and 1 for any overshoot and tells whether the direction changed.
-__device__ float fold(float v, bool& mirrored) {
-    mirrored = false;
-    if (fabsf(v) <= 1) return v;
-    float rest = fmodf(v + 1, 4);
-    if (rest < 0) rest += 4;
-    mirrored = rest > 2;
-    return 1 - fabsf(rest - 2);
-}
-
 template <class T>
 struct MoveArgs {
     Flows before;
@@ -202,7 +192,7 @@ __global__ void flow_count_kernel(Mat<const float> table, Mat<const float> moved
     count_rows(a, k, row, valid, valid ? table.row(k, 0, row) : nullptr, bits);
 }
 
-/// Moving, and counting when somebody asks for it.
+/// Moving, and counting when Counting is set.
 template <class T, bool Counting>
 __global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a, const __grid_constant__ CountArgs counting) {
     begin_kernel();
@@ -212,27 +202,24 @@ __global__ void flow_move_kernel(const __grid_constant__ MoveArgs<T> a, const __
     if constexpr (Counting) count_rows(counting, k, row, row < a.rows, next, static_cast<std::int32_t>(moved[moved::bits]));
 }
 
-base::Result<CountArgs> count_args(Context& c, const Bound& b, std::shared_ptr<DeviceTable>& held) {
+/// The arguments with the table of their tally, which the kernel holds.
+struct Counting {
+    DeviceTable held;
+    CountArgs args;
+    explicit operator CountArgs() const { return args; }
+};
+base::Result<Counting> counting_of(Context& c, const Bound& b) {
     const Operand& counters = b[flow_count::counters];
-    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(counters.k) * (kCounted + 1) * sizeof(std::int32_t));
-    if (!memory.ok()) return memory.error();
-    held = std::make_shared<DeviceTable>(std::move(*memory));
-    return CountArgs{mat<const std::int32_t>(counters), mat<std::int32_t>(b[flow_count::next]),
-                     static_cast<std::int32_t*>(held->data()), b.params<FlowCountParams>()};
+    MILLRACE_LET(tally, zero_table(c, static_cast<std::size_t>(counters.k) * (kCounted + 1) * sizeof(std::int32_t)));
+    const CountArgs args{counters, b[flow_count::next], static_cast<std::int32_t*>(tally), b.params<FlowCountParams>()};
+    return Counting{std::move(tally), args};
 }
 
 template <class T>
 MoveArgs<T> move_args(const Bound& b) {
     namespace at = flow_move;
-    MoveArgs<T> a{};
-    a.before = flows(b[at::before], b[at::counters]);
-    a.u = mat<const T>(b[at::u]);
-    a.state = states(b[at::state]);
-    a.moved = mat<float>(b[at::moved]);
-    a.after = mat<float>(b[at::after]);
-    a.rows = b[at::before].rows;
-    a.p = b.params<FlowMoveParams>();
-    return a;
+    return {{b[at::before], b[at::counters]}, b[at::u], b[at::state], b[at::moved], b[at::after], b[at::before].rows,
+            b.params<FlowMoveParams>()};
 }
 
 }  // namespace
@@ -240,34 +227,28 @@ MoveArgs<T> move_args(const Bound& b) {
 KernelResult make_flow_begin(Context& c, const Bound& b) {
     const Operand &e = b[flow_begin::e], &table = b[flow_begin::flow], &counters = b[flow_begin::counters];
     if (table.k == 0) return make_kernel([] {});
-    return by_real(e.dtype, [&]<class T>(T) -> KernelResult {
-        dim3 launches = flow_grid(table);
-        launches.x = std::max(launches.x, 1u);  // the counters are there even without rows
-        return make_kernel([stream = c.stream, launches, e, table, counters, grid = b.params<FlowGridParams>()] {
-            launch(flow_begin_kernel<T>, launches, dim3(kFlowThreads), 0, stream, mat<const T>(e), mat<float>(table),
-                   mat<std::int32_t>(counters), table.rows, e.rows * e.cols, e.cols, grid);
-        });
+    dim3 launches = flow_grid(table);
+    launches.x = std::max(launches.x, 1u);  // the counters are there even without rows
+    return by_real(e.dtype, [&]<class T>(T) {
+        return make_launch(c, flow_begin_kernel<T>, launches, dim3(kFlowThreads), 0, e, table, counters, table.rows,
+                           e.rows * e.cols, e.cols, b.params<FlowGridParams>());
     });
 }
 
 KernelResult make_flow_begin_backward(Context& c, const Bound& b) {
     const Operand &dflow = b[flow_begin_backward::dflow], &de = b[flow_begin_backward::de];
     if (de.count() == 0) return make_kernel([] {});
-    return by_real(de.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, dflow, de] {
-            launch(flow_begin_backward_kernel<T>, flow_grid(dflow), dim3(kFlowThreads), 0, stream, mat<const float>(dflow),
-                   mat<T>(de), de.rows * de.cols, de.cols);
-        });
+    return by_real(de.dtype, [&]<class T>(T) {
+        return make_launch(c, flow_begin_backward_kernel<T>, flow_grid(dflow), dim3(kFlowThreads), 0, dflow, de,
+                           de.rows * de.cols, de.cols);
     });
 }
 
 KernelResult make_flow_move(Context& c, const Bound& b) {
     const Operand& before = b[flow_move::before];
     if (before.count() == 0) return make_kernel([] {});
-    return by_real(b[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, grid = flow_grid(before), a = move_args<T>(b)] {
-            launch(flow_move_kernel<T, false>, grid, dim3(kFlowThreads), 0, stream, a, CountArgs{});
-        });
+    return by_real(b[flow_move::u].dtype, [&]<class T>(T) {
+        return make_launch(c, flow_move_kernel<T, false>, flow_grid(before), dim3(kFlowThreads), 0, move_args<T>(b), CountArgs{});
     });
 }
 
@@ -285,13 +266,10 @@ std::size_t match_counted_move(const Context&, std::span<const Bound> records) {
 
 KernelResult make_counted_move(Context& c, std::span<const Bound> records) {
     const Bound &move = records[0], &count = records[1];
-    std::shared_ptr<DeviceTable> held;
-    auto counting = count_args(c, count, held);
-    if (!counting.ok()) return counting.error();
-    return by_real(move[flow_move::u].dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, grid = flow_grid(move[flow_move::before]), a = move_args<T>(move),
-                            counting = *counting,
-                            held] { launch(flow_move_kernel<T, true>, grid, dim3(kFlowThreads), 0, stream, a, counting); });
+    MILLRACE_LET(counting, counting_of(c, count));
+    return by_real(move[flow_move::u].dtype, [&]<class T>(T) {
+        return make_launch(c, flow_move_kernel<T, true>, flow_grid(move[flow_move::before]), dim3(kFlowThreads), 0,
+                           move_args<T>(move), counting);
     });
 }
 
@@ -299,26 +277,19 @@ KernelResult make_flow_move_backward(Context& c, const Bound& b) {
     namespace at = flow_move_backward;
     const Operand &dafter = b[at::dafter], &moved = b[at::moved], &du = b[at::du], &dbefore = b[at::dbefore];
     if (dafter.count() == 0) return make_kernel([] {});
-    return by_real(du.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, dafter, moved, du, dbefore, accumulate = b.accumulates(at::dbefore)] {
-            launch(flow_move_backward_kernel<T>, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const float>(dafter),
-                   mat<const float>(moved), mat<T>(du), mat<float>(dbefore), dafter.rows, accumulate);
-        });
+    return by_real(du.dtype, [&]<class T>(T) {
+        return make_launch(c, flow_move_backward_kernel<T>, flow_grid(dafter), dim3(kFlowThreads), 0, dafter, moved, du, dbefore,
+                           dafter.rows, b.accumulates(at::dbefore));
     });
 }
 
 KernelResult make_flow_count(Context& c, const Bound& b) {
     const Operand &table = b[flow_count::flow], &moved = b[flow_count::moved];
     if (table.k == 0) return make_kernel([] {});
-    std::shared_ptr<DeviceTable> held;
-    auto counting = count_args(c, b, held);
-    if (!counting.ok()) return counting.error();
+    MILLRACE_LET(counting, counting_of(c, b));
     dim3 grid = flow_grid(table);
     grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows
-    return make_kernel([stream = c.stream, grid, table, moved, counting = *counting, held] {
-        launch(flow_count_kernel, grid, dim3(kFlowThreads), 0, stream, mat<const float>(table), mat<const float>(moved), counting,
-               table.rows);
-    });
+    return make_launch(c, flow_count_kernel, grid, dim3(kFlowThreads), 0, table, moved, counting, table.rows);
 }
 
 }  // namespace millrace::ops::cuda

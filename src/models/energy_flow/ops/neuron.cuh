@@ -70,7 +70,7 @@ __device__ inline void stage_parameters(float* to, const float* params, const Ne
     __syncthreads();
 }
 
-/// What the warps tell each other about a row: a pair of sums over their units.
+/// What the warps exchange about a row: a pair of sums over their units.
 using Exchange = float2[kParts][kTileRows];
 
 /// This thread's units of z become (z - mean) / std of the whole row; the result is 1 / std.
@@ -123,7 +123,7 @@ struct Layer {
     float inv;
 };
 
-/// From `hat` before the norm to the rest of the layer.
+/// From `hat` before the norm through the remaining layer.
 __device__ inline void finish(Layer& layer, const float* gain, const float* shift, Exchange& exchange) {
     layer.inv = normalize(layer.hat, exchange);
 #pragma unroll

@@ -258,17 +258,13 @@ constexpr int kFinalLanes = 16;
 
 __global__ void neuron_parameter_kernel(const float* partial, Mat<float> dparams, int blocks, int first_member, bool accumulate,
                                         NeuronParams p) {
-    __shared__ double shared[kFinalLanes][32];
     begin_kernel();
     const int i = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
     const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * blocks * kCount;
     double sum = 0;
     for (int b = static_cast<int>(threadIdx.y); i < kCount && b < blocks; b += kFinalLanes) sum += from[b * kCount + i];
-    shared[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
+    const double total = sum_over_y<kFinalLanes>(sum);
     if (threadIdx.y != 0 || i >= kCount) return;
-    double total = 0;
-    for (int y = 0; y < kFinalLanes; ++y) total += shared[y][threadIdx.x];
     float* at = dparams.row(first_member + static_cast<int>(blockIdx.z), 0, 0) + place_of(p, i);
     *at = static_cast<float>(accumulate ? *at + total : total);
 }
@@ -281,10 +277,10 @@ KernelResult make_flow_neuron_backward(Context& c, const Bound& b) {
     if (table.k == 0) return make_kernel([] {});
     return by_real(dout.dtype, [&]<class T>(T) -> KernelResult {
         BackwardArgs<T> a{};
-        a.flows = flows(table, b[at::counters]);
-        a.params = mat<const float>(b[at::params]);
-        a.dout = mat<const T>(dout);
-        a.dflow = mat<float>(b[at::dflow]);
+        a.flows = {table, b[at::counters]};
+        a.params = b[at::params];
+        a.dout = dout;
+        a.dflow = b[at::dflow];
         a.partial = static_cast<float*>(c.workspace);
         a.rows = table.rows;
         a.accumulate = b.accumulates(at::dflow);
@@ -303,7 +299,7 @@ KernelResult make_flow_neuron_backward(Context& c, const Bound& b) {
                     launch(neuron_backward_kernel<T>, dim3(blocks, 1, depth), dim3(kThreads), sizeof(Shared), stream, part,
                            static_cast<int>(tiles));
                     launch(neuron_parameter_kernel, dim3(blocks_for(kCount, 32), 1, depth), dim3(32, kFinalLanes), 0, stream,
-                           a.partial, mat<float>(dparams), static_cast<int>(blocks), first, add, a.p);
+                           a.partial, dparams, static_cast<int>(blocks), first, add, a.p);
                 }
             });
     });

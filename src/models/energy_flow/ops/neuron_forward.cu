@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(kThreads) neuron_forward_kernel(const __grid_c
         store_run<V>(out + part * kOwnFeatures + c, run);
     }
     for (int c = kFeatures + part * V; c < a.cols; c += kParts * V) {
-        float rest[V] = {};
-        if (c == kFeatures) rest[0] = flow[flow::energy];
-        store_run<V>(out + c, rest);
+        float tail[V] = {};
+        if (c == kFeatures) tail[0] = flow[flow::energy];
+        store_run<V>(out + c, tail);
     }
 }
 
@@ -69,16 +69,10 @@ KernelResult make_flow_neuron_forward(Context& c, const Bound& b) {
         return base::Error{"the neuron's output has " + std::to_string(out.cols) + " columns; it needs at least " +
                            std::to_string(kFeatures + 1)};
     return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
-        ForwardArgs<T> a{};
-        a.flows = flows(table, b[at::counters]);
-        a.params = mat<const float>(b[at::params]);
-        a.out = mat<T>(out);
-        a.rows = out.rows;
-        a.cols = out.cols;
-        a.p = b.params<NeuronParams>();
+        const ForwardArgs<T> a{{table, b[at::counters]}, b[at::params], out, out.rows, out.cols, b.params<NeuronParams>()};
         const auto kernel = whole_runs(out) && out.cols % 8 == 0 ? neuron_forward_kernel<T, 8> : neuron_forward_kernel<T, 1>;
-        const dim3 grid(blocks_for(out.rows, kTileRows), 1, static_cast<unsigned>(out.k));
-        return make_kernel([stream = c.stream, kernel, grid, a] { launch(kernel, grid, dim3(kThreads), 0, stream, a); });
+        const dim3 grid(blocks_for(out.rows, kTileRows), 1, out.k);
+        return make_launch(c, kernel, grid, dim3(kThreads), 0, a);
     });
 }
 

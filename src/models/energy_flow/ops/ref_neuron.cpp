@@ -3,7 +3,7 @@
 #include <numbers>
 
 #include "models/energy_flow/ops/flow.h"
-#include "models/energy_flow/ops/ref_flow.h"
+#include "models/energy_flow/ops/host_rows.h"
 #include "ops/ref/kernels.h"
 
 namespace millrace::ops::ref {
@@ -107,7 +107,7 @@ void run_flow_neuron_forward(const Bound& bound) {
         for (int row = 0; row < table.rows; ++row) {
             double* x = out.at<double>(m, 0, row);
             for (int c = 0; c < out.cols; ++c) x[c] = 0;
-            if (!alive(table, bound[at::counters], m, row)) continue;
+            if (table.at<double>(m, 0, row)[flow::active] == 0 || has_stopped(bound[at::counters], m)) continue;
             const double* flow = table.at<double>(m, 0, row);
             const Pass pass = forward(flow, bound[at::params].at<double>(m), offsets);
             for (std::size_t c = 0; c < kFeatures; ++c) x[c] = pass.out[c];
@@ -128,7 +128,7 @@ void run_flow_neuron_backward(const Bound& bound) {
         for (int row = 0; row < table.rows; ++row) {
             double* dflow = bound[at::dflow].at<double>(m, 0, row);
             for (int c = 0; c < kFlowColumns && !add_flow; ++c) dflow[c] = 0;
-            if (!alive(table, bound[at::counters], m, row)) continue;
+            if (table.at<double>(m, 0, row)[flow::active] == 0 || has_stopped(bound[at::counters], m)) continue;
             const double *flow = table.at<double>(m, 0, row), *dout = bound[at::dout].at<double>(m, 0, row);
             const Pass p = forward(flow, params, o);
             Hidden back{};

@@ -1,4 +1,4 @@
-// Laying energy on the surface: shares are added as whole numbers, so that the order of the additions does not matter.
+// Scattering energy on the surface: shares are added as whole numbers, so that the order of the additions does not matter.
 
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_device.cuh"
@@ -27,7 +27,7 @@ __device__ Corners corners_of(const float* flow, const FlowGridParams& grid) {
 
 __device__ double reach_of(const float* flow) { return flow[flow::active] != 0 ? fabs(static_cast<double>(flow[flow::z])) : 1; }
 
-__device__ bool lays(const float* flow, double load) {
+__device__ bool scatters(const float* flow, double load) {
     return fabs(load) <= kLargestLoad && isfinite(flow[flow::x]) && isfinite(flow[flow::y]);
 }
 
@@ -39,26 +39,26 @@ __global__ void zero_kernel(long long* sums, std::int64_t count) {
 }
 
 /// sums [K, B, S]
-__global__ void lay_kernel(Mat<const float> table, States state, long long* sums, int rows, int samples, int cells,
-                           FlowGridParams grid) {
+__global__ void scatter_kernel(Mat<const float> table, States state, long long* sums, int rows, int samples, int cells,
+                               FlowGridParams grid) {
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
     const float* flow = table.row(k, 0, row);
     const double load = flow[flow::energy] * reach_of(flow);
-    if (!lays(flow, load)) {
+    if (!scatters(flow, load)) {
         state[k].nonfinite = 1;
         return;
     }
     const Corners c = corners_of(flow, grid);
     const double shares[4] = {(1 - c.right) * (1 - c.high), c.right * (1 - c.high), (1 - c.right) * c.high, c.right * c.high};
-    const int places[4] = {c.cell, c.cell + 1, c.cell + grid.width, c.cell + grid.width + 1};
+    const int cells_of[4] = {c.cell, c.cell + 1, c.cell + grid.width, c.cell + grid.width + 1};
     long long* surface = sums + (static_cast<std::int64_t>(k) * samples + static_cast<int>(flow[flow::owner])) * cells;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
         if (const long long units = __double2ll_rn(load * shares[i] * kUnit);
             units != 0)  // spare rows would all meet in one cell
-            atomicAdd(reinterpret_cast<unsigned long long*>(surface + places[i]), static_cast<unsigned long long>(units));
+            atomicAdd(reinterpret_cast<unsigned long long*>(surface + cells_of[i]), static_cast<unsigned long long>(units));
 }
 
 __global__ void surface_kernel(const long long* sums, Mat<float> surface, int samples, int cells) {
@@ -70,15 +70,15 @@ __global__ void surface_kernel(const long long* sums, Mat<float> surface, int sa
         surface.row(k, 0, i / cells)[i % cells] = static_cast<float>(static_cast<double>(sums[k * count + i]) / kUnit);
 }
 
-__global__ void lay_backward_kernel(Mat<const float> table, Mat<const float> dsurface, Mat<float> dflow, int rows,
-                                    FlowGridParams grid) {
+__global__ void scatter_backward_kernel(Mat<const float> table, Mat<const float> dsurface, Mat<float> dflow, int rows,
+                                        FlowGridParams grid) {
     begin_kernel();
     const int row = flow_row(), k = blockIdx.z;
     if (row >= rows) return;
     const float* flow = table.row(k, 0, row);
     float* d = dflow.row(k, 0, row);
     for (int i = 0; i < kFlowColumns; ++i) d[i] = 0;
-    if (!lays(flow, flow[flow::energy] * reach_of(flow))) return;
+    if (!scatters(flow, flow[flow::energy] * reach_of(flow))) return;
     const Corners c = corners_of(flow, grid);
     const auto right = static_cast<float>(c.right), high = static_cast<float>(c.high);
     const float* at = dsurface.row(k, 0, static_cast<int>(flow[flow::owner])) + c.cell;
@@ -95,31 +95,25 @@ __global__ void lay_backward_kernel(Mat<const float> table, Mat<const float> dsu
 
 }  // namespace
 
-KernelResult make_flow_lay(Context& c, const Bound& b) {
-    const Operand &table = b[flow_lay::flow], &s = b[flow_lay::state], &surface = b[flow_lay::surface];
+KernelResult make_flow_scatter(Context& c, const Bound& b) {
+    const Operand &table = b[flow_scatter::flow], &s = b[flow_scatter::state], &surface = b[flow_scatter::surface];
     if (surface.count() == 0) return make_kernel([] {});
-    auto memory = DeviceTable::zeros(c, static_cast<std::size_t>(surface.count()) * sizeof(long long));
-    if (!memory.ok()) return memory.error();
-    return make_kernel([stream = c.stream, table, s, surface, grid = b.params<FlowGridParams>(),
-                        held = std::make_shared<DeviceTable>(std::move(*memory))] {
-        auto* sums = static_cast<long long*>(held->data());
+    MILLRACE_LET(sums, zero_table(c, static_cast<std::size_t>(surface.count()) * sizeof(long long)));
+    return make_kernel([stream = c.stream, table, s, surface, grid = b.params<FlowGridParams>(), sums] {
         launch(zero_kernel, dim3(std::min(blocks_for(surface.count(), 256), 1024u)), dim3(256), 0, stream, sums, surface.count());
         if (table.rows > 0)
-            launch(lay_kernel, flow_grid(table), dim3(kFlowThreads), 0, stream, mat<const float>(table), states(s), sums,
-                   table.rows, surface.rows, surface.cols, grid);
-        launch(surface_kernel, element_grid(surface), dim3(256), 0, stream, sums, mat<float>(surface), surface.rows,
-               surface.cols);
+            launch(scatter_kernel, flow_grid(table), dim3(kFlowThreads), 0, stream, table, s, sums, table.rows, surface.rows,
+                   surface.cols, grid);
+        launch(surface_kernel, element_grid(surface), dim3(256), 0, stream, sums, surface, surface.rows, surface.cols);
     });
 }
 
-KernelResult make_flow_lay_backward(Context& c, const Bound& b) {
-    namespace at = flow_lay_backward;
+KernelResult make_flow_scatter_backward(Context& c, const Bound& b) {
+    namespace at = flow_scatter_backward;
     const Operand &table = b[at::flow], &dsurface = b[at::dsurface], &dflow = b[at::dflow];
     if (dflow.count() == 0) return make_kernel([] {});
-    return make_kernel([stream = c.stream, table, dsurface, dflow, grid = b.params<FlowGridParams>()] {
-        launch(lay_backward_kernel, flow_grid(table), dim3(kFlowThreads), 0, stream, mat<const float>(table),
-               mat<const float>(dsurface), mat<float>(dflow), table.rows, grid);
-    });
+    return make_launch(c, scatter_backward_kernel, flow_grid(table), dim3(kFlowThreads), 0, table, dsurface, dflow, table.rows,
+                       b.params<FlowGridParams>());
 }
 
 }  // namespace millrace::ops::cuda

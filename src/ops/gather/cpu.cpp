@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -8,8 +9,26 @@
 namespace millrace::ops::cpu {
 namespace {
 
-using namespace gather_images;
 using tensor::DType;
+using tensor::Operand;
+
+/// Calls body(member, row, sample) for the rows of `out` that the pass still has samples for.
+template <class Params, class Body>
+void for_each_sample(Context& context, const Params& p, const Operand& state, const Operand& subset, const Operand& out,
+                     Body&& body) noexcept {
+    const bool parallel = out.count() >= kParallelElements;
+    const Blocks rows(out.rows, 8, parallel ? 2 * context.pool.threads() : 1);
+    context.pool.for_each_if(parallel, out.k * rows.count, [&](int task, int) {
+        const int member = task / rows.count, part = task % rows.count;
+        const MemberState& s = state_of(state, member);
+        const base::Shuffle order = base::make_shuffle(s.seed, s.epoch, p.samples);
+        for (int row = rows.begin(part); row < rows.end(part); ++row) {
+            const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
+            if (q >= p.samples) break;
+            body(member, row, *subset.at<std::int32_t>(0, 0, p.shuffle ? base::shuffled_index(order, q) : q));
+        }
+    });
+}
 
 /// One sample's affine map from an output pixel to the source pixel.
 struct Affine {
@@ -48,30 +67,28 @@ struct Affine {
     }
 };
 
-void gather_row(Context& context, const Bound& b, const GatherImagesParams& p, int member, int row,
-                const base::Shuffle& order) noexcept {
-    const MemberState& s = state_of(b[state], member);
-    const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
-    if (q >= p.samples) return;
-    const std::uint32_t place = p.shuffle ? base::shuffled_index(order, q) : q;
-    const std::int32_t index = *b[subset].at<std::int32_t>(0, 0, place);
-    const std::uint8_t* image = b[images].at<std::uint8_t>(0, 0, index);
+void gather_image(const Context& context, const Bound& b, const GatherImagesParams& p, int member, int row,
+                  std::int32_t sample) noexcept {
+    using namespace gather_images;
+    const std::uint8_t* image = b[images].at<std::uint8_t>(0, 0, sample);
     float* out = b[x].at<float>(member, 0, row);
     const auto scale = static_cast<float>(1.0 / (255.0 * static_cast<double>(p.std)));
     const auto shift = static_cast<float>(-static_cast<double>(p.mean) / static_cast<double>(p.std));
     if (p.augment) {
-        Affine(p, s, static_cast<std::uint32_t>(row)).apply(image, static_cast<int>(p.side), scale, shift, out);
+        const Affine affine(p, state_of(b[state], member), static_cast<std::uint32_t>(row));
+        affine.apply(image, static_cast<int>(p.side), scale, shift, out);
     } else {
         context.simd.pixels(b[x].cols, image, scale, shift, out);
     }
-    *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::uint8_t>(0, 0, index);
+    *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::uint8_t>(0, 0, sample);
 }
 
 }  // namespace
 
 KernelResult make_gather_images(Context& context, const Bound& bound) {
+    using namespace gather_images;
     const auto p = bound.params<GatherImagesParams>();
-    const tensor::Operand& out = bound[x];
+    const Operand& out = bound[x];
     Checker check(bound);
     check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
     check.require(images, DType::u8, 1, 1, bound[images].rows, out.cols).require(labels, DType::u8, 1, 1, bound[images].rows, 1);
@@ -81,14 +98,27 @@ KernelResult make_gather_images(Context& context, const Bound& bound) {
                "augmentation needs square images of side * side pixels");
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, p]() noexcept {
-        const tensor::Operand& to = b[x];
-        const bool parallel = to.count() >= kParallelElements;
-        const Blocks rows(to.rows, 8, parallel ? 2 * context.pool.threads() : 1);
-        context.pool.for_each_if(parallel, to.k * rows.count, [&](int task, int) {
-            const int member = task / rows.count, part = task % rows.count;
-            const MemberState& s = state_of(b[state], member);
-            const base::Shuffle order = base::make_shuffle(s.seed, s.epoch, p.samples);
-            for (int row = rows.begin(part); row < rows.end(part); ++row) gather_row(context, b, p, member, row, order);
+        for_each_sample(context, p, b[state], b[subset], b[x],
+                        [&](int member, int row, std::int32_t sample) { gather_image(context, b, p, member, row, sample); });
+    });
+}
+
+KernelResult make_gather_rows(Context& context, const Bound& bound) {
+    using namespace gather_rows;
+    const auto p = bound.params<GatherRowsParams>();
+    const Operand& result = bound[out];
+    Checker check(bound);
+    const DType type = result.dtype == DType::i32 ? DType::i32 : DType::f32;
+    check.require(out, type, result.k, 1, result.rows, result.cols).state(state, result.k);
+    check.require(table, type, 1, 1, bound[table].rows, result.cols);
+    MILLRACE_TRY(check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1).status());
+    return make_kernel([&context, b = bound, p]() noexcept {
+        const Operand& to = b[out];
+        for_each_sample(context, p, b[state], b[subset], to, [&](int member, int row, std::int32_t sample) {
+            if (to.dtype == DType::i32)
+                std::copy_n(b[table].at<std::int32_t>(0, 0, sample), to.cols, to.at<std::int32_t>(member, 0, row));
+            else
+                std::copy_n(b[table].at<float>(0, 0, sample), to.cols, to.at<float>(member, 0, row));
         });
     });
 }

@@ -1,4 +1,4 @@
-// What a step leaves behind that nobody was alive in.
+// State after a step that was skipped because no flow was alive.
 
 #include "models/energy_flow/ops/flow.h"
 #include "models/energy_flow/ops/flow_device.cuh"
@@ -10,13 +10,13 @@ namespace {
 
 using tensor::Operand;
 
-__global__ void flow_rest_kernel(Mat<const std::int32_t> counters, Mat<const float> before, Mat<float> after,
+__global__ void flow_skip_kernel(Mat<const std::int32_t> counters, Mat<const float> before, Mat<float> after,
                                  Mat<std::int32_t> next, int rows, FlowCountParams p) {
     begin_kernel();
     const int k = static_cast<int>(blockIdx.z), row = flow_row();
     const std::int32_t* now = counters.row(k, 0, 0);
     if (any_alive(now)) return;
-    if (row == 0) rest(p, now, next.row(k, 0, 0));
+    if (row == 0) skip_step(p, now, next.row(k, 0, 0));
     if (row >= rows) return;
     const auto* from = reinterpret_cast<const float4*>(before.row(k, 0, row));
     auto* to = reinterpret_cast<float4*>(after.row(k, 0, row));
@@ -26,7 +26,7 @@ __global__ void flow_rest_kernel(Mat<const std::int32_t> counters, Mat<const flo
     to[1] = second;
 }
 
-__global__ void flow_rest_backward_kernel(Mat<const std::int32_t> counters, Mat<const float> dafter, Mat<float> dbefore,
+__global__ void flow_skip_backward_kernel(Mat<const std::int32_t> counters, Mat<const float> dafter, Mat<float> dbefore,
                                           int rows) {
     begin_kernel();
     const int k = static_cast<int>(blockIdx.z), row = flow_row();
@@ -71,34 +71,29 @@ __global__ void flow_clear_kernel(const __grid_constant__ ClearArgs a) {
 
 static_assert(flow::parent == 7 && kFlowColumns == 8, "a row is two runs of four, parent the last");
 
-KernelResult make_flow_rest(Context& c, const Bound& b) {
-    namespace at = flow_rest;
+KernelResult make_flow_skip(Context& c, const Bound& b) {
+    namespace at = flow_skip;
     const Operand& before = b[at::before];
     if (before.k == 0) return make_kernel([] {});
     dim3 grid = flow_grid(before);
     grid.x = std::max(grid.x, 1u);  // the rule is applied even without rows
-    return make_kernel([stream = c.stream, grid, before, counters = b[at::counters], after = b[at::after], next = b[at::next],
-                        p = b.params<FlowCountParams>()] {
-        launch(flow_rest_kernel, grid, dim3(kFlowThreads), 0, stream, mat<const std::int32_t>(counters), mat<const float>(before),
-               mat<float>(after), mat<std::int32_t>(next), before.rows, p);
-    });
+    return make_launch(c, flow_skip_kernel, grid, dim3(kFlowThreads), 0, b[at::counters], before, b[at::after], b[at::next],
+                       before.rows, b.params<FlowCountParams>());
 }
 
-KernelResult make_flow_rest_backward(Context& c, const Bound& b) {
-    namespace at = flow_rest_backward;
+KernelResult make_flow_skip_backward(Context& c, const Bound& b) {
+    namespace at = flow_skip_backward;
     const Operand& dafter = b[at::dafter];
     if (dafter.count() == 0) return make_kernel([] {});
-    return make_kernel([stream = c.stream, dafter, counters = b[at::counters], dbefore = b[at::dbefore]] {
-        launch(flow_rest_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, stream, mat<const std::int32_t>(counters),
-               mat<const float>(dafter), mat<float>(dbefore), dafter.rows);
-    });
+    return make_launch(c, flow_skip_backward_kernel, flow_grid(dafter), dim3(kFlowThreads), 0, b[at::counters], dafter,
+                       b[at::dbefore], dafter.rows);
 }
 
 KernelResult make_flow_clear(Context& c, const Bound& b) {
     namespace at = flow_clear;
     ClearArgs a{};
-    a.counters = mat<const std::int32_t>(b[at::counters]);
-    a.earlier = mat<const std::int32_t>(b[at::earlier]);
+    a.counters = b[at::counters];
+    a.earlier = b[at::earlier];
     int rows = 0;
     for (int slot = at::out0; slot < at::slots && b[slot].present(); ++slot) {
         const Operand& out = b[slot];
@@ -108,8 +103,8 @@ KernelResult make_flow_clear(Context& c, const Bound& b) {
         rows = std::max(rows, out.rows);
     }
     if (rows == 0) return make_kernel([] {});
-    const dim3 grid(static_cast<unsigned>(std::min(rows, 1024)), 1, static_cast<unsigned>(b[at::out0].k));
-    return make_kernel([stream = c.stream, grid, a] { launch(flow_clear_kernel, grid, dim3(128), 0, stream, a); });
+    const dim3 grid(std::min(rows, 1024), 1, b[at::out0].k);
+    return make_launch(c, flow_clear_kernel, grid, dim3(128), 0, a);
 }
 
 }  // namespace millrace::ops::cuda

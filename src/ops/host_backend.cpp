@@ -1,9 +1,27 @@
-#include "ops/region.h"
+#include "ops/host_backend.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
 
 namespace millrace::ops {
 namespace {
+
+class HostMemory final : public Memory {
+public:
+    static constexpr std::align_val_t kAlignment{256};
+    HostMemory(std::byte* data, std::size_t size) : data_(data), size_(size) {}
+    ~HostMemory() override { ::operator delete(data_, kAlignment); }
+    HostMemory(const HostMemory&) = delete;
+    HostMemory& operator=(const HostMemory&) = delete;
+    [[nodiscard]] std::byte* data() override { return data_; }
+    [[nodiscard]] std::size_t size() const override { return size_; }
+
+private:
+    std::byte* data_;
+    std::size_t size_;
+};
 
 class Region final : public Kernel {
 public:
@@ -31,6 +49,21 @@ std::size_t region_length(std::span<const Bound> records, std::size_t first) {
 }
 
 }  // namespace
+
+base::Result<std::unique_ptr<Memory>> HostBackend::allocate(std::size_t bytes) {
+    void* data = ::operator new(bytes == 0 ? 1 : bytes, HostMemory::kAlignment, std::nothrow);
+    if (data == nullptr)
+        return base::Error{fmt::format("no memory for {} bytes; a smaller batch or model needs less", bytes), "", 1};
+    std::memset(data, 0, bytes);
+    return std::unique_ptr<Memory>(std::make_unique<HostMemory>(static_cast<std::byte*>(data), bytes));
+}
+
+void HostBackend::upload(std::byte* device, const void* host, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(device, host, bytes);
+}
+void HostBackend::download(void* host, const std::byte* device, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(host, device, bytes);
+}
 
 void gather_regions(std::span<const Bound> records, std::vector<std::unique_ptr<Kernel>>& kernels) {
     std::vector<std::unique_ptr<Kernel>> gathered;

@@ -1,0 +1,291 @@
+// Beginning, spawning, counting and skipping: operators that copy, count or sum a few numbers of a row.
+#include <algorithm>
+
+#include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/flow_rule.h"
+#include "models/energy_flow/ops/host_rows.h"
+
+namespace millrace::ops {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+std::int32_t* counters_of(const Bound& b, int slot, int member) { return b[slot].at<std::int32_t>(member); }
+
+template <class T>
+void begin_row(const Bound& b, int m, int row) {
+    const auto& grid = b.params<FlowGridParams>();
+    const Operand& e = b[flow_begin::e];
+    T* to = b[flow_begin::flow].at<T>(m, 0, row);
+    std::fill_n(to, kFlowColumns, T{0});
+    to[flow::heading] = 1;
+    to[flow::parent] = -1;
+    if (row >= e.rows * e.cols) return;
+    const auto on_line = [](int index, int count) { return static_cast<T>(-1 + 2.0 * index / (count - 1)); };
+    const int sample = row / e.cols, cell = row % e.cols;
+    to[flow::x] = on_line(cell % grid.width, grid.width);
+    to[flow::y] = on_line(cell / grid.width, grid.height);
+    to[flow::energy] = e.at<T>(m, 0, sample)[cell];
+    to[flow::heading] = to[flow::energy] < 0 ? T{-1} : T{1};
+    to[flow::active] = 1;
+    to[flow::owner] = static_cast<T>(sample);
+}
+
+void begin_counters(const Bound& b) {
+    for (int m = 0; m < b[flow_begin::flow].k; ++m) {
+        std::int32_t* counters = counters_of(b, flow_begin::counters, m);
+        std::fill_n(counters, kFlowCounters, 0);
+        counters[flow_counter::used] = b[flow_begin::e].rows * b[flow_begin::e].cols;
+        find_alive(counters);
+    }
+}
+
+template <class T>
+void begin_backward_row(const Bound& b, int m, int sample) {
+    const Operand& de = b[flow_begin_backward::de];
+    const Operand& dflow = b[flow_begin_backward::dflow];
+    for (int cell = 0; cell < de.cols; ++cell)
+        de.at<T>(m, 0, sample)[cell] = dflow.at<T>(m, 0, std::int64_t{sample} * de.cols + cell)[flow::energy];
+}
+
+/// Children in row order; a few additions per row, so one thread does it.
+template <class T>
+void spawn(const Bound& b) {
+    namespace at = flow_spawn;
+    const Operand& table = b[at::flow];
+    for (int m = 0; m < table.k; ++m) {
+        std::int32_t* counters = counters_of(b, at::counters, m);
+        const int used = counters[flow_counter::used];  // children of this step spawn in the next
+        int begin = used;
+        for (int row = 0; row < used; ++row) {
+            T *moved = b[at::moved].at<T>(m, 0, row), *parent = table.at<T>(m, 0, row);
+            const auto wanted = static_cast<int>(moved[moved::wanted]);
+            if (wanted == 0) continue;
+            const int admitted = std::min(wanted, std::max(0, table.rows - begin));
+            moved[moved::admitted] = static_cast<T>(admitted);
+            moved[moved::first_child] = static_cast<T>(begin);
+            parent[flow::energy] /= static_cast<T>(1 + admitted);
+            for (int k = 0; k < admitted; ++k) {
+                T* child = table.at<T>(m, 0, begin + k);
+                std::copy_n(b[at::before].at<T>(m, 0, row), 3, child);
+                child[flow::energy] = parent[flow::energy];
+                child[flow::heading] = parent[flow::heading];
+                child[flow::active] = 1;
+                child[flow::owner] = parent[flow::owner];
+                child[flow::parent] = static_cast<T>(row);
+            }
+            counters[flow_counter::spawned] += admitted;
+            counters[flow_counter::refused] += wanted - admitted;
+            begin += wanted;
+        }
+        counters[flow_counter::used] = std::min(begin, table.rows);
+    }
+}
+
+/// A parent is never born in the same step, so no row is read and written.
+template <class T>
+void spawn_state_row(const Bound& b, int m, int row) {
+    const Operand& h = b[flow_spawn_state::h];
+    const T parent = b[flow_spawn_state::flow].at<T>(m, 0, row)[flow::parent];
+    if (parent >= 0) std::copy_n(h.at<T>(m, 0, static_cast<int>(parent)), h.cols, h.at<T>(m, 0, row));
+}
+
+template <class T>
+void spawn_backward_row(const Bound& b, int m, int row) {
+    namespace at = flow_spawn_backward;
+    const T* moved = b[at::moved].at<T>(m, 0, row);
+    const auto admitted = static_cast<int>(moved[moved::admitted]), first = static_cast<int>(moved[moved::first_child]);
+    T *d = b[at::dafter].at<T>(m, 0, row), *back = b[at::dbefore].at<T>(m, 0, row);
+    if (!b.accumulates(at::dbefore)) std::fill_n(back, kFlowColumns, T{0});
+    if (admitted == 0) return;
+    for (int k = 0; k < admitted; ++k) {
+        T* child = b[at::dafter].at<T>(m, 0, first + k);
+        d[flow::energy] += child[flow::energy];
+        for (int i = 0; i < 3; ++i) back[i] += child[i];
+        std::fill_n(child, kFlowColumns, T{0});
+    }
+    d[flow::energy] /= static_cast<T>(1 + admitted);
+}
+
+template <class T>
+void spawn_state_backward_row(const Bound& b, int m, int row) {
+    const Operand& dh = b[flow_spawn_state_backward::dh];
+    const T* moved = b[flow_spawn_state_backward::moved].at<T>(m, 0, row);
+    const auto admitted = static_cast<int>(moved[moved::admitted]), first = static_cast<int>(moved[moved::first_child]);
+    for (int k = 0; k < admitted; ++k) {
+        T *parent = dh.at<T>(m, 0, row), *child = dh.at<T>(m, 0, first + k);
+        for (int c = 0; c < dh.cols; ++c) parent[c] += child[c];
+        std::fill_n(child, dh.cols, T{0});
+    }
+}
+
+template <class T>
+void count(const Bound& b) {
+    namespace at = flow_count;
+    const Operand& table = b[at::flow];
+    for (int m = 0; m < table.k; ++m) {
+        std::int32_t* next = counters_of(b, at::next, m);
+        std::copy_n(counters_of(b, at::counters, m), kFlowCounters, next);
+        if (next[flow_counter::stopped] != 0) continue;
+        int up = 0, down = 0;
+        for (int row = 0; row < table.rows; ++row) {
+            const auto bits = static_cast<std::int32_t>(b[at::moved].at<T>(m, 0, row)[moved::bits]);
+            next[flow_counter::reflected] += ((bits & kMirroredX) != 0 ? 1 : 0) + ((bits & kMirroredY) != 0 ? 1 : 0);
+            next[flow_counter::flow_steps] += (bits & kAlive) != 0 ? 1 : 0;
+            const T* flow = table.at<T>(m, 0, row);
+            if (row >= next[flow_counter::used] || flow[flow::active] != 0) continue;
+            ++(flow[flow::z] < 0 ? down : up);
+        }
+        end_step(b.params<FlowCountParams>(), up, down, next);
+    }
+}
+
+template <class T>
+void skip_row(const Bound& b, int m, int row) {
+    namespace at = flow_skip;
+    if (any_alive(counters_of(b, at::counters, m))) return;
+    T* after = b[at::after].at<T>(m, 0, row);
+    std::copy_n(b[at::before].at<T>(m, 0, row), kFlowColumns, after);
+    after[flow::parent] = -1;
+}
+
+void skip_counters(const Bound& b) {
+    for (int m = 0; m < b[flow_skip::before].k; ++m)
+        if (const std::int32_t* counters = counters_of(b, flow_skip::counters, m); !any_alive(counters))
+            skip_step(b.params<FlowCountParams>(), counters, counters_of(b, flow_skip::next, m));
+}
+
+template <class T>
+void skip_backward_row(const Bound& b, int m, int row) {
+    namespace at = flow_skip_backward;
+    if (!any_alive(counters_of(b, at::counters, m)))
+        std::copy_n(b[at::dafter].at<T>(m, 0, row), kFlowColumns, b[at::dbefore].at<T>(m, 0, row));
+}
+
+template <class T>
+void clear_rows(const Bound& b, int slot, int m, int begin, int end) {
+    if (any_alive(counters_of(b, flow_clear::counters, m)) || !any_alive(counters_of(b, flow_clear::earlier, m))) return;
+    for (int row = begin; row < end; ++row) std::fill_n(b[slot].at<T>(m, 0, row), b[slot].cols, T{0});
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_flow_begin(const Bound& b) {
+    in_order(b, flow_begin::flow, begin_row<double>);
+    begin_counters(b);
+}
+void run_flow_begin_backward(const Bound& b) { in_order(b, flow_begin_backward::de, begin_backward_row<double>); }
+void run_flow_spawn(const Bound& b) { spawn<double>(b); }
+void run_flow_spawn_state(const Bound& b) { in_order(b, flow_spawn_state::h, spawn_state_row<double>); }
+void run_flow_spawn_backward(const Bound& b) { in_order(b, flow_spawn_backward::dafter, spawn_backward_row<double>); }
+void run_flow_spawn_state_backward(const Bound& b) {
+    in_order(b, flow_spawn_state_backward::dh, spawn_state_backward_row<double>);
+}
+void run_flow_count(const Bound& b) { count<double>(b); }
+void run_flow_skip(const Bound& b) {
+    in_order(b, flow_skip::before, skip_row<double>);
+    skip_counters(b);
+}
+void run_flow_skip_backward(const Bound& b) { in_order(b, flow_skip_backward::dafter, skip_backward_row<double>); }
+void run_flow_clear(const Bound& b) {
+    for (int slot = flow_clear::out0; slot < flow_clear::slots && b[slot].present(); ++slot)
+        for (int m = 0; m < b[slot].k; ++m) clear_rows<double>(b, slot, m, 0, b[slot].rows);
+}
+
+}  // namespace ref
+
+namespace cpu {
+namespace {
+
+KernelResult at_once(const Bound& bound, void (*all)(const Bound&)) {
+    return make_kernel([b = bound, all]() noexcept { all(b); });
+}
+
+}  // namespace
+
+KernelResult make_flow_begin(Context& context, const Bound& bound) {
+    namespace at = flow_begin;
+    const Operand& energy = bound[at::e];
+    FlowChecker check(bound, at::flow);
+    check.grid(bound.params<FlowGridParams>(), at::e, energy).tables({at::flow}).counters({at::counters});
+    check.that(std::int64_t{energy.rows} * energy.cols <= check.n, "fewer rows than cells: every cell starts a flow");
+    MILLRACE_TRY(check.status());
+    return by_rows(context, bound, at::flow, 10, begin_row<float>, begin_counters);
+}
+
+KernelResult make_flow_begin_backward(Context& context, const Bound& bound) {
+    namespace at = flow_begin_backward;
+    const Operand& to = bound[at::de];
+    FlowChecker check(bound, at::dflow);
+    check.tables({at::dflow}).require(at::de, DType::f32, check.k, 1, to.rows, to.cols);
+    MILLRACE_TRY(check.that(std::int64_t{to.rows} * to.cols <= check.n, "fewer rows than cells").status());
+    return by_rows(context, bound, at::de, to.cols, begin_backward_row<float>);
+}
+
+KernelResult make_flow_spawn(Context&, const Bound& bound) {
+    namespace at = flow_spawn;
+    FlowChecker check(bound, at::flow);
+    MILLRACE_TRY(check.tables({at::before, at::flow}).moved(at::moved).counters({at::counters}).status());
+    return at_once(bound, spawn<float>);
+}
+
+KernelResult make_flow_spawn_state(Context& context, const Bound& bound) {
+    namespace at = flow_spawn_state;
+    FlowChecker check(bound, at::h);
+    MILLRACE_TRY(check.tables({at::flow}).rows({at::h}, bound[at::h].cols).status());
+    return by_rows(context, bound, at::h, bound[at::h].cols, spawn_state_row<float>);
+}
+
+KernelResult make_flow_spawn_backward(Context& context, const Bound& bound) {
+    namespace at = flow_spawn_backward;
+    FlowChecker check(bound, at::dafter);
+    MILLRACE_TRY(check.tables({at::dafter, at::dbefore}).moved(at::moved).status());
+    return by_rows(context, bound, at::dafter, 10, spawn_backward_row<float>);
+}
+
+KernelResult make_flow_spawn_state_backward(Context& context, const Bound& bound) {
+    namespace at = flow_spawn_state_backward;
+    FlowChecker check(bound, at::dh);
+    MILLRACE_TRY(check.moved(at::moved).rows({at::dh}, bound[at::dh].cols).status());
+    return by_rows(context, bound, at::dh, bound[at::dh].cols, spawn_state_backward_row<float>);
+}
+
+KernelResult make_flow_count(Context&, const Bound& bound) {
+    namespace at = flow_count;
+    FlowChecker check(bound, at::flow);
+    MILLRACE_TRY(check.tables({at::flow}).moved(at::moved).counters({at::counters, at::next}).status());
+    return at_once(bound, count<float>);
+}
+
+KernelResult make_flow_skip(Context& context, const Bound& bound) {
+    namespace at = flow_skip;
+    FlowChecker check(bound, at::before);
+    MILLRACE_TRY(check.tables({at::before, at::after}).counters({at::counters, at::next}).status());
+    return by_rows(context, bound, at::before, 2 * kFlowColumns, skip_row<float>, skip_counters);
+}
+
+KernelResult make_flow_skip_backward(Context& context, const Bound& bound) {
+    namespace at = flow_skip_backward;
+    FlowChecker check(bound, at::dafter);
+    MILLRACE_TRY(check.tables({at::dafter, at::dbefore}).counters({at::counters}).status());
+    return by_rows(context, bound, at::dafter, 2 * kFlowColumns, skip_backward_row<float>);
+}
+
+KernelResult make_flow_clear(Context& context, const Bound& bound) {
+    namespace at = flow_clear;
+    FlowChecker check(bound, at::out0);
+    for (int slot = at::out0; slot < at::slots && bound[slot].present(); ++slot)
+        check.require(slot, DType::f32, check.k, 1, bound[slot].rows, bound[slot].cols);
+    MILLRACE_TRY(check.counters({at::counters, at::earlier}).status());
+    return make_kernel([&context, b = bound]() noexcept {
+        for (int slot = at::out0; slot < at::slots && b[slot].present(); ++slot)
+            for_each_piece(context, b[slot].k, b[slot].rows, b[slot].cols,
+                           [&](int m, int begin, int end) { clear_rows<float>(b, slot, m, begin, end); });
+    });
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops

@@ -1,0 +1,180 @@
+// Scattering the energies of flows on the surface.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "models/energy_flow/ops/flow.h"
+#include "models/energy_flow/ops/host_rows.h"
+
+namespace millrace::ops {
+namespace {
+
+using tensor::Operand;
+
+constexpr double kUnit = 1099511627776.0;  // 2^40: loads are summed as multiples of its inverse
+constexpr double kLargestLoad = 1048576.0;
+
+/// What a flow scatters and where. Computed in double, which costs nothing here and keeps the place inside a cell exact.
+struct Landing {
+    std::array<int, 4> cells{};
+    std::array<double, 4> shares{};
+    double right = 0, high = 0;  ///< shares of the far column and row
+    double reach = 0, load = 0;
+    bool scatters = false;
+
+    template <class T>
+    Landing(const T* flow, const FlowGridParams& grid) {
+        reach = flow[flow::active] != 0 ? std::fabs(static_cast<double>(flow[flow::z])) : 1;
+        load = static_cast<double>(flow[flow::energy]) * reach;
+        scatters = std::fabs(load) <= kLargestLoad && std::isfinite(flow[flow::x]) && std::isfinite(flow[flow::y]);
+        if (!scatters) return;
+        const double column = (static_cast<double>(flow[flow::x]) + 1) / 2 * (grid.width - 1);
+        const double row = (static_cast<double>(flow[flow::y]) + 1) / 2 * (grid.height - 1);
+        const double left = std::clamp(std::floor(column), 0.0, grid.width - 2.0),
+                     low = std::clamp(std::floor(row), 0.0, grid.height - 2.0);
+        right = column - left;
+        high = row - low;
+        const int first = static_cast<int>(low) * grid.width + static_cast<int>(left);
+        cells = {first, first + 1, first + grid.width, first + grid.width + 1};
+        shares = {(1 - right) * (1 - high), right * (1 - high), (1 - right) * high, right * high};
+    }
+};
+
+template <class T>
+void scatter_backward_row(const Bound& b, int m, int row) {
+    namespace at = flow_scatter_backward;
+    const auto& grid = b.params<FlowGridParams>();
+    const T* from = b[at::flow].at<T>(m, 0, row);
+    T* d = b[at::dflow].at<T>(m, 0, row);
+    std::fill_n(d, kFlowColumns, T{0});
+    const Landing land(from, grid);
+    if (!land.scatters) return;
+    const T* cells = b[at::dsurface].at<T>(m, 0, static_cast<int>(from[flow::owner]));
+    std::array<double, 4> g{};
+    double sum = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        g[i] = static_cast<double>(cells[land.cells[i]]);
+        sum += land.shares[i] * g[i];
+    }
+    const double across = (1 - land.high) * (g[1] - g[0]) + land.high * (g[3] - g[2]);
+    const double along = (1 - land.right) * (g[2] - g[0]) + land.right * (g[3] - g[1]);
+    const double sign = from[flow::active] == 0 || from[flow::z] == 0 ? 0 : from[flow::z] > 0 ? 1 : -1;
+    d[flow::x] = static_cast<T>(land.load * across * (grid.width - 1) / 2);
+    d[flow::y] = static_cast<T>(land.load * along * (grid.height - 1) / 2);
+    d[flow::z] = static_cast<T>(static_cast<double>(from[flow::energy]) * sum * sign);
+    d[flow::energy] = static_cast<T>(land.reach * sum);
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_flow_scatter(const Bound& b) {
+    namespace at = flow_scatter;
+    in_order(b, at::surface, [](const Bound& bound, int m, int sample) {
+        std::fill_n(bound[at::surface].at<double>(m, 0, sample), bound[at::surface].cols, 0.0);
+    });
+    in_order(b, at::flow, [](const Bound& bound, int m, int row) {
+        const double* flow = bound[at::flow].at<double>(m, 0, row);
+        const Landing land(flow, bound.params<FlowGridParams>());
+        if (!land.scatters) {
+            state_of(bound[at::state], m).nonfinite = 1;
+            return;
+        }
+        double* cells = bound[at::surface].at<double>(m, 0, static_cast<int>(flow[flow::owner]));
+        for (std::size_t i = 0; i < 4; ++i) cells[land.cells[i]] += std::nearbyint(land.load * land.shares[i] * kUnit) / kUnit;
+    });
+}
+
+void run_flow_scatter_backward(const Bound& b) { in_order(b, flow_scatter_backward::flow, scatter_backward_row<double>); }
+
+}  // namespace ref
+
+namespace cpu {
+namespace {
+
+/// Every thread sums whole numbers of its own, so neither their order nor their number shows in the surface.
+class FlowScatter {
+public:
+    FlowScatter(Context& context, const Bound& bound)
+        : context_(context),
+          b_(bound),
+          grid_(bound.params<FlowGridParams>()),
+          cells_(std::int64_t{bound[flow_scatter::surface].rows} * bound[flow_scatter::surface].cols),
+          pieces_(bound[flow_scatter::flow].rows, 1, bound[flow_scatter::flow].rows >= kManyRows ? context.pool.threads() : 1) {
+        context.scratch.reserve_shared(static_cast<std::size_t>(2 * cells_ * std::max(1, pieces_.count) + 2 * pieces_.count));
+    }
+
+    void operator()() noexcept {
+        for (int m = 0; m < b_[flow_scatter::flow].k; ++m) {
+            context_.pool.for_each_if(pieces_.count > 1, pieces_.count, [&](int piece, int) { scatter(m, piece); });
+            finish(m);
+        }
+    }
+
+private:
+    static constexpr int kManyRows = 4096;
+
+    [[nodiscard]] std::uint64_t* sums(int piece) const {
+        return reinterpret_cast<std::uint64_t*>(context_.scratch.shared()) + piece * (cells_ + 1);
+    }
+
+    void scatter(int member, int piece) noexcept {
+        const Operand& table = b_[flow_scatter::flow];
+        std::uint64_t* to = sums(piece);  // unsigned: sums beyond all reason wrap instead of being undefined
+        std::fill_n(to, cells_ + 1, std::uint64_t{0});
+        for (int row = pieces_.begin(piece); row < pieces_.end(piece); ++row) {
+            const float* flow = table.at<float>(member, 0, row);
+            const Landing at(flow, grid_);
+            if (!at.scatters) {
+                to[cells_] = 1;
+                continue;
+            }
+            std::uint64_t* surface = to + std::int64_t{static_cast<int>(flow[flow::owner])} * b_[flow_scatter::surface].cols;
+            for (std::size_t i = 0; i < 4; ++i)
+                surface[at.cells[i]] += static_cast<std::uint64_t>(std::llrint(at.load * at.shares[i] * kUnit));
+        }
+    }
+
+    void finish(int member) noexcept {
+        const Operand& surface = b_[flow_scatter::surface];
+        for (int piece = 0; piece < pieces_.count; ++piece)
+            if (sums(piece)[cells_] != 0) state_of(b_[flow_scatter::state], member).nonfinite = 1;
+        for (int sample = 0; sample < surface.rows; ++sample) {
+            float* to = surface.at<float>(member, 0, sample);
+            for (int cell = 0; cell < surface.cols; ++cell) {
+                std::uint64_t sum = 0;
+                for (int piece = 0; piece < pieces_.count; ++piece)
+                    sum += sums(piece)[std::int64_t{sample} * surface.cols + cell];
+                to[cell] = static_cast<float>(static_cast<double>(static_cast<std::int64_t>(sum)) / kUnit);
+            }
+        }
+    }
+
+    Context& context_;
+    Bound b_;
+    FlowGridParams grid_;
+    std::int64_t cells_;
+    Blocks pieces_;
+};
+
+}  // namespace
+
+KernelResult make_flow_scatter(Context& context, const Bound& bound) {
+    namespace at = flow_scatter;
+    FlowChecker check(bound, at::flow);
+    check.tables({at::flow}).state(at::state, check.k);
+    MILLRACE_TRY(check.grid(bound.params<FlowGridParams>(), at::surface, bound[at::surface]).status());
+    return make_kernel(FlowScatter(context, bound));
+}
+
+KernelResult make_flow_scatter_backward(Context& context, const Bound& bound) {
+    namespace at = flow_scatter_backward;
+    FlowChecker check(bound, at::flow);
+    check.tables({at::flow, at::dflow});
+    MILLRACE_TRY(check.grid(bound.params<FlowGridParams>(), at::dsurface, bound[at::dsurface]).status());
+    return by_rows(context, bound, at::flow, 20, scatter_backward_row<float>);
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops
