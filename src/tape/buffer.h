@@ -38,7 +38,7 @@ struct Buffer {
     std::int64_t elements = 0;
     std::int64_t row_width = 0;  ///< elements of one row: the column space that gradient bookkeeping works in
 
-    bool kept = false;          ///< nobody else gets its memory until the program's end
+    bool kept = false;          ///< its memory is not reused before the program's end
     int first = -1, last = -1;  ///< records that touch it first and last; -1: untouched
     std::int64_t offset = -1;   ///< bytes into the activation arena, set by the planner
 
@@ -47,6 +47,23 @@ struct Buffer {
 
 /// `n` rounded up to a multiple of `to`.
 constexpr std::int64_t align(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// [k, g, rows, cols] in the memory of a buffer, row behind row; `stride_k` elements from member to member, 0: one behind the
+/// other.
+inline tensor::View contiguous_view(tensor::BufferId buffer, tensor::DType dtype, std::int32_t k, std::int32_t g,
+                                    std::int32_t rows, std::int32_t cols, std::int64_t stride_k = 0) {
+    tensor::View v;
+    v.buffer = buffer;
+    v.dtype = dtype;
+    v.k = k;
+    v.g = g;
+    v.rows = rows;
+    v.cols = cols;
+    v.stride_row = cols;
+    v.stride_g = std::int64_t{rows} * cols;
+    v.stride_k = stride_k > 0 ? stride_k : v.stride_g * g;
+    return v;
+}
 
 /// Ids of buffers that belong to one program start here; smaller ids belong to the store.
 constexpr tensor::BufferId kLocalBase = 1 << 20;

@@ -27,24 +27,9 @@ Value Builder::activation(std::int32_t rows, std::int32_t cols, std::string name
 
 View Builder::buffer(std::int32_t groups, std::int32_t rows, std::int32_t cols, tensor::DType dtype, Role role,
                      std::string name) {
-    const std::int64_t per_member = std::int64_t{groups} * rows * cols;
-    Buffer b;
-    b.name = std::move(name);
-    b.role = role;
-    b.dtype = dtype;
-    b.elements = per_member * store_.members();
-    b.row_width = cols;
-    View v;
-    v.buffer = add_buffer(std::move(b));
-    v.dtype = dtype;
-    v.k = store_.members();
-    v.g = groups;
-    v.rows = rows;
-    v.cols = cols;
-    v.stride_k = per_member;
-    v.stride_g = std::int64_t{rows} * cols;
-    v.stride_row = cols;
-    return v;
+    const std::int64_t elements = std::int64_t{groups} * rows * cols * store_.members();
+    const BufferId id = add_buffer({std::move(name), role, dtype, elements, cols});
+    return contiguous_view(id, dtype, store_.members(), groups, rows, cols);
 }
 
 View Builder::intermediate(std::int32_t groups, std::int32_t rows, std::int32_t cols, std::string name, bool wide) {
@@ -73,7 +58,7 @@ void Builder::push(ops::Record record) {
         Cover& written = written_[view.buffer];
         for (const Rectangle& part : rectangles_of(view, row_width(view))) {
             MILLRACE_ASSERT(!record.accumulates(slot) || (!local && options_.accumulate) || written.gaps(part).empty(),
-                            record.layer + ": adds to memory that nobody wrote");
+                            record.layer + ": adds to memory that was never written");
             written.add(part);
         }
     }
@@ -164,7 +149,7 @@ Builder::Target Builder::claim(Gradient& gradient, const View& view) {
 }
 
 Builder::Target Builder::gradient_target(const Value& value) {
-    MILLRACE_ASSERT(value.needs_gradient, "nobody asks for the gradient of this value");
+    MILLRACE_ASSERT(value.needs_gradient, "the gradient of this value is not wanted");
     Gradient& gradient = gradient_of(value.view.buffer);
     return claim(gradient, gradient_view(gradient, value.view));
 }

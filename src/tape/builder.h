@@ -3,7 +3,7 @@
 // update.
 //
 // A value is a view into an activation plus the knowledge whether it gets a gradient. The gradient of an activation is a
-// buffer of the same layout; who writes a rectangle of it first overwrites it, later writers add.
+// buffer of the same layout; the first writer of a rectangle overwrites it, later writers add.
 
 #include <cstdint>
 #include <deque>
@@ -101,7 +101,7 @@ public:
     };
     /// Where to write a contribution to the gradient of `value`, and whether to add.
     Target gradient_target(const Value& value);
-    /// The complete gradient of `value`, for reading; parts nobody wrote are zeros. Absent when nothing flowed into it.
+    /// The complete gradient of `value`, for reading; parts never written are zeros. Absent when nothing flowed into it.
     tensor::View gradient(const Value& value);
     Target parameter_gradient(ParameterId id);
     /// Memory of a backward rule that weight gradients read, real [K,1,rows,cols]; a window per step inside a scan.
@@ -150,7 +150,7 @@ private:
     [[nodiscard]] tensor::View gradient_view(const Gradient& gradient, tensor::View value) const;
     [[nodiscard]] std::int64_t row_width(const tensor::View& view) const;
     [[nodiscard]] bool touched(const Gradient& gradient, const tensor::View& view) const;
-    /// Zeroes what nobody wrote of a part of the gradient and counts it as written.
+    /// Zeroes what was never written of a part of the gradient and counts it as written.
     void complete(Gradient& gradient, const tensor::View& view);
     void forget_gradient(tensor::BufferId activation) { gradients_[static_cast<std::size_t>(activation - kLocalBase)] = {}; }
     Target claim(Gradient& gradient, const tensor::View& view);  ///< counts a part of the gradient as written

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+
+#include "tensor/element.h"
 
 namespace millrace::tape {
 
@@ -28,55 +29,6 @@ void keep_through_repeats(std::vector<Buffer>& buffers, const std::vector<Sectio
         const auto first = static_cast<int>(section.first), last = static_cast<int>(section.first + section.count) - 1;
         for (Buffer& b : buffers)
             if (section.repeat > 1 && b.first >= 0 && b.first < first && b.last >= first) b.last = std::max(b.last, last);
-    }
-}
-
-double element(const std::byte* at, DType dtype) {
-    switch (dtype) {
-        case DType::f64: {
-            double v;
-            std::memcpy(&v, at, 8);
-            return v;
-        }
-        case DType::f32: {
-            float v;
-            std::memcpy(&v, at, 4);
-            return v;
-        }
-        case DType::bf16: {
-            std::uint16_t v;
-            std::memcpy(&v, at, 2);
-            return tensor::from_bf16(v);
-        }
-        case DType::i32: {
-            std::int32_t v;
-            std::memcpy(&v, at, 4);
-            return v;
-        }
-        case DType::u8: return static_cast<double>(*reinterpret_cast<const unsigned char*>(at));
-    }
-    return 0;
-}
-
-void set_element(std::byte* at, DType dtype, double value) {
-    switch (dtype) {
-        case DType::f64: std::memcpy(at, &value, 8); break;
-        case DType::f32: {
-            auto v = static_cast<float>(value);
-            std::memcpy(at, &v, 4);
-            break;
-        }
-        case DType::bf16: {
-            auto v = tensor::to_bf16(static_cast<float>(value));
-            std::memcpy(at, &v, 2);
-            break;
-        }
-        case DType::i32: {
-            auto v = static_cast<std::int32_t>(value);
-            std::memcpy(at, &v, 4);
-            break;
-        }
-        case DType::u8: *at = static_cast<std::byte>(static_cast<unsigned char>(value)); break;
     }
 }
 
@@ -225,7 +177,7 @@ std::optional<NonFinite> Program::scan(const ops::Bound& bound) const {
         std::optional<NonFinite> found;
         for_each(v, [&](int k, int g, int r, int c, std::int64_t at) {
             if (found) return;
-            const double value = element(host.data() + at, v.dtype);
+            const double value = tensor::read_element(host.data() + at, v.dtype);
             if (!std::isfinite(value))
                 found = NonFinite{record.op->name, record.layer, record.op->slot(slot).name, k, g, r, c, value};
         });
@@ -346,7 +298,8 @@ std::vector<double> Program::read(const View& view) const {
     store_.backend().download(host.data(), address(view), host.size());
     std::vector<double> values;
     values.reserve(static_cast<std::size_t>(view.count()));
-    for_each(view, [&](int, int, int, int, std::int64_t at) { values.push_back(element(host.data() + at, view.dtype)); });
+    for_each(view,
+             [&](int, int, int, int, std::int64_t at) { values.push_back(tensor::read_element(host.data() + at, view.dtype)); });
     return values;
 }
 
@@ -355,7 +308,8 @@ void Program::write(const View& view, const std::vector<double>& values) const {
     std::vector<std::byte> host(static_cast<std::size_t>(extent(view)) * tensor::size_of(view.dtype));
     store_.backend().download(host.data(), address(view), host.size());
     std::size_t i = 0;
-    for_each(view, [&](int, int, int, int, std::int64_t at) { set_element(host.data() + at, view.dtype, values[i++]); });
+    for_each(view,
+             [&](int, int, int, int, std::int64_t at) { tensor::write_element(host.data() + at, view.dtype, values[i++]); });
     store_.backend().upload(address(view), host.data(), host.size());
 }
 

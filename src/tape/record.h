@@ -9,11 +9,6 @@
 
 namespace millrace::tape {
 
-inline void write_to(ops::Record& record, int slot, const Builder::Target& target) {
-    record.slots[static_cast<std::size_t>(slot)] = target.view;
-    if (target.accumulate) record.accumulate |= 1u << slot;
-}
-
 /// What a slot names: a view, a value, or where a gradient goes. `{}` leaves the slot out.
 struct Slot : Builder::Target {
     Slot() = default;
@@ -26,8 +21,11 @@ struct Slot : Builder::Target {
 template <class Params>
 ops::Record record_of(const ops::OpDef* op, const Params& params, std::string layer, std::initializer_list<Slot> slots) {
     ops::Record record{op, params, {}, 0, std::move(layer)};
-    int index = 0;
-    for (const Slot& slot : slots) write_to(record, index++, slot);
+    std::size_t index = 0;
+    for (const Slot& slot : slots) {
+        if (slot.accumulate) record.accumulate |= 1u << index;
+        record.slots[index++] = slot.view;
+    }
     return record;
 }
 

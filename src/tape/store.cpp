@@ -53,10 +53,8 @@ void draw(const Parameter& p, std::uint64_t seed, std::uint32_t stream, std::vec
 Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), options_(options), buffers_(kFixedCount) {
     MILLRACE_ASSERT(options_.members >= 1, "a store needs at least one member");
     const DType stat = stat_of(options_.precision);
-    auto set = [&](BufferId id, const char* name, Role role, DType dtype) {
-        buffers_[static_cast<std::size_t>(id)].name = name;
-        buffers_[static_cast<std::size_t>(id)].role = role;
-        buffers_[static_cast<std::size_t>(id)].dtype = dtype;
+    const auto set = [&](BufferId id, const char* name, Role role, DType dtype) {
+        buffers_[static_cast<std::size_t>(id)] = {name, role, dtype};
     };
     set(kParams, "parameters", Role::parameter, stat);
     set(kGrads, "gradients", Role::gradient, stat);
@@ -99,18 +97,9 @@ ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols,
 
 View Store::add_data(std::string name, DType dtype, std::int32_t rows, std::int32_t cols) {
     MILLRACE_ASSERT(!sealed_, "data buffers are declared before allocate() or seal()");
-    Buffer b;
-    b.name = std::move(name);
-    b.role = Role::data;
-    b.dtype = dtype;
-    b.elements = std::int64_t{rows} * cols;
-    buffers_.push_back(std::move(b));
-    View v;
-    v.buffer = static_cast<BufferId>(buffers_.size()) - 1;
-    v.dtype = dtype;
-    v.rows = rows;
-    v.cols = cols;
-    v.stride_row = cols;
+    buffers_.push_back({std::move(name), Role::data, dtype, std::int64_t{rows} * cols});
+    View v = contiguous_view(static_cast<BufferId>(buffers_.size()) - 1, dtype, 1, 1, rows, cols);
+    v.stride_k = v.stride_g = 0;  // one for all
     return v;
 }
 
@@ -185,17 +174,9 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
 }
 
 View Store::tensor_view(BufferId id, const Parameter& p, std::int64_t stride_k) const {
-    View v;
-    v.buffer = id;
-    v.dtype = buffers_[static_cast<std::size_t>(id)].dtype;
-    v.k = options_.members;
-    v.g = p.groups;
-    v.rows = p.rows;
-    v.cols = p.cols;
+    const DType dtype = buffers_[static_cast<std::size_t>(id)].dtype;
+    View v = contiguous_view(id, dtype, options_.members, p.groups, p.rows, p.cols, stride_k);
     v.offset = p.offset;
-    v.stride_k = stride_k;
-    v.stride_g = std::int64_t{p.rows} * p.cols;
-    v.stride_row = p.cols;
     return v;
 }
 

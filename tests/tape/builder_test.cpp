@@ -67,7 +67,7 @@ TEST(Gradient, RowWindowsOfOneBufferDoNotAdd) {
     Builder builder(*rig.store, {});
     const Value x = builder.activation(6, 5, "x", true);
     EXPECT_FALSE(builder.gradient_target(x.row_window(0, 2)).accumulate);
-    EXPECT_FALSE(builder.gradient(x.row_window(2, 4)).present()) << "nobody wrote these rows";
+    EXPECT_FALSE(builder.gradient(x.row_window(2, 4)).present()) << "these rows were never written";
     EXPECT_FALSE(builder.gradient_target(x.row_window(2, 4)).accumulate);
     EXPECT_TRUE(builder.gradient_target(x.row_window(1, 3)).accumulate);
     EXPECT_TRUE(builder.gradient(x).present());
@@ -125,8 +125,8 @@ TEST(Gradient, EvaluationHasNone) {
 class RandomWriters : public ::testing::TestWithParam<Place> {};
 
 TEST_P(RandomWriters, SumInEveryElement) {
-    // Writers of random windows of rows and columns, some over groups of columns; whoever reads must find the sum of them, and
-    // zero where nobody wrote.
+    // Writers of random windows of rows and columns, some over groups of columns; a reader must find the sum of them, and
+    // zero where nothing was written.
     constexpr std::int32_t kRows = 5, kCols = 24;
     for (std::uint32_t trial = 0; trial < 40; ++trial) {
         TapeRig rig(GetParam(), 2);
@@ -273,13 +273,13 @@ TEST(BuilderDeathTest, MisuseIsNamed) {
     Builder evaluator(*rig.store, evaluation), builder(*rig.store, deferred);
     EXPECT_DEATH(evaluator.backward(), "no backward pass");
     EXPECT_DEATH(builder.gradient_target({data, true}), "not this program's");
-    EXPECT_DEATH(builder.gradient_target({data, false}), "nobody asks");
+    EXPECT_DEATH(builder.gradient_target({data, false}), "is not wanted");
     const Value x = builder.activation(4, 2, "x", true);
     const auto add = [&](const Value& to) { builder.append(add_record(x.view, {to.view, true})); };
-    EXPECT_DEATH(add(x), "adds to memory that nobody wrote");
+    EXPECT_DEATH(add(x), "adds to memory that was never written");
     builder.append(add_record(x.view, {x.row_window(1, 2).view, false}));
     add(x.row_window(1, 2));
-    EXPECT_DEATH(add(x.row_window(0, 2)), "adds to memory that nobody wrote");
+    EXPECT_DEATH(add(x.row_window(0, 2)), "adds to memory that was never written");
     builder.append_weight_gradient({});
     EXPECT_DEATH(builder.close_section(), "backward\\(\\) was not called");
 }

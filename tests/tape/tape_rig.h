@@ -41,7 +41,7 @@ struct TapeRig {
         for (int k = 0; k < store->members(); ++k) seeds.push_back(static_cast<std::uint64_t>(40 + k));
         store->initialize(seeds);
     }
-    /// Plans and prepares what the builder holds, in an arena full of NaN: reading what nobody wrote shows.
+    /// Plans and prepares what the builder holds, in an arena full of NaN: reading what was never written shows.
     void prepare(Builder&& builder) {
         arena = std::make_unique<Arena>(*backend);
         program = std::make_unique<Program>("test", *store, std::move(builder), *arena);

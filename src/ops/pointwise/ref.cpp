@@ -3,29 +3,22 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/ref/activation.h"
 #include "ops/ref/kernels.h"
+#include "tensor/element.h"
 
 namespace millrace::ops::ref {
 namespace {
 
-double load(const tensor::Operand& operand, int m, int g, int b, int c) {
-    switch (operand.dtype) {
-        case tensor::DType::f64: return operand.at<double>(m, g, b)[c];
-        case tensor::DType::f32: return operand.at<float>(m, g, b)[c];
-        case tensor::DType::bf16: return tensor::from_bf16(operand.at<std::uint16_t>(m, g, b)[c]);
-        case tensor::DType::i32: return operand.at<std::int32_t>(m, g, b)[c];
-        case tensor::DType::u8: return operand.at<std::uint8_t>(m, g, b)[c];
-    }
-    return 0;
+void* address(const tensor::Operand& o, int m, int g, int b, int c) {
+    const std::int64_t element = m * o.stride_k + g * o.stride_g + b * o.stride_row + c;
+    return static_cast<std::byte*>(o.data) + element * static_cast<std::int64_t>(tensor::size_of(o.dtype));
 }
 
-void save(const tensor::Operand& operand, int m, int g, int b, int c, double value) {
-    switch (operand.dtype) {
-        case tensor::DType::f64: operand.at<double>(m, g, b)[c] = value; break;
-        case tensor::DType::f32: operand.at<float>(m, g, b)[c] = static_cast<float>(value); break;
-        case tensor::DType::bf16: operand.at<std::uint16_t>(m, g, b)[c] = tensor::to_bf16(static_cast<float>(value)); break;
-        case tensor::DType::i32: operand.at<std::int32_t>(m, g, b)[c] = static_cast<std::int32_t>(value); break;
-        case tensor::DType::u8: operand.at<std::uint8_t>(m, g, b)[c] = static_cast<std::uint8_t>(value); break;
-    }
+double load(const tensor::Operand& o, int m, int g, int b, int c) {
+    return tensor::read_element(address(o, m, g, b, c), o.dtype);
+}
+
+void save(const tensor::Operand& o, int m, int g, int b, int c, double value) {
+    tensor::write_element(address(o, m, g, b, c), o.dtype, value);
 }
 
 template <class Body>
