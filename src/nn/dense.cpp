@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "nn/slot_target.h"
 #include "ops/dense/dense.h"
@@ -21,7 +22,7 @@ std::vector<std::string> with_suffix(const std::vector<std::string>& prefixes, c
 
 DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, std::optional<tape::Init> init) {
     const tape::Init usual = tape::Init::uniform(1 / std::sqrt(static_cast<double>(in)));
-    return {.in = in, .out = out, .activation = activation, .weight_init = init.value_or(usual)};
+    return {.in = in, .out = out, .activation = activation, .weight_init = std::move(init).value_or(usual)};
 }
 
 /// What the backward rule remembers of one forward call. Views are as the product sees them: [K,1,B,G*Out] with a shared input.

@@ -9,7 +9,7 @@ std::vector<Phase> phases_of(std::span<const ops::Record> records) {
     Phase shared = Phase::forward;
     for (const ops::Record& record : records) {
         std::optional<Phase> own = record.op->phase;
-        if (own == Phase::forward && shared == Phase::backward) own = Phase::backward;  // computed again on the way back
+        if (own == Phase::forward && shared == Phase::backward) own = Phase::backward;  // computed again in the backward pass
         if (own == Phase::backward || own == Phase::optimizer) shared = *own;
         if (own == Phase::data) shared = Phase::forward;  // the next micro-batch
         phases.push_back(own.value_or(shared));

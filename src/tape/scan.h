@@ -8,12 +8,10 @@
 //   over the steps of a chunk. Layers give weight gradients and column sums of one step; those of neighbouring steps, whose
 //   operands are adjacent windows, become one record per chunk: each matrix has one product over all rows of the chunk.
 // - Chunks. Consecutive steps whose gradients are held at once. A chunk may have a condition (an i32 flag per member): its
-// records
-//   are then skipped, forward and backward, when no member's flag is set, and the model's records that carry on unchanged values
-//   follow it. Gradients that a skipped chunk would have begun start as zeros.
-// - Recompute. What is not kept is computed again on the way back, when the first record there reads it: the records that wrote
-// it
-//   are appended again. Their other outputs go to scratch memory.
+//   records are then skipped, forward and backward, when no member's flag is set, and the model's records that carry on unchanged
+//   values follow it. Gradients that a skipped chunk would have begun start as zeros.
+// - Recompute. What is not kept is computed again in the backward pass, when the first record there reads it: the records that
+//   wrote it are appended again. Their other outputs go to scratch memory.
 //
 // A state is carried from step to step. Layers that update its gradient in place (nn::GruCell) make it *rolling*: one buffer of
 // stat for all steps, and products a_i w_i that belong to it wait to be taken by the layer, so that it can sum them in its own
@@ -85,7 +83,7 @@ private:
     };
     /// A buffer whose content is not kept.
     struct Dropped {
-        tensor::View view, again;  ///< whole buffers; `again` where its content is on the way back
+        tensor::View view, again;  ///< whole buffers; `again` where its content is in the backward pass
         bool optional = false;     ///< an intermediate: absent in the forward record
         std::vector<std::size_t> producers;
     };

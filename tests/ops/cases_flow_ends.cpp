@@ -1,4 +1,4 @@
-// Where flows begin and where they lay down their energy.
+// Where flows begin and where they scatter their energy.
 
 #include <limits>
 

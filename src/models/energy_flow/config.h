@@ -1,6 +1,6 @@
 #pragma once
 // Sizes and rules of an energy flow model: recurrent flows carry energy from the middle plane of a W x H x D cube to its two
-// outer planes and lay it down on a surface of W x H cells.
+// outer planes and scatter it on a surface of W x H cells.
 
 #include <cstdint>
 #include <utility>
@@ -10,8 +10,8 @@
 
 namespace millrace::models {
 
-/// What a step leaves behind for the way back through time. `none`: everything. `gates`: all but the gates of the GRU layers.
-/// `step`: states, flow tables and moves alone. The rest is computed again when the way back comes to the step.
+/// What a step leaves behind for the backward pass through time. `none`: everything. `gates`: all but the gates of the GRU
+/// layers. `step`: states, flow tables and moves alone. The rest is computed again when the backward pass comes to the step.
 enum class Recompute : std::uint8_t { none, gates, step };
 const char* name_of(Recompute recompute);
 enum class MapperKind : std::uint8_t { compact, deep };

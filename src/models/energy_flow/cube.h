@@ -24,7 +24,7 @@ public:
     /// zero.
     Cube(tape::Store& store, const EnergyFlowConfig& config);
 
-    /// e real [K,1,B,S] -> surface stat [K,1,B,S]. In training programs the way back is registered with the builder.
+    /// e real [K,1,B,S] -> surface stat [K,1,B,S]. In training programs its backward rule is registered with the builder.
     tape::Value forward(tape::Builder& builder, const tape::Value& e);
 
     /// Of the forward calls to come.

@@ -130,7 +130,7 @@ __global__ void attention_forward_kernel(Mat<const T> qkv, Mat<const std::int32_
     clear_rows(logsumexp.row(k, 0, row) + head, logsumexp.stride_row, filled, shape.positions, 1);
 }
 
-/// What the way back holds in shared memory.
+/// What the backward pass holds in shared memory.
 struct Held {
     float *queries, *keys, *values, *up;  ///< [positions][width + 1]; up: dout
     float *logsumexp, *mean;              ///< [positions]; mean: sum over j of weight_ij dweight_ij

@@ -10,8 +10,8 @@ namespace millrace::ops {
 
 /// attention_forward. qkv real [K,1,B*N,3C]: queries, keys and values side by side; head h reads columns [h * C / heads, (h + 1) * C / heads) of each.
 /// A filled position i sees the filled positions j, when `causal` only those with j <= i or j < P (the prefix is seen by all). Per head: score_ij = q_i . k_j /
-/// sqrt(C / heads), out_i = sum_j softmax_j(score_ij) v_j; out real [K,1,B*N,C]. logsumexp stat [K,1,B*N,heads] = log sum_j exp(score_ij), for the way
-/// back; 0 where not filled. N = rows / B; T = N - P >= 0.
+/// sqrt(C / heads), out_i = sum_j softmax_j(score_ij) v_j; out real [K,1,B*N,C]. logsumexp stat [K,1,B*N,heads] = log sum_j exp(score_ij), for the backward
+/// pass; 0 where not filled. N = rows / B; T = N - P >= 0.
 /// attention_backward. From dout real [K,1,B*N,C]: dqkv real [K,1,B*N,3C] (written). dout of positions that are not filled does not matter.
 struct AttentionParams { std::int32_t heads = 1, prefix = 0; bool causal = false; };
 namespace attention_forward { enum Slot { qkv, lengths, logsumexp, out, slots }; extern const OpDef kDef; }

@@ -46,7 +46,7 @@ struct ColumnPass {
     std::uint64_t element_stride;  ///< elements from one row to the next
 };
 
-/// The way back through dropout and activation: du = dy * mask * act'(u), with sums over rows.
+/// The backward pass through dropout and activation: du = dy * mask * act'(u), with sums over rows.
 struct ColumnBackward {
     std::int32_t rows, cols;
     const float* dy;
@@ -167,13 +167,13 @@ struct SimdKernels {
 };
 
 /// Floats of scratch of one attention head, forward or backward.
-inline std::size_t attention_floats(const SimdKernels& simd, int places, int width) {
-    const auto up = [](int size, int unit) { return static_cast<std::size_t>((size + unit - 1) / unit * unit); };
-    const auto n = static_cast<std::size_t>(places), d = static_cast<std::size_t>(width),
-               rows = static_cast<std::size_t>(simd.mr);
-    const std::size_t columns = up(places, simd.nr), across = up(width, simd.nr);
+inline std::size_t attention_floats(const SimdKernels& simd, int positions, int width) {
+    const auto up = [](std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; };
+    const auto n = static_cast<std::size_t>(positions), d = static_cast<std::size_t>(width);
+    const auto rows = static_cast<std::size_t>(simd.mr), nr = static_cast<std::size_t>(simd.nr);
+    const std::size_t columns = up(n, nr), across = up(d, nr);
     constexpr std::size_t kRounding = 16 * 16;  // every part begins at a cache line
-    return 2 * columns * d + 3 * n * across + 2 * up(places, simd.mr) * columns + rows * (across + n) + kRounding;
+    return 2 * columns * d + 3 * n * across + 2 * up(n, rows) * columns + rows * (across + n) + kRounding;
 }
 
 MILLRACE_ISA_TABLE(SimdKernels, simd_kernels)

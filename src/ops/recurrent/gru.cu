@@ -1,5 +1,5 @@
-// The recurrent layer: two products, then one kernel for all gates; on the way back one kernel that gives the products of the
-// contract what they need.
+// The recurrent layer: two products, then one kernel for all gates; in the backward pass one kernel that gives the products of
+// the contract what they need.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/vector.cuh"

@@ -19,7 +19,7 @@ void for_each_filled(const Operand& lengths, int member, int prefix, int tokens,
     }
 }
 
-/// The columns [begin, end) of everything that the way back writes for one member.
+/// The columns [begin, end) of everything that the backward pass writes for one member.
 void embed_backward_columns(const SimdKernels& simd, const Bound& b, int prefix, int member, int begin, int end) noexcept {
     namespace at = token_embed_backward;
     const Operand &ids = b[at::ids], &table = b[at::dtable], &positions = b[at::dposition], &before = b[at::dbefore];

@@ -19,7 +19,7 @@ namespace millrace::ops {
 namespace flow { enum Column { x, y, z, energy, heading, active, owner, parent }; }
 constexpr int kFlowColumns = 8;
 
-/// What a step left behind for the way back, stat [K,1,N,kMovedColumns]: gain and the three moves as applied (after tanh), bits (below),
+/// What a step left behind for the backward pass, stat [K,1,N,kMovedColumns]: gain and the three moves as applied (after tanh), bits (below),
 /// children wanted, children admitted, first row of the admitted ones.
 namespace moved { enum Column { gain, move_x, move_y, move_z, bits, wanted, admitted, first_child }; }
 constexpr int kMovedColumns = 8;
