@@ -96,7 +96,8 @@ void Program::join_records() {
     constexpr int kBufferBits = 40;  // bytes that a buffer may have
     const auto stand_in = [](const View& v) {
         const auto base = (static_cast<std::uintptr_t>(v.buffer) + 1) << kBufferBits;
-        return reinterpret_cast<void*>(base + static_cast<std::uintptr_t>(v.offset) * tensor::size_of(v.dtype));
+        const auto address = base + static_cast<std::uintptr_t>(v.offset) * tensor::size_of(v.dtype);
+        return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): it is compared, never followed
     };
     std::vector<ops::Bound> bound(records_.size());
     for (std::size_t r = 0; r < records_.size(); ++r) {

@@ -18,6 +18,7 @@ std::vector<nn::TransformerLayer> stack(tape::Store& store, const std::string& n
     options.inner = config.inner;
     options.causal = causal;
     std::vector<nn::TransformerLayer> layers;
+    layers.reserve(static_cast<std::size_t>(config.layers));
     for (std::int32_t i = 0; i < config.layers; ++i) layers.emplace_back(store, fmt::format("{}.layers.{}", name, i), options);
     return layers;
 }
