@@ -87,7 +87,7 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     options.quiet = given.quiet;
     options.detail = base::log_enabled(base::LogLevel::training) ? train::Detail::pace : train::Detail::losses;
     train::Console console(options);
-    return train::train(recipe, request, console);
+    return train::train(recipe, request, {&console});
 }
 
 base::Result<int> run_train(const TrainArguments& given, const Context& context) {

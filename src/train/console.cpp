@@ -207,8 +207,9 @@ std::string best_text(const RunResult& result, const MemberResult& best) {
 }  // namespace
 
 std::string finish_text(const RunResult& result) {
-    if (result.signal != 0)
-        return fmt::format("stopped by a signal after step {}; saved. --resume --out {} continues", result.step, result.run);
+    if (result.stopped)
+        return fmt::format("stopped{} after step {}; saved. --resume --out {} continues",
+                           result.signal != 0 ? " by a signal" : "", result.step, result.run);
     const MemberResult& best = result.members.at(best_member(result));
     std::string text = result.was_complete ? "nothing left to train: these are the scores of the weights it has\n" : "";
     if (!result.classifies)
@@ -272,7 +273,7 @@ void Console::on_start(const StartReport& report) {
     if (!options_.quiet) print(start_text(report));
 }
 
-void Console::on_interval(const IntervalReport& report) {
+void Console::on_interval(IntervalReport& report) {
     if (options_.quiet) return;
     if (options_.live) return draw(fitted(progress_text(report, options_.detail)));
     if (clock_.now() - last_line_ < options_.plain_interval) return;
@@ -280,9 +281,9 @@ void Console::on_interval(const IntervalReport& report) {
     print(progress_text(report, options_.detail));
 }
 
-void Console::on_epoch(const EpochReport& report) {
-    if (options_.quiet) return;
-    print(epoch_text(report, options_.detail));
+base::Status Console::on_epoch(EpochReport& report) {
+    if (!options_.quiet) print(epoch_text(report, options_.detail));
+    return base::ok();
 }
 
 void Console::on_finish(const RunResult& result) { print(finish_text(result)); }

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "tape/instrument.h"
-#include "train/reports.h"
+#include "train/listener.h"
 
 namespace millrace::train {
 
@@ -40,16 +39,14 @@ struct ConsoleOptions {
     Detail detail = Detail::pace;
 };
 
-class Console final : public Observer {
+class Console final : public Listener {
 public:
     explicit Console(ConsoleOptions options, const base::Clock& clock = base::SteadyClock::shared());
     ~Console() override;
-    Console(const Console&) = delete;
-    Console& operator=(const Console&) = delete;
 
     void on_start(const StartReport& report) override;
-    void on_interval(const IntervalReport& report) override;
-    void on_epoch(const EpochReport& report) override;
+    void on_interval(IntervalReport& report) override;
+    base::Status on_epoch(EpochReport& report) override;
     void on_finish(const RunResult& result) override;
 
 private:

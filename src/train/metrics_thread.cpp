@@ -1,11 +1,6 @@
 #include "train/metrics_thread.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-
-#include "base/log.h"
-#include "train/metrics_rows.h"
 
 namespace millrace::train {
 namespace {
@@ -14,16 +9,12 @@ namespace {
 constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds{10};
 constexpr std::chrono::microseconds kDeviceWait{50};
 
-double unix_seconds(const base::Clock& clock) { return std::chrono::duration<double>(clock.wall().time_since_epoch()).count(); }
-
 }  // namespace
 
-MetricsThread::MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, Telemetry& telemetry,
-                             const base::Clock& clock, MetricsPlan plan, StepSums epoch)
+MetricsThread::MetricsThread(MetricsReader& reader, const std::vector<Listener*>& listeners, const base::Clock& clock,
+                             MetricsPlan plan, StepSums epoch)
     : reader_(reader),
-      stream_(stream),
-      observer_(observer),
-      telemetry_(telemetry),
+      listeners_(listeners),
       clock_(clock),
       plan_(plan),
       interval_(reader.members()),
@@ -80,7 +71,7 @@ void MetricsThread::drain_locked() {
     });
 }
 
-PaceReport MetricsThread::pace_locked(const Pace& pace, double samples_per_second, MachineReport machine) const {
+PaceReport MetricsThread::report_of(const Pace& pace, double samples_per_second) const {
     PaceReport report;
     if (!pace.step_ms.empty()) {
         report.step_ms_p50 = pace.step_ms.quantile(0.5);
@@ -90,10 +81,7 @@ PaceReport MetricsThread::pace_locked(const Pace& pace, double samples_per_secon
         report.flops_per_second = plan_.flops_per_sample * samples_per_second;
         if (plan_.peak_flops) report.flops_share_percent = 100 * *report.flops_per_second / *plan_.peak_flops;
     }
-    if (plan_.on_gpu && machine.gpu_joules && machine.seconds > 0 && samples_per_second > 0)
-        report.joules_per_sample = *machine.gpu_joules / machine.seconds / samples_per_second;
     report.loader = pace.loader.report();
-    report.machine = std::move(machine);
     return report;
 }
 
@@ -112,14 +100,13 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     report.seconds_left = average.steps > 0
                               ? static_cast<double>(plan_.total_steps - std::min(plan_.total_steps, report.step)) / average.steps
                               : -1;
-    report.pace = pace_locked(interval_pace_, recent.samples, telemetry_.take_interval());
-    const Row row = interval_row(report, interval_, {speed_.seconds(now), unix_seconds(clock_)});
-    note_locked(stream_.append(row));
-    telemetry_.post(record::RowKind::kInterval, row);
+    report.training_seconds = speed_.seconds(now);
+    report.pace = report_of(interval_pace_, recent.samples);
+    report.sums = interval_;
     interval_.clear();
     interval_pace_ = Pace();
     interval_start_ = now;
-    observer_.on_interval(report);
+    for (Listener* listener : listeners_) listener->on_interval(report);
 }
 
 void MetricsThread::wait_for(std::uint64_t sequence) {
@@ -152,13 +139,11 @@ void MetricsThread::exclude(std::uint64_t sequence) {
 }
 
 PaceReport MetricsThread::epoch_pace(double samples_per_second) {
-    MachineReport machine = telemetry_.epoch();
     const std::lock_guard lock(mutex_);
-    return pace_locked(epoch_pace_, samples_per_second, std::move(machine));
+    return report_of(epoch_pace_, samples_per_second);
 }
 
 void MetricsThread::begin_epoch() {
-    telemetry_.begin_epoch();
     const std::lock_guard lock(mutex_);
     epoch_pace_ = Pace();
 }
@@ -178,27 +163,6 @@ StepSums MetricsThread::take_epoch() {
 void MetricsThread::close_interval() {
     const std::lock_guard lock(mutex_);
     if (interval_.steps() > 0) report_locked(clock_.now());
-}
-
-void MetricsThread::append(record::RowKind kind, const Row& row) {
-    telemetry_.post(kind, row);
-    const std::lock_guard lock(mutex_);
-    note_locked(stream_.append(row));
-}
-
-std::uint64_t MetricsThread::sync() {
-    const std::lock_guard lock(mutex_);
-    note_locked(stream_.sync());
-    return stream_.offset();
-}
-
-void MetricsThread::note_locked(const base::Status& written) {
-    if (!written.ok() && !behind_)
-        MILLRACE_LOG(warn, "{}; training goes on, the rows are kept and written once that works again", written.error().text());
-    if (written.ok() && behind_)
-        MILLRACE_LOG(info, "metrics.jsonl is being written again{}",
-                     stream_.lost() > 0 ? fmt::format(", {} rows were lost", stream_.lost()) : "");
-    behind_ = !written.ok();
 }
 
 MetricsThread::Totals MetricsThread::totals() {

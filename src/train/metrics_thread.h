@@ -1,23 +1,19 @@
 #pragma once
-// The thread that watches the metrics ring: sums what arrives, writes one row of metrics.jsonl per log interval and tells the
-// observer. The training thread meets it at epoch ends and checkpoints only.
+// The thread that reads the metrics ring: sums what arrives and raises Listener::on_interval once per log interval. The training
+// thread waits for it at epoch ends and checkpoints only.
 
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
-#include "base/result.h"
-#include "record/metrics.h"
+#include "train/listener.h"
 #include "train/loader_waits.h"
 #include "train/metrics_reader.h"
-#include "train/metrics_rows.h"
-#include "train/reports.h"
 #include "train/speed.h"
 #include "train/step_sums.h"
-#include "train/telemetry.h"
 
 namespace millrace::train {
 
@@ -26,17 +22,15 @@ struct MetricsPlan {
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
     bool classifies = true;
-    bool on_gpu = false;
     double flops_per_sample = 0;         ///< 0: not known
     std::optional<double> peak_flops{};  ///< of the device, per second
 };
 
 class MetricsThread {
 public:
-    /// `reader`, `stream`, `observer`, `telemetry` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had
-    /// already summed.
-    MetricsThread(MetricsReader& reader, record::MetricsWriter& stream, Observer& observer, Telemetry& telemetry,
-                  const base::Clock& clock, MetricsPlan plan, StepSums epoch);
+    /// `reader`, `listeners` and `clock` outlive the thread. `epoch` holds what an interrupted epoch had already summed.
+    MetricsThread(MetricsReader& reader, const std::vector<Listener*>& listeners, const base::Clock& clock, MetricsPlan plan,
+                  StepSums epoch);
     ~MetricsThread();
     MetricsThread(const MetricsThread&) = delete;
     MetricsThread& operator=(const MetricsThread&) = delete;
@@ -47,7 +41,7 @@ public:
     LoaderWaits& loader_waits() { return waits_; }
     /// Push number `sequence`, not launched yet, is no ordinary step: its loss counts, its time and its samples do not.
     void exclude(std::uint64_t sequence);
-    /// How the epoch went so far, at this average speed: step times, waits, the machine.
+    /// How the epoch went so far, at this average speed: step times and waits. The machine is left to a listener.
     PaceReport epoch_pace(double samples_per_second);
     /// Starts the next epoch's figures.
     void begin_epoch();
@@ -58,13 +52,8 @@ public:
     /// The sums of the epoch so far; `take` also starts the next epoch. Call between wait_for and the next launch.
     StepSums epoch_sums();
     StepSums take_epoch();
-    /// Writes the interval that is open, if any steps are in it.
+    /// Reports the interval that is open, if any steps are in it.
     void close_interval();
-    /// Appends a row of somebody else (an epoch, a test) to the stream and posts it to the sinks. Rows that cannot be written are
-    /// kept back and tried again; a warning says so once.
-    void append(record::RowKind kind, const Row& row);
-    /// Flushes the stream to the disk, where that is possible, and gives its size with every row written.
-    std::uint64_t sync();
     struct Totals {
         double seconds = 0, samples = 0, samples_per_second = 0, steps_per_second = 0;
     };
@@ -74,12 +63,9 @@ private:
     void loop();
     void drain_locked();
     void report_locked(std::chrono::nanoseconds now);
-    void note_locked(const base::Status& written);
 
     MetricsReader& reader_;
-    record::MetricsWriter& stream_;
-    Observer& observer_;
-    Telemetry& telemetry_;
+    const std::vector<Listener*>& listeners_;
     LoaderWaits waits_;
     const base::Clock& clock_;
     const MetricsPlan plan_;
@@ -91,7 +77,7 @@ private:
         record::Series step_ms{};
         LoaderSums loader{};
     };
-    [[nodiscard]] PaceReport pace_locked(const Pace& pace, double samples_per_second, MachineReport machine) const;
+    [[nodiscard]] PaceReport report_of(const Pace& pace, double samples_per_second) const;
 
     StepSums interval_, epoch_;
     Pace interval_pace_, epoch_pace_;
@@ -99,7 +85,6 @@ private:
     std::uint64_t excluded_ = 0;               ///< sequence; 0: none
     std::chrono::nanoseconds interval_start_{}, paused_at_{};
     SpeedMeter speed_;
-    bool behind_ = false;  ///< rows are kept back
     std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a run tells whoever watches it. Accuracies are fractions of 1, losses means over rows, seconds wall time.
+// What the events of a run carry. Accuracies are fractions of 1, losses means over rows, seconds wall time.
 
 #include <cstdint>
 #include <optional>
@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "models/scoring.h"
+#include "tape/instrument.h"
 #include "train/loader_waits.h"
 #include "train/machine_report.h"
+#include "train/step_sums.h"
 
 namespace millrace::train {
 
@@ -25,6 +27,24 @@ struct StartReport {
     std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
     std::uint32_t epochs = 0;
     bool resumed = false;
+    bool on_gpu = false;
+};
+
+/// How long a step waited for its data.
+struct StepWait {
+    std::uint64_t step = 0;   ///< of the run, from 1: the one launched next
+    std::uint32_t epoch = 0;  ///< counted from 1
+    std::chrono::nanoseconds wait{}, now{};
+    bool spike = false;  ///< longer than kLoaderSpike, and not the first step of this start
+};
+
+/// A step that ran with its parts timed, by phase or by kernel. Its loss counts, its time does not.
+struct TimedStep {
+    std::uint64_t step = 0;
+    std::uint32_t epoch = 0;      ///< counted from 1
+    double training_seconds = 0;  ///< since this start
+    std::optional<tape::PhaseTimes> phases = {};
+    std::vector<tape::KernelTime> kernels = {};
 };
 
 /// How a stretch of training went. What was not measured is absent.
@@ -42,13 +62,14 @@ struct IntervalReport {
     std::uint32_t epoch = 0, epochs = 0;                               ///< epoch counted from 1
     double loss = 0;                                                   ///< mean over the interval and the members
     double recent_samples = 0, average_samples = 0, recent_steps = 0;  ///< per second
-    double seconds_left = 0;
+    double seconds_left = 0, training_seconds = 0;                     ///< the latter since this start
     PaceReport pace = {};
     bool classifies = true;
+    StepSums sums{1};  ///< per member
 };
 
 /// Loss and accuracy of one member on one split, and what else its family measures. A model that does not classify has an
-/// accuracy of 0, which nobody is shown.
+/// accuracy of 0, which is shown nowhere.
 struct Score {
     double loss = 0, accuracy = 0;
     models::Scored more = {};
@@ -61,8 +82,9 @@ struct EpochReport {
     std::uint64_t step = 0;
     std::vector<Score> training, validation;  ///< per member; validation is empty when nothing was set aside
     double seconds = 0, samples_per_second = 0;
-    std::uint64_t dropped = 0;
-    bool best = false;  ///< the best weights so far
+    double training_seconds = 0;           ///< since this start
+    std::uint64_t steps = 0, dropped = 0;  ///< of all members; `steps` counts dropped ones, too
+    bool best = false;                     ///< the best weights so far
     bool classifies = true;
     PaceReport pace;  ///< of training alone, evaluation left out
 };
@@ -76,7 +98,8 @@ struct MemberResult {
 
 struct RunResult {
     std::string run;
-    int signal = 0;            ///< not 0: stopped by this signal, nothing was tested
+    bool stopped = false;      ///< before everything was done, so nothing was tested
+    int signal = 0;            ///< that stopped it; 0: a listener did
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
@@ -93,15 +116,5 @@ struct RunResult {
 std::size_t best_member(const std::vector<Score>& scores, const std::string& metric);
 /// The same by the run's own measure on what was set aside to select by (on the test set when nothing was).
 std::size_t best_member(const RunResult& result);
-
-/// All calls but on_interval come from the training thread; on_interval from the thread that reads the metrics.
-class Observer {
-public:
-    virtual ~Observer() = default;
-    virtual void on_start(const StartReport&) {}
-    virtual void on_interval(const IntervalReport&) {}
-    virtual void on_epoch(const EpochReport&) {}
-    virtual void on_finish(const RunResult&) {}
-};
 
 }  // namespace millrace::train

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "models/weights.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
@@ -103,6 +104,26 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
         standing.state.best = {};
     }
     return standing;
+}
+
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const io::LoadedCheckpoint& checkpoint) {
+    const EpochSteps& epoch = engine.epoch();
+    const auto steps = static_cast<std::uint64_t>(epoch.count());
+    const auto refuse = [&](const char* what) {
+        return base::Error{fmt::format("{} does not fit this recipe and data set; the checkpoint is of another run", what),
+                           checkpoint.folder / "state.json"};
+    };
+    if (state.steps_per_epoch != steps) return refuse("steps_per_epoch");
+    if (static_cast<int>(state.members.size()) != engine.members()) return refuse("the number of members");
+    for (const ops::MemberState& member : state.members)
+        if (member.step != state.step || member.epoch != state.step / steps ||
+            member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))
+            return refuse("the position of a member");
+    MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
+    std::vector<ops::MemberState> members = state.members;
+    optim::apply(settings.optimizer, members);
+    engine.store().write_states(members);
+    return write_groups(engine.store(), state);
 }
 
 base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset) {

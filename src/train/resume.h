@@ -6,6 +6,7 @@
 #include "base/recipe.h"
 #include "io/checkpoint.h"
 #include "record/run_directory.h"
+#include "train/engine.h"
 #include "train/run_state.h"
 
 namespace millrace::train {
@@ -20,6 +21,9 @@ struct Standing {
 /// that says what is damaged, why, and where it goes on. Without any, the run may begin anew only if it never saved one. Refuses
 /// a checkpoint of another model or recipe. The caller holds the lock of the run.
 base::Result<Standing> stand_of(const io::Path& run, const base::Recipe& recipe);
+
+/// Puts a loaded state and its weights into the engine. Refuses a state that does not fit the engine's epoch.
+base::Status restore(Engine& engine, const RunSettings& settings, const RunState& state, const io::LoadedCheckpoint& checkpoint);
 
 /// Cuts the metrics to what belongs to a checkpoint with this offset. A file that was lost or cut holds back no healthy weights:
 /// a warning, and it goes on with what it has.

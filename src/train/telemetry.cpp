@@ -78,7 +78,7 @@ base::Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetrySetting
 Telemetry::~Telemetry() {
     if (sampler_) sampler_->stop();
     if (!sinks_) return;
-    tell_missed();
+    report_missed();
     sinks_->drain();
     for (const std::string& failure : sinks_->failed()) (void)events_.append("sink_failed", failure);
     if (const std::uint64_t dropped = sinks_->dropped(); dropped > 0)
@@ -103,9 +103,9 @@ void Telemetry::receive(const sense::Sample& sample) {
     }
     sinks_->post({record::RowKind::kSample, sample.wall, std::nullopt, record::points_of(sample)});
     // Events are for people who look later; that one could not be written must not disturb the sampling.
-    if (missed_ > 0 && (!missed_told_ || sample.time - *missed_told_ >= kMissedPause)) {
-        missed_told_ = sample.time;
-        tell_missed();
+    if (missed_ > 0 && (!missed_reported_ || sample.time - *missed_reported_ >= kMissedPause)) {
+        missed_reported_ = sample.time;
+        report_missed();
     }
     for (const std::size_t i : newly_lost) {
         MILLRACE_LOG(warn, "GPU {} no longer answers", i);
@@ -113,20 +113,31 @@ void Telemetry::receive(const sense::Sample& sample) {
     }
 }
 
-void Telemetry::tell_missed() {
+void Telemetry::report_missed() {
     if (missed_ == 0) return;
     (void)events_.append("samples_missed", fmt::format("{} looks at the machine were missed", missed_),
                          {{"missed", static_cast<std::int64_t>(missed_)}});
     missed_ = 0;
 }
 
-MachineReport Telemetry::take_interval() {
+void Telemetry::add_machine(PaceReport& pace, MachineReport machine, double samples_per_second) const {
+    if (on_gpu_ && machine.gpu_joules && machine.seconds > 0 && samples_per_second > 0)
+        pace.joules_per_sample = *machine.gpu_joules / machine.seconds / samples_per_second;
+    pace.machine = std::move(machine);
+}
+
+void Telemetry::on_interval(IntervalReport& report) {
     record::SampleSummary taken;
     {
         const std::lock_guard lock(mutex_);
         std::swap(taken, interval_);
     }
-    return machine_report(taken);
+    add_machine(report.pace, machine_report(taken), report.recent_samples);
+}
+
+base::Status Telemetry::on_epoch(EpochReport& report) {
+    add_machine(report.pace, epoch(), report.samples_per_second);
+    return base::ok();
 }
 
 MachineReport Telemetry::epoch() {
@@ -139,7 +150,7 @@ MachineReport Telemetry::epoch() {
     return machine_report(copy);
 }
 
-void Telemetry::begin_epoch() {
+void Telemetry::on_epoch_begin() {
     const std::lock_guard lock(mutex_);
     if (epoch_.samples() >= kFewestLooks) epoch_.clear();
 }

@@ -8,8 +8,9 @@
 
 #include "base/version.h"
 #include "models/registry.h"
+#include "train/checkpoints.h"
 #include "train/resume.h"
-#include "train/run.h"
+#include "train/run_warnings.h"
 
 namespace millrace::train {
 namespace {
@@ -17,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 using io::Path;
 
-constexpr int kMostNumbers = 100'000;  // more runs of one name than anybody has, few enough to look for them all
+constexpr int kMostNumbers = 100'000;  // more runs of one name than there are, few enough to look for them all
 
-base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, RunState state,
-                               const TrainRequest& request, Observer& observer, const base::Clock& clock) {
+base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, const RunState& state,
+                               const TrainRequest& request, const std::vector<Listener*>& listeners, const base::Clock& clock) {
     MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
     MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
                                                         {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
@@ -29,8 +30,19 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
         source = request.machine ? request.machine() : sense::open_machine(sense::machine_options());
     MILLRACE_LET(telemetry,
                  Telemetry::start(setup.settings.telemetry, directory.path(), std::move(source), directory.events(), clock));
-    Run run(setup, recipe, directory, checkpoints, std::move(state), observer, *telemetry, clock);
-    return run.execute(request.stop, request.saves);
+    Loop loop(setup, state, directory.path().string(), request.stop, clock);
+    Selection selection(loop, state.best, directory.checkpoints() / "best");
+    RunLog log(*setup.engine, directory.metrics(), *telemetry, clock);
+    Checkpoints saver({loop, recipe, checkpoints, selection, log, directory.events(), clock, request.saves},
+                      state.members.empty() ? std::nullopt : std::optional(state.step));
+    RunWarnings warnings(loop, *telemetry, clock);
+    // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
+    // the checkpoint that holds their offset in the file. The console and whatever else listens see what is on the disk. Warnings
+    // are printed below the line of their epoch.
+    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &log, &saver}) loop.add(*part);
+    for (Listener* listener : listeners) loop.add(*listener);
+    loop.add(warnings);
+    return loop.run();
 }
 
 Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
@@ -52,12 +64,12 @@ base::Result<Path> claim_folder(const Path& base) {
 
 }  // namespace
 
-base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
+base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,
                               const base::Clock& clock) {
     Standing standing;
     std::optional<io::FileDescriptor> lock;
     if (request.resume) {
-        // First of all: whoever still writes this run may be about to replace the checkpoint.
+        // First of all: a process that still writes this run may be about to replace the checkpoint.
         MILLRACE_LET(held, record::lock_run(request.out));
         lock = std::move(held);
         auto found = stand_of(request.out, recipe);
@@ -95,17 +107,19 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     }
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
                                                        manifest, std::move(lock)));
-    auto result = run_in(directory, setup, recipe, std::move(standing.state), request, observer, clock);
+    auto result = run_in(directory, setup, recipe, standing.state, request, listeners, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.
         (void)directory.finish(record::RunStatus::kFailed, result.error().exit_status, result.error().text());
         return result.error();
     }
-    const bool stopped = result->signal != 0;
-    const base::Status finished =
-        directory.finish(stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished,
-                         stopped ? 128 + result->signal : 0, stopped ? "a signal stopped the run" : "the run ended");
-    observer.on_finish(*result);  // in any case: the weights are saved
+    const int signal = result->signal;
+    const base::Status finished = directory.finish(
+        result->stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, signal != 0 ? 128 + signal : 0,
+        signal != 0       ? "a signal stopped the run"
+        : result->stopped ? "a listener stopped the run"
+                          : "the run ended");
+    for (Listener* listener : listeners) listener->on_finish(*result);  // in any case: the weights are saved
     if (!finished.ok()) return finished.error();
     return result;
 }

@@ -12,7 +12,7 @@
 #include "data/batch_source.h"
 #include "io/file.h"
 #include "sense/machine.h"
-#include "train/reports.h"
+#include "train/listener.h"
 
 namespace millrace::train {
 
@@ -33,7 +33,9 @@ struct TrainRequest {
 /// leaves the run `interrupted` with a checkpoint of where it stands, before the first step, too. Resuming gives the
 /// weights, to the bit, of a run that was never interrupted; it refuses a run of another model, other data or another recipe and
 /// names the key.
-base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, Observer& observer,
+///
+/// `listeners` (borrowed) hear the events of the run after its own parts: what they see of an epoch is scored, written and saved.
+base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,
                               const base::Clock& clock = base::SteadyClock::shared());
 
 /// `runs/<stem of the recipe>`: where a run goes that was given no folder.

@@ -202,9 +202,10 @@ TEST(Console, PlainLinesKeepTheirDistance) {
     MemoryFile memory;
     base::FakeClock clock;
     Console console({memory.file(), false, false, std::chrono::seconds{10}}, clock);
+    IntervalReport interval = some_interval();
     for (int second = 0; second < 25; ++second) {
         clock.advance(std::chrono::seconds{1});
-        console.on_interval(some_interval());
+        console.on_interval(interval);
     }
     const std::string text = memory.text();
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
@@ -217,8 +218,10 @@ TEST(Console, QuietPrintsTheEndAlone) {
     base::FakeClock clock;
     Console console({memory.file(), false, true, {}}, clock);
     console.on_start({});
-    console.on_interval(some_interval());
-    console.on_epoch({});
+    IntervalReport interval = some_interval();
+    console.on_interval(interval);
+    EpochReport epoch;
+    EXPECT_TRUE(console.on_epoch(epoch).ok());
     EXPECT_EQ(memory.text(), "");
     RunResult result;
     result.run = "runs/x";

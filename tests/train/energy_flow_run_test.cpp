@@ -42,7 +42,7 @@ protected:
         request.resume = resume;
         request.command = {"test"};
         request.stop = stop;
-        return train(recipe, request, observer_);
+        return train(recipe, request, {&observer_});
     }
     std::string refusal(const std::vector<std::string>& settings) {
         const auto result = flow("refused", settings);

@@ -58,7 +58,7 @@ protected:
         request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
             return std::make_unique<HookedSource>(std::move(inner), hook);
         };
-        return train(recipe(std::move(settings)), request, observer_, clock_);
+        return train(recipe(std::move(settings)), request, {&observer_}, clock_);
     }
     /// What a process that is killed now would leave.
     void copy_run(const std::string& from, const std::string& to) const {
@@ -267,16 +267,17 @@ TEST_F(Keeping, DiskFullAtTheEndFailsTheRunAndResumeFinishesIt) {
 }
 
 TEST_F(Keeping, StopDuringTheLastEvaluationIsAStopAndResumeTests) {
-    struct StopAtTheEnd final : Observer {
+    struct StopAtTheEnd final : Listener {
         std::atomic<int> stop{0};
-        void on_epoch(const EpochReport& report) override {
+        base::Status on_epoch(EpochReport& report) override {
             if (report.epoch == report.epochs) stop = SIGTERM;
+            return base::ok();
         }
     } observer;
     TrainRequest request;
     request.out = folder_ / "a";
     request.stop = &observer.stop;
-    const auto stopped = train(recipe({}), request, observer);
+    const auto stopped = train(recipe({}), request, {&observer});
     ASSERT_TRUE(stopped.ok()) << stopped.error().text();
     EXPECT_EQ(stopped->signal, SIGTERM);
     EXPECT_EQ(record::read_manifest(folder_ / "a")->status, record::RunStatus::kInterrupted);
@@ -305,8 +306,7 @@ TEST_F(Keeping, RunsThatBeginTogetherGetFoldersOfTheirOwn) {
             TrainRequest request;
             request.out = folder_ / "runs/tiny";
             request.number_if_taken = true;
-            Observer nobody;
-            const auto result = train(recipe(settings), request, nobody);
+            const auto result = train(recipe(settings), request, {});
             taken = result.ok() ? result->run : result.error().text();
         });
     for (std::thread& thread : threads) thread.join();

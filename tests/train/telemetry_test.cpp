@@ -128,7 +128,7 @@ TEST_F(TrainTelemetry, MachineStandsInReportsAndRows) {
     TrainRequest request;
     request.out = folder_ / "gpu";
     request.machine = [] { return std::make_unique<FakeMachine>(); };
-    const auto result = train(recipe({"telemetry.interval=1ms", "train.log_interval=1ms"}), request, observer_);
+    const auto result = train(recipe({"telemetry.interval=1ms", "train.log_interval=1ms"}), request, {&observer_});
     ASSERT_TRUE(result.ok()) << result.error().text();
     ASSERT_EQ(observer_.epochs.size(), 2u);
     const PaceReport& pace = observer_.epochs[0].pace;
@@ -154,11 +154,11 @@ TEST_F(TrainTelemetry, ResumedRunKeepsTheSamplesAndEventsOfTheFirstStart) {
     TrainRequest request;
     request.out = folder_ / "twice";
     request.machine = [] { return std::make_unique<FakeMachine>(); };
-    ASSERT_TRUE(train(recipe({"telemetry.interval=1ms"}), request, observer_).ok());
+    ASSERT_TRUE(train(recipe({"telemetry.interval=1ms"}), request, {&observer_}).ok());
     const auto first = rows("twice/samples.jsonl").rows;
     ASSERT_GT(first.size(), 0u);
     request.resume = true;
-    const auto resumed = train(recipe({"telemetry.interval=1ms", "train.epochs=3"}), request, observer_);
+    const auto resumed = train(recipe({"telemetry.interval=1ms", "train.epochs=3"}), request, {&observer_});
     ASSERT_TRUE(resumed.ok()) << resumed.error().text();
     const auto both = rows("twice/samples.jsonl").rows;
     ASSERT_GT(both.size(), first.size());
@@ -174,7 +174,7 @@ TEST_F(TrainTelemetry, SlowStepIsASpikeWithWhatTheMachineDid) {
     request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
         return std::make_unique<SlowSource>(std::move(inner), clock, 9);
     };
-    const auto result = train(recipe({"telemetry.interval=0s"}), request, observer_, clock);
+    const auto result = train(recipe({"telemetry.interval=0s"}), request, {&observer_}, clock);
     ASSERT_TRUE(result.ok()) << result.error().text();
     // 7 steps an epoch; the first step of all is not counted.
     ASSERT_EQ(observer_.epochs.size(), 2u);

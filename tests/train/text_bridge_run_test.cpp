@@ -45,7 +45,7 @@ protected:
         request.out = folder_ / name;
         request.resume = resume;
         request.command = {"test"};
-        return train(recipe, request, observer_);
+        return train(recipe, request, {&observer_});
     }
     std::map<std::string, std::string> tensors(const std::string& run) const {
         const auto file = io::SafetensorsFile::open(folder_ / run / "checkpoints/last/model.safetensors");

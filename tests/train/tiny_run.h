@@ -44,7 +44,7 @@ protected:
         request.resume = resume;
         request.command = {"test"};
         request.stop = stop;
-        return train(recipe(std::move(settings)), request, observer_);
+        return train(recipe(std::move(settings)), request, {&observer_});
     }
 
     std::string bytes(const std::string& below) const {
@@ -58,11 +58,14 @@ protected:
     }
 
     /// Keeps what a run reported.
-    struct Notes final : Observer {
+    struct Notes final : Listener {
         std::vector<EpochReport> epochs;
         std::vector<StartReport> starts;
         void on_start(const StartReport& report) override { starts.push_back(report); }
-        void on_epoch(const EpochReport& report) override { epochs.push_back(report); }
+        base::Status on_epoch(EpochReport& report) override {
+            epochs.push_back(report);
+            return base::ok();
+        }
     };
 
     std::filesystem::path folder_;

@@ -339,14 +339,17 @@ TEST_F(Trainer, ResumeWithBrokenStepsAloneIsRefusedAndKeepsTheMetrics) {
 }
 
 TEST_F(Trainer, StopAtTheEndOfAnEpochSavesOnce) {
-    struct StopAfterEpoch final : Observer {
+    struct StopAfterEpoch final : Listener {
         std::atomic<int> stop{0};
-        void on_epoch(const EpochReport&) override { stop = SIGTERM; }
+        base::Status on_epoch(EpochReport&) override {
+            stop = SIGTERM;
+            return base::ok();
+        }
     } observer;
     TrainRequest request;
     request.out = folder_ / "a";
     request.stop = &observer.stop;
-    ASSERT_TRUE(train(recipe({}), request, observer).ok());
+    ASSERT_TRUE(train(recipe({}), request, {&observer}).ok());
     EXPECT_TRUE(std::filesystem::exists(folder_ / "a/checkpoints/step-00000007"));
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a/checkpoints/step-00000007.1"));
 }

@@ -1,0 +1,141 @@
+#include "train/checkpoints.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+
+namespace millrace::train {
+namespace {
+
+double process_cpu_seconds() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(const Parts& parts, std::optional<std::uint64_t> saved_step)
+    : parts_(parts),
+      loop_(parts.loop),
+      saved_step_(saved_step),
+      began_(parts.clock.now()),
+      cpu_began_(process_cpu_seconds()),
+      saved_at_(began_) {}
+
+/// On request, or when checkpoint.every_time has passed since the newest. The last step's own checkpoint is about to come.
+base::Status Checkpoints::on_step(std::uint64_t step) {
+    const std::uint32_t requests = parts_.saves != nullptr ? parts_.saves->load(std::memory_order_relaxed) : 0;
+    const std::chrono::nanoseconds every = loop_.setup().settings.checkpoint.every_time;
+    const bool requested = requests != saves_seen_, due = every.count() > 0 && parts_.clock.now() - saved_at_ >= every;
+    if ((!requested && !due) || loop_.complete()) return base::ok();
+    saves_seen_ = requests;
+    if (saved_step_ != step) {
+        MILLRACE_TRY(loop_.pause());
+        MILLRACE_TRY(save(false, requested ? io::CheckpointKind::kStep : io::CheckpointKind::kTimed, IfUnsaved::goes_on));
+        loop_.resume();
+    }
+    if (requested && saved_step_ == step) MILLRACE_LOG(info, "saved step {} as a signal asked for", step);
+    return base::ok();
+}
+
+base::Status Checkpoints::on_epoch(EpochReport& report) {
+    const MachineReport& machine = report.pace.machine;
+    if (!machine.line.gpus.empty()) {
+        gpu_utilization_ = machine.line.gpus.front().utilization_percent;
+        sm_active_ = machine.sm_active_percent;
+    }
+    const bool last = loop_.complete(), due = report.epoch % loop_.setup().settings.checkpoint.every_epochs == 0;
+    if (report.best || due || last)
+        MILLRACE_TRY(save(report.best, io::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
+    if (report.best && saved_step_ != report.step) {  // the best weights are the best that are on the disk
+        parts_.selection.undo();
+        report.best = false;
+    }
+    return base::ok();
+}
+
+base::Status Checkpoints::on_stop(RunResult& result) {
+    if (loop_.complete() || saved_step_ == result.step) return base::ok();
+    return save(false, io::CheckpointKind::kStep, IfUnsaved::fails);
+}
+
+base::Status Checkpoints::save(bool is_best, io::CheckpointKind kind, IfUnsaved then) {
+    Engine& engine = loop_.engine();
+    const std::vector<models::Attachment> attachments = engine.model().attachments();
+    models::WeightCopies weights = models::copy_weights(engine.store(), batches_done(), attachments);
+    const io::Checkpoint checkpoint = checkpoint_now(weights);
+    MILLRACE_TRY(engine.backend().check());  // a device that failed leaves zeros, which must not replace a good checkpoint
+    saved_at_ = parts_.clock.now();
+    const auto saved = parts_.store.save(checkpoint, is_best, kind);
+    const auto step = static_cast<std::int64_t>(checkpoint.step);
+    if (!saved.ok()) {
+        if (then == IfUnsaved::fails) return saved.error();
+        MILLRACE_LOG(warn, "{}\ntraining goes on; the next checkpoint tries again", saved.error().text());
+        (void)parts_.events.append("checkpoint_failed", saved.error().text(), {{"step", step}});
+        return base::ok();
+    }
+    saved_step_ = checkpoint.step;
+    MILLRACE_LOG(performance, "saved {} ({} bytes)", saved->folder.string(), saved->bytes);
+    (void)parts_.events.append("checkpoint", fmt::format("saved {}", saved->folder.filename().string()),
+                               {{"step", step}, {"bytes", static_cast<std::int64_t>(saved->bytes)}, {"best", is_best}});
+    return base::ok();
+}
+
+io::Checkpoint Checkpoints::checkpoint_now(models::WeightCopies& weights) {
+    Engine& engine = loop_.engine();
+    RunState state;
+    state.step = loop_.step();
+    state.steps_per_epoch = loop_.steps_per_epoch();
+    state.micro_batch = engine.micro_batch();
+    state.members = engine.store().read_states();
+    state.groups = read_groups(engine.store());
+    state.epoch_sums = loop_.metrics().epoch_sums();
+    state.recipe = parts_.recipe.to_toml();
+    state.recipe_json = parts_.recipe.to_json();
+    state.best = parts_.selection.best();
+    state.data = loop_.setup().data;
+    state.complete = loop_.complete();
+    state.figures = figures();
+    state.metrics_offset = parts_.log.sync();
+    io::Checkpoint checkpoint;
+    checkpoint.step = state.step;
+    checkpoint.members = std::move(weights.members);
+    checkpoint.state = encode_state(state);
+    checkpoint.compress_optimizer = loop_.setup().settings.checkpoint.compress;
+    return checkpoint;
+}
+
+RunFigures Checkpoints::figures() {
+    const MetricsThread::Totals totals = loop_.metrics().totals();
+    const Setup& setup = loop_.setup();
+    RunFigures figures;
+    figures.model = setup.settings.model;
+    figures.preset = setup.settings.preset;
+    figures.device = setup.device;
+    figures.precision = setup.precision;
+    figures.parameters = setup.engine->store().trainable_count();
+    figures.seconds = totals.seconds;
+    figures.samples_per_second = totals.samples_per_second;
+    figures.steps_per_second = totals.steps_per_second;
+    figures.wall_seconds = std::chrono::duration<double>(parts_.clock.now() - began_).count();
+    figures.gpu_utilization_percent = gpu_utilization_;
+    figures.sm_active_percent = sm_active_;
+    if (figures.wall_seconds > 0)
+        figures.cpu_share = (process_cpu_seconds() - cpu_began_) / (figures.wall_seconds * setup.threads);
+    return figures;
+}
+
+std::int64_t Checkpoints::batches_done() {
+    const EpochSteps& epoch = loop_.engine().epoch();
+    const std::int64_t per_epoch =
+        epoch.regular * std::int64_t{epoch.step.full} + epoch.last.full + (epoch.last.tail > 0 ? 1 : 0);
+    return static_cast<std::int64_t>(loop_.step() / loop_.steps_per_epoch()) * per_epoch +
+           static_cast<std::int64_t>(loop_.step() % loop_.steps_per_epoch()) * epoch.step.full;
+}
+
+}  // namespace millrace::train

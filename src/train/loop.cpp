@@ -1,0 +1,223 @@
+#include "train/loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace millrace::train {
+namespace {
+
+constexpr std::uint64_t kInFlight = 64;  // enough to hide the host, few enough to stop soon
+constexpr std::chrono::microseconds kHoldBack{50};
+
+std::uint64_t steps_of(const RunSettings& settings, std::uint64_t per_epoch) {
+    const std::uint64_t all = settings.epochs * per_epoch;
+    return settings.step_limit == 0 ? all : std::min(all, settings.step_limit);
+}
+
+}  // namespace
+
+Loop::Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock)
+    : setup_(setup),
+      run_(std::move(run)),
+      stop_(stop),
+      clock_(clock),
+      steps_per_epoch_(static_cast<std::uint64_t>(setup.engine->epoch().count())),
+      total_steps_(steps_of(setup.settings, steps_per_epoch_)),
+      step_(state.step),
+      was_closed_(state.complete),
+      first_sums_(state.epoch_sums),
+      reader_(engine().store().ring_rows(), engine().store().options().ring_capacity, engine().members()) {}
+
+std::uint32_t Loop::epoch_of(std::uint64_t step) const { return static_cast<std::uint32_t>((step - 1) / steps_per_epoch_) + 1; }
+
+bool Loop::stop_requested() const {
+    return (stop_ != nullptr && stop_->load(std::memory_order_relaxed) != 0) ||
+           std::ranges::any_of(listeners_, &Listener::stop_requested);
+}
+
+base::Result<RunResult> Loop::run() {
+    const StartReport start = start_report();
+    for (Listener* listener : listeners_) {
+        listener->clear_stop();
+        listener->on_start(start);
+    }
+    MetricsThread metrics(reader_, listeners_, clock_, metrics_plan(), first_sums_);
+    metrics_ = &metrics;
+    RunResult result;
+    result.was_complete = complete();
+    begin_epoch();
+    while (!complete() && !stop_requested()) {
+        MILLRACE_TRY(await_rows());
+        MILLRACE_TRY(launch());
+        if (step_ % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
+        for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step(step_));
+    }
+    // A checkpoint of this very step may be of a longer run that was stopped here: then the epoch is still open.
+    const bool closed = launched_ == 0 && was_closed_;
+    if (complete() && step_ % steps_per_epoch_ != 0 && !closed) MILLRACE_TRY(end_epoch(false));
+    MILLRACE_TRY(pause());
+
+    const MetricsThread::Totals totals = metrics.totals();
+    result.run = run_;
+    result.stopped = !complete();
+    result.signal = result.stopped && stop_ != nullptr ? stop_->load() : 0;
+    result.epochs = static_cast<std::uint32_t>(step_ / steps_per_epoch_);
+    result.step = step_;
+    for (const ops::MemberState& member : engine().store().read_states()) result.dropped += member.skipped;
+    result.classifies = engine().model().classifies();
+    result.best_metric = setup_.settings.checkpoint.best_metric;
+    result.parameters = start.parameters;
+    result.seconds = totals.seconds;
+    result.samples_per_second = totals.samples_per_second;
+    result.steps_per_second = totals.steps_per_second;
+    for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_stop(result));
+    return result;
+}
+
+StartReport Loop::start_report() {
+    StartReport start;
+    start.run = run_;
+    start.model = setup_.settings.model;
+    start.preset = setup_.settings.preset;
+    start.make = engine().model().description();
+    start.parameters = engine().store().trainable_count();
+    start.members = engine().members();
+    start.device = setup_.device;
+    start.precision = setup_.precision;
+    start.data = data_text(setup_.data, setup_.unit);
+    start.memory = engine().memory_text();
+    start.steps_per_epoch = steps_per_epoch_;
+    start.total_steps = total_steps_;
+    start.first_step = step_;
+    start.epochs = setup_.settings.epochs;
+    start.resumed = step_ > 0;
+    start.on_gpu = engine().backend().kind() == ops::DeviceKind::cuda;
+    return start;
+}
+
+MetricsPlan Loop::metrics_plan() {
+    MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
+    plan.classifies = engine().model().classifies();
+    const EpochSteps& epoch = engine().epoch();
+    const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
+    // How much of what hangs on a condition was done is known on the device alone, and asking would make steps wait.
+    if (const tape::Flops flops = engine().flops(0); flops.conditional == 0)
+        plan.flops_per_sample = static_cast<double>(flops.always) / static_cast<double>(rows * engine().members());
+    plan.peak_flops = engine().peak_flops();
+    return plan;
+}
+
+/// Every step, whatever the source: two readings of the clock.
+base::Status Loop::await_rows() {
+    const auto begin = clock_.now();
+    MILLRACE_TRY(engine().await_rows(step_));
+    StepWait wait{step_ + 1, epoch_of(step_ + 1), {}, clock_.now()};
+    wait.wait = wait.now - begin;
+    wait.spike = metrics_->loader_waits().add(wait.wait);
+    for (Listener* listener : listeners_) listener->on_wait(wait);
+    return base::ok();
+}
+
+base::Status Loop::launch() {
+    const std::uint64_t index = step_ % steps_per_epoch_;
+    if (const Timing timing = timing_due(); timing != Timing::none) return timed_step(timing, index);
+    step_ += 1;
+    launched_ += 1;
+    if (!setup_.settings.debug_nonfinite)
+        engine().launch_step(index);
+    else if (const auto found = engine().checked_step(index))
+        return base::Error{fmt::format("step {}: {}", step_, found->text()), {}, 1};
+    return hold_back();
+}
+
+/// The second step, so that short runs have one, and then every so often; kernels one step later.
+Loop::Timing Loop::timing_due() const {
+    const TelemetrySettings& telemetry = setup_.settings.telemetry;
+    if (!telemetry.components || setup_.settings.debug_nonfinite) return Timing::none;
+    const std::uint64_t number = step_ + 1, since = number % telemetry.components_every;
+    if (number == 2 || (since == 0 && number > 2)) return Timing::phases;
+    if (telemetry.operators && (number == 3 || (since == 1 && number > 3))) return Timing::kernels;
+    return Timing::none;
+}
+
+/// One step by an instrumented program, with nothing else under way.
+base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
+    MILLRACE_TRY(settle());
+    metrics_->pause();
+    step_ += 1;
+    launched_ += 1;
+    metrics_->exclude(launched_);
+    TimedStep timed{step_, epoch_of(step_), metrics_->totals().seconds};
+    if (timing == Timing::kernels) {
+        MILLRACE_LET(times, engine().operator_step(index));
+        timed.kernels = std::move(times);
+    } else {
+        MILLRACE_LET(times, engine().component_step(index));
+        timed.phases = std::move(times);
+    }
+    for (Listener* listener : listeners_) listener->on_timed_step(timed);
+    MILLRACE_TRY(settle());
+    metrics_->resume();
+    return base::ok();
+}
+
+/// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
+base::Status Loop::hold_back() {
+    const auto must_wait = [this] {
+        return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) ||
+               launched_ - reader_.consumed() + kInFlight >= reader_.capacity();
+    };
+    while (must_wait()) {
+        MILLRACE_TRY(engine().backend().check());
+        std::this_thread::sleep_for(kHoldBack);
+    }
+    return base::ok();
+}
+
+/// Everything launched has run and has been summed.
+base::Status Loop::settle() {
+    engine().backend().synchronize();
+    MILLRACE_TRY(engine().backend().check());
+    metrics_->wait_for(launched_);
+    return base::ok();
+}
+
+base::Status Loop::pause() {
+    MILLRACE_TRY(settle());
+    metrics_->pause();
+    metrics_->close_interval();
+    return base::ok();
+}
+
+base::Status Loop::end_epoch(bool whole) {
+    MILLRACE_TRY(pause());
+    const MetricsThread::Totals totals = metrics_->totals();
+    const StepSums sums = whole ? metrics_->take_epoch() : metrics_->epoch_sums();
+    EpochReport report;
+    report.epoch = epoch_of(step_);
+    report.epochs = setup_.settings.epochs;
+    report.step = step_;
+    for (const MemberSums& member : sums.members) report.training.push_back({member.mean_loss(), member.accuracy(), {}});
+    report.training_seconds = totals.seconds;
+    report.seconds = totals.seconds - epoch_seconds_;
+    report.samples_per_second = report.seconds > 0 ? (totals.samples - epoch_samples_) / report.seconds : 0;
+    epoch_seconds_ = totals.seconds;
+    epoch_samples_ = totals.samples;
+    report.pace = metrics_->epoch_pace(report.samples_per_second);
+    report.steps = sums.steps() * sums.members.size();
+    report.dropped = sums.dropped();
+    report.classifies = engine().model().classifies();
+    for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_epoch(report));
+    begin_epoch();
+    resume();
+    return base::ok();
+}
+
+void Loop::begin_epoch() {
+    metrics_->begin_epoch();
+    for (Listener* listener : listeners_) listener->on_epoch_begin();
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,71 @@
+#pragma once
+// The training loop: launches steps, keeps a bounded number of them in flight, keeps the time, and raises the events of
+// train/listener.h. Everything else that a run does is a listener.
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "train/listener.h"
+#include "train/metrics_thread.h"
+#include "train/run_state.h"
+#include "train/setup.h"
+
+namespace millrace::train {
+
+class Loop {
+public:
+    /// Everything is borrowed but `state`, which says where the run stands (a fresh one: step 0). `run` is its directory. The
+    /// loop ends when `*stop` is not 0; `stop` may be null.
+    Loop(Setup& setup, const RunState& state, std::string run, const std::atomic<int>* stop, const base::Clock& clock);
+
+    /// Before run(). Borrowed; called after those that were added before.
+    void add(Listener& listener) { listeners_.push_back(&listener); }
+    /// Trains until all steps are done, or until a signal or a listener asks to stop.
+    base::Result<RunResult> run();
+
+    // For listeners, from the training thread, from on_start to on_stop.
+    [[nodiscard]] const Setup& setup() const { return setup_; }
+    [[nodiscard]] Engine& engine() { return *setup_.engine; }
+    [[nodiscard]] const std::atomic<int>* stop() const { return stop_; }
+    [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
+    [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+    [[nodiscard]] bool complete() const { return step_ >= total_steps_; }
+    [[nodiscard]] MetricsThread& metrics() { return *metrics_; }
+    /// Returns when all that was launched has run and the row of its interval was reported. Until resume() time counts in no
+    /// speed.
+    base::Status pause();
+    void resume() { metrics_->resume(); }
+
+private:
+    enum class Timing { none, phases, kernels };
+    [[nodiscard]] StartReport start_report();
+    [[nodiscard]] MetricsPlan metrics_plan();
+    [[nodiscard]] bool stop_requested() const;
+    [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const;
+    [[nodiscard]] Timing timing_due() const;
+    base::Status await_rows();
+    base::Status launch();
+    base::Status timed_step(Timing timing, std::uint64_t index);
+    base::Status hold_back();
+    base::Status settle();
+    base::Status end_epoch(bool whole);
+    void begin_epoch();
+
+    Setup& setup_;
+    const std::string run_;
+    const std::atomic<int>* stop_;
+    const base::Clock& clock_;
+    const std::uint64_t steps_per_epoch_, total_steps_;
+    std::uint64_t step_;
+    const bool was_closed_;       ///< the epoch in which the run stands was already ended
+    const StepSums first_sums_;   ///< of the epoch in which the run stands
+    std::uint64_t launched_ = 0;  ///< steps since this start, equal to pushes into the ring
+    double epoch_seconds_ = 0, epoch_samples_ = 0;
+    std::vector<Listener*> listeners_;
+    MetricsReader reader_;
+    MetricsThread* metrics_ = nullptr;  ///< of run()
+};
+
+}  // namespace millrace::train

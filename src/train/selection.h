@@ -1,0 +1,32 @@
+#pragma once
+// Scores every epoch on what was set aside, remembers the best, and tests those weights once at the end.
+
+#include "io/file.h"
+#include "train/loop.h"
+
+namespace millrace::train {
+
+class Selection final : public Listener {
+public:
+    /// `loop` is borrowed. `best` is what an earlier start found; `folder` is where checkpoints keep the best weights.
+    Selection(Loop& loop, BestSoFar best, io::Path folder) : loop_(loop), best_(std::move(best)), folder_(std::move(folder)) {}
+
+    base::Status on_epoch(EpochReport& report) override;
+    /// Fills in the members of a run that was not stopped.
+    base::Status on_stop(RunResult& result) override;
+
+    [[nodiscard]] const BestSoFar& best() const { return best_; }
+    /// The epoch's best weights could not be saved: those before it stay the best.
+    void undo();
+
+private:
+    bool note_best(const EpochReport& report);
+    base::Result<std::vector<Score>> test_scores(RunResult& result);
+
+    Loop& loop_;
+    BestSoFar best_, best_before_;
+    std::vector<Score> scores_, scores_before_;  ///< of the best weights on what was set aside, when this start found them
+    const io::Path folder_;
+};
+
+}  // namespace millrace::train
