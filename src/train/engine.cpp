@@ -80,6 +80,11 @@ std::int64_t Engine::evaluation_arena(std::int32_t rows) {
     return trial.size();
 }
 
+/// Largest first. A model that normalizes over the rows of a batch is not split unasked.
+std::vector<std::int32_t> Engine::micro_batches(const RunSettings& settings) const {
+    return model_->minimum_rows() > 1 ? std::vector{settings.batch} : divisors(settings.batch);
+}
+
 base::Status Engine::plan(const RunSettings& settings, bool training) {
     batch_ = micro_batch_ = settings.batch;
     eval_batch_ = settings.eval_batch;
@@ -92,10 +97,7 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
     if (eval_batch_ != settings.eval_batch)
         MILLRACE_LOG(info, "eval.batch = {} does not fit the memory: evaluating {} at a time", settings.eval_batch, eval_batch_);
     if (!training) return base::ok();
-    const bool given = settings.micro_batch > 0, whole = model_->minimum_rows() > 1;
-    for (const std::int32_t rows : given   ? std::vector<std::int32_t>{settings.micro_batch}
-                                   : whole ? std::vector<std::int32_t>{settings.batch}
-                                           : divisors(settings.batch)) {
+    for (const std::int32_t rows : settings.micro_batch > 0 ? std::vector{settings.micro_batch} : micro_batches(settings)) {
         micro_batch_ = rows;
         arena = training_arena(settings, rows);
         if (fits(arena)) return base::ok();
@@ -105,8 +107,7 @@ base::Status Engine::plan(const RunSettings& settings, bool training) {
 
 base::Error Engine::refusal(const RunSettings& settings, const MemoryLimit& limit, const MemoryNeeds& needs) {
     std::vector<MemoryTrial> trials;
-    const std::vector<std::int32_t> sizes =
-        model_->minimum_rows() > 1 ? std::vector<std::int32_t>{settings.batch} : divisors(settings.batch);
+    const std::vector<std::int32_t> sizes = micro_batches(settings);
     // The largest micro-batch that fits, for every way of building the model; the smallest where none does.
     std::vector<std::string> levels = model_->memory_levels();
     levels.insert(levels.begin(), "");
@@ -129,8 +130,8 @@ void Engine::add_training_programs(const RunSettings& settings) {
         return std::make_unique<tape::Program>(
             name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows, outputs), *arena_);
     };
-    if (epoch_.regular > 0) step_ = build("step", epoch_.step, &step_outputs_);
-    if (epoch_.last.total() > 0) last_step_ = build("last step of an epoch", epoch_.last, nullptr);
+    if (epoch_.regular > 0) steps_[0].program = build("step", epoch_.step, &step_outputs_);
+    if (epoch_.last.total() > 0) steps_[1].program = build("last step of an epoch", epoch_.last, nullptr);
 }
 
 void Engine::add_evaluation_programs() {
@@ -150,8 +151,8 @@ void Engine::add_evaluation_programs() {
 
 std::vector<tape::Program*> Engine::programs() const {
     std::vector<tape::Program*> all;
-    for (const auto* program : {&step_, &last_step_})
-        if (*program) all.push_back(program->get());
+    for (const Step& step : steps_)
+        if (step.program) all.push_back(step.program.get());
     for (const Pass& pass : passes_)
         for (const auto* program : {&pass.whole, &pass.tail})
             if (*program) all.push_back(program->get());
@@ -174,15 +175,12 @@ base::Status Engine::prepare_programs(bool capture) {
 base::Status Engine::add_phase_programs(bool capture) {
     std::vector<std::string> layers;
     for (const models::Component& component : model_->components()) layers.push_back(component.layers);
-    const auto add = [&](const std::unique_ptr<tape::Program>& program,
-                         std::unique_ptr<tape::PhaseProgram>& phases) -> base::Status {
-        if (!program) return base::ok();
-        MILLRACE_LET(made, tape::PhaseProgram::create(*program, *backend_, capture, layers));
-        phases = std::move(made);
-        return base::ok();
-    };
-    MILLRACE_TRY(add(step_, step_phases_));
-    return add(last_step_, last_step_phases_);
+    for (Step& step : steps_) {
+        if (!step.program) continue;
+        MILLRACE_LET(made, tape::PhaseProgram::create(*step.program, *backend_, capture, layers));
+        step.phases = std::move(made);
+    }
+    return base::ok();
 }
 
 void Engine::start_afresh(const RunSettings& settings) {
@@ -200,36 +198,27 @@ void Engine::start_afresh(const RunSettings& settings) {
     store_->initialize(settings.seeds);
 }
 
-tape::Program& Engine::program_of(std::uint64_t index) const {
-    return index < static_cast<std::uint64_t>(epoch_.regular) ? *step_ : *last_step_;
-}
-
-void Engine::launch_step(std::uint64_t index) noexcept { program_of(index).launch(); }
-
-std::optional<tape::NonFinite> Engine::checked_step(std::uint64_t index) { return program_of(index).run_checked(); }
-
 base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
-    tape::PhaseProgram* phases =
-        index < static_cast<std::uint64_t>(epoch_.regular) ? step_phases_.get() : last_step_phases_.get();
+    tape::PhaseProgram* phases = step_of(index).phases.get();
     MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
     phases->launch();
     return phases->times();
 }
 
 base::Result<std::vector<tape::KernelTime>> Engine::operator_step(std::uint64_t index) {
-    return tape::time_one_pass(program_of(index), *backend_);
+    return tape::time_one_pass(*step_of(index).program, *backend_);
 }
 
 base::Result<std::unique_ptr<tape::LaunchPair>> Engine::launch_pair() {
-    MILLRACE_ASSERT(step_ != nullptr, "an epoch has no regular step");
-    return tape::LaunchPair::create(*step_, *backend_, captured());
+    MILLRACE_ASSERT(steps_[0].program != nullptr, "an epoch has no regular step");
+    return tape::LaunchPair::create(*steps_[0].program, *backend_, captured());
 }
 
 std::vector<std::vector<double>> Engine::kept_of_step() const {
     std::vector<std::vector<double>> tensors;
     for (tensor::View view : step_outputs_.kept) {
         view.k = 1;
-        tensors.push_back(step_->read(view));
+        tensors.push_back(steps_[0].program->read(view));
     }
     return tensors;
 }
@@ -319,10 +308,10 @@ std::string Engine::memory_text() const {
 
 std::string Engine::step_listing() const {
     std::string text;
-    for (const auto* program : {&step_, &last_step_})
-        if (*program)
-            text += fmt::format("{}{} launches, {} nodes when captured\n", (*program)->listing(), (*program)->kernel_count(),
-                                (*program)->node_count());
+    for (const Step& step : steps_)
+        if (step.program)
+            text += fmt::format("{}{} launches, {} nodes when captured\n", step.program->listing(), step.program->kernel_count(),
+                                step.program->node_count());
     return text;
 }
 

@@ -40,9 +40,9 @@ public:
     /// Returns when the rows of step number `step` of the run, from 0, are there.
     base::Status await_rows(std::uint64_t step) { return source_->await_rows(step); }
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
-    void launch_step(std::uint64_t index) noexcept;
+    void launch_step(std::uint64_t index) noexcept { step_of(index).program->launch(); }
     /// The same record by record with checks; the first value that is not finite, if any.
-    std::optional<tape::NonFinite> checked_step(std::uint64_t index);
+    std::optional<tape::NonFinite> checked_step(std::uint64_t index) { return step_of(index).program->run_checked(); }
 
     /// The same step with marks between its parts, by a second program that leaves the same bits; waits for it. Only with
     /// settings.telemetry.components.
@@ -54,8 +54,8 @@ public:
     /// Outputs::kept of the newest regular step, of the first member; waits for the device.
     [[nodiscard]] std::vector<std::vector<double>> kept_of_step() const;
     /// Floating-point operations of the matrix products of a step, all members.
-    [[nodiscard]] tape::Flops flops(std::uint64_t index) const { return program_of(index).flops(); }
-    /// What the device's maker promises at this precision, per second; absent when nobody does.
+    [[nodiscard]] tape::Flops flops(std::uint64_t index) const { return step_of(index).program->flops(); }
+    /// What the device's maker promises at this precision, per second; absent where that is not known.
     [[nodiscard]] std::optional<double> peak_flops() const;
 
     /// Loss and accuracy of every member on `part`, and what the model's family measures besides. Waits for the device; the
@@ -73,7 +73,7 @@ public:
     [[nodiscard]] data::BatchSource& source() { return *source_; }
     [[nodiscard]] models::Model& model() { return *model_; }
     [[nodiscard]] int members() const { return store_->members(); }
-    [[nodiscard]] bool captured() const { return step_ && step_->captured(); }
+    [[nodiscard]] bool captured() const { return steps_[0].program && steps_[0].program->captured(); }
     /// What was planned, and in how many micro-batches a batch runs when that is not one.
     [[nodiscard]] std::string memory_text() const;
     [[nodiscard]] const MemoryNeeds& memory_needs() const { return needs_; }
@@ -88,6 +88,10 @@ public:
     [[nodiscard]] std::string step_listing() const;
 
 private:
+    struct Step {
+        std::unique_ptr<tape::Program> program;      ///< null where an epoch has no such step
+        std::unique_ptr<tape::PhaseProgram> phases;  ///< null unless settings.telemetry.components
+    };
     struct Pass {
         std::unique_ptr<tape::Program> whole, tail;
         models::Outputs whole_outputs, tail_outputs;
@@ -110,7 +114,10 @@ private:
     void score_batch(tape::Program& program, const std::vector<tensor::View>& kept,
                      const std::vector<std::unique_ptr<models::Scoring>>& scoring);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
-    [[nodiscard]] tape::Program& program_of(std::uint64_t index) const;
+    [[nodiscard]] const Step& step_of(std::uint64_t index) const {
+        return steps_[index < static_cast<std::uint64_t>(epoch_.regular) ? 0 : 1];
+    }
+    [[nodiscard]] std::vector<std::int32_t> micro_batches(const RunSettings& settings) const;
 
     std::unique_ptr<ops::Backend> backend_;  // declared first: memory goes back to it
     std::unique_ptr<tape::Store> store_;
@@ -121,9 +128,8 @@ private:
     std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
-    std::unique_ptr<tape::Program> step_, last_step_;
+    std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch
     models::Outputs step_outputs_;
-    std::unique_ptr<tape::PhaseProgram> step_phases_, last_step_phases_;
     std::array<Pass, data::kPartCount> passes_;
 };
 

@@ -6,12 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "record/statistics.h"
 
 namespace millrace::train {
 
-/// A wait beyond this is a spike: somebody will ask what happened.
+/// A wait beyond this is a spike, which is reported one by one.
 constexpr std::chrono::milliseconds kLoaderSpike{50};
 
 struct LoaderReport {
@@ -24,7 +25,10 @@ struct LoaderSums {
     record::Series wait_ms{};
     std::uint64_t spikes = 0;
 
-    void add(std::chrono::nanoseconds wait);
+    void add(std::chrono::nanoseconds wait) {
+        wait_ms.add(std::chrono::duration<double, std::milli>(wait).count());
+        spikes += wait > kLoaderSpike ? 1 : 0;
+    }
     [[nodiscard]] LoaderReport report() const { return {wait_ms.statistics(), spikes}; }
 };
 
@@ -32,7 +36,16 @@ class LoaderWaits {
 public:
     /// By the training thread. The first step of all is left out: it waits for the pipeline to fill. True when the wait was a
     /// spike.
-    bool add(std::chrono::nanoseconds wait) noexcept;
+    bool add(std::chrono::nanoseconds wait) noexcept {
+        if (std::exchange(first_, false)) return false;
+        const std::uint64_t at = written_.load(std::memory_order_relaxed);
+        // The metrics ring holds steps back long before this fills up; were it full, one wait less is no loss.
+        if (at - read_.load(std::memory_order_acquire) < kCapacity) {
+            waits_[at % kCapacity] = wait;
+            written_.store(at + 1, std::memory_order_release);
+        }
+        return wait > kLoaderSpike;
+    }
     /// By the metrics thread: hands every wait since the last call to `take`.
     template <class Take>
     void drain(Take take) {

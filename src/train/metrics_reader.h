@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "ops/member_state.h"
@@ -21,9 +20,24 @@ public:
         : ring_(ring), capacity_(capacity), members_(static_cast<std::size_t>(members)) {}
 
     /// Hands every step that has arrived since the last call to `sink`, in order; returns how many. `sink` sees the ring itself.
-    std::uint64_t drain(const std::function<void(RingRows)>& sink);
-    /// Whether the device has finished push number `sequence` (and nobody has overwritten its row since).
-    [[nodiscard]] bool arrived(std::uint64_t sequence) const;
+    template <class Sink>
+    std::uint64_t drain(Sink sink) {
+        const std::uint64_t before = consumed_.load(std::memory_order_relaxed);
+        std::uint64_t next = before + 1;
+        for (; arrived(next); ++next) {
+            sink(rows_of(next));
+            consumed_.store(next, std::memory_order_release);
+        }
+        return next - 1 - before;
+    }
+    /// Whether the device has finished push number `sequence`, whose row must not have been overwritten since.
+    [[nodiscard]] bool arrived(std::uint64_t sequence) const {
+        for (const ops::MetricsRow& row : rows_of(sequence)) {
+            auto& written = const_cast<std::uint64_t&>(row.sequence);  // atomic_ref of C++20 takes no const object
+            if (std::atomic_ref<std::uint64_t>(written).load(std::memory_order_acquire) < sequence) return false;
+        }
+        return true;
+    }
     /// Pushes handed out so far. The producer must stay less than `capacity` ahead of this.
     [[nodiscard]] std::uint64_t consumed() const { return consumed_.load(std::memory_order_acquire); }
     [[nodiscard]] std::uint32_t capacity() const { return capacity_; }

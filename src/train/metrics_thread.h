@@ -17,8 +17,9 @@
 
 namespace millrace::train {
 
+/// What the figures of an interval need to know of the run.
 struct MetricsPlan {
-    std::chrono::nanoseconds interval = std::chrono::seconds{1};
+    std::chrono::nanoseconds interval{};
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
     bool classifies = true;

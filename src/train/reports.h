@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "models/scoring.h"
+#include "record/machine_line.h"
 #include "tape/instrument.h"
 #include "train/loader_waits.h"
-#include "train/machine_report.h"
 #include "train/step_sums.h"
 
 namespace millrace::train {
@@ -45,6 +45,21 @@ struct TimedStep {
     double training_seconds = 0;  ///< since this start
     std::optional<tape::PhaseTimes> phases = {};
     std::vector<tape::KernelTime> kernels = {};
+};
+
+/// What the machine did over a stretch of training. GPU figures are those of the first visible one, which trains.
+struct MachineReport {
+    std::uint64_t samples = 0;       ///< looks at the machine; 0: everything below is absent
+    record::MachineLineValues line;  ///< means
+    std::optional<double>
+        resident_percent;  ///< of the time some kernel was on the GPU: by its counters, else the driver's utilisation
+    std::optional<double> sm_active_percent, tensor_active_percent, dram_active_percent;
+    std::optional<double> vram_peak_bytes, ram_peak_bytes;
+    std::optional<double> gpu_joules;  ///< by the GPU's counter, over `seconds`
+    double seconds = 0;                ///< from the first look to the last
+    std::optional<double> power_watts;
+    std::optional<double> throttled_share;  ///< of the samples that could tell
+    std::string throttle_reasons;           ///< "power cap, thermal"
 };
 
 /// How a stretch of training went. What was not measured is absent.

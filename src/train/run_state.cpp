@@ -64,25 +64,55 @@ double read_or(const Json& json, const char* key, double missing) {
     return value.is_null() ? missing : as<double>(value, key);
 }
 
+// The fields that state.json holds by their names.
 #define MILLRACE_MEMBER_FIELDS(field) \
     field(seed) field(base_lr) field(weight_decay) field(beta1) field(beta2) field(epsilon) field(clip_norm) field(step) \
         field(epoch) field(position) field(skipped) field(applied)
+#define MILLRACE_SUM_FIELDS(field) \
+    field(steps) field(dropped) field(rows) field(correct) field(loss) field(penalty) field(grad_norm) field(grad_norm_max)
+#define MILLRACE_DATA_FIELDS(field) field(name) field(train) field(validation) field(test) field(checksum)
+#define MILLRACE_ENCODE(name) json[#name] = state.name;
+#define MILLRACE_DECODE(name) state.name = read<decltype(state.name)>(json, #name);
 
 Json encode_member(const ops::MemberState& state) {
     Json json;
-#define MILLRACE_ENCODE(name) json[#name] = state.name;
     MILLRACE_MEMBER_FIELDS(MILLRACE_ENCODE)
-#undef MILLRACE_ENCODE
     json["dropout_scale"] = state.dropout_scale;
     return json;
 }
 
 ops::MemberState decode_member(const Json& json) {
     ops::MemberState state;
-#define MILLRACE_DECODE(name) state.name = read<decltype(state.name)>(json, #name);
     MILLRACE_MEMBER_FIELDS(MILLRACE_DECODE)
-#undef MILLRACE_DECODE
     if (json.contains("dropout_scale")) state.dropout_scale = read<float>(json, "dropout_scale");
+    return state;
+}
+
+Json encode_sums(const MemberSums& state) {
+    Json json;
+    MILLRACE_SUM_FIELDS(MILLRACE_ENCODE)
+    MILLRACE_ENCODE(loss_min)
+    MILLRACE_ENCODE(loss_max)
+    return json;
+}
+
+MemberSums decode_sums(const Json& json) {
+    MemberSums state;
+    MILLRACE_SUM_FIELDS(MILLRACE_DECODE)
+    state.loss_min = read_or(json, "loss_min", state.loss_min);
+    state.loss_max = read_or(json, "loss_max", state.loss_max);
+    return state;
+}
+
+Json encode_data(const data::DataIdentity& state) {
+    Json json;
+    MILLRACE_DATA_FIELDS(MILLRACE_ENCODE)
+    return json;
+}
+
+data::DataIdentity decode_data(const Json& json) {
+    data::DataIdentity state;
+    MILLRACE_DATA_FIELDS(MILLRACE_DECODE)
     return state;
 }
 
@@ -106,29 +136,6 @@ std::vector<NamedGroup> decode_groups(const Json& json) {
                            .trainable = read<bool>(group, "trainable") ? 1u : 0u,
                            .applied = read<std::uint32_t>(group, "applied")}});
     return groups;
-}
-
-Json encode_sums(const MemberSums& sums) {
-    return {{"steps", sums.steps},         {"dropped", sums.dropped},
-            {"rows", sums.rows},           {"correct", sums.correct},
-            {"loss", sums.loss},           {"penalty", sums.penalty},
-            {"grad_norm", sums.grad_norm}, {"grad_norm_max", sums.grad_norm_max},
-            {"loss_min", sums.loss_min},   {"loss_max", sums.loss_max}};
-}
-
-MemberSums decode_sums(const Json& json) {
-    MemberSums sums;
-    sums.steps = read<std::uint64_t>(json, "steps");
-    sums.dropped = read<std::uint64_t>(json, "dropped");
-    sums.rows = read<std::uint64_t>(json, "rows");
-    sums.correct = read<std::uint64_t>(json, "correct");
-    sums.loss = read<double>(json, "loss");
-    sums.penalty = read<double>(json, "penalty");
-    sums.grad_norm = read<double>(json, "grad_norm");
-    sums.grad_norm_max = read<double>(json, "grad_norm_max");
-    sums.loss_min = read_or(json, "loss_min", std::numeric_limits<double>::infinity());
-    sums.loss_max = read_or(json, "loss_max", -std::numeric_limits<double>::infinity());
-    return sums;
 }
 
 Json encode_figures(const RunFigures& figures) {
@@ -169,9 +176,7 @@ RunState decode(const Json& json) {
             (!state.best.losses.empty() && state.best.losses.size() != state.members.size()))
             throw Misfit{"'losses' and 'accuracies' of 'best' have not one entry per member"};
     }
-    const Json& data = part(json, "data");
-    state.data = {read<std::string>(data, "name"), read<std::int64_t>(data, "train"), read<std::int64_t>(data, "validation"),
-                  read<std::int64_t>(data, "test"), read<std::uint64_t>(data, "checksum")};
+    state.data = decode_data(part(json, "data"));
     state.metrics_offset = read<std::uint64_t>(part(json, "streams"), "metrics.jsonl");
     state.recipe = read<std::string>(json, "recipe_toml");
     state.figures.model = read<std::string>(json, "model");
@@ -205,11 +210,7 @@ std::string encode_state(const RunState& state) {
                         {"accuracies", state.best.accuracies}};
     json["speed"] = encode_figures(state.figures);
     json["streams"] = {{"metrics.jsonl", state.metrics_offset}};
-    json["data"] = {{"name", state.data.name},
-                    {"train", state.data.train},
-                    {"validation", state.data.validation},
-                    {"test", state.data.test},
-                    {"checksum", state.data.checksum}};
+    json["data"] = encode_data(state.data);
     json["members"] = Json::array();
     for (std::size_t k = 0; k < state.members.size(); ++k) {
         json["members"].push_back(encode_member(state.members[k]));

@@ -57,11 +57,4 @@ double StepSums::mean_loss() const {
     return ratio(sum, count);
 }
 
-double StepSums::best_loss() const {
-    double best = std::numeric_limits<double>::quiet_NaN();
-    for (const MemberSums& member : members)
-        if (member.rows > 0 && !(best <= member.mean_loss())) best = member.mean_loss();
-    return best;
-}
-
 }  // namespace millrace::train

@@ -38,7 +38,6 @@ struct StepSums {
     [[nodiscard]] std::uint64_t steps() const { return members.front().steps + members.front().dropped; }
     [[nodiscard]] std::uint64_t dropped() const;  ///< over all members
     [[nodiscard]] double mean_loss() const;       ///< mean over the members that have one
-    [[nodiscard]] double best_loss() const;       ///< of the member with the lowest
 };
 
 }  // namespace millrace::train

@@ -59,6 +59,40 @@ std::optional<double> number_of(const record::MetricValue& value) {
 
 }  // namespace
 
+MachineReport machine_report(const record::SampleSummary& summary) {
+    MachineReport report;
+    report.samples = summary.samples();
+    if (report.samples == 0) return report;
+    const auto value_of = [&summary](double record::Statistics::*field) {
+        return [&summary, field](std::string_view metric, int index = -1) {
+            const std::optional<record::Statistics> found = summary.of(metric, index);
+            return found ? std::optional((*found).*field) : std::nullopt;
+        };
+    };
+    const auto mean_of = value_of(&record::Statistics::mean), peak_of = value_of(&record::Statistics::maximum);
+    record::MachineLineValues::Gpu gpu{mean_of("gpu/utilization_percent", 0), mean_of("gpu/memory_used_bytes", 0),
+                                       mean_of("gpu/memory_total_bytes", 0)};
+    if (gpu.utilization_percent || gpu.memory_used_bytes) report.line.gpus.push_back(gpu);
+    report.line.cpu_percent = mean_of("cpu/utilization_percent");
+    report.line.ram_used_bytes = mean_of("ram/used_bytes");
+    report.line.ram_total_bytes = mean_of("ram/total_bytes");
+    // The driver's figure is of a window of its own, which short runs and pauses throw off; the counters cover the samples
+    // exactly.
+    report.resident_percent = mean_of("gpu/graphics_active_percent", 0);
+    if (!report.resident_percent) report.resident_percent = gpu.utilization_percent;
+    report.sm_active_percent = mean_of("gpu/sm_active_percent", 0);
+    report.tensor_active_percent = mean_of("gpu/tensor_active_percent", 0);
+    report.dram_active_percent = mean_of("gpu/dram_active_percent", 0);
+    report.vram_peak_bytes = peak_of("gpu/memory_used_bytes", 0);
+    report.ram_peak_bytes = peak_of("ram/used_bytes");
+    report.gpu_joules = summary.joules(0);
+    report.seconds = summary.seconds();
+    report.power_watts = mean_of("gpu/power_watts", 0);
+    if (summary.of("gpu/throttle_bits", 0)) report.throttled_share = summary.throttled_share(0);
+    report.throttle_reasons = sense::throttle_text(summary.throttled(0));
+    return report;
+}
+
 Telemetry::Telemetry(record::EventWriter& events, std::unique_ptr<sense::Source> source)
     : events_(events), source_(std::move(source)), lost_(source_ ? source_->facts().gpus.size() : 0) {}
 

@@ -20,6 +20,8 @@
 
 namespace millrace::train {
 
+MachineReport machine_report(const record::SampleSummary& summary);
+
 class Telemetry final : public Listener {
 public:
     /// Opens the sinks in the folder of the run and starts to sample `source` (none: the machine is not watched). `events` is

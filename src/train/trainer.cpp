@@ -10,7 +10,7 @@
 #include "models/registry.h"
 #include "train/checkpoints.h"
 #include "train/resume.h"
-#include "train/run_warnings.h"
+#include "train/warnings.h"
 
 namespace millrace::train {
 namespace {
