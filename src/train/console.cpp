@@ -36,16 +36,13 @@ std::string counted(std::uint64_t count, const char* what) { return fmt::format(
 
 std::string seconds_text(double seconds) {
     if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
-    const auto whole = seconds < 10 ? std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9))
-                                    : std::chrono::nanoseconds(std::chrono::seconds(std::llround(seconds)));
-    return base::print_duration(whole);
+    if (seconds >= 10) return base::print_duration(std::chrono::seconds(std::llround(seconds)));
+    return base::print_duration(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
 /// Time left in whole seconds: a guess needs no more.
 std::string left_text(double seconds) {
-    if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e9) return "-";
-    if (seconds < 59.5) return fmt::format("{:.0f}s", seconds);
-    return base::print_duration(std::chrono::seconds(std::llround(seconds)));
+    return seconds >= 0 && seconds < 59.5 ? fmt::format("{:.0f}s", seconds) : seconds_text(seconds);
 }
 
 /// What fits on one row of the terminal: a line that wraps cannot be erased.
@@ -134,28 +131,24 @@ std::string components_text(const tape::PhaseTimes& times, std::uint64_t step) {
 }
 
 std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint64_t step) {
-    struct Line {
-        std::string_view text;
+    struct Sum {
         double microseconds = 0;
         int count = 0;
     };
-    std::map<std::string_view, Line> by_text;
+    std::map<std::string_view, Sum> by_text;
     double total = 0;
     for (const tape::KernelTime& time : times) {
-        Line& line = by_text[time.text];
-        line.text = time.text;
-        line.microseconds += time.microseconds;
-        line.count += 1;
+        by_text[time.text].microseconds += time.microseconds;
+        by_text[time.text].count += 1;
         total += time.microseconds;
     }
-    std::vector<Line> lines;
-    for (const auto& [text, line] : by_text) lines.push_back(line);
-    std::ranges::stable_sort(lines, [](const Line& a, const Line& b) { return a.microseconds > b.microseconds; });
+    std::vector<std::pair<std::string_view, Sum>> lines(by_text.begin(), by_text.end());
+    std::ranges::stable_sort(lines, std::greater(), [](const auto& line) { return line.second.microseconds; });
     std::string text = fmt::format("step {}: {} kernels, {:.1f} us one after the other, run apart from the captured step", step,
                                    times.size(), total);
-    for (const Line& line : lines)
-        text += fmt::format("\n{:9.1f} us {:5.1f} %  {}{}", line.microseconds, total > 0 ? 100 * line.microseconds / total : 0,
-                            line.text, line.count > 1 ? fmt::format(" x {}", line.count) : "");
+    for (const auto& [name, sum] : lines)
+        text += fmt::format("\n{:9.1f} us {:5.1f} %  {}{}", sum.microseconds, total > 0 ? 100 * sum.microseconds / total : 0,
+                            name, sum.count > 1 ? fmt::format(" x {}", sum.count) : "");
     return text;
 }
 

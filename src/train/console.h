@@ -14,7 +14,7 @@ namespace millrace::train {
 std::string grouped(std::uint64_t number);
 /// Four digits behind the point, or four in all once a loss has left the range where those mean something; "-" when not finite.
 std::string loss_text(double loss);
-/// How much the lines tell: the log level info stands for production and shows losses and times alone.
+/// How much the lines show: the log level info stands for production and shows losses and times alone.
 enum class Detail : std::uint8_t { losses, pace };
 /// "epoch 2/5  step 2210/8440  loss 0.4312  41,230 samples/s (average 40,100)  1,288 steps/s  12s left  GPU: 85% | ..."
 std::string progress_text(const IntervalReport& report, Detail detail = Detail::pace);

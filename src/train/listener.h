@@ -1,6 +1,6 @@
 #pragma once
-// The events of a run, and the interface of what listens to them: checkpoints, scores, streams, warnings, the console, and
-// whatever a caller of train() adds.
+// The events of a run, and the interface of what listens to them: checkpoints, scores, streams, warnings, the console, and the
+// listeners that a caller of train() adds.
 
 #include <atomic>
 
@@ -22,7 +22,7 @@ public:
 
     /// Nothing was launched yet.
     virtual void on_start(const StartReport&) {}
-    /// The epoch's figures start anew.
+    /// The figures of an epoch start at zero.
     virtual void on_epoch_begin() {}
     /// The data of the next step is there.
     virtual void on_wait(const StepWait&) {}

@@ -109,7 +109,7 @@ MetricsPlan Loop::metrics_plan() {
     return plan;
 }
 
-/// Every step, whatever the source: two readings of the clock.
+/// For every source, two readings of the clock per step.
 base::Status Loop::await_rows() {
     const auto begin = clock_.now();
     MILLRACE_TRY(engine().await_rows(step_));
@@ -163,7 +163,7 @@ base::Status Loop::timed_step(Timing timing, std::uint64_t index) {
     return base::ok();
 }
 
-/// Waits while too many steps are in flight or the ring's reader lags; looks at host memory alone.
+/// Waits while too many steps are in flight or the ring's reader lags; reads host memory alone.
 base::Status Loop::hold_back() {
     const auto must_wait = [this] {
         return (launched_ > kInFlight && !reader_.arrived(launched_ - kInFlight)) ||

@@ -29,7 +29,7 @@ struct MemoryLimit {
 };
 
 /// `given` bytes when positive. Else what the device has free less a reserve for what no plan knows of (a GPU: kernels and
-/// captured launches, at least 512 MiB; the machine: a twentieth). Absent where nobody can tell.
+/// captured launches, at least 512 MiB; the machine: a twentieth). Absent where that is unknown.
 std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& backend);
 
 /// One way of running that was tried: its settings as a recipe writes them, and what it needs.

@@ -1,12 +1,13 @@
 #include "train/metrics_thread.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace::train {
 namespace {
 
-// The ring holds thousands of steps: only rows that follow each other faster need more looks.
-constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds{10};
+// The ring holds thousands of steps, so only shorter log intervals need a shorter period.
+constexpr std::chrono::nanoseconds kPollPeriod = std::chrono::milliseconds{10};
 constexpr std::chrono::microseconds kDeviceWait{50};
 
 }  // namespace
@@ -17,8 +18,8 @@ MetricsThread::MetricsThread(MetricsReader& reader, const std::vector<Listener*>
       listeners_(listeners),
       clock_(clock),
       plan_(plan),
-      interval_(reader.members()),
-      epoch_(std::move(epoch)),
+      interval_{StepSums(reader.members())},
+      epoch_{std::move(epoch)},
       interval_start_(clock.now()),
       paused_at_(clock.now()) {
     speed_.start(clock_.now());
@@ -36,19 +37,19 @@ MetricsThread::~MetricsThread() {
 
 void MetricsThread::loop() {
     std::unique_lock lock(mutex_);
-    const auto look = std::min(kLook, plan_.interval);
+    const auto period = std::min(kPollPeriod, plan_.interval);
     while (!stopping_) {
-        wake_.wait_for(lock, look, [this] { return stopping_; });
+        wake_.wait_for(lock, period, [this] { return stopping_; });
         drain_locked();
         const auto now = clock_.now();
-        if (now - interval_start_ >= plan_.interval && interval_.steps() > 0) report_locked(now);
+        if (now - interval_start_ >= plan_.interval && interval_.sums.steps() > 0) report_locked(now);
     }
 }
 
 void MetricsThread::drain_locked() {
     reader_.drain([this](RingRows rows) {
-        interval_.add(rows);
-        epoch_.add(rows);
+        interval_.sums.add(rows);
+        epoch_.sums.add(rows);
         if (rows.front().sequence == excluded_) {
             last_clock_.reset();
             return;
@@ -58,40 +59,36 @@ void MetricsThread::drain_locked() {
         speed_.add(1, samples);
         const std::uint64_t clock = rows.front().clock;
         // A device's clock may be coarse; one that runs backwards was set meanwhile.
-        if (last_clock_ && clock >= *last_clock_) {
-            const double milliseconds = 1e-6 * static_cast<double>(clock - *last_clock_);
-            interval_pace_.step_ms.add(milliseconds);
-            epoch_pace_.step_ms.add(milliseconds);
-        }
+        if (last_clock_ && clock >= *last_clock_)
+            for (Stretch* stretch : {&interval_, &epoch_}) stretch->step_ms.add(1e-6 * static_cast<double>(clock - *last_clock_));
         last_clock_ = clock;
     });
     waits_.drain([this](std::chrono::nanoseconds wait) {
-        interval_pace_.loader.add(wait);
-        epoch_pace_.loader.add(wait);
+        for (Stretch* stretch : {&interval_, &epoch_}) stretch->loader.add(wait);
     });
 }
 
-PaceReport MetricsThread::report_of(const Pace& pace, double samples_per_second) const {
+PaceReport MetricsThread::pace_of(const Stretch& stretch, double samples_per_second) const {
     PaceReport report;
-    if (!pace.step_ms.empty()) {
-        report.step_ms_p50 = pace.step_ms.quantile(0.5);
-        report.step_ms_p99 = pace.step_ms.quantile(0.99);
+    if (!stretch.step_ms.empty()) {
+        report.step_ms_p50 = stretch.step_ms.quantile(0.5);
+        report.step_ms_p99 = stretch.step_ms.quantile(0.99);
     }
     if (plan_.flops_per_sample > 0 && samples_per_second > 0) {
         report.flops_per_second = plan_.flops_per_sample * samples_per_second;
         if (plan_.peak_flops) report.flops_share_percent = 100 * *report.flops_per_second / *plan_.peak_flops;
     }
-    report.loader = pace.loader.report();
+    report.loader = stretch.loader.report();
     return report;
 }
 
 void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     IntervalReport report;
-    report.step = interval_.last_step;
+    report.step = interval_.sums.last_step;
     report.total_steps = plan_.total_steps;
     report.epoch = static_cast<std::uint32_t>((report.step - 1) / plan_.steps_per_epoch) + 1;
     report.epochs = plan_.epochs;
-    report.loss = interval_.mean_loss();
+    report.loss = interval_.sums.mean_loss();
     report.classifies = plan_.classifies;
     const SpeedMeter::Speed recent = speed_.recent(now), average = speed_.average(now);
     report.recent_samples = recent.samples;
@@ -101,10 +98,8 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
                               ? static_cast<double>(plan_.total_steps - std::min(plan_.total_steps, report.step)) / average.steps
                               : -1;
     report.training_seconds = speed_.seconds(now);
-    report.pace = report_of(interval_pace_, recent.samples);
-    report.sums = interval_;
-    interval_.clear();
-    interval_pace_ = Pace();
+    report.pace = pace_of(interval_, recent.samples);
+    report.sums = std::exchange(interval_, {StepSums(reader_.members())}).sums;
     interval_start_ = now;
     for (Listener* listener : listeners_) listener->on_interval(report);
 }
@@ -140,29 +135,27 @@ void MetricsThread::exclude(std::uint64_t sequence) {
 
 PaceReport MetricsThread::epoch_pace(double samples_per_second) {
     const std::lock_guard lock(mutex_);
-    return report_of(epoch_pace_, samples_per_second);
+    return pace_of(epoch_, samples_per_second);
 }
 
 void MetricsThread::begin_epoch() {
     const std::lock_guard lock(mutex_);
-    epoch_pace_ = Pace();
+    epoch_ = {std::move(epoch_.sums)};
 }
 
 StepSums MetricsThread::epoch_sums() {
     const std::lock_guard lock(mutex_);
-    return epoch_;
+    return epoch_.sums;
 }
 
 StepSums MetricsThread::take_epoch() {
     const std::lock_guard lock(mutex_);
-    StepSums taken = epoch_;
-    epoch_.clear();
-    return taken;
+    return std::exchange(epoch_.sums, StepSums(reader_.members()));
 }
 
 void MetricsThread::close_interval() {
     const std::lock_guard lock(mutex_);
-    if (interval_.steps() > 0) report_locked(clock_.now());
+    if (interval_.sums.steps() > 0) report_locked(clock_.now());
 }
 
 MetricsThread::Totals MetricsThread::totals() {

@@ -74,14 +74,14 @@ private:
     std::mutex mutex_;  ///< guards everything below
     std::condition_variable wake_;
     bool stopping_ = false;
-    struct Pace {
+    struct Stretch {
+        StepSums sums;
         record::Series step_ms{};
         LoaderSums loader{};
     };
-    [[nodiscard]] PaceReport report_of(const Pace& pace, double samples_per_second) const;
+    [[nodiscard]] PaceReport pace_of(const Stretch& stretch, double samples_per_second) const;
 
-    StepSums interval_, epoch_;
-    Pace interval_pace_, epoch_pace_;
+    Stretch interval_, epoch_;
     std::optional<std::uint64_t> last_clock_;  ///< of the step before, when it was an ordinary one
     std::uint64_t excluded_ = 0;               ///< sequence; 0: none
     std::chrono::nanoseconds interval_start_{}, paused_at_{};

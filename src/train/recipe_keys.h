@@ -1,5 +1,5 @@
 #pragma once
-// The keys every recipe may hold, whatever the model.
+// The keys that a recipe of any model may hold.
 
 #include <string>
 #include <string_view>

@@ -14,7 +14,7 @@
 namespace millrace::train {
 namespace {
 
-constexpr std::chrono::nanoseconds kShortestLooks = std::chrono::milliseconds{1};
+constexpr std::chrono::nanoseconds kShortestInterval = std::chrono::milliseconds{1};
 
 ops::OptimizerKind optimizer_named(const std::string& name) {
     return name == "sgd" ? ops::OptimizerKind::sgd : name == "adamw" ? ops::OptimizerKind::adamw : ops::OptimizerKind::adam;
@@ -135,11 +135,11 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     settings.checkpoint.compress = recipe.boolean("checkpoint.compress");
     settings.checkpoint.best_metric = recipe.text("checkpoint.best_metric");
     settings.telemetry = read_telemetry(recipe);
-    if (settings.telemetry.interval.count() > 0 && settings.telemetry.interval < kShortestLooks)
+    if (settings.telemetry.interval.count() > 0 && settings.telemetry.interval < kShortestInterval)
         return recipe.bad(
             "telemetry.interval",
             fmt::format("telemetry.interval = {} leaves no time for anything but looking; at least {}, or 0s: never",
-                        base::exact_duration(settings.telemetry.interval), base::exact_duration(kShortestLooks)));
+                        base::exact_duration(settings.telemetry.interval), base::exact_duration(kShortestInterval)));
     return settings;
 }
 
@@ -166,18 +166,18 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
                                        training_samples % batch, training_samples, why, hint));
 }
 
-base::Result<ops::DeviceKind> choose_device(const std::string& wish) {
-    if (wish == "cpu") return ops::DeviceKind::cpu;
+base::Result<ops::DeviceKind> choose_device(const std::string& requested) {
+    if (requested == "cpu") return ops::DeviceKind::cpu;
     const base::Status cuda = ops::cuda_available();
     if (cuda.ok()) return ops::DeviceKind::cuda;
-    if (wish == "cuda") return base::Error{"--device cuda: no usable GPU"}.because(cuda.error());
+    if (requested == "cuda") return base::Error{"--device cuda: no usable GPU"}.because(cuda.error());
     return ops::DeviceKind::cpu;
 }
 
-base::Result<tape::Precision> choose_precision(const std::string& wish, ops::DeviceKind device) {
+base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device) {
     const bool cuda = device == ops::DeviceKind::cuda;
-    if (wish == "bf16" && !cuda) return base::Error{"precision = \"bf16\" needs --device cuda; on the CPU use f32 or auto"};
-    return cuda && wish != "f32" ? tape::Precision::bf16 : tape::Precision::f32;
+    if (requested == "bf16" && !cuda) return base::Error{"precision = \"bf16\" needs --device cuda; on the CPU use f32 or auto"};
+    return cuda && requested != "f32" ? tape::Precision::bf16 : tape::Precision::f32;
 }
 
 }  // namespace millrace::train

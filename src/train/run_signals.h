@@ -1,5 +1,5 @@
 #pragma once
-// Signals to a training process as requests that the loop looks at. No signal is ever delivered to a thread that computes.
+// Signals to a training process as requests that the loop polls. No signal is ever delivered to a thread that computes.
 
 #include <atomic>
 #include <cstdint>

@@ -33,7 +33,7 @@ const Json& list(const Json& json, const char* key) {
     return value;
 }
 
-/// The library converts without a look at range or type: -1 would become a huge step.
+/// The library converts without checking range or type: -1 would become a huge step.
 template <class T>
 T as(const Json& value, const char* key) {
     if constexpr (std::is_same_v<T, bool>) {

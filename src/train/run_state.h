@@ -23,14 +23,14 @@ struct BestSoFar {
     std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
 };
 
-/// For people and for later comparisons; a resumed run does not need them.
+/// For readers and later comparisons; a resumed run does not need them.
 struct RunFigures {
     std::string model, preset, device, precision;
     std::int64_t parameters = 0;
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< training alone, since this start
     double wall_seconds = 0;                                           ///< since this start, start-up and evaluation included
     double cpu_share = 0;                                              ///< CPU seconds over wall seconds and threads
-    std::optional<double> gpu_utilization_percent, sm_active_percent;  ///< means over the newest epoch that had enough looks
+    std::optional<double> gpu_utilization_percent, sm_active_percent;  ///< means over the newest epoch that had enough samples
 };
 
 /// One group of parameters of one member, by name.

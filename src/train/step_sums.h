@@ -33,7 +33,6 @@ struct StepSums {
     std::uint32_t last_step = 0;  ///< number of the newest step
 
     void add(RingRows rows);
-    void clear() { *this = StepSums(static_cast<int>(members.size())); }
     /// Optimizer steps of one member, dropped ones included.
     [[nodiscard]] std::uint64_t steps() const { return members.front().steps + members.front().dropped; }
     [[nodiscard]] std::uint64_t dropped() const;  ///< over all members

@@ -8,9 +8,9 @@
 namespace millrace::train {
 namespace {
 
-/// A machine too slow for the interval misses looks all the time; one event for each would outgrow the samples.
+/// A machine too slow for the interval misses samples all the time; one event for each would outgrow the samples.
 constexpr std::chrono::seconds kMissedPause{10};
-constexpr std::uint64_t kFewestLooks = 3;  // one reading of a driver's average is an anecdote
+constexpr std::uint64_t kFewestSamples = 3;  // one reading of a driver's average says little
 
 /// Lets samples through and nothing else: rows of training are in metrics.jsonl already.
 class SamplesAlone final : public record::Sink {
@@ -136,7 +136,7 @@ void Telemetry::receive(const sense::Sample& sample) {
         newest_ = sample;
     }
     sinks_->post({record::RowKind::kSample, sample.wall, std::nullopt, record::points_of(sample)});
-    // Events are for people who look later; that one could not be written must not disturb the sampling.
+    // An event that could not be written must not disturb the sampling.
     if (missed_ > 0 && (!missed_reported_ || sample.time - *missed_reported_ >= kMissedPause)) {
         missed_reported_ = sample.time;
         report_missed();
@@ -178,7 +178,7 @@ MachineReport Telemetry::epoch() {
     record::SampleSummary copy;
     {
         const std::lock_guard lock(mutex_);
-        if (epoch_.samples() < kFewestLooks) return {};
+        if (epoch_.samples() < kFewestSamples) return {};
         copy = epoch_;
     }
     return machine_report(copy);
@@ -186,7 +186,7 @@ MachineReport Telemetry::epoch() {
 
 void Telemetry::on_epoch_begin() {
     const std::lock_guard lock(mutex_);
-    if (epoch_.samples() >= kFewestLooks) epoch_.clear();
+    if (epoch_.samples() >= kFewestSamples) epoch_.clear();
 }
 
 std::string Telemetry::newest_text() const {

@@ -37,8 +37,8 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
     // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
-    // the checkpoint that holds their offset in the file. The console and whatever else listens see what is on the disk. Warnings
-    // are printed below the line of their epoch.
+    // the checkpoint that holds their offset in the file. The console and other listeners from outside see what is on the disk.
+    // Warnings are printed below the line of their epoch.
     for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &log, &saver}) loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
@@ -78,7 +78,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
                 found.error());
         standing = std::move(found).value();
     }
-    // The same split as before, whatever is free now: other micro-batches round differently.
+    // The same split as before, even if more memory is free now: other micro-batches round differently.
     data::StoredData stored;
     if (standing.checkpoint) {
         MILLRACE_LET(found, models::stored_data(recipe, *standing.checkpoint));

@@ -16,8 +16,8 @@ struct WarningPolicy {
     double low_utilization_percent = 30;
     double loader_share_percent = 5;   ///< of a step's time
     double memory_edge_percent = 95;   ///< of what there is: the next larger batch will not fit, and the system starts to reclaim
-    double throttled_percent = 10;     ///< of the samples: a short dip while clocks settle is no news
-    std::uint64_t fewest_samples = 3;  ///< of the machine; one reading is an anecdote
+    double throttled_percent = 10;     ///< of the samples: clocks may settle for a moment
+    std::uint64_t fewest_samples = 3;  ///< of the machine; one reading says little
     std::uint64_t fewest_waits = 20;   ///< steps whose wait was measured
 };
 

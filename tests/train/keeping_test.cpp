@@ -153,7 +153,7 @@ TEST_F(Keeping, DamagedNewestCheckpointFallsBackToTheOneBefore) {
 TEST_F(Keeping, UnreadableCheckpointIsNoDamagedOne) {
     ASSERT_TRUE(run("a", {"train.epochs=2"}).ok());
     fs::permissions(folder_ / "a/checkpoints/last/model.safetensors", fs::perms::none);
-    // Root reads everything, so the files are read as somebody else.
+    // Root reads everything, so the files are read as another user.
     fs::permissions(folder_, fs::perms(0755));
     fs::permissions(folder_ / "a/.lock", fs::perms(0666));
     if (geteuid() == 0) setfsuid(65534);

@@ -306,7 +306,7 @@ TEST_F(Trainer, ResumeTakesTheLockBeforeItReads) {
     ASSERT_TRUE(run("a", {"train.steps=2"}).ok());
     const auto held = record::lock_run(folder_ / "a");
     ASSERT_TRUE(held.ok());
-    const auto refused = run("a", {"train.steps=4", "optim.lr=0.5"}, true);  // whoever reads first complains of the rate
+    const auto refused = run("a", {"train.steps=4", "optim.lr=0.5"}, true);  // reading before locking would complain of the rate
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().text().find("another process is writing"), std::string::npos) << refused.error().text();
 }
