@@ -57,13 +57,13 @@ Augmentation augmentation_of(const base::Recipe& recipe) {
             static_cast<float>(recipe.real("data.flip"))};
 }
 
-base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training) {
+base::Result<LoadedData> load_images(const base::Recipe& recipe, bool training, base::Rank rank) {
     auto loaded = load_image_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
     if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
     auto set = std::make_shared<const ImageSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = identify(*set);
-    data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe));
+    data.source = std::make_unique<ResidentImages>(std::move(set), augmentation_of(recipe), rank);
     return data;
 }
 
@@ -84,7 +84,8 @@ base::Result<PairTokens> number_texts(const base::Recipe& recipe, const std::str
     return tokens;
 }
 
-base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored) {
+base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::string& token_keys, bool training, StoredData stored,
+                                    base::Rank rank) {
     auto loaded = load_pair_set(recipe.text("data.path"), recipe.real("data.validation"), split_seed(recipe));
     if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
     auto set = std::make_shared<const PairSet>(std::move(loaded).value());
@@ -96,7 +97,7 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
         MILLRACE_LET(numbered, number_texts(recipe, token_keys, *set, stored));
         tokens = std::move(numbered);
     }
-    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer);
+    data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer, rank);
     return data;
 }
 
@@ -121,9 +122,9 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
 }
 
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored) {
+                                   const StoredData& stored, base::Rank rank) {
     MILLRACE_TRY(check_kind(recipe, kind));
-    return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored) : load_images(recipe, training);
+    return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored, rank) : load_images(recipe, training, rank);
 }
 
 }  // namespace millrace::data

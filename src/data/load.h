@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/rank.h"
 #include "base/recipe.h"
 #include "data/batch_source.h"
 #include "data/data_set.h"
@@ -19,8 +20,9 @@ void add_data_keys(base::Schema& schema, DataKind kind);
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
-/// numbered by the tokenizer in `stored`, or by one trained on them when there is none.
+/// numbered by the tokenizer in `stored`, or by one trained on them when there is none. `rank` says which share of the training
+/// part is this machine's; `identity` counts all of it.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored = {});
+                                   const StoredData& stored = {}, base::Rank rank = {});
 
 }  // namespace millrace::data

@@ -8,9 +8,10 @@ namespace millrace::optim {
 
 using tape::record_of;
 
-void append_step_begin(tape::Builder& builder) {
+void append_step_begin(tape::Builder& builder, base::Rank rank) {
     const tape::Store& store = builder.store();
-    builder.append(record_of(&ops::step_begin::kDef, ops::StepBeginParams{}, "step", {store.state(), store.group_table()}));
+    builder.append(
+        record_of(&ops::step_begin::kDef, ops::StepBeginParams{rank.rank}, "step", {store.state(), store.group_table()}));
 }
 
 void append_update(tape::Builder& builder, const OptimizerSettings& settings) {

@@ -68,7 +68,8 @@ std::int64_t Engine::training_arena(const RunSettings& settings, std::int32_t ro
     for (const StepRows& step : {epoch.regular > 0 ? epoch.step : StepRows{}, epoch.last})
         if (step.total() > 0)
             tape::Program("trial", *store_,
-                          build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level), trial);
+                          build_training_step(*store_, *model_, *source_, optimizer, step, nullptr, memory_level, settings.rank),
+                          trial);
     return trial.size();
 }
 
@@ -128,7 +129,7 @@ void Engine::add_training_programs(const RunSettings& settings) {
     epoch_ = divide_epoch(source_->samples(Part::train), micro_batch_, optimizer.accumulation);
     const auto build = [&](const char* name, const StepRows& rows, models::Outputs* outputs) {
         return std::make_unique<tape::Program>(
-            name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows, outputs), *arena_);
+            name, *store_, build_training_step(*store_, *model_, *source_, optimizer, rows, outputs, 0, settings.rank), *arena_);
     };
     if (epoch_.regular > 0) steps_[0].program = build("step", epoch_.step, &step_outputs_);
     if (epoch_.last.total() > 0) steps_[1].program = build("last step of an epoch", epoch_.last, nullptr);
@@ -139,13 +140,14 @@ void Engine::add_evaluation_programs() {
     for (const Part part : {Part::validation, Part::test}) {
         Pass& pass = passes_[static_cast<std::size_t>(part)];
         const std::int32_t samples = source_->samples(part);
-        const auto build = [&](const char* name, std::int32_t rows, models::Outputs& outputs) {
-            return std::make_unique<tape::Program>(fmt::format("{} {}", data::name_of(part), name), *store_,
-                                                   build_evaluation(*store_, *model_, *source_, part, rows, &outputs), *arena_);
+        const auto build = [&](const char* name, std::int32_t rows, Pass::Batch& made) {
+            made.program =
+                std::make_unique<tape::Program>(fmt::format("{} {}", data::name_of(part), name), *store_,
+                                                build_evaluation(*store_, *model_, *source_, part, rows, &made.outputs), *arena_);
         };
         pass.batches = samples / batch;
-        if (pass.batches > 0) pass.whole = build("batch", batch, pass.whole_outputs);
-        if (samples % batch > 0) pass.tail = build("tail", samples % batch, pass.tail_outputs);
+        if (pass.batches > 0) build("batch", batch, pass.whole);
+        if (samples % batch > 0) build("tail", samples % batch, pass.tail);
     }
 }
 
@@ -154,8 +156,8 @@ std::vector<tape::Program*> Engine::programs() const {
     for (const Step& step : steps_)
         if (step.program) all.push_back(step.program.get());
     for (const Pass& pass : passes_)
-        for (const auto* program : {&pass.whole, &pass.tail})
-            if (*program) all.push_back(program->get());
+        for (const Pass::Batch* batch : {&pass.whole, &pass.tail})
+            if (batch->program) all.push_back(batch->program.get());
     return all;
 }
 
@@ -225,15 +227,14 @@ std::vector<std::vector<double>> Engine::kept_of_step() const {
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
-void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>& kept,
-                         const std::vector<std::unique_ptr<models::Scoring>>& scoring) {
-    program.launch();
+void Engine::score_batch(const Pass::Batch& batch, const std::vector<std::unique_ptr<models::Scoring>>& scoring) {
+    batch.program->launch();
     for (std::size_t k = 0; k < scoring.size(); ++k) {
         std::vector<std::vector<double>> tensors;
-        for (tensor::View view : kept) {
+        for (tensor::View view : batch.outputs.kept) {
             view.offset += static_cast<std::int64_t>(k) * view.stride_k;
             view.k = 1;
-            tensors.push_back(program.read(view));
+            tensors.push_back(batch.program->read(view));
         }
         scoring[k]->add(tensors);
     }
@@ -242,7 +243,7 @@ void Engine::score_batch(tape::Program& program, const std::vector<tensor::View>
 base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop) {
     const auto stopped = [stop] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; };
     const Pass& pass = passes_[static_cast<std::size_t>(part)];
-    if (!pass.whole && !pass.tail) return std::vector<Score>{};
+    if (!pass.whole.program && !pass.tail.program) return std::vector<Score>{};
     const std::vector<ops::MemberState> before = store_->read_states();
     std::vector<ops::MemberState> states = before;
     for (ops::MemberState& state : states) {
@@ -253,8 +254,8 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     std::vector<std::unique_ptr<models::Scoring>> scoring;
     for (int k = 0; k < members(); ++k)
         if (auto made = model_->scoring()) scoring.push_back(std::move(made));
-    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(*pass.whole, pass.whole_outputs.kept, scoring);
-    if (pass.tail && !stopped()) score_batch(*pass.tail, pass.tail_outputs.kept, scoring);
+    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(pass.whole, scoring);
+    if (pass.tail.program && !stopped()) score_batch(pass.tail, scoring);
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);

@@ -82,7 +82,7 @@ public:
     [[nodiscard]] std::int64_t memory_used() const { return used_; }
     [[nodiscard]] std::int32_t micro_batch() const { return micro_batch_; }
     [[nodiscard]] std::int32_t eval_batch() const { return eval_batch_; }
-    /// The arena's plan of the largest program and the programs by name, for people who look.
+    /// The arena's plan of the largest program and the programs by name, for the log.
     [[nodiscard]] std::string plan_text() const;
     /// The records of the training steps: what makes two engines run the same programs.
     [[nodiscard]] std::string step_listing() const;
@@ -93,8 +93,11 @@ private:
         std::unique_ptr<tape::PhaseProgram> phases;  ///< null unless settings.telemetry.components
     };
     struct Pass {
-        std::unique_ptr<tape::Program> whole, tail;
-        models::Outputs whole_outputs, tail_outputs;
+        struct Batch {
+            std::unique_ptr<tape::Program> program;
+            models::Outputs outputs;
+        };
+        Batch whole, tail;
         std::int64_t batches = 0;  ///< of `whole`
     };
     Engine() = default;
@@ -111,8 +114,7 @@ private:
     void note_used(const std::optional<ops::MemoryState>& before);
     void start_afresh(const RunSettings& settings);
     /// Runs one batch of an evaluation pass and lets every member's scoring see what it left.
-    void score_batch(tape::Program& program, const std::vector<tensor::View>& kept,
-                     const std::vector<std::unique_ptr<models::Scoring>>& scoring);
+    static void score_batch(const Pass::Batch& batch, const std::vector<std::unique_ptr<models::Scoring>>& scoring);
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {
         return steps_[index < static_cast<std::uint64_t>(epoch_.regular) ? 0 : 1];

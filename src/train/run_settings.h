@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rank.h"
 #include "base/recipe.h"
 #include "ops/backend.h"
 #include "optim/settings.h"
@@ -16,16 +17,16 @@ namespace millrace::train {
 
 struct CheckpointSettings {
     std::uint32_t every_epochs = 1;
-    std::chrono::nanoseconds every_time{};  ///< between two checkpoints, whatever the epoch; 0: none by time
+    std::chrono::nanoseconds every_time{};  ///< between two checkpoints, within an epoch too; 0: none by time
     std::uint32_t keep = 3;
     std::uint64_t keep_bytes = 0;  ///< 0: no limit
     bool compress = false;
     std::string best_metric = "validation_accuracy";
 };
 
-/// Where measurements go beside the run directory, and how often the machine is looked at.
+/// Where measurements go beside the run directory, and how often the machine is sampled.
 struct TelemetrySettings {
-    std::chrono::nanoseconds interval{};  ///< between two looks at the machine; 0: none
+    std::chrono::nanoseconds interval{};  ///< between two samples of the machine; 0: none
     bool csv = false, monitor_csv = false, tensorboard = false;
     std::string prometheus_file;  ///< empty: none
     int prometheus_port = 0;      ///< 0: none
@@ -45,6 +46,7 @@ struct RunSettings {
     std::chrono::nanoseconds log_interval{};
     int members = 1;
     std::vector<std::uint64_t> seeds;  ///< one per member
+    base::Rank rank;                   ///< of this machine among those that train together
     optim::OptimizerSettings optimizer;
     CheckpointSettings checkpoint;
     TelemetrySettings telemetry;
@@ -57,8 +59,8 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
 base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_samples, std::int32_t minimum);
 
 /// The device a recipe or flag asks for: auto is cuda when there is one, else cpu. cuda without a GPU is an error that says why.
-base::Result<ops::DeviceKind> choose_device(const std::string& wish);
+base::Result<ops::DeviceKind> choose_device(const std::string& requested);
 /// auto is bf16 on cuda and f32 elsewhere; bf16 elsewhere is an error.
-base::Result<tape::Precision> choose_precision(const std::string& wish, ops::DeviceKind device);
+base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device);
 
 }  // namespace millrace::train

@@ -16,11 +16,13 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored));
+    const base::Rank rank;  // training on several machines begins here
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored, rank));
     setup.data = data.identity;
     setup.unit = data::unit_of(family->data);
-    MILLRACE_LET(settings, read_settings(recipe, static_cast<std::int32_t>(setup.data.train)));
+    MILLRACE_LET(settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
     setup.settings = std::move(settings);
+    setup.settings.rank = rank;
     if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
         setup.settings.micro_batch = micro_batch;
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));

@@ -6,8 +6,8 @@
 namespace millrace::train {
 namespace {
 
-void append_micro_end(tape::Builder& builder, std::int32_t rows, std::int32_t samples, bool training) {
-    ops::MicroEndParams params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(samples), training};
+void append_micro_end(tape::Builder& builder, std::int32_t rows, std::int32_t samples, bool training, base::Rank rank = {}) {
+    ops::MicroEndParams params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(samples), training, rank.world};
     ops::Record record{&ops::micro_end::kDef, params, {}, 0, "step"};
     record.slots[ops::micro_end::state] = builder.store().state();
     builder.append(std::move(record));
@@ -26,9 +26,13 @@ EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t a
     return epoch;
 }
 
+void append_reduce(tape::Builder& /*builder*/, base::Rank rank) {
+    MILLRACE_ASSERT(rank.world == 1, "several machines need an all-reduce of the gradients");
+}
+
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows, models::Outputs* outputs,
-                                  int memory_level) {
+                                  int memory_level, base::Rank rank) {
     MILLRACE_ASSERT(rows.total() > 0, "a step without rows");
     tape::BuildOptions options;
     options.memory_level = memory_level;
@@ -36,7 +40,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     options.accumulate = settings.accumulation > 1;
     options.defer_weight_gradients = store.backend().kind() == ops::DeviceKind::cuda;
     tape::Builder builder(store, options);
-    optim::append_step_begin(builder);
+    optim::append_step_begin(builder, rank);
     builder.close_section();
 
     const std::int32_t samples = source.samples(data::Part::train);
@@ -47,12 +51,13 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
         builder.restart_op_numbers();
         models::Outputs built = model.build(builder, source, data::Part::train, micro_rows);
         if (outputs != nullptr) *outputs = std::move(built);
-        append_micro_end(builder, micro_rows, samples, true);
+        append_micro_end(builder, micro_rows, samples, true, rank);
         builder.close_section(repeat);
     };
     append_micro_batches(rows.rows, rows.full);
     append_micro_batches(rows.tail, 1);
 
+    append_reduce(builder, rank);
     optim::append_update(builder, settings);
     builder.close_section();
     return builder;

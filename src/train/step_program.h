@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/rank.h"
 #include "data/batch_source.h"
 #include "models/model.h"
 #include "optim/settings.h"
@@ -30,12 +31,17 @@ struct EpochSteps {
 };
 EpochSteps divide_epoch(std::int32_t samples, std::int32_t batch, std::int32_t accumulation);
 
-/// step_begin | micro-batch, repeated | shorter micro-batch | grad_norm, optimizer, metrics_push. Every micro-batch weighs its
-/// rows over the rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in all
-/// micro-batches. `outputs` receives those of the last micro-batch. Call after Store::allocate().
+/// step_begin | micro-batch, repeated | shorter micro-batch | reduce, grad_norm, optimizer, metrics_push. Every micro-batch
+/// weighs its rows over the rows of the step, so that a remainder counts neither more nor less. Operator numbers are the same in
+/// all micro-batches. `outputs` receives those of the last micro-batch. `rank` keys this machine's random numbers; its share of
+/// the data is the source's matter. Call after Store::allocate().
 tape::Builder build_training_step(tape::Store& store, models::Model& model, data::BatchSource& source,
                                   const optim::OptimizerSettings& settings, const StepRows& rows,
-                                  models::Outputs* outputs = nullptr, int memory_level = 0);
+                                  models::Outputs* outputs = nullptr, int memory_level = 0, base::Rank rank = {});
+
+/// Where the gradients and non-finite flags of all machines come together, before the norm and the clipping. Appends nothing: one
+/// machine has nothing to reduce, and more are refused until there is an all-reduce.
+void append_reduce(tape::Builder& builder, base::Rank rank);
 
 /// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,

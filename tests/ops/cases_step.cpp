@@ -15,6 +15,7 @@ struct Gather {
     bool shuffle = true, training = true, augment = false;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
     Layout layout = kDense;
+    base::Rank rank = {};
 };
 
 OpCase gather(const Gather& g) {
@@ -36,6 +37,7 @@ OpCase gather(const Gather& g) {
     params.shift = g.shift;
     params.scale = g.scale;
     params.flip = g.flip;
+    params.rank = g.rank;
     c.params = params;
     c.members = g.k;
     c.states = sample_states(g.k);
@@ -57,6 +59,7 @@ struct Rows {
     bool shuffle = true, training = true;
     Layout layout = kDense;
     Element element = Element::real;
+    base::Rank rank = {};
 };
 
 OpCase rows(const Rows& g) {
@@ -64,7 +67,7 @@ OpCase rows(const Rows& g) {
     OpCase c;
     c.name = fmt::format("gather_rows/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
     c.op = &gather_rows::kDef;
-    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training};
+    c.params = GatherRowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training, g.rank};
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = 0;
@@ -80,11 +83,11 @@ OpCase rows(const Rows& g) {
 }
 
 /// All members with the schedule of `schedule`, or member m with that of number m of several.
-OpCase begin(const std::string& note, const std::vector<MemberState>& schedules) {
+OpCase begin(const std::string& note, const std::vector<MemberState>& schedules, std::uint32_t rank = 0) {
     OpCase c;
     c.name = "step_begin/" + note;
     c.op = &step_begin::kDef;
-    c.params = StepBeginParams{};
+    c.params = StepBeginParams{rank};
     c.f32_tolerance = c.bf16_tolerance = 2e-7;
     c.states = sample_states(9);
     const std::uint32_t steps[] = {0, 1, 4, 5, 6, 9, 19, 20, 41};  // before, at and after warm-up, end and intervals
@@ -151,6 +154,7 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(gather({.note = "evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(gather({.note = "shuffled", .k = 3, .rows = 7}));
     cases.push_back(gather({.note = "shuffled_whole_pass", .rows = 29, .side = 5}));
+    cases.push_back(gather({.note = "third_of_three", .k = 2, .rows = 5, .side = 5, .rank = {2, 3}}));
     cases.push_back(gather({.note = "padded_rows", .k = 2, .rows = 8, .layout = {0, 16, false, false}}));
     cases.push_back(gather({.note = "windows", .k = 2, .rows = 3, .side = 7, .layout = kWindow}));
     cases.push_back(gather({.note = "one", .count = 1, .samples = 1, .rows = 1, .side = 1}));
@@ -181,6 +185,7 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(rows({.note = "evaluation", .k = 3, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(rows({.note = "shuffled", .k = 3, .rows = 7, .cols = 768}));
     cases.push_back(rows({.note = "whole_pass", .rows = 29, .cols = 5}));
+    cases.push_back(rows({.note = "second_of_two", .k = 2, .rows = 6, .rank = {1, 2}}));
     cases.push_back(rows({.note = "to_the_end", .k = 2, .samples = 9, .rows = 5}));
     cases.push_back(rows({.note = "padded_rows", .k = 2, .rows = 8, .cols = 31, .layout = {0, 16, false, false}}));
     cases.push_back(rows({.note = "windows", .k = 2, .rows = 3, .cols = 17, .layout = kWindow}));
@@ -206,7 +211,9 @@ void add_step_cases(std::vector<OpCase>& cases) {
     cases.push_back(begin("step", {stepped}));
     cases.push_back(begin("step_warmup", {stepped_warm}));
     cases.push_back(begin("one_schedule_per_member", {plain, cosine_floor, stepped, warm, stepped_warm}));
+    cases.push_back(begin("third_machine", {warm}, 2));
     cases.push_back(end("training", {.rows = 32, .samples = 100}));
+    cases.push_back(end("three_machines", {.rows = 32, .samples = 100, .world = 3}));
     cases.push_back(end("training_tail", {.rows = 31, .samples = 100}));
     cases.push_back(end("evaluation", {.rows = 32, .samples = 100, .training = false}));
     cases.push_back(push(1, 4, 1, 0));

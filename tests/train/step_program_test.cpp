@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "data/images/resident_images.h"
 #include "models/baselines/baseline.h"
 #include "models/model_rig.h"
 #include "models/tiny_images.h"
 #include "ops/dense/dense.h"
 #include "ops/loss/loss.h"
+#include "ops/step/step.h"
+#include "optim/update.h"
 
 namespace millrace::train {
 namespace {
@@ -98,6 +102,40 @@ TEST(TrainingStep, EpochsWrapAtTheEndOfTheData) {
         EXPECT_EQ(state.step, 3 * (pass + 1));
         EXPECT_EQ(rig.store->ring_rows()[3 * (pass + 1)].sequence, 3 * (pass + 1));
     }
+}
+
+TEST(TrainingStep, MicroBatchesOfAllMachinesHaveNumbersOfTheirOwn) {
+    testing::Rig rig;
+    data::ResidentImages source(testing::tiny_set(100, 20));
+    models::Baseline model(small(0));
+    ASSERT_TRUE(rig.start(model, source, {1}).ok());
+    std::set<std::uint32_t> numbers;
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        tape::Builder begin(*rig.store, {}), end(*rig.store, {});
+        optim::append_step_begin(begin, {rank, 3});
+        begin.close_section();
+        ops::Record record{&ops::micro_end::kDef, ops::MicroEndParams{16, 34, true, 3}, {}, 0, "step"};
+        record.slots[ops::micro_end::state] = rig.store->state();
+        end.append(std::move(record));
+        end.close_section();
+        tape::Arena arena(*rig.backend);
+        tape::Program first("begin", *rig.store, std::move(begin), arena), next("end", *rig.store, std::move(end), arena);
+        ASSERT_TRUE(arena.allocate().ok() && first.prepare().ok() && next.prepare().ok());
+        first.run();
+        for (int micro = 0; micro < 2; ++micro) {
+            EXPECT_TRUE(numbers.insert(rig.store->read_states()[0].micro).second);
+            next.run();
+        }
+    }
+    EXPECT_EQ(numbers, (std::set<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(TrainingStep, SeveralMachinesAreRefusedWithoutAnAllReduce) {
+    testing::Rig rig;
+    data::ResidentImages source(testing::tiny_set(100, 20));
+    models::Baseline model(small(0));
+    ASSERT_TRUE(rig.start(model, source, {1}).ok());
+    EXPECT_DEATH(build_training_step(*rig.store, model, source, rig.settings, {16, 1, 0}, nullptr, 0, {0, 2}), "all-reduce");
 }
 
 TEST(Evaluation, CountsEveryRowOnceAndChangesNoWeight) {

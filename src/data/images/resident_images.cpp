@@ -21,8 +21,8 @@ base::Status check(const char* which, const LabeledImages& images) {
 
 }  // namespace
 
-ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation)
-    : set_(std::move(set)), augmentation_(augmentation) {
+ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation, base::Rank rank)
+    : set_(std::move(set)), augmentation_(augmentation), rank_(rank) {
     fields_ = {{"image", Field::Kind::real, static_cast<std::int32_t>(set_->train.rows * set_->train.columns)},
                {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes)}};
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
@@ -30,8 +30,6 @@ ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation
     order_[index_of(Part::test)].resize(set_->test.count);
     std::iota(order_[index_of(Part::test)].begin(), order_[index_of(Part::test)].end(), 0);
 }
-
-std::int32_t ResidentImages::samples(Part part) const { return static_cast<std::int32_t>(order_[index_of(part)].size()); }
 
 base::Status ResidentImages::declare(tape::Store& store) {
     MILLRACE_TRY(check("training", set_->train));
@@ -50,7 +48,7 @@ base::Status ResidentImages::declare(tape::Store& store) {
     train_ = declare_images("training", set_->train);
     test_ = declare_images("test", set_->test);
     for (Part part : kParts)
-        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1);
+        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, whole(part), 1);
     return base::ok();
 }
 
@@ -71,7 +69,8 @@ std::vector<tensor::View> ResidentImages::gather(tape::Builder& builder, Part pa
                                                  std::span<const Wanted> fields) {
     namespace slot = ops::gather_images;
     ops::GatherImagesParams params;
-    params.samples = static_cast<std::uint32_t>(samples(part));
+    params.samples = static_cast<std::uint32_t>(whole(part));
+    params.rank = rank_of(part);
     params.op_number = builder.next_op_number();
     params.training = params.shuffle = builder.training();
     params.augment = builder.training() && augmentation_.enabled;

@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 
+#include "base/rank.h"
 #include "data/batch_source.h"
 #include "data/images/image_set.h"
 
@@ -22,9 +23,10 @@ struct Augmentation {
 
 class ResidentImages final : public BatchSource {
 public:
-    explicit ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation = {});
+    /// `rank` says which share of the training part is this machine's.
+    explicit ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation = {}, base::Rank rank = {});
 
-    [[nodiscard]] std::int32_t samples(Part part) const override;
+    [[nodiscard]] std::int32_t samples(Part part) const override { return rank_of(part).share(whole(part)); }
     /// image and label.
     [[nodiscard]] const Fields& fields() const override { return fields_; }
 
@@ -39,11 +41,15 @@ private:
     struct Resident {
         tensor::View images, labels;  ///< u8 [1,1,N,P], [1,1,N,1]
     };
+    /// Samples of the part on all machines together.
+    [[nodiscard]] std::int32_t whole(Part part) const { return static_cast<std::int32_t>(order_[index_of(part)].size()); }
+    [[nodiscard]] base::Rank rank_of(Part part) const { return part == Part::train ? rank_ : base::Rank{}; }
     [[nodiscard]] const LabeledImages& images_of(Part part) const { return part == Part::test ? set_->test : set_->train; }
     [[nodiscard]] const Resident& resident_of(Part part) const { return part == Part::test ? test_ : train_; }
 
     std::shared_ptr<const ImageSet> set_;
     Augmentation augmentation_;
+    base::Rank rank_;
     Fields fields_;
     Resident train_, test_;
     std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< positions in the part's images

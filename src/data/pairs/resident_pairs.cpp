@@ -18,8 +18,9 @@ void write_vectors(tape::Store& store, const tensor::View& table, const std::vec
 
 }  // namespace
 
-PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, const std::shared_ptr<const Tokenizer>& tokenizer)
-    : set_(std::move(set)), tokens_(std::move(tokens)) {
+PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, const std::shared_ptr<const Tokenizer>& tokenizer,
+                       base::Rank rank)
+    : set_(std::move(set)), tokens_(std::move(tokens)), rank_(rank) {
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
     fields_ = {{"vector", Field::Kind::real, dimensions()}, {"goal", Field::Kind::real, dimensions()}};
@@ -29,10 +30,6 @@ PairSource::PairSource(std::shared_ptr<const PairSet> set, PairTokens tokens, co
                            tokenizer ? tokenizer->vocabulary() : 0, tokenizer});
         fields_.push_back({fmt::format("{}_length", kSides[side]), Field::Kind::integer, 1, tokens_[side].tokens + 1});
     }
-}
-
-std::int32_t PairSource::samples(Part part) const {
-    return part == Part::test ? 0 : static_cast<std::int32_t>(order_[index_of(part)].size());
 }
 
 std::uint32_t PairSource::pair_at(Part part, std::int32_t position) const {
@@ -55,7 +52,7 @@ base::Status PairSource::declare(tape::Store& store) {
         tables_.push_back(
             store.add_data(field.name, field.kind == Field::Kind::real ? type : tensor::DType::i32, count, field.width));
     for (Part part : {Part::train, Part::validation})
-        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, samples(part), 1);
+        subset_[index_of(part)] = store.add_data(fmt::format("{} order", name_of(part)), tensor::DType::i32, whole(part), 1);
     return base::ok();
 }
 
@@ -77,7 +74,8 @@ std::vector<tensor::View> PairSource::gather(tape::Builder& builder, Part part, 
     namespace slot = ops::gather_rows;
     MILLRACE_ASSERT(samples(part) > 0, fmt::format("the {} part has no pairs to gather", name_of(part)));
     ops::GatherRowsParams params;
-    params.samples = static_cast<std::uint32_t>(samples(part));
+    params.samples = static_cast<std::uint32_t>(whole(part));
+    params.rank = rank_of(part);
     params.training = params.shuffle = builder.training();
     std::vector<tensor::View> views;
     for (const Wanted& wanted : fields) {

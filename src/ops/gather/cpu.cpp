@@ -23,7 +23,8 @@ void for_each_sample(Context& context, const Params& p, const Operand& state, co
         const MemberState& s = state_of(state, member);
         const base::Shuffle order = base::make_shuffle(s.seed, s.epoch, p.samples);
         for (int row = rows.begin(part); row < rows.end(part); ++row) {
-            const std::uint32_t q = (p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row);
+            const std::uint32_t first = p.training ? s.position : s.eval_position;
+            const std::uint32_t q = p.rank.position(first + static_cast<std::uint32_t>(row));
             if (q >= p.samples) break;
             body(member, row, *subset.at<std::int32_t>(0, 0, p.shuffle ? base::shuffled_index(order, q) : q));
         }

@@ -52,7 +52,7 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
     __shared__ Affine affine;
     if (threadIdx.x == 0) {
         const MemberState& m = states[k];
-        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
         chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
         if (p.augment) affine = draw_affine(p, m, b);
         *y.row(k, 0, b) = labels[chosen * label_stride];
@@ -74,7 +74,7 @@ __global__ void gather_rows_kernel(const From* table, std::int64_t stride, const
     __shared__ std::int32_t chosen;
     if (threadIdx.x == 0) {
         const MemberState& m = states[k];
-        const std::uint32_t q = (p.training ? m.position : m.eval_position) + b;
+        const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
         chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
     }
     __syncthreads();

@@ -1,6 +1,7 @@
 #pragma once
 // The rows of a micro-batch, taken from resident data in the order of the pass. Conventions: ops/op.h.
 
+#include "base/rank.h"
 #include "ops/op.h"
 
 namespace millrace::ops {
@@ -8,8 +9,8 @@ namespace millrace::ops {
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
-/// gather_images. Row b of member m takes sample number q = first_row + b of the pass, where first_row is state.position (training) or
-/// state.eval_position: index = subset[order(q)], order(q) = base::shuffled_index(state.seed, state.epoch, q, samples) when `shuffle`, else q.
+/// gather_images. Row b of member m takes sample number q = rank.position(first_row + b) of the pass, where first_row is state.position
+/// (training) or state.eval_position: index = subset[order(q)], order(q) = base::shuffled_index(state.seed, state.epoch, q, samples) when `shuffle`, else q.
 /// q >= samples leaves the row undefined (programs never ask for it). Pixel p: x = (image[index][p] / 255 - mean) / std, optionally
 /// after the affine augmentation below. labels copied to y. Slots: images u8 [1,1,N,P], labels u8 [1,1,N,1], subset i32
 /// [1,1,samples,1], state, x real [K,1,B,P] (row stride free), y i32 [K,1,B,1].
@@ -24,13 +25,14 @@ struct GatherImagesParams {
     float mean = 0, std = 1;
     std::uint32_t side = 28;
     float rotate = 0, shift = 0, scale = 0, flip = 0;
+    base::Rank rank = {};
 };
 namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots }; extern const OpDef kDef; }
 
 /// gather_rows. Rows of a table in the order of gather_images: row b of member m is table[index] with the same q, first_row, order and
 /// index; q >= samples leaves the row undefined. Records with equal parameters over several tables give rows that belong together.
 /// Slots: table stat [1,1,N,D], subset i32 [1,1,samples,1], state, out real or stat [K,1,B,D] (row stride free); or table and out both i32.
-struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; };
+struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; base::Rank rank = {}; };
 namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef kDef; }
 
 // clang-format on

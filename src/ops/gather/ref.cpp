@@ -48,7 +48,8 @@ Affine draw(const GatherImagesParams& params, const MemberState& state, int row)
 /// Which sample row `row` of the micro-batch is; none behind the end of the pass.
 template <class P>
 std::optional<std::int32_t> sample_of(const P& params, const MemberState& state, const tensor::Operand& subset, int row) {
-    const std::uint32_t q = (params.training ? state.position : state.eval_position) + static_cast<std::uint32_t>(row);
+    const std::uint32_t first = params.training ? state.position : state.eval_position;
+    const std::uint32_t q = params.rank.position(first + static_cast<std::uint32_t>(row));
     if (q >= params.samples) return std::nullopt;
     const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
     return *subset.at<std::int32_t>(0, 0, place);

@@ -31,9 +31,9 @@ float bias_correction(float beta, std::uint32_t applied) {
     return static_cast<float>(1 - std::pow(static_cast<double>(beta), static_cast<double>(applied) + 1));
 }
 
-void begin(MemberState& s, std::span<GroupState> groups) {
+void begin(const StepBeginParams& p, MemberState& s, std::span<GroupState> groups) {
     s.step += 1;
-    s.micro = 0;
+    s.micro = p.rank;
     s.nonfinite = 0;
     s.rows = s.correct = 0;
     s.loss = s.penalty = 0;
@@ -50,7 +50,7 @@ void close_micro(const MicroEndParams& p, MemberState& s) {
         s.eval_position += p.rows;
         return;
     }
-    s.micro += 1;
+    s.micro += p.world;
     s.position += p.rows;
     if (s.position >= p.samples) {
         s.position = 0;
@@ -75,7 +75,8 @@ namespace ref {
 
 void run_step_begin(const Bound& bound) {
     const tensor::Operand& state = bound[step_begin::state];
-    for (int m = 0; m < state.k; ++m) begin(state_of(state, m), groups_of(bound[step_begin::groups], m));
+    for (int m = 0; m < state.k; ++m)
+        begin(bound.params<StepBeginParams>(), state_of(state, m), groups_of(bound[step_begin::groups], m));
 }
 
 void run_micro_end(const Bound& bound) {

@@ -22,7 +22,7 @@ __device__ double schedule_factor(const MemberState& p, std::uint32_t s) {
     return 1;
 }
 
-__global__ void step_begin_kernel(States states, Groups groups, int members) {
+__global__ void step_begin_kernel(States states, Groups groups, int members, StepBeginParams p) {
     begin_kernel();
     // Three threads a member, two of them for one group (blockIdx.y): each of the double-precision powers takes longer than all
     // other work.
@@ -39,7 +39,7 @@ __global__ void step_begin_kernel(States states, Groups groups, int members) {
     }
     if (blockIdx.y > 0) return;
     m.step += 1;
-    m.micro = 0;
+    m.micro = p.rank;
     m.nonfinite = 0;
     m.rows = m.correct = 0;
     m.loss = m.penalty = 0;
@@ -55,7 +55,7 @@ __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
         m.eval_position += p.rows;
         return;
     }
-    m.micro += 1;
+    m.micro += p.world;
     m.position += p.rows;
     if (m.position >= p.samples) {
         m.position = 0;
@@ -87,7 +87,8 @@ bool dependent_launches() {
 KernelResult make_step_begin(Context& c, const Bound& b) {
     const Operand& s = b[step_begin::state];
     const Groups groups(b[step_begin::groups]);
-    return make_launch(c, step_begin_kernel, dim3(blocks_for(s.k, 32), groups.count), dim3(32, 3), 0, s, groups, s.k);
+    return make_launch(c, step_begin_kernel, dim3(blocks_for(s.k, 32), groups.count), dim3(32, 3), 0, s, groups, s.k,
+                       b.params<StepBeginParams>());
 }
 
 KernelResult make_micro_end(Context& c, const Bound& b) {

@@ -13,8 +13,9 @@ namespace {
 
 struct Gathered {
     Gathered(std::shared_ptr<const ImageSet> set, Augmentation augmentation, Part part, std::int32_t rows, bool training,
-             int members = 1)
-        : source(std::move(set), augmentation), rig(source, ops::DeviceKind::ref, training, members, [&](tape::Builder& builder) {
+             int members = 1, base::Rank rank = {})
+        : source(std::move(set), augmentation, rank),
+          rig(source, ops::DeviceKind::ref, training, members, [&](tape::Builder& builder) {
               x = behind_two_columns(builder, rows, source.fields()[0].width);
               labels = source.gather(builder, part, rows, {{"image", x}, {"label"}})[1];
           }) {
@@ -76,6 +77,29 @@ TEST(ResidentImages, AnEpochVisitsEverySampleOnceInEachMembersOwnOrder) {
     }
     EXPECT_NE(orders[0], orders[1]);
     EXPECT_FALSE(std::is_sorted(orders[0].begin(), orders[0].end()));
+}
+
+TEST(ResidentImages, SharesOfAllMachinesMakeUpTheOrderOfTheWhole) {
+    const auto set = testing::tiny_set(30, 7);
+    for (std::uint32_t world : {1u, 2u, 4u, 27u}) {
+        std::set<std::uint32_t> seen;
+        for (std::uint32_t rank = 0; rank < world; ++rank) {
+            const base::Rank machine{rank, world};
+            const std::int32_t rows = 27 / static_cast<std::int32_t>(world) + (rank < 27 % world ? 1 : 0);
+            Gathered gathered(set, {}, Part::train, rows, true, 1, machine);
+            ASSERT_EQ(gathered.source.samples(Part::train), rows);
+            ASSERT_EQ(gathered.source.samples(Part::validation), 3) << "every machine scores all of it";
+            const auto values = gathered.rig.program->read(gathered.x);
+            for (std::uint32_t q = 0; q < static_cast<std::uint32_t>(rows); ++q) {
+                // Seed 70, epoch 0: the order of a single machine, every `world`-th of it.
+                const std::uint32_t index = set->split.training[base::shuffled_index(70, 0, q * world + rank, 27)];
+                EXPECT_TRUE(seen.insert(index).second) << index;
+                const auto wanted = normalised(*set, set->train, index);
+                for (std::size_t p = 0; p < wanted.size(); ++p) ASSERT_NEAR(values[q * wanted.size() + p], wanted[p], 1e-6) << q;
+            }
+        }
+        EXPECT_EQ(seen.size(), 27u) << world;
+    }
 }
 
 TEST(ResidentImages, AugmentationTouchesTrainingAlone) {
