@@ -127,7 +127,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
 }
 
 base::Status cut_metrics(record::MetricsWriter& metrics, std::uint64_t offset) {
-    const base::Status cut = metrics.truncate_to(offset);
+    base::Status cut = metrics.truncate_to(offset);
     if (cut.ok() || cut.error().exit_status != base::Error().exit_status) return cut;
     MILLRACE_LOG(warn, "{}\nrows were lost; training goes on without them", cut.error().text());
     return base::ok();
