@@ -88,7 +88,7 @@ MachineReport machine_report(const record::SampleSummary& summary) {
     report.gpu_joules = summary.joules(0);
     report.seconds = summary.seconds();
     report.power_watts = mean_of("gpu/power_watts", 0);
-    if (summary.of("gpu/throttle_bits", 0)) report.throttled_share = summary.throttled_share(0);
+    if (summary.of("gpu/throttle_reasons", 0)) report.throttled_share = summary.throttled_share(0);
     report.throttle_reasons = sense::throttle_text(summary.throttled(0));
     return report;
 }

@@ -68,6 +68,20 @@ TEST(Warnings, CountersBeatTheDriversUtilization) {
     EXPECT_EQ(machine_report(summary).resident_percent, 70);
 }
 
+TEST(Warnings, ThrottlingIsTheShareOfSamplesWithAReason) {
+    record::SampleSummary summary;
+    summary.add(sample_of(70, std::nullopt));
+    EXPECT_FALSE(machine_report(summary).throttled_share) << "the driver gives no reasons";
+    summary.clear();
+    for (std::uint32_t reasons : {0u, 1u, 1u, 2u}) {
+        sense::Sample sample = sample_of(70, std::nullopt);
+        sample.gpus[0].throttle = reasons;
+        summary.add(sample);
+    }
+    EXPECT_EQ(machine_report(summary).throttled_share, 0.75);
+    EXPECT_NE(machine_report(summary).throttle_reasons.find("power cap"), std::string::npos);
+}
+
 TEST(Warnings, LowUtilizationIsOneOfTheGpuThatTrains) {
     TrainingEvidence e = healthy();
     e.machine.resident_percent = 0;

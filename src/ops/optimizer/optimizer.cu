@@ -108,23 +108,22 @@ __device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
 }
 
-__device__ void count_step(MemberState& m, const Groups& groups, int k) {
-    if (m.nonfinite) {
-        m.skipped += 1;
-        return;
-    }
-    m.applied += 1;
-    for (int g = 0; g < groups.count; ++g)
-        if (groups.row(k)[g].trainable != 0) groups.row(k)[g].applied += 1;
+/// What the step leaves in the state of a member (group 0 writes it) and in one of its groups: a thread each, since the loads of
+/// a loop over groups would wait for one another.
+__device__ void count_step(MemberState& m, GroupState& group, bool first_group, bool dropped) {
+    if (!dropped && group.trainable != 0) group.applied += 1;
+    if (!first_group) return;
+    m.nonfinite = dropped ? 1 : 0;
+    (dropped ? m.skipped : m.applied) += 1;
 }
 
 /// Run by the last block of the grid, when no block reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
     const int members = gridDim.y;
-    for (int k = threadIdx.x; k < members; k += blockDim.x) {
+    for (int i = threadIdx.x; i < members * a.groups.count; i += blockDim.x) {
+        const int k = i / a.groups.count, g = i % a.groups.count;
         MemberState& m = a.state[k];
-        if (!isfinite(m.grad_norm)) m.nonfinite = 1;
-        count_step(m, a.groups, k);
+        count_step(m, a.groups.row(k)[g], g == 0, m.nonfinite != 0 || !isfinite(m.grad_norm));
     }
     if (threadIdx.x == 0) {
         *a.counter += 1;
@@ -292,8 +291,10 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
 
 __global__ void count_step_kernel(States state, Groups groups, int members) {
     begin_kernel();
-    const int k = blockIdx.x * blockDim.x + threadIdx.x;
-    if (k < members) count_step(state[k], groups, k);
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= members * groups.count) return;
+    const int k = i / groups.count, g = i % groups.count;
+    count_step(state[k], groups.row(k)[g], g == 0, state[k].nonfinite != 0);
 }
 
 bool quads(const Operand& o) {
@@ -344,7 +345,7 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
             launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
         }
         if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
-        launch(count_step_kernel, dim3(blocks_for(s.k, 64)), dim3(64), 0, stream, s, a.groups, s.k);
+        launch(count_step_kernel, dim3(blocks_for(s.k * a.groups.count, 64)), dim3(64), 0, stream, s, a.groups, s.k);
     });
 }
 
