@@ -6,7 +6,7 @@
 namespace millrace::nn {
 
 TokenEmbedding::TokenEmbedding(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t positions,
-                               std::int32_t cols, tape::Init init)
+                               std::int32_t cols, const tape::Init& init)
     : name_(std::move(name)), position_count_(positions), cols_(cols) {
     tokens_ = store.add_matrix({name_ + ".tokens.weight"}, vocabulary, cols, init);
     positions_ = store.add_matrix({name_ + ".places.weight"}, positions, cols, init);

@@ -27,9 +27,9 @@ constexpr Stops kDarkLine = {{{191, 219, 254}, {52, 116, 226}, {84, 96, 115}, {2
 
 std::string colour_of(const Stops& stops, int level) {
     const double at = 4.0 * level / (kLevels - 1);
-    const int below = std::min(3, static_cast<int>(at));
-    const double share = at - below;
-    const Colour &a = stops[static_cast<std::size_t>(below)], &b = stops[static_cast<std::size_t>(below + 1)];
+    const std::size_t below = std::min<std::size_t>(3, static_cast<std::size_t>(at));
+    const double share = at - static_cast<double>(below);
+    const Colour &a = stops[below], &b = stops[below + 1];
     const auto mix = [&](double from, double to) { return static_cast<int>(std::lround(from + share * (to - from))); };
     return fmt::format("#{:02x}{:02x}{:02x}", mix(a.red, b.red), mix(a.green, b.green), mix(a.blue, b.blue));
 }

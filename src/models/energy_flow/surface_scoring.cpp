@@ -77,7 +77,7 @@ void SurfaceScoring::add(const std::vector<std::vector<double>>& batch) {
 
 Scored SurfaceScoring::finish() const {
     const auto width = static_cast<std::size_t>(config_.embedding);
-    const double rows = static_cast<double>(targets_.size() / width), ceiling = cosine_ceiling(config_);
+    const double rows = static_cast<double>(targets_.size()) / static_cast<double>(width), ceiling = cosine_ceiling(config_);
     const double cosine = mean_cosine(found_, targets_, width), retrieval = retrieval_at_1(found_, targets_, width);
     const double mapper_loss = mapper_loss_ / rows, mapper_cosine = mean_cosine(mapper_found_, targets_, width);
     const double mapper_retrieval = retrieval_at_1(mapper_found_, targets_, width), steps = steps_ / rows;

@@ -320,7 +320,7 @@ base::Status CudaBackend::prepare_region(std::span<const Bound> records, std::sp
     (void)cudaStreamSynchronize(region_->stream());  // cleared tables that the copies ahead fill
     context_.stream = context_.ahead_stream;
     context_.ahead = nullptr;
-    MILLRACE_TRY(status);
+    if (!status.ok()) return status;
     auto region = std::shared_ptr<Kernel>(make_region(context_, *region_, records[first].condition, std::move(inner)));
     kernels.push_back(make_kernel([ahead = std::move(ahead), region] {
         for (const auto& copy : ahead) copy->run();

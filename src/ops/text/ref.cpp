@@ -89,6 +89,7 @@ void run_masked_mean_backward(const Bound& bound) {
     namespace at = masked_mean_backward;
     const auto &dx = bound[at::dx], &dy = bound[at::dy], &lengths = bound[at::lengths];
     const int prefix = bound.params<TokenParams>().prefix, positions = positions_of(dx, lengths);
+    if (positions == 0) return;
     for (int m = 0; m < dx.k; ++m)
         for (int row = 0; row < dx.rows; ++row) {
             const int b = row / positions, filled = prefix + tokens_of(lengths, m, b, positions - prefix);
