@@ -88,7 +88,7 @@ TelemetrySettings read_telemetry(const base::Recipe& recipe) {
     settings.tensorboard = recipe.boolean("telemetry.tensorboard");
     settings.prometheus_file = recipe.text("telemetry.prometheus_file");
     settings.prometheus_port = static_cast<int>(recipe.integer("telemetry.prometheus_port"));
-    const std::string components = recipe.text("telemetry.components");
+    const std::string& components = recipe.text("telemetry.components");
     settings.components = components == "on" || (components == "auto" && base::log_enabled(base::LogLevel::performance));
     settings.operators = settings.components && base::log_enabled(base::LogLevel::profiling);
     settings.components_every = static_cast<std::uint32_t>(recipe.integer("telemetry.components_every"));
