@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <initializer_list>
+#include <mutex>
 #include <utility>
 
 namespace millrace::sense::nvml {
@@ -58,11 +59,19 @@ void bind_all(void* handle, Api& api) {
     bind(handle, api.gpm_metrics, {"nvmlGpmMetricsGet"});
 }
 
+/// One thread at a time loads, starts, stops or unloads the driver's library: three trainings that began together in one process
+/// crashed or hung on an H200 without it.
+std::mutex& opening_or_closing() {
+    static std::mutex mutex;
+    return mutex;
+}
+
 }  // namespace
 
 base::Result<Library> Library::open(const std::string& path) {
     if (path.empty()) return base::Error("GPUs are not looked for");
-    Library library;
+    Library library;  // before the lock, so that it is closed after its release
+    const std::lock_guard lock(opening_or_closing());
     library.handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library.handle_ == nullptr) return base::Error("no driver (" + path + " not found)");
     bind_all(library.handle_, library.api_);
@@ -79,8 +88,10 @@ Library::Library(Library&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)), initialised_(std::exchange(other.initialised_, false)), api_(other.api_) {}
 
 Library::~Library() {
+    if (handle_ == nullptr) return;
+    const std::lock_guard lock(opening_or_closing());
     if (initialised_) api_.shutdown();
-    if (handle_ != nullptr) ::dlclose(handle_);
+    ::dlclose(handle_);
 }
 
 std::string Library::error_text(Code code) const {

@@ -117,34 +117,29 @@ __device__ inline void gelu_and_slope(float u, float& value, float& slope) {
     slope = fmaf(0.39894228f * u, e, below);
 }
 
-/// Dropout of one operator: threshold and scale of a probability, random key from the member's state.
+/// Dropout of one operator.
 struct Dropout {
     float probability = 0;
     std::uint32_t op_number = 0;
 };
+/// What decides about the elements of a member, as it was loaded: whatever is computed from it waits for the load, and a warp
+/// runs in order. So a kernel makes its key before its product and computes with it afterwards.
 struct DropoutKey {
     std::uint64_t seed = 0;
-    std::uint32_t step = 0, micro = 0, op = 0, threshold = 0;
-    float scale = 1;
+    std::uint32_t step = 0, micro = 0, op = 0;
+    float probability = 0, scale = 0;  ///< of the operator, of the member
 };
 __device__ inline DropoutKey dropout_key(const Dropout& d, const States& s, int k) {
-    DropoutKey key;
-    if (d.probability > 0) {
-        const MemberState& m = s[k];
-        key.seed = m.seed;
-        key.step = m.step;
-        key.micro = m.micro;
-        key.op = d.op_number;
-        const float p = fminf(d.probability * m.dropout_scale, 0x1.fffffep-1f);
-        key.threshold = static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
-        key.scale = 1 / (1 - p);
-    }
-    return key;
+    if (d.probability <= 0) return {};
+    const MemberState& m = s[k];
+    return {m.seed, m.step, m.micro, d.op_number, d.probability, m.dropout_scale};
 }
 /// 0 or 1 / (1 - p).
 __device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t element) {
-    if (key.threshold == 0) return 1;
-    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= key.threshold ? key.scale : 0;
+    const float p = fminf(key.probability * key.scale, 0x1.fffffep-1f);
+    const std::uint32_t threshold = __float2uint_rz(p * 0x1p32f);
+    if (threshold == 0) return 1;
+    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= threshold ? 1 / (1 - p) : 0;
 }
 
 /// Programmatic dependent launch: every kernel waits here before it touches memory that its predecessor may write, then lets its

@@ -108,23 +108,26 @@ __device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
 }
 
-/// What the step leaves in the state of a member (group 0 writes it) and in one of its groups: a thread each, since the loads of
-/// a loop over groups would wait for one another.
-__device__ void count_step(MemberState& m, GroupState& group, bool first_group, bool dropped) {
-    if (!dropped && group.trainable != 0) group.applied += 1;
-    if (!first_group) return;
+/// What the step leaves in the state of member k (group 0 writes it) and in one of its groups: a thread each, all loads at once.
+__device__ void count_step(const States& states, const Groups& groups, int i) {
+    const int k = i / groups.count, g = i % groups.count;
+    MemberState& m = states[k];
+    GroupState& group = groups.row(k)[g];
+    const std::uint32_t nonfinite = m.nonfinite, skipped = m.skipped, applied = m.applied, trainable = group.trainable,
+                        group_applied = group.applied;
+    const bool dropped = nonfinite != 0 | !isfinite(m.grad_norm);
+    if (!dropped && trainable != 0) group.applied = group_applied + 1;
+    if (g > 0) return;
     m.nonfinite = dropped ? 1 : 0;
-    (dropped ? m.skipped : m.applied) += 1;
+    if (dropped)
+        m.skipped = skipped + 1;
+    else
+        m.applied = applied + 1;
 }
 
 /// Run by the last block of the grid, when no block reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
-    const int members = gridDim.y;
-    for (int i = threadIdx.x; i < members * a.groups.count; i += blockDim.x) {
-        const int k = i / a.groups.count, g = i % a.groups.count;
-        MemberState& m = a.state[k];
-        count_step(m, a.groups.row(k)[g], g == 0, m.nonfinite != 0 || !isfinite(m.grad_norm));
-    }
+    for (int i = threadIdx.x; i < static_cast<int>(gridDim.y) * a.groups.count; i += blockDim.x) count_step(a.state, a.groups, i);
     if (threadIdx.x == 0) {
         *a.counter += 1;
         *a.blocks_done = 0;
@@ -292,9 +295,7 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
 __global__ void count_step_kernel(States state, Groups groups, int members) {
     begin_kernel();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= members * groups.count) return;
-    const int k = i / groups.count, g = i % groups.count;
-    count_step(state[k], groups.row(k)[g], g == 0, state[k].nonfinite != 0);
+    if (i < members * groups.count) count_step(state, groups, i);
 }
 
 bool quads(const Operand& o) {

@@ -25,25 +25,25 @@ __device__ double schedule_factor(const MemberState& p, std::uint32_t s) {
 __global__ void step_begin_kernel(States states, Groups groups, int members, StepBeginParams p) {
     begin_kernel();
     // Three threads a member, two of them for one group (blockIdx.y): each of the double-precision powers takes longer than all
-    // other work.
+    // other work. Everything is loaded at once: a load behind a branch waits for the one that decides it.
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= members) return;
-    MemberState& m = states[k];
+    const MemberState m = states[k];
     if (threadIdx.y > 0) {
         GroupState& group = groups.row(k)[blockIdx.y];
-        if (group.trainable == 0) return;
-        const double beta = threadIdx.y == 1 ? m.beta1 : m.beta2;
-        (threadIdx.y == 1 ? group.bias1 : group.bias2) =
-            static_cast<float>(1 - pow(beta, static_cast<double>(group.applied + 1)));
+        const bool trainable = group.trainable != 0;
+        const double beta = threadIdx.y == 1 ? m.beta1 : m.beta2, steps = group.applied + 1;
+        if (trainable) (threadIdx.y == 1 ? group.bias1 : group.bias2) = static_cast<float>(1 - pow(beta, steps));
         return;
     }
     if (blockIdx.y > 0) return;
-    m.step += 1;
-    m.micro = p.rank;
-    m.nonfinite = 0;
-    m.rows = m.correct = 0;
-    m.loss = m.penalty = 0;
-    m.lr = static_cast<float>(m.base_lr * schedule_factor(m, m.step));
+    MemberState& out = states[k];
+    out.step = m.step + 1;
+    out.micro = p.rank;
+    out.nonfinite = 0;
+    out.rows = out.correct = 0;
+    out.loss = out.penalty = 0;
+    out.lr = static_cast<float>(m.base_lr * schedule_factor(m, m.step + 1));
 }
 
 __global__ void micro_end_kernel(States states, int members, MicroEndParams p) {
