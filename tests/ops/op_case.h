@@ -118,6 +118,7 @@ void add_flow_cases(std::vector<OpCase>& cases);
 void add_flow_end_cases(std::vector<OpCase>& cases);
 void add_text_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
+void add_conv_cases(std::vector<OpCase>& cases);
 
 /// All of them, built once.
 const std::vector<OpCase>& op_cases();

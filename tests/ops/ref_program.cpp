@@ -38,6 +38,13 @@ RefProgram::Id RefProgram::indices(int k, int rows, std::vector<std::int32_t> va
     return static_cast<Id>(tensors_.size()) - 1;
 }
 
+RefProgram::Id RefProgram::bytes(int k, int g, int rows, int cols) {
+    Tensor& made = make(k, g, rows, cols, tensor::DType::u8);
+    made.integers.resize((static_cast<std::size_t>(made.operand.count()) + 3) / 4);
+    made.operand.data = made.integers.data();
+    return static_cast<Id>(tensors_.size()) - 1;
+}
+
 RefProgram::Id RefProgram::integer_matrix(Id of, int rows, int cols) {
     tensor::Operand part = tensors_[static_cast<std::size_t>(of)].operand;
     part.rows = rows;

@@ -23,6 +23,7 @@ public:
     /// The same with uniform numbers in [low, high).
     Id random(int k, int g, int rows, int cols, double low, double high);
     Id indices(int k, int rows, std::vector<std::int32_t> values);
+    Id bytes(int k, int g, int rows, int cols);
     /// Indices of one member as a matrix of their own, in the same memory.
     Id integer_matrix(Id of, int rows, int cols);
     /// Rows and columns of a tensor as an operand of its own, in the same memory.
