@@ -32,13 +32,11 @@ const OpDef conv_forward::kDef({.name = "conv_forward",
                                 .slots = kConvForward,
                                 .phase = Phase::forward,
                                 .flops = forward_flops,
-                                .ref = ref::run_conv_forward,
-                                .cpu = cpu::make_conv_forward});
+                                MILLRACE_KERNELS(conv_forward)});
 const OpDef conv_backward::kDef({.name = "conv_backward",
                                  .slots = kConvBackward,
                                  .phase = Phase::backward,
                                  .flops = backward_flops,
-                                 .ref = ref::run_conv_backward,
-                                 .cpu = cpu::make_conv_backward});
+                                 MILLRACE_KERNELS(conv_backward)});
 
 }  // namespace millrace::ops

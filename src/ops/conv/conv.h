@@ -25,14 +25,14 @@ struct ConvParams {
     float dropout = 0;
     std::uint32_t op_number = 0;
 
-    [[nodiscard]] std::int32_t pooled_h() const { return height / pool_h; }
-    [[nodiscard]] std::int32_t pooled_w() const { return width / pool_w; }
-    [[nodiscard]] std::int32_t in_columns() const { return height * width * in; }
-    [[nodiscard]] std::int32_t out_columns() const { return pooled_h() * pooled_w() * out; }
-    [[nodiscard]] std::int32_t weights() const { return in * kernel_h * kernel_w; }
-    [[nodiscard]] bool chooses() const { return relu || pool_h * pool_w > 1; }
+    [[nodiscard]] constexpr std::int32_t pooled_h() const { return height / pool_h; }
+    [[nodiscard]] constexpr std::int32_t pooled_w() const { return width / pool_w; }
+    [[nodiscard]] constexpr std::int32_t in_columns() const { return height * width * in; }
+    [[nodiscard]] constexpr std::int32_t out_columns() const { return pooled_h() * pooled_w() * out; }
+    [[nodiscard]] constexpr std::int32_t weights() const { return in * kernel_h * kernel_w; }
+    [[nodiscard]] constexpr bool chooses() const { return relu || pool_h * pool_w > 1; }
     /// Column of y of channel o at pooled position p.
-    [[nodiscard]] std::int64_t column(std::int32_t p, std::int32_t o) const {
+    [[nodiscard]] constexpr std::int64_t column(std::int32_t p, std::int32_t o) const {
         return channels_first ? std::int64_t{o} * pooled_h() * pooled_w() + p : std::int64_t{p} * out + o;
     }
 };
@@ -46,7 +46,7 @@ constexpr int kNothingChosen = 255;
 struct LiveTaps {
     std::int32_t first = 0, count = 1, before = 0;  ///< before: positions of padding in front of the map
 
-    LiveTaps(std::int32_t extent, std::int32_t kernel)
+    constexpr LiveTaps(std::int32_t extent, std::int32_t kernel)
         : first(std::max(0, kernel / 2 - (extent - 1))), count(kernel - 2 * first), before(kernel / 2 - first) {}
 };
 

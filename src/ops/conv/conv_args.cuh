@@ -1,0 +1,43 @@
+#pragma once
+// What the kernels of a convolution know of their record.
+
+#include "ops/conv/conv.h"
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+
+/// Of both directions; absent slots are null. Real: element type of activations.
+template <class Real>
+struct ConvArgs {
+    ConvParams p;
+    Mat<const Real> x, w, dy;
+    Mat<Real> y, dx;
+    Mat<const float> bias;
+    Mat<std::uint8_t> chosen;
+    States state;
+    int rows, members;
+    bool add_dx;
+
+    [[nodiscard]] __device__ Dropout dropout() const { return {p.dropout, p.op_number}; }
+    /// The gradient before pooling, relu and dropout, at a position of member k's map `row`.
+    [[nodiscard]] __device__ float dz(const DropoutKey& key, int k, std::int64_t row, int h, int w, int o) const {
+        const int ph = h / p.pool_h, pw = w / p.pool_w;
+        if (ph >= p.pooled_h() || pw >= p.pooled_w()) return 0;
+        const std::int64_t column = p.column(ph * p.pooled_w() + pw, o);
+        if (chosen && chosen.row(k, 0, row)[column] != (h - ph * p.pool_h) * p.pool_w + (w - pw * p.pool_w)) return 0;
+        const std::int64_t element = row * p.out_columns() + column;
+        return load(dy.row(k, 0, row) + column) * dropout_factor(key, static_cast<std::uint64_t>(element));
+    }
+};
+
+/// The sum of a convolution's weight gradients over `slabs` parts [slab][K][D + 1][out], D rows of taps and channels and one of
+/// the bias.
+struct WeightSums {
+    float* data = nullptr;
+    int slabs = 0, depth = 0;
+    [[nodiscard]] __device__ float* at(const ConvParams& p, int members, int slab, int k) const {
+        return data + (std::int64_t{slab} * members + k) * (depth + 1) * p.out;
+    }
+};
+
+}  // namespace millrace::ops::cuda

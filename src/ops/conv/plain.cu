@@ -1,0 +1,231 @@
+// Convolutions of any shape and precision, one output element per thread. The tensor cores' kernels take what they can.
+
+#include "ops/conv/conv_args.cuh"
+#include "ops/cuda/context.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kThreads = 256, kWarps = kThreads / 32, kDepthTile = 8;
+
+template <class Real>
+__global__ void conv_forward_kernel(ConvArgs<Real> a) {
+    begin_kernel();
+    const ConvParams& p = a.p;
+    const int k = blockIdx.y, positions = p.pooled_h() * p.pooled_w();
+    const DropoutKey key = dropout_key(a.dropout(), a.state, k);
+    const std::int64_t count = std::int64_t{a.rows} * positions * p.out;
+    for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * kThreads) {
+        const int o = static_cast<int>(i % p.out), at = static_cast<int>(i / p.out % positions);
+        const std::int64_t row = i / p.out / positions;
+        const Real *x = a.x.row(k, 0, row), *w = a.w.row(k, 0, o);
+        float largest = 0;
+        int found = 0;
+        for (int place = 0; place < p.pool_h * p.pool_w; ++place) {
+            const int h = at / p.pooled_w() * p.pool_h + place / p.pool_w, v = at % p.pooled_w() * p.pool_w + place % p.pool_w;
+            float sum = 0;
+            for (int ti = 0; ti < p.kernel_h; ++ti) {
+                const int from_h = h + ti - p.kernel_h / 2;
+                if (from_h < 0 || from_h >= p.height) continue;
+                for (int tj = 0; tj < p.kernel_w; ++tj) {
+                    const int from_w = v + tj - p.kernel_w / 2;
+                    if (from_w < 0 || from_w >= p.width) continue;
+                    const Real* from = x + (std::int64_t{from_h} * p.width + from_w) * p.in;
+                    for (int c = 0; c < p.in; ++c)
+                        sum += load(from + c) * load(w + (std::int64_t{c} * p.kernel_h + ti) * p.kernel_w + tj);
+                }
+            }
+            if (place > 0 && !(sum > largest || sum != sum)) continue;
+            largest = sum;
+            found = place;
+        }
+        if (a.bias) largest += a.bias.row(k, 0, 0)[o];
+        const bool none = p.relu && largest <= 0;
+        const std::int64_t column = p.column(at, o);
+        if (a.chosen) a.chosen.row(k, 0, row)[column] = static_cast<std::uint8_t>(none ? kNothingChosen : found);
+        const float factor = dropout_factor(key, static_cast<std::uint64_t>(row * p.out_columns() + column));
+        store(a.y.row(k, 0, row) + column, none ? 0 : largest * factor);
+    }
+}
+
+template <class Real>
+__global__ void conv_dgrad_kernel(ConvArgs<Real> a) {
+    begin_kernel();
+    const ConvParams& p = a.p;
+    const int k = blockIdx.y;
+    const DropoutKey key = dropout_key(a.dropout(), a.state, k);
+    const std::int64_t count = std::int64_t{a.rows} * p.in_columns();
+    for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * kThreads) {
+        const int c = static_cast<int>(i % p.in), v = static_cast<int>(i / p.in % p.width),
+                  h = static_cast<int>(i / p.in / p.width % p.height);
+        const std::int64_t row = i / p.in_columns();
+        float sum = 0;
+        for (int ti = 0; ti < p.kernel_h; ++ti) {
+            const int to_h = h - ti + p.kernel_h / 2;
+            if (to_h < 0 || to_h >= p.height) continue;
+            for (int tj = 0; tj < p.kernel_w; ++tj) {
+                const int to_w = v - tj + p.kernel_w / 2;
+                if (to_w < 0 || to_w >= p.width) continue;
+                const std::int64_t tap = (std::int64_t{c} * p.kernel_h + ti) * p.kernel_w + tj;
+                for (int o = 0; o < p.out; ++o) sum += a.dz(key, k, row, to_h, to_w, o) * load(a.w.row(k, 0, o) + tap);
+            }
+        }
+        Real* to = a.dx.row(k, 0, row) + i % p.in_columns();
+        store(to, a.add_dx ? load(to) + sum : sum);
+    }
+}
+
+/// Part [slab, kDepthTile rows of the sums, 32 channels] of one member: a lane per channel, warps share the slab's positions.
+template <class Real>
+__global__ void conv_wgrad_kernel(ConvArgs<Real> a, WeightSums sums, int rows_per_slab) {
+    begin_kernel();
+    __shared__ float partial[kWarps][kDepthTile][32];
+    const ConvParams& p = a.p;
+    const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks_out = (p.out + 31) / 32;
+    const int k = blockIdx.z / blocks_out, o = blockIdx.z % blocks_out * 32 + lane, first = blockIdx.y * kDepthTile;
+    const DropoutKey key = dropout_key(a.dropout(), a.state, k);
+    int from_h[kDepthTile], from_w[kDepthTile], channel[kDepthTile];
+    for (int d = 0; d < kDepthTile; ++d) {
+        const int tap = (first + d) / p.in;
+        channel[d] = (first + d) % p.in;
+        from_h[d] = tap / taps_w.count - taps_h.before;
+        from_w[d] = tap % taps_w.count - taps_w.before;
+    }
+    float acc[kDepthTile] = {};
+    const std::int64_t map = std::int64_t{p.height} * p.width, begin = blockIdx.x * std::int64_t{rows_per_slab} * map,
+                       end = min(begin + rows_per_slab * map, a.rows * map);
+    for (std::int64_t i = begin + warp; i < end && o < p.out; i += kWarps) {
+        const std::int64_t row = i / map;
+        const int h = static_cast<int>(i % map) / p.width, v = static_cast<int>(i % map) % p.width;
+        const float dz = a.dz(key, k, row, h, v, o);
+        const Real* x = a.x.row(k, 0, row);
+        for (int d = 0; d < kDepthTile; ++d) {
+            if (first + d == sums.depth) acc[d] += dz;
+            const int hh = h + from_h[d], ww = v + from_w[d];
+            if (first + d < sums.depth && hh >= 0 && hh < p.height && ww >= 0 && ww < p.width)
+                acc[d] += dz * load(x + (std::int64_t{hh} * p.width + ww) * p.in + channel[d]);
+        }
+    }
+    for (int d = 0; d < kDepthTile; ++d) partial[warp][d][lane] = acc[d];
+    __syncthreads();
+    if (first + warp > sums.depth || o >= p.out) return;
+    static_assert(kWarps == kDepthTile);
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += partial[w][warp][lane];
+    sums.at(p, a.members, blockIdx.x, k)[std::int64_t{first + warp} * p.out + o] = sum;
+}
+
+/// dw and dbias from the parts, in order.
+__global__ void conv_sums_kernel(ConvParams p, WeightSums sums, int members, Mat<float> dw, Mat<float> dbias, bool add_dw,
+                                 bool add_dbias) {
+    begin_kernel();
+    const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
+    const int k = blockIdx.y, all = p.weights() + 1;
+    for (int i = blockIdx.x * kThreads + threadIdx.x; i < all * p.out; i += gridDim.x * kThreads) {
+        const int o = i % p.out, tap = i / p.out;
+        const bool is_bias = tap == p.weights();
+        if (is_bias && !dbias) continue;
+        int d = sums.depth;
+        if (!is_bias) {
+            const int c = tap / (p.kernel_h * p.kernel_w), ti = tap / p.kernel_w % p.kernel_h - taps_h.first,
+                      tj = tap % p.kernel_w - taps_w.first;
+            const bool live = ti >= 0 && ti < taps_h.count && tj >= 0 && tj < taps_w.count;
+            d = live ? (ti * taps_w.count + tj) * p.in + c : -1;
+        }
+        float sum = 0;
+        for (int slab = 0; slab < sums.slabs && d >= 0; ++slab) sum += sums.at(p, members, slab, k)[std::int64_t{d} * p.out + o];
+        float* to = is_bias ? dbias.row(k, 0, 0) + o : dw.row(k, 0, o) + tap;
+        *to = (is_bias ? add_dbias : add_dw) ? *to + sum : sum;
+    }
+}
+
+dim3 conv_grid(std::int64_t work, int members) {
+    return dim3(std::min(std::max(1u, blocks_for(work, kThreads)), 8192u), static_cast<unsigned>(members));
+}
+
+template <class Real>
+ConvArgs<Real> forward_args(const Bound& b) {
+    using namespace conv_forward;
+    ConvArgs<Real> a{};
+    a.p = b.params<ConvParams>();
+    a.x = mat<const Real>(b[x]);
+    a.w = mat<const Real>(b[w]);
+    a.bias = mat<const float>(b[bias]);
+    a.chosen = mat<std::uint8_t>(b[chosen]);
+    a.y = mat<Real>(b[y]);
+    a.state = states(b[state]);
+    a.rows = b[y].rows;
+    a.members = b[y].k;
+    return a;
+}
+
+template <class Real>
+ConvArgs<Real> backward_args(const Bound& b) {
+    using namespace conv_backward;
+    ConvArgs<Real> a{};
+    a.p = b.params<ConvParams>();
+    a.x = mat<const Real>(b[x]);
+    a.w = mat<const Real>(b[w]);
+    a.dy = mat<const Real>(b[dy]);
+    if (a.p.chooses()) a.chosen = mat<std::uint8_t>(b[chosen]);
+    a.dx = mat<Real>(b[dx]);
+    a.state = states(b[state]);
+    a.rows = b[dy].rows;
+    a.members = b[dy].k;
+    a.add_dx = b.accumulates(dx);
+    return a;
+}
+
+}  // namespace
+
+KernelResult make_plain_conv_forward(Context& c, const Bound& b) {
+    return by_real(b[conv_forward::y].dtype, [&](auto real) -> KernelResult {
+        const auto a = forward_args<decltype(real)>(b);
+        return make_kernel([stream = c.stream, a] {
+            launch(conv_forward_kernel<decltype(real)>, conv_grid(std::int64_t{a.rows} * a.p.out_columns(), a.members),
+                   dim3(kThreads), 0, stream, a);
+        });
+    });
+}
+
+KernelResult make_plain_conv_backward(Context& c, const Bound& b) {
+    using namespace conv_backward;
+    const auto& p = b.params<ConvParams>();
+    constexpr int kMostSlabs = 256;
+    WeightSums sums;
+    sums.depth = LiveTaps(p.height, p.kernel_h).count * LiveTaps(p.width, p.kernel_w).count * p.in;
+    const int per_slab = std::max(1, (b[dy].rows + kMostSlabs - 1) / kMostSlabs);
+    sums.slabs = (b[dy].rows + per_slab - 1) / per_slab;
+    const std::size_t floats = std::size_t(sums.slabs) * b[dy].k * (sums.depth + 1) * p.out;
+    MILLRACE_LET(table, DeviceTable::zeros(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
+    sums.data = static_cast<float*>(table.data());
+    auto keep = std::make_shared<DeviceTable>(std::move(table));
+    const auto members = static_cast<unsigned>(b[dy].k);
+    const dim3 wgrad_grid(static_cast<unsigned>(sums.slabs), blocks_for(sums.depth + 1, kDepthTile),
+                          members * blocks_for(p.out, 32));
+    const auto reduce = [stream = c.stream, p, sums, members, to_w = mat<float>(b[dw]), to_bias = mat<float>(b[dbias]),
+                         add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
+        launch(conv_sums_kernel, conv_grid(std::int64_t{p.weights() + 1} * p.out, static_cast<int>(members)), dim3(kThreads), 0,
+               stream, p, sums, static_cast<int>(members), to_w, to_bias, add_w, add_bias);
+    };
+    return by_real(b[dy].dtype, [&](auto real) -> KernelResult {
+        using Real = decltype(real);
+        const auto a = backward_args<Real>(b);
+        return make_kernel([=, stream = c.stream] {
+            (void)keep;
+            if (sums.slabs > 0) launch(conv_wgrad_kernel<Real>, wgrad_grid, dim3(kThreads), 0, stream, a, sums, per_slab);
+            reduce();
+            if (a.dx.data != nullptr && a.rows > 0)
+                launch(conv_dgrad_kernel<Real>, conv_grid(std::int64_t{a.rows} * a.p.in_columns(), a.members), dim3(kThreads), 0,
+                       stream, a);
+        });
+    });
+}
+
+KernelResult make_conv_forward(Context& c, const Bound& b) { return make_plain_conv_forward(c, b); }
+KernelResult make_conv_backward(Context& c, const Bound& b) { return make_plain_conv_backward(c, b); }
+
+}  // namespace millrace::ops::cuda
