@@ -6,6 +6,7 @@
 
 #include "base/nearest.h"
 #include "models/baselines/recipe.h"
+#include "models/cnn/recipe.h"
 #include "models/collective/recipe.h"
 #include "models/energy_flow/recipe.h"
 
@@ -15,6 +16,7 @@ namespace {
 std::vector<Family> all_families() {
     std::vector<Family> all{collective_family()};
     for (Family& family : baseline_families()) all.push_back(std::move(family));
+    all.push_back(cnn_family());
     all.push_back(energy_flow_family());
     return all;
 }

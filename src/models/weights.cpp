@@ -16,7 +16,11 @@ using Arena = tape::Store::Arena;
 constexpr std::string_view kRunningMean = "running_mean";
 
 std::vector<std::int64_t> shape_of(const Parameter& p) {
-    return p.vector ? std::vector<std::int64_t>{p.cols} : std::vector<std::int64_t>{p.rows, p.cols};
+    if (p.vector) return {p.cols};
+    if (p.axes.empty()) return {p.rows, p.cols};
+    std::vector<std::int64_t> shape{p.rows};
+    shape.insert(shape.end(), p.axes.begin(), p.axes.end());
+    return shape;
 }
 
 /// "layer.norm.running_mean" is "layer.norm.num_batches_tracked"; empty for any other name.

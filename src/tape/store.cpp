@@ -71,7 +71,7 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
 }
 
 ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                              std::string_view group) {
+                              std::string_view group, std::vector<std::int32_t> axes) {
     MILLRACE_ASSERT(!sealed_, "parameters are declared before allocate() or seal()");
     Parameter p;
     p.groups = static_cast<std::int32_t>(names.size());
@@ -81,6 +81,7 @@ ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows,
     p.group_id = group_named(group);
     p.fixed = groups_[static_cast<std::size_t>(p.group_id)].fixed;
     p.init = std::move(init);
+    p.axes = std::move(axes);
     std::int64_t& width = p.fixed ? fixed_width_ : trainable_width_;
     p.offset = width;
     width = align(width + p.count(), kTensorAlign);

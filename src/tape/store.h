@@ -51,6 +51,7 @@ struct Parameter {
     std::int32_t group_id = 0;  ///< of Store::groups()
     bool fixed = false;         ///< as its group
     Init init;
+    std::vector<std::int32_t> axes = {};  ///< of a row, in files; empty: one
     std::int64_t offset = 0;  ///< elements into a member's slice of its arena
     [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
 };
@@ -71,7 +72,7 @@ public:
 
     // Declaring: before allocate(). An unknown name of a group makes one.
     ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                           std::string_view group = kWeights);
+                           std::string_view group = kWeights, std::vector<std::int32_t> axes = {});
     ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, std::string_view group = {});
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
