@@ -51,7 +51,7 @@ OpCase backward(const Maps& m, const std::string& note, bool add = false, bool w
     // Any position of the window, or none.
     std::vector<double> places;
     for (int i = 0; i < m.p.pool_h * m.p.pool_w; ++i) places.push_back(i);
-    if (m.p.relu) places.push_back(kNothingChosen);
+    if (m.p.relu || m.p.dropout > 0) places.push_back(kNothingChosen);
     if (places.size() % 2 == 0) places.push_back(0);
     if (m.p.chooses()) c.slot(at::chosen, Element::u8, m.k, 1, m.rows, m.p.out_columns(), given(places), layout);
     c.slot(at::x, Element::real, m.k, 1, m.rows, m.p.in_columns(), uniform(-1, 1), layout);

@@ -20,18 +20,21 @@ void check_conv(Checker& check, const ConvParams& p) {
     check.that(p.dropout >= 0 && p.dropout < 1, "dropout must be in [0, 1)");
 }
 
-/// Multiplies one row of y or dy with its dropout mask.
-void mask_row(const SimdKernels& simd, const ConvParams& p, const Operand& state, const Operand& y, int member, int row,
-              const float* from, float* to) {
+/// Drops elements of a row of y, with their places; `factors` is for one per element.
+void drop(const SimdKernels& simd, const ConvParams& p, const Operand& state, const Operand& y, int member, int row,
+          float* factors, std::uint8_t* places) {
+    std::fill_n(factors, y.cols, 1.0f);
     for (int col = 0; col < y.cols; col += kMaxColumns) {
         ColumnPass pass{};
         pass.rows = 1;
         pass.cols = std::min(kMaxColumns, y.cols - col);
-        pass.x = from + col;
-        pass.y = to + col;
+        pass.x = pass.y = factors + col;
         set_dropout(pass, p, state, y, {member, 0, row, col});
         simd.column_pass(pass);
     }
+    float* values = y.at<float>(member, 0, row);
+    for (int col = 0; col < y.cols; ++col) values[col] *= factors[col];
+    for (int col = 0; col < y.cols && places != nullptr; ++col) places[col] = factors[col] == 0 ? kNothingChosen : places[col];
 }
 
 /// Rows of y in the order of the contract from rows with channels last, and back.
@@ -78,10 +81,11 @@ private:
         return context_.scratch.shared() + static_cast<std::size_t>(member) * product_.packed_floats();
     }
     [[nodiscard]] std::size_t ordered_floats() const {
-        return p_.channels_first ? static_cast<std::size_t>(p_.out_columns()) + floats_for_bytes(p_.out_columns()) : 0;
+        const bool ordered = p_.channels_first || p_.dropout > 0;
+        return ordered ? static_cast<std::size_t>(p_.out_columns()) + floats_for_bytes(p_.out_columns()) : 0;
     }
 
-    /// Pooling, relu, dropout; `ordered` is for a row with channels last.
+    /// Pooling, relu, dropout; `ordered` is for a row with channels last, and for dropout's factors.
     void finish(int member, int row, const float* u, float* ordered) noexcept {
         using namespace conv_forward;
         const int positions = p_.pooled_h() * p_.pooled_w();
@@ -104,7 +108,7 @@ private:
             channels_first(context_.simd, positions, p_.out, values, out);
             if (places != nullptr) transpose_bytes(positions, p_.out, bytes, places);
         }
-        if (p_.dropout > 0) mask_row(context_.simd, p_, b_[state], b_[y], member, row, out, out);
+        if (p_.dropout > 0) drop(context_.simd, p_, b_[state], b_[y], member, row, ordered, places);
     }
 
     Context& context_;
@@ -186,14 +190,15 @@ private:
                                        out + (std::int64_t{h} * p_.width + v) * p_.in, b_.accumulates(dx));
     }
 
-    /// From dy to dz with zeros around it; `ordered` is for a masked row and one with channels last.
+    /// From dy to dz with zeros around it; `ordered` is for a scaled row and one with channels last.
     void spread(int member, int row, float* dz, float* ordered) noexcept {
         using namespace conv_backward;
         const int positions = p_.pooled_h() * p_.pooled_w();
         const float* values = b_[dy].at<float>(member, 0, row);
         const std::uint8_t* places = p_.chooses() ? b_[chosen].at<std::uint8_t>(member, 0, row) : nullptr;
         if (p_.dropout > 0) {
-            mask_row(context_.simd, p_, b_[state], b_[dy], member, row, values, ordered);
+            const float scale = dropout_scale(dropout_of(state_of(b_[state], member), p_.dropout));
+            std::transform(values, values + p_.out_columns(), ordered, [scale](float value) { return scale * value; });
             values = ordered;
         }
         if (p_.channels_first) {

@@ -1,7 +1,6 @@
 // Convolutions of any shape and precision, one output element per thread. The tensor cores' kernels take what they can.
 
-#include "ops/conv/conv_args.cuh"
-#include "ops/cuda/context.h"
+#include "ops/conv/launch.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -42,10 +41,10 @@ __global__ void conv_forward_kernel(ConvArgs<Real> a) {
             found = place;
         }
         if (a.bias) largest += a.bias.row(k, 0, 0)[o];
-        const bool none = p.relu && largest <= 0;
         const std::int64_t column = p.column(at, o);
-        if (a.chosen) a.chosen.row(k, 0, row)[column] = static_cast<std::uint8_t>(none ? kNothingChosen : found);
         const float factor = dropout_factor(key, static_cast<std::uint64_t>(row * p.out_columns() + column));
+        const bool none = factor == 0 || (p.relu && largest <= 0);
+        if (a.chosen) a.chosen.row(k, 0, row)[column] = static_cast<std::uint8_t>(none ? kNothingChosen : found);
         store(a.y.row(k, 0, row) + column, none ? 0 : largest * factor);
     }
 }
@@ -55,7 +54,7 @@ __global__ void conv_dgrad_kernel(ConvArgs<Real> a) {
     begin_kernel();
     const ConvParams& p = a.p;
     const int k = blockIdx.y;
-    const DropoutKey key = dropout_key(a.dropout(), a.state, k);
+    const float scale = dropout_key(a.dropout(), a.state, k).scale;
     const std::int64_t count = std::int64_t{a.rows} * p.in_columns();
     for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * kThreads) {
         const int c = static_cast<int>(i % p.in), v = static_cast<int>(i / p.in % p.width),
@@ -69,7 +68,7 @@ __global__ void conv_dgrad_kernel(ConvArgs<Real> a) {
                 const int to_w = v - tj + p.kernel_w / 2;
                 if (to_w < 0 || to_w >= p.width) continue;
                 const std::int64_t tap = (std::int64_t{c} * p.kernel_h + ti) * p.kernel_w + tj;
-                for (int o = 0; o < p.out; ++o) sum += a.dz(key, k, row, to_h, to_w, o) * load(a.w.row(k, 0, o) + tap);
+                for (int o = 0; o < p.out; ++o) sum += scale * a.dz(k, row, to_h, to_w, o) * load(a.w.row(k, 0, o) + tap);
             }
         }
         Real* to = a.dx.row(k, 0, row) + i % p.in_columns();
@@ -86,7 +85,7 @@ __global__ void conv_wgrad_kernel(ConvArgs<Real> a, WeightSums sums, int rows_pe
     const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks_out = (p.out + 31) / 32;
     const int k = blockIdx.z / blocks_out, o = blockIdx.z % blocks_out * 32 + lane, first = blockIdx.y * kDepthTile;
-    const DropoutKey key = dropout_key(a.dropout(), a.state, k);
+    const float scale = dropout_key(a.dropout(), a.state, k).scale;
     int from_h[kDepthTile], from_w[kDepthTile], channel[kDepthTile];
     for (int d = 0; d < kDepthTile; ++d) {
         const int tap = (first + d) / p.in;
@@ -100,7 +99,7 @@ __global__ void conv_wgrad_kernel(ConvArgs<Real> a, WeightSums sums, int rows_pe
     for (std::int64_t i = begin + warp; i < end && o < p.out; i += kWarps) {
         const std::int64_t row = i / map;
         const int h = static_cast<int>(i % map) / p.width, v = static_cast<int>(i % map) % p.width;
-        const float dz = a.dz(key, k, row, h, v, o);
+        const float dz = scale * a.dz(k, row, h, v, o);
         const Real* x = a.x.row(k, 0, row);
         for (int d = 0; d < kDepthTile; ++d) {
             if (first + d == sums.depth) acc[d] += dz;
@@ -181,7 +180,14 @@ ConvArgs<Real> backward_args(const Bound& b) {
 
 }  // namespace
 
-KernelResult make_plain_conv_forward(Context& c, const Bound& b) {
+KernelResult make_conv_forward(Context& c, const Bound& b) {
+    if (b[conv_forward::y].dtype == tensor::DType::bf16) {
+        const auto a = forward_args<bf16>(b);
+        if (takes_conv_tiles(c, a)) {
+            MILLRACE_LET(made, make_conv_maps(c, a, false));
+            if (made) return KernelResult(std::move(made));
+        }
+    }
     return by_real(b[conv_forward::y].dtype, [&](auto real) -> KernelResult {
         const auto a = forward_args<decltype(real)>(b);
         return make_kernel([stream = c.stream, a] {
@@ -191,41 +197,67 @@ KernelResult make_plain_conv_forward(Context& c, const Bound& b) {
     });
 }
 
-KernelResult make_plain_conv_backward(Context& c, const Bound& b) {
+namespace {
+
+/// Kernels of the two products; null: not wanted.
+struct BackwardParts {
+    std::shared_ptr<Kernel> sums, dx;
+};
+
+template <class Real>
+BackwardParts plain_parts(Context& c, const ConvArgs<Real>& a, const WeightSums& sums) {
+    BackwardParts parts;
+    const int per_slab = sums.slabs > 0 ? (a.rows + sums.slabs - 1) / sums.slabs : 1;
+    const dim3 grid(static_cast<unsigned>(sums.slabs), blocks_for(sums.depth + 1, kDepthTile),
+                    static_cast<unsigned>(a.members) * blocks_for(a.p.out, 32));
+    parts.sums = make_kernel([=, stream = c.stream] {
+        if (sums.slabs > 0) launch(conv_wgrad_kernel<Real>, grid, dim3(kThreads), 0, stream, a, sums, per_slab);
+    });
+    if (a.dx.data == nullptr || a.rows == 0) return parts;
+    parts.dx = make_kernel([=, stream = c.stream] {
+        launch(conv_dgrad_kernel<Real>, conv_grid(std::int64_t{a.rows} * a.p.in_columns(), a.members), dim3(kThreads), 0, stream,
+               a);
+    });
+    return parts;
+}
+
+base::Result<BackwardParts> tile_parts(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
+    BackwardParts parts = plain_parts(c, a, sums);
+    if (!takes_conv_tiles(c, a)) return parts;
+    MILLRACE_LET(made, make_conv_weight_sums(c, a, sums));
+    if (made) parts.sums = std::move(made);
+    if (!parts.dx) return parts;
+    MILLRACE_LET(back, make_conv_maps(c, a, true));
+    if (back) parts.dx = std::move(back);
+    return parts;
+}
+
+}  // namespace
+
+KernelResult make_conv_backward(Context& c, const Bound& b) {
     using namespace conv_backward;
     const auto& p = b.params<ConvParams>();
-    constexpr int kMostSlabs = 256;
     WeightSums sums;
     sums.depth = LiveTaps(p.height, p.kernel_h).count * LiveTaps(p.width, p.kernel_w).count * p.in;
-    const int per_slab = std::max(1, (b[dy].rows + kMostSlabs - 1) / kMostSlabs);
-    sums.slabs = (b[dy].rows + per_slab - 1) / per_slab;
+    sums.slabs = std::min(conv_slabs(p, b[dy].rows), b[dy].rows);
     const std::size_t floats = std::size_t(sums.slabs) * b[dy].k * (sums.depth + 1) * p.out;
     MILLRACE_LET(table, DeviceTable::zeros(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
     sums.data = static_cast<float*>(table.data());
-    auto keep = std::make_shared<DeviceTable>(std::move(table));
-    const auto members = static_cast<unsigned>(b[dy].k);
-    const dim3 wgrad_grid(static_cast<unsigned>(sums.slabs), blocks_for(sums.depth + 1, kDepthTile),
-                          members * blocks_for(p.out, 32));
-    const auto reduce = [stream = c.stream, p, sums, members, to_w = mat<float>(b[dw]), to_bias = mat<float>(b[dbias]),
-                         add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
-        launch(conv_sums_kernel, conv_grid(std::int64_t{p.weights() + 1} * p.out, static_cast<int>(members)), dim3(kThreads), 0,
-               stream, p, sums, static_cast<int>(members), to_w, to_bias, add_w, add_bias);
-    };
-    return by_real(b[dy].dtype, [&](auto real) -> KernelResult {
-        using Real = decltype(real);
-        const auto a = backward_args<Real>(b);
-        return make_kernel([=, stream = c.stream] {
-            (void)keep;
-            if (sums.slabs > 0) launch(conv_wgrad_kernel<Real>, wgrad_grid, dim3(kThreads), 0, stream, a, sums, per_slab);
-            reduce();
-            if (a.dx.data != nullptr && a.rows > 0)
-                launch(conv_dgrad_kernel<Real>, conv_grid(std::int64_t{a.rows} * a.p.in_columns(), a.members), dim3(kThreads), 0,
-                       stream, a);
-        });
+    BackwardParts parts;
+    if (b[dy].dtype == tensor::DType::bf16) {
+        MILLRACE_LET(made, tile_parts(c, backward_args<bf16>(b), sums));
+        parts = made;
+    } else {
+        parts = plain_parts(c, backward_args<float>(b), sums);
+    }
+    return make_kernel([=, stream = c.stream, members = b[dy].k, to_w = mat<float>(b[dw]), to_bias = mat<float>(b[dbias]),
+                        add_w = b.accumulates(dw), add_bias = b.accumulates(dbias),
+                        keep = std::make_shared<DeviceTable>(std::move(table))] {
+        parts.sums->run();
+        launch(conv_sums_kernel, conv_grid(std::int64_t{p.weights() + 1} * p.out, members), dim3(kThreads), 0, stream, p, sums,
+               members, to_w, to_bias, add_w, add_bias);
+        if (parts.dx) parts.dx->run();
     });
 }
-
-KernelResult make_conv_forward(Context& c, const Bound& b) { return make_plain_conv_forward(c, b); }
-KernelResult make_conv_backward(Context& c, const Bound& b) { return make_plain_conv_backward(c, b); }
 
 }  // namespace millrace::ops::cuda

@@ -47,11 +47,11 @@ void run_conv_forward(const Bound& bound) {
             found = place;
         }
         const std::int64_t column = p.column(at, o);
+        const double factor = dropout.factor(member, element_of(bound[y], 0, row, column));
         if (bound[chosen].present())
             bound[chosen].at<std::uint8_t>(member, 0, row)[column] =
-                static_cast<std::uint8_t>(p.relu && largest <= 0 ? kNothingChosen : found);
-        bound[y].at<double>(member, 0, row)[column] = activate(p.relu ? Activation::relu : Activation::none, largest) *
-                                                      dropout.factor(member, element_of(bound[y], 0, row, column));
+                static_cast<std::uint8_t>(factor == 0 || (p.relu && largest <= 0) ? kNothingChosen : found);
+        bound[y].at<double>(member, 0, row)[column] = activate(p.relu ? Activation::relu : Activation::none, largest) * factor;
     });
 }
 
@@ -70,8 +70,7 @@ void run_conv_backward(const Bound& bound) {
         const std::int64_t column = p.column(at, o);
         const int place = p.chooses() ? bound[chosen].at<std::uint8_t>(member, 0, row)[column] : 0;
         if (place >= p.pool_h * p.pool_w) return;
-        const double dz =
-            bound[dy].at<double>(member, 0, row)[column] * dropout.factor(member, element_of(bound[dy], 0, row, column));
+        const double dz = bound[dy].at<double>(member, 0, row)[column] * dropout.scale(member);
         const int h = at / p.pooled_w() * p.pool_h + place / p.pool_w, v = at % p.pooled_w() * p.pool_w + place % p.pool_w;
         const double *in = bound[x].at<double>(member, 0, row), *weight = bound[w].at<double>(member, 0, o);
         double* dweight = bound[dw].at<double>(member, 0, o);

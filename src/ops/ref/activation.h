@@ -43,10 +43,12 @@ class Dropout {
 public:
     Dropout(float p, std::uint32_t op_number, const tensor::Operand& state) : p_(p), op_number_(op_number), state_(state) {}
 
+    /// Of kept elements.
+    [[nodiscard]] double scale(int member) const { return p_ > 0 ? 1 / (1 - probability(member)) : 1; }
     [[nodiscard]] double factor(int member, std::int64_t element) const {
         if (!(p_ > 0)) return 1;
         const MemberState& state = state_of(state_, member);
-        const double p = std::min(static_cast<float>(p_) * state.dropout_scale, 0x1.fffffep-1f);
+        const double p = probability(member);
         const auto threshold = static_cast<std::uint32_t>(p * 4294967296.0);
         const bool kept =
             base::random_bits(state.seed, state.step, state.micro, op_number_, static_cast<std::uint64_t>(element)) >= threshold;
@@ -54,6 +56,9 @@ public:
     }
 
 private:
+    [[nodiscard]] double probability(int member) const {
+        return std::min(static_cast<float>(p_) * state_of(state_, member).dropout_scale, 0x1.fffffep-1f);
+    }
     double p_;
     std::uint32_t op_number_;
     const tensor::Operand& state_;
