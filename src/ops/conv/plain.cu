@@ -150,12 +150,12 @@ ConvArgs<Real> forward_args(const Bound& b) {
     using namespace conv_forward;
     ConvArgs<Real> a{};
     a.p = b.params<ConvParams>();
-    a.x = mat<const Real>(b[x]);
-    a.w = mat<const Real>(b[w]);
-    a.bias = mat<const float>(b[bias]);
-    a.chosen = mat<std::uint8_t>(b[chosen]);
-    a.y = mat<Real>(b[y]);
-    a.state = states(b[state]);
+    a.x = b[x];
+    a.w = b[w];
+    a.bias = b[bias];
+    a.chosen = b[chosen];
+    a.y = b[y];
+    a.state = b[state];
     a.rows = b[y].rows;
     a.members = b[y].k;
     return a;
@@ -166,12 +166,12 @@ ConvArgs<Real> backward_args(const Bound& b) {
     using namespace conv_backward;
     ConvArgs<Real> a{};
     a.p = b.params<ConvParams>();
-    a.x = mat<const Real>(b[x]);
-    a.w = mat<const Real>(b[w]);
-    a.dy = mat<const Real>(b[dy]);
-    if (a.p.chooses()) a.chosen = mat<std::uint8_t>(b[chosen]);
-    a.dx = mat<Real>(b[dx]);
-    a.state = states(b[state]);
+    a.x = b[x];
+    a.w = b[w];
+    a.dy = b[dy];
+    if (a.p.chooses()) a.chosen = b[chosen];
+    a.dx = b[dx];
+    a.state = b[state];
     a.rows = b[dy].rows;
     a.members = b[dy].k;
     a.add_dx = b.accumulates(dx);
@@ -241,8 +241,8 @@ KernelResult make_conv_backward(Context& c, const Bound& b) {
     sums.depth = LiveTaps(p.height, p.kernel_h).count * LiveTaps(p.width, p.kernel_w).count * p.in;
     sums.slabs = std::min(conv_slabs(p, b[dy].rows), b[dy].rows);
     const std::size_t floats = std::size_t(sums.slabs) * b[dy].k * (sums.depth + 1) * p.out;
-    MILLRACE_LET(table, DeviceTable::zeros(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
-    sums.data = static_cast<float*>(table.data());
+    MILLRACE_LET(table, zero_table(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
+    sums.data = static_cast<float*>(table.get());
     BackwardParts parts;
     if (b[dy].dtype == tensor::DType::bf16) {
         MILLRACE_LET(made, tile_parts(c, backward_args<bf16>(b), sums));
@@ -250,9 +250,9 @@ KernelResult make_conv_backward(Context& c, const Bound& b) {
     } else {
         parts = plain_parts(c, backward_args<float>(b), sums);
     }
-    return make_kernel([=, stream = c.stream, members = b[dy].k, to_w = mat<float>(b[dw]), to_bias = mat<float>(b[dbias]),
-                        add_w = b.accumulates(dw), add_bias = b.accumulates(dbias),
-                        keep = std::make_shared<DeviceTable>(std::move(table))] {
+    return make_kernel([=, stream = c.stream, members = b[dy].k, to_w = Mat<float>(b[dw]), to_bias = Mat<float>(b[dbias]),
+                        add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
+        (void)table;  // lives as long as the kernel
         parts.sums->run();
         launch(conv_sums_kernel, conv_grid(std::int64_t{p.weights() + 1} * p.out, members), dim3(kThreads), 0, stream, p, sums,
                members, to_w, to_bias, add_w, add_bias);
