@@ -7,12 +7,14 @@
 #include "base/philox.h"
 #include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
+#include "data/recordings/resident_recordings.h"
 
 namespace millrace::bench {
 namespace {
 
 constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
 constexpr std::uint32_t kPairs = 5021, kVector = 768;
+constexpr std::uint32_t kRecordedWindows = 400'000;
 static_assert(kSide * kSide % 4 == 0);
 
 std::uint32_t whole_batches(std::uint32_t samples, std::int32_t batch) {
@@ -65,9 +67,30 @@ std::shared_ptr<const data::PairSet> random_pairs(std::int32_t batch) {
     return set;
 }
 
+/// Recordings of 80 windows.
+std::shared_ptr<const data::RecordingSet> random_recordings(std::int32_t batch) {
+    auto set = std::make_shared<data::RecordingSet>();
+    set->name = "random";
+    set->width = 64;
+    set->windows = 80;
+    set->classes = {{"NOLEAK", "LEAK"}, {22339 * 80, 17224 * 80}, 1, {40, 2}};
+    data::Recordings& train = set->parts[data::index_of(data::Part::train)];
+    train.count = static_cast<std::int32_t>(whole_batches(kRecordedWindows, batch) + 79) / 80;
+    train.features.resize(static_cast<std::size_t>(train.count) * 80 * 64);
+    for (std::size_t i = 0; i < train.features.size(); ++i) {  // halves between 1 and 2, either sign
+        const std::uint32_t bits = base::random_bits(11, 0, 0, 0, i);
+        train.features[i] = static_cast<std::uint16_t>(0x3c00u | (bits & 0x3ffu) | (bits & 0x8000u));
+    }
+    for (std::int32_t r = 0; r < train.count; ++r)
+        train.labels.push_back(static_cast<std::int32_t>(base::random_bits(11, 1, 0, 0, static_cast<std::uint64_t>(r)) % 2));
+    set->scaling = std::make_shared<const data::Scaling>(data::Scaling{std::vector<float>(64, 0), std::vector<float>(64, 1)});
+    return set;
+}
+
 }  // namespace
 
 std::unique_ptr<data::BatchSource> random_data(data::DataKind kind, std::int32_t batch) {
+    if (kind == data::DataKind::recordings) return std::make_unique<data::ResidentRecordings>(random_recordings(batch));
     if (kind == data::DataKind::pairs) return std::make_unique<data::PairSource>(random_pairs(batch));
     return std::make_unique<data::ResidentImages>(random_images(batch));
 }

@@ -7,10 +7,12 @@
 namespace millrace::data {
 
 /// What a set consists of.
-enum class DataKind : std::uint8_t { images, pairs };
+enum class DataKind : std::uint8_t { images, pairs, recordings };
 
 /// What its samples are called.
-constexpr const char* unit_of(DataKind kind) { return kind == DataKind::pairs ? "pairs" : "images"; }
+constexpr const char* unit_of(DataKind kind) {
+    return kind == DataKind::pairs ? "pairs" : kind == DataKind::recordings ? "segments" : "images";
+}
 
 /// Identifies the data a run was trained on, wherever it lies.
 struct DataIdentity {

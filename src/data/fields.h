@@ -14,6 +14,20 @@ namespace millrace::data {
 
 class Tokenizer;
 
+/// What the classes of a label are.
+struct Classes {
+    std::vector<std::string> names;
+    std::vector<std::int64_t> counts;  ///< training samples of each
+    std::int32_t positive = -1;        ///< the one that is looked for; -1: none
+    /// Samples in a row that have one label in common, outermost first: 40 x 2 windows of a recording. Empty: each has its own.
+    std::vector<std::int32_t> together;
+};
+
+/// What is taken from each element of a sample and what it is divided by, so that training values have mean 0 and deviation 1.
+struct Scaling {
+    std::vector<float> mean, deviation;
+};
+
 struct Field {
     enum class Kind : std::uint8_t { real, integer };
     std::string name;  ///< "image", "label", "vector", "goal", "input_tokens"
@@ -21,6 +35,8 @@ struct Field {
     std::int32_t width = 1;                           ///< elements of a sample; of a wanted field 0: any
     std::int32_t limit = 0;                           ///< integers are in [0, limit): classes of a label, numbers of a vocabulary
     std::shared_ptr<const Tokenizer> tokenizer = {};  ///< of tokens
+    std::shared_ptr<const Classes> classes = {};      ///< of a label, where the source knows them
+    std::shared_ptr<const Scaling> scaling = {};      ///< of numbers that were measured
 };
 using Fields = std::vector<Field>;
 
@@ -35,6 +51,7 @@ base::Status require_fields(const Fields& has, const Fields& wants, const std::s
 struct StoredData {
     std::shared_ptr<const Tokenizer> tokenizer = {};
     std::map<std::string, std::int32_t> widths = {};  ///< by field
+    std::shared_ptr<const Scaling> scaling = {};
 };
 
 }  // namespace millrace::data

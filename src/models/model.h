@@ -60,8 +60,11 @@ public:
     }
     /// Whether outputs are classes, so that an accuracy means something.
     [[nodiscard]] virtual bool classifies() const { return true; }
-    /// For one pass over held-out data; null when loss and accuracy say it all.
-    [[nodiscard]] virtual std::unique_ptr<Scoring> scoring() const { return nullptr; }
+    /// For one pass of a member over `part`, which is not trained on; null when loss and accuracy say it all.
+    [[nodiscard]] virtual std::unique_ptr<Scoring> scoring(data::Part part, int member) const {
+        (void)part, (void)member;
+        return nullptr;
+    }
     /// One line about its make, for people; empty when the name says it all. After declare().
     [[nodiscard]] virtual std::string description() const { return {}; }
 

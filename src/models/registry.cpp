@@ -9,6 +9,7 @@
 #include "models/cnn/recipe.h"
 #include "models/collective/recipe.h"
 #include "models/energy_flow/recipe.h"
+#include "models/leak_cnn/recipe.h"
 
 namespace millrace::models {
 namespace {
@@ -18,6 +19,7 @@ std::vector<Family> all_families() {
     for (Family& family : baseline_families()) all.push_back(std::move(family));
     all.push_back(cnn_family());
     all.push_back(energy_flow_family());
+    all.push_back(leak_cnn_family());
     return all;
 }
 

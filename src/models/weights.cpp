@@ -147,4 +147,12 @@ base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkp
     return base::ok();
 }
 
+void write_fixed(tape::Store& store, const std::string& name, int member, double value) {
+    const std::vector<tape::Parameter>& all = store.parameters();
+    const auto found = std::ranges::find_if(all, [&](const tape::Parameter& p) { return p.fixed && p.names.front() == name; });
+    MILLRACE_ASSERT(found != all.end(), "no fixed parameter " + name);
+    store.write_parameter(static_cast<tape::ParameterId>(found - all.begin()), 0, member,
+                          std::vector<float>(static_cast<std::size_t>(found->count()), static_cast<float>(value)));
+}
+
 }  // namespace millrace::models

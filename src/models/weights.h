@@ -36,4 +36,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
                           const std::vector<Attachment>& attachments = {});
 
+/// Writes all elements of a member's fixed parameter of that name.
+void write_fixed(tape::Store& store, const std::string& name, int member, double value);
+
 }  // namespace millrace::models

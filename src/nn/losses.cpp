@@ -10,6 +10,36 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
                              {logits, labels, builder.store().state(), only_loss_of(builder, logits)}));
 }
 
+tape::ParameterId declare_member_value(tape::Store& store, const std::string& name, const std::vector<double>& values) {
+    std::vector<std::vector<double>> each;
+    for (const double value : values) each.push_back({value});
+    return store.add_vector({name}, 1, tape::Init::blocks(std::move(each)), tape::kFrozen);
+}
+
+ClassWeights declare_class_weights(tape::Store& store, const std::string& name, std::vector<std::vector<double>> weights,
+                                   const std::vector<double>& gammas, bool by_rows) {
+    const auto classes = static_cast<std::int32_t>(weights.front().size());
+    return {store.add_vector({name + ".weights"}, classes, tape::Init::blocks(std::move(weights)), tape::kFrozen),
+            declare_member_value(store, name + ".gamma", gammas), by_rows};
+}
+
+void weighted_cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
+                            const ClassWeights& weights) {
+    const tape::Store& store = builder.store();
+    builder.append(record_of(&ops::weighted_cross_entropy::kDef, ops::WeightedLossParams{builder.share(), weights.by_rows},
+                             "weighted_cross_entropy",
+                             {logits, labels, store.parameter(weights.weights), store.parameter(weights.gamma), store.state(),
+                              only_loss_of(builder, logits)}));
+}
+
+void binary_cross_entropy(tape::Builder& builder, const tape::Value& logit, const tensor::View& labels, std::int32_t positive,
+                          tape::ParameterId weight) {
+    const tape::Store& store = builder.store();
+    builder.append(record_of(&ops::binary_cross_entropy::kDef, ops::BinaryLossParams{builder.share(), positive},
+                             "binary_cross_entropy",
+                             {logit, labels, store.parameter(weight), store.state(), only_loss_of(builder, logit)}));
+}
+
 namespace {
 
 void append_mse(tape::Builder& builder, const tape::Value& prediction, const tensor::View& wanted, const ops::LossParams& params,

@@ -26,7 +26,7 @@ std::uint32_t stream_of(const std::string& name) {
     return hash;
 }
 
-void draw(const Parameter& p, std::uint64_t seed, std::uint32_t stream, std::vector<float>& values) {
+void draw(const Parameter& p, std::size_t member, std::uint64_t seed, std::uint32_t stream, std::vector<float>& values) {
     const auto scale = static_cast<float>(p.init.scale);
     switch (p.init.kind) {
         case Init::Kind::constant: std::fill(values.begin(), values.end(), scale); break;
@@ -41,10 +41,13 @@ void draw(const Parameter& p, std::uint64_t seed, std::uint32_t stream, std::vec
             values = base::random_orthonormal(p.rows, p.cols, seed, stream);
             for (float& value : values) value *= scale;
             break;
-        case Init::Kind::blocks:
+        case Init::Kind::blocks: {
+            const std::vector<double>& parts =
+                p.init.members.empty() ? p.init.values : p.init.members[std::min(member, p.init.members.size() - 1)];
             for (std::size_t i = 0; i < values.size(); ++i)
-                values[i] = static_cast<float>(p.init.values[i * p.init.values.size() / values.size()]);
+                values[i] = static_cast<float>(parts[i * parts.size() / values.size()]);
             break;
+        }
     }
 }
 
@@ -163,7 +166,7 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
         for (int member = 0; member < members(); ++member)
             for (int group = 0; group < p.groups; ++group) {
                 const std::uint32_t stream = stream_of(p.names[static_cast<std::size_t>(group)]);
-                draw(p, seeds[static_cast<std::size_t>(member)], stream, values);
+                draw(p, static_cast<std::size_t>(member), seeds[static_cast<std::size_t>(member)], stream, values);
                 write_parameter(static_cast<ParameterId>(id), group, member, values);
             }
     }

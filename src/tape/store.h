@@ -23,12 +23,14 @@ struct Init {
     Kind kind = Kind::constant;
     double scale = 0;            ///< the constant, the deviation, the bound, the factor
     std::vector<double> values;  ///< blocks: constants of equal parts of the tensor
+    std::vector<std::vector<double>> members = {};  ///< blocks: the same for each member, instead
 
     static Init value(double v) { return {Kind::constant, v, {}}; }
     static Init normal(double deviation) { return {Kind::normal, deviation, {}}; }
     static Init uniform(double bound) { return {Kind::uniform, bound, {}}; }  ///< in [-bound, bound)
     static Init orthonormal(double factor = 1) { return {Kind::orthonormal, factor, {}}; }
     static Init blocks(std::vector<double> constants) { return {Kind::blocks, 0, std::move(constants)}; }
+    static Init blocks(std::vector<std::vector<double>> each) { return {Kind::blocks, 0, {}, std::move(each)}; }
 };
 
 /// A named set of parameters with a learning-rate factor, a decay factor, a trainable flag and a step count of its own in every

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "models/weights.h"
 
 namespace millrace::train {
 
@@ -253,7 +254,7 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     store_->write_states(states);
     std::vector<std::unique_ptr<models::Scoring>> scoring;
     for (int k = 0; k < members(); ++k)
-        if (auto made = model_->scoring()) scoring.push_back(std::move(made));
+        if (auto made = model_->scoring(part, k)) scoring.push_back(std::move(made));
     for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(pass.whole, scoring);
     if (pass.tail.program && !stopped()) score_batch(pass.tail, scoring);
     states = store_->read_states();
@@ -266,7 +267,9 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
         MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),
                         "an evaluation pass sees every row once");
         scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows, {}});
-        if (!scoring.empty()) scores.back().more = scoring[k]->finish();
+        if (scoring.empty()) continue;
+        scores.back().more = scoring[k]->finish();
+        for (const models::Figure& value : scores.back().more.chosen) models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
     }
     return scores;
 }

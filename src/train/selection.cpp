@@ -17,12 +17,13 @@ base::Status Selection::on_epoch(EpochReport& report) {
     return base::ok();
 }
 
-/// The best member decides, one whose loss is not finite never; without validation data the newest weights are the best known.
+/// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest weights are the best known.
 bool Selection::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
         const double value = merit(score, loop_.setup().settings.checkpoint.best_metric);
-        if (std::isfinite(score.loss) && value > now.value) now.value = value;
+        if (std::isfinite(score.loss) && score.more.refused.empty() && value > now.value) now.value = value;
+        if (!score.more.refused.empty()) refused_ = score.more.refused;
         now.losses.push_back(score.loss);
         now.accuracies.push_back(score.accuracy);
     }
@@ -62,6 +63,8 @@ base::Status Selection::on_stop(RunResult& result) {
                 "--set train.debug_nonfinite=true, which names the operator",
                 result.step),
             result.run, 1};
+    if (!best_.any && !refused_.empty())
+        return base::Error{"there are no best weights to test; the newest are in checkpoints/last. " + refused_, result.run, 1};
     if (!best_.any)
         return base::Error{
             "the validation loss was never finite, so there are no best weights to test; the newest are in checkpoints/last. Try "

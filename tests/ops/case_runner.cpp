@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "tensor/element.h"
+
 namespace millrace::ops::cases {
 namespace {
 
@@ -16,63 +18,6 @@ constexpr std::size_t kGuard = 256;
 // shows in the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched there.
 constexpr std::byte kPoison{0xFF};
 constexpr std::byte kFence{0xA5};
-
-void put(std::byte* at, tensor::DType dtype, double value) {
-    switch (dtype) {
-        case tensor::DType::f64: std::memcpy(at, &value, 8); break;
-        case tensor::DType::f32: {
-            const auto v = static_cast<float>(value);
-            std::memcpy(at, &v, 4);
-            break;
-        }
-        case tensor::DType::bf16: {
-            const auto v = tensor::to_bf16(static_cast<float>(value));
-            std::memcpy(at, &v, 2);
-            break;
-        }
-        case tensor::DType::i32: {
-            const auto v = static_cast<std::int32_t>(value);
-            std::memcpy(at, &v, 4);
-            break;
-        }
-        case tensor::DType::u8: {
-            const auto v = static_cast<std::uint8_t>(value);
-            std::memcpy(at, &v, 1);
-            break;
-        }
-    }
-}
-
-double get(const std::byte* at, tensor::DType dtype) {
-    switch (dtype) {
-        case tensor::DType::f64: {
-            double v;
-            std::memcpy(&v, at, 8);
-            return v;
-        }
-        case tensor::DType::f32: {
-            float v;
-            std::memcpy(&v, at, 4);
-            return v;
-        }
-        case tensor::DType::bf16: {
-            std::uint16_t v;
-            std::memcpy(&v, at, 2);
-            return tensor::from_bf16(v);
-        }
-        case tensor::DType::i32: {
-            std::int32_t v;
-            std::memcpy(&v, at, 4);
-            return v;
-        }
-        case tensor::DType::u8: {
-            std::uint8_t v;
-            std::memcpy(&v, at, 1);
-            return v;
-        }
-    }
-    return 0;
-}
 
 /// A slot's buffer: guard, matrices with the layout's margins, guard.
 struct Buffer {
@@ -213,7 +158,7 @@ private:
                         if (poisoned)
                             std::fill_n(at, tensor::size_of(view.dtype), kPoison);
                         else
-                            put(at, view.dtype, initial_value(case_, s, element, variation));
+                            tensor::write_element(at, view.dtype, initial_value(case_, s, element, variation));
                     }
     }
 
@@ -258,7 +203,7 @@ private:
             std::memcpy(out.states.data(), out.bytes.data(), out.bytes.size());
         } else {
             for (std::size_t at = 0; at < out.bytes.size(); at += size)
-                out.values.push_back(get(out.bytes.data() + at, view.dtype));
+                out.values.push_back(tensor::read_element(out.bytes.data() + at, view.dtype));
         }
         return out;
     }

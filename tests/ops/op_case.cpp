@@ -19,6 +19,7 @@ double rounded(Element element, double value) {
     switch (element) {
         case Element::real:
         case Element::bf16: return tensor::from_bf16(tensor::to_bf16(static_cast<float>(value)));
+        case Element::f16: return tensor::from_f16(tensor::to_f16(static_cast<float>(value)));
         case Element::stat:
         case Element::f32: return static_cast<float>(value);
         case Element::f64: return value;
@@ -41,6 +42,7 @@ tensor::DType dtype_of(Element element, Precision precision) {
         case Element::u8:
         case Element::state: return DType::u8;
         case Element::bf16: return DType::bf16;
+        case Element::f16: return DType::f16;
         case Element::f32: return DType::f32;
         case Element::f64: return DType::f64;
     }

@@ -13,7 +13,7 @@ namespace millrace::ops::cases {
 
 /// Which type `real` stands for; `stat` is f64 with f64 and f32 otherwise.
 enum class Precision : std::uint8_t { f64, f32, bf16 };
-enum class Element : std::uint8_t { real, stat, i32, u8, state, bf16, f32, f64 };
+enum class Element : std::uint8_t { real, stat, i32, u8, state, bf16, f16, f32, f64 };
 tensor::DType dtype_of(Element element, Precision precision);
 
 /// What an operand holds before the run. Numbers depend on the case's name, the slot and the element alone; those of `real`

@@ -192,7 +192,7 @@ FlowTrace EnergyFlow::trace_of(const std::vector<std::vector<double>>& kept) con
     return trace;
 }
 
-std::unique_ptr<Scoring> EnergyFlow::scoring() const {
+std::unique_ptr<Scoring> EnergyFlow::scoring(data::Part, int) const {
     if (config_.text_bridge.enabled) return std::make_unique<TextScoring>(config_, texts_.tokenizer);
     return std::make_unique<SurfaceScoring>(config_);
 }

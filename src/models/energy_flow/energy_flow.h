@@ -31,7 +31,7 @@ public:
     Outputs build_answer(tape::Builder& builder, const nn::Sequences& inputs);
     [[nodiscard]] bool single_member_only() const override { return true; }
     [[nodiscard]] bool classifies() const override { return false; }
-    [[nodiscard]] std::unique_ptr<Scoring> scoring() const override;
+    [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part part, int member) const override;
     [[nodiscard]] std::string description() const override;
     [[nodiscard]] base::Status check_rows(std::int32_t rows) const override { return check_capacity(config_, rows); }
 

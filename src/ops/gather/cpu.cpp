@@ -124,4 +124,34 @@ KernelResult make_gather_rows(Context& context, const Bound& bound) {
     });
 }
 
+KernelResult make_gather_features(Context& context, const Bound& bound) {
+    using namespace gather_features;
+    const auto p = bound.params<GatherFeaturesParams>();
+    const Operand& out = bound[x];
+    Checker check(bound);
+    check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
+    check.require(table, DType::f16, 1, 1, bound[table].rows, out.cols).require(labels, DType::i32, 1, 1, bound[labels].rows, 1);
+    check.require(mean, DType::f32, 1, 1, 1, out.cols).require(inverse, DType::f32, 1, 1, 1, out.cols);
+    check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
+    MILLRACE_TRY(check.that(p.rows_per_label > 0, "a label has at least one row").status());
+    return make_kernel([&context, b = bound, p]() noexcept {
+        const int width = b[x].cols;
+        for_each_sample(context, p, b[state], b[subset], b[x], [&](int member, int row, std::int32_t sample) {
+            const MemberState& s = state_of(b[state], member);
+            const std::uint16_t* from = b[table].at<std::uint16_t>(0, 0, sample);
+            const float *centre = b[mean].at<float>(0), *scale = b[inverse].at<float>(0);
+            float* to = b[x].at<float>(member, 0, row);
+            for (int d = 0; d < width; ++d) to[d] = (tensor::from_f16(from[d]) - centre[d]) * scale[d];
+            *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::int32_t>(0, 0, sample / static_cast<int>(p.rows_per_label));
+            if (p.mask == 0) return;
+            const auto unit = [&](std::uint32_t j) {
+                return base::uniform01(
+                    base::random_bits(s.seed, s.step, s.micro, p.op_number, static_cast<std::uint64_t>(row) * 2 + j));
+            };
+            const int masked = std::min(width, static_cast<int>(unit(0) * static_cast<float>(p.mask + 1)));
+            std::fill_n(to + static_cast<int>(unit(1) * static_cast<float>(width - masked + 1)), masked, 0.0f);
+        });
+    });
+}
+
 }  // namespace millrace::ops::cpu

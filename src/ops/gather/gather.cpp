@@ -6,5 +6,7 @@ namespace millrace::ops {
 
 MILLRACE_OPERATOR(gather_images, Phase::data, {"images"}, {"labels"}, {"subset"}, {"state"}, {"x", write}, {"y", write});
 MILLRACE_OPERATOR(gather_rows, Phase::data, {"table"}, {"subset"}, {"state"}, {"out", write});
+MILLRACE_OPERATOR(gather_features, Phase::data, {"table"}, {"labels"}, {"mean"}, {"inverse"}, {"subset"}, {"state"}, {"x", write},
+                  {"y", write});
 
 }  // namespace millrace::ops

@@ -1,5 +1,7 @@
 // Rows of resident data in the order of the pass.
 
+#include <cuda_fp16.h>
+
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
 #include "ops/gather/gather.h"
@@ -87,6 +89,43 @@ __global__ void gather_rows_kernel(const From* table, std::int64_t stride, const
             store(to + i, from[i]);
 }
 
+struct FeaturesArgs {
+    const __half* table;
+    std::int64_t stride;
+    Mat<const std::int32_t> labels;
+    const float *mean, *inverse;
+    const std::int32_t* subset;
+    States states;
+    int rows, cols;
+    GatherFeaturesParams p;
+};
+
+/// A warp per row.
+template <class T>
+__global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, Mat<T> x, Mat<std::int32_t> y) {
+    begin_kernel();
+    const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
+    if (b >= a.rows) return;
+    const MemberState& m = a.states[k];
+    const std::uint32_t q = a.p.rank.position((a.p.training ? m.position : m.eval_position) + b);
+    const int chosen = q < a.p.samples ? a.subset[a.p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, a.p.samples) : q] : 0;
+    int first = 0, masked = 0;
+    if (a.p.mask > 0) {
+        const auto unit = [&](int j) {
+            return base::uniform01(base::random_bits(m.seed, m.step, m.micro, a.p.op_number, static_cast<std::uint64_t>(b) * 2 + j));
+        };
+        masked = min(a.cols, static_cast<int>(unit(0) * static_cast<float>(a.p.mask + 1)));
+        first = static_cast<int>(unit(1) * static_cast<float>(a.cols - masked + 1));
+    }
+    const __half* from = a.table + chosen * a.stride;
+    T* out = x.row(k, 0, b);
+    for (int d = lane; d < a.cols; d += 32) {
+        const bool hidden = d >= first && d < first + masked;
+        store(out + d, hidden ? 0.0f : (__half2float(from[d]) - a.mean[d]) * a.inverse[d]);
+    }
+    if (lane == 0) *y.row(k, 0, b) = *a.labels.row(0, 0, chosen / static_cast<int>(a.p.rows_per_label));
+}
+
 }  // namespace
 
 KernelResult make_gather_images(Context& c, const Bound& b) {
@@ -114,6 +153,20 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
     };
     if (out.dtype == DType::i32) return make(std::int32_t{}, std::int32_t{});
     return out.dtype == DType::bf16 ? make(float{}, bf16{}) : make(float{}, float{});
+}
+
+KernelResult make_gather_features(Context& c, const Bound& b) {
+    using namespace gather_features;
+    const Operand& out = b[x];
+    if (out.count() == 0) return make_kernel([] {});
+    const FeaturesArgs a{static_cast<const __half*>(b[table].data), b[table].stride_row, b[labels],
+                         static_cast<const float*>(b[mean].data), static_cast<const float*>(b[inverse].data),
+                         static_cast<const std::int32_t*>(b[subset].data), b[state], out.rows, out.cols,
+                         b.params<GatherFeaturesParams>()};
+    auto make = [&]<class T>(T) {
+        return make_launch(c, gather_features_kernel<T>, dim3(blocks_for(out.rows, 4), out.k), dim3(128), 0, a, out, b[y]);
+    };
+    return out.dtype == DType::bf16 ? make(bf16{}) : make(float{});
 }
 
 }  // namespace millrace::ops::cuda

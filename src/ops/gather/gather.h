@@ -35,5 +35,16 @@ namespace gather_images { enum Slot { images, labels, subset, state, x, y, slots
 struct GatherRowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; base::Rank rank = {}; };
 namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern const OpDef kDef; }
 
+/// gather_features. Rows of stored features in the order of gather_images: x[d] = (table[index][d] - mean[d]) * inverse[d]; y = labels[index /
+/// rows_per_label]. mask > 0: a run of columns becomes 0, which is the mean: w = min(D, floor(u(0) * (mask + 1))) columns from floor(u(1) * (D - w + 1)) on,
+/// with u(j) = uniform01(random_bits(seed, step, micro, op_number, b * 2 + j)). Slots: table f16 [1,1,N,D], labels i32 [1,1,L,1], mean and inverse stat
+/// [1,1,1,D], subset i32 [1,1,samples,1], state, x real [K,1,B,D] (row stride free), y i32 [K,1,B,1].
+struct GatherFeaturesParams {
+    std::uint32_t samples = 0, op_number = 0, rows_per_label = 1, mask = 0;
+    bool shuffle = true, training = true;
+    base::Rank rank = {};
+};
+namespace gather_features { enum Slot { table, labels, mean, inverse, subset, state, x, y, slots }; extern const OpDef kDef; }
+
 // clang-format on
 }  // namespace millrace::ops

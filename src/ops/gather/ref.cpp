@@ -93,4 +93,34 @@ void run_gather_rows(const Bound& bound) {
         }
 }
 
+void run_gather_features(const Bound& bound) {
+    namespace at = gather_features;
+    const auto& params = bound.params<GatherFeaturesParams>();
+    const auto& x = bound[at::x];
+    for (int m = 0; m < x.k; ++m) {
+        const MemberState& state = state_of(bound[at::state], m);
+        for (int b = 0; b < x.rows; ++b) {
+            const auto index = sample_of(params, state, bound[at::subset], b);
+            if (!index) break;
+            const auto uniform = [&](std::uint64_t j) {
+                return static_cast<double>(base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number,
+                                                                             static_cast<std::uint64_t>(b) * 2 + j)));
+            };
+            int first = 0, masked = 0;
+            if (params.mask > 0) {
+                masked = std::min(x.cols, static_cast<int>(uniform(0) * (params.mask + 1)));
+                first = static_cast<int>(uniform(1) * (x.cols - masked + 1));
+            }
+            const std::uint16_t* row = bound[at::table].at<std::uint16_t>(0, 0, *index);
+            for (int d = 0; d < x.cols; ++d) {
+                const double value = tensor::from_f16(row[d]), mean = bound[at::mean].at<double>(0)[d];
+                x.at<double>(m, 0, b)[d] =
+                    d >= first && d < first + masked ? 0 : (value - mean) * bound[at::inverse].at<double>(0)[d];
+            }
+            *bound[at::y].at<std::int32_t>(m, 0, b) =
+                *bound[at::labels].at<std::int32_t>(0, 0, *index / static_cast<int>(params.rows_per_label));
+        }
+    }
+}
+
 }  // namespace millrace::ops::ref

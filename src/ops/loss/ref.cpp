@@ -53,6 +53,59 @@ void run_cross_entropy(const Bound& bound) {
     }
 }
 
+void run_weighted_cross_entropy(const Bound& bound) {
+    namespace at = weighted_cross_entropy;
+    const auto& params = bound.params<WeightedLossParams>();
+    const auto &logits = bound[at::logits], &labels = bound[at::labels], &dlogits = bound[at::dlogits];
+    for (int m = 0; m < logits.k; ++m) {
+        MemberState& state = state_of(bound[at::state], m);
+        const double* weights = bound[at::weights].at<double>(m);
+        const double gamma = *bound[at::gamma].at<double>(m);
+        const auto label_of = [&](int b) { return *labels.at<std::int32_t>(m, 0, b); };
+        double divisor = params.by_rows ? logits.rows : 0;
+        for (int b = 0; b < logits.rows && !params.by_rows; ++b)
+            if (label_of(b) >= 0 && label_of(b) < logits.cols) divisor += weights[label_of(b)];
+        const double share = divisor > 0 ? 1 / divisor : 0;
+        double loss = 0;
+        for (int b = 0; b < logits.rows; ++b) {
+            const double* values = logits.at<double>(m, 0, b);
+            const RowLoss row = row_loss(values, logits.cols, label_of(b));
+            if (row.correct) ++state.correct;
+            const double weight = row.valid ? weights[label_of(b)] : 0, p = std::exp(-row.loss), q = std::max(1 - p, 1e-8);
+            const double term = weight * std::pow(q, gamma) * row.loss;
+            loss += term;
+            if (!row.valid || !std::isfinite(term)) state.nonfinite = 1;
+            const double slope = weight * (std::pow(q, gamma) + gamma * std::pow(q, gamma - 1) * p * row.loss);
+            for (int c = 0; dlogits.present() && c < logits.cols; ++c) {
+                const double softmax = std::exp(values[c] - row.largest) / row.denominator;
+                dlogits.at<double>(m, 0, b)[c] =
+                    row.valid ? (softmax - (c == label_of(b) ? 1 : 0)) * slope * params.scale * share : 0;
+            }
+        }
+        state.loss += loss * share * logits.rows;
+        state.rows += static_cast<std::uint32_t>(logits.rows);
+    }
+}
+
+void run_binary_cross_entropy(const Bound& bound) {
+    namespace at = binary_cross_entropy;
+    const auto& params = bound.params<BinaryLossParams>();
+    const auto &logit = bound[at::logit], &dlogit = bound[at::dlogit];
+    for (int m = 0; m < logit.k; ++m) {
+        MemberState& state = state_of(bound[at::state], m);
+        const double share = params.scale * *bound[at::weight].at<double>(m) / logit.rows;
+        double sum = 0;
+        for (int b = 0; b < logit.rows; ++b) {
+            const double l = *logit.at<double>(m, 0, b);
+            const double wanted = *bound[at::labels].at<std::int32_t>(m, 0, b) == params.positive ? 1 : 0;
+            sum += std::max(l, 0.0) + std::log1p(std::exp(-std::abs(l))) - wanted * l;
+            if (dlogit.present()) *dlogit.at<double>(m, 0, b) = (1 / (1 + std::exp(-l)) - wanted) * share;
+        }
+        if (logit.rows > 0) state.penalty += sum * share;
+        if (!std::isfinite(sum)) state.nonfinite = 1;
+    }
+}
+
 void run_mse(const Bound& bound) {
     namespace at = mse;
     const auto &prediction = bound[at::prediction], &target = bound[at::target], &gradient = bound[at::dprediction];

@@ -44,6 +44,7 @@ ConvertRow converter_from(DType to) {
         case DType::f32: return convert_row<From, float>;
         case DType::bf16: return convert_row<From, Bf16>;
         case DType::i32: return convert_row<From, std::int32_t>;
+        case DType::f16:
         case DType::u8: break;
     }
     return nullptr;
@@ -55,6 +56,7 @@ ConvertRow converter(DType from, DType to) {
         case DType::f32: return converter_from<float>(to);
         case DType::bf16: return converter_from<Bf16>(to);
         case DType::i32: return converter_from<std::int32_t>(to);
+        case DType::f16:
         case DType::u8: break;
     }
     return nullptr;

@@ -1,0 +1,121 @@
+#include "models/leak_cnn/leak_cnn.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "models/leak_cnn/stored.h"
+#include "models/leak_cnn/voting.h"
+
+namespace millrace::models {
+
+namespace {
+
+double of_member(const std::vector<double>& values, std::size_t member) { return values[std::min(member, values.size() - 1)]; }
+
+}  // namespace
+
+std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t member) {
+    const data::Classes& classes = config.classes;
+    const std::size_t count = classes.names.size(), positive = static_cast<std::size_t>(classes.positive);
+    std::vector<double> weights(count, 1);
+    if (config.loss == LossKind::focal) {
+        const double alpha = of_member(config.alpha, member);
+        std::fill(weights.begin(), weights.end(), (1 - alpha) / static_cast<double>(std::max<std::size_t>(count - 1, 1)));
+        weights[positive] = alpha;
+    }
+    if (config.loss != LossKind::weighted || classes.counts.size() != count) return weights;
+    const double all = static_cast<double>(std::accumulate(classes.counts.begin(), classes.counts.end(), std::int64_t{0}));
+    double sum = 0, present = 0;
+    for (std::size_t c = 0; c < count; ++c) {
+        if (classes.counts[c] == 0) continue;
+        weights[c] = all / static_cast<double>(classes.counts[c]);
+        sum += weights[c];
+        present += 1;
+    }
+    for (std::size_t c = 0; c < count; ++c)
+        if (classes.counts[c] > 0) weights[c] *= present / sum;
+    weights[positive] *= of_member(config.boost, member);
+    return weights;
+}
+
+base::Status LeakCnn::declare(tape::Store& store) {
+    store_ = &store;
+    convs_.clear();
+    std::int32_t bands = config_.bands, in = 1;
+    for (std::size_t i = 0; i < config_.channels.size(); ++i) {
+        nn::ConvOptions options;
+        options.height = bands;
+        options.in = in;
+        options.out = in = config_.channels[i];
+        options.pool_h = i == 0 ? 1 : 2;
+        if (bands < options.pool_h)
+            return base::Error{fmt::format("windows of {} bands are pooled away by {} convolutions; more bands or fewer "
+                                           "model.channels would be right",
+                                           config_.bands, config_.channels.size())};
+        options.channels_first = i + 1 == config_.channels.size();
+        if (options.channels_first) options.dropout = config_.dropout;
+        convs_.emplace_back(store, fmt::format("conv{}", i + 1), options);
+        bands /= options.pool_h;
+    }
+    const auto classes = static_cast<std::int32_t>(config_.classes.names.size());
+    hidden_ = nn::Dense(store, {"fc"}, {}, {.in = bands * in, .out = config_.hidden, .activation = ops::Activation::relu});
+    classes_ = nn::Dense(store, {"classes"}, {}, {.in = config_.hidden, .out = classes});
+    leak_ = nn::Dense(store, {"leak"}, {}, {.in = config_.hidden, .out = 1});
+    const bool focal = config_.loss == LossKind::focal;
+    std::vector<std::vector<double>> weights;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(store.members()); ++k) weights.push_back(class_weights(config_, k));
+    weights_ = nn::declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
+    auxiliary_ = nn::declare_member_value(store, "loss.auxiliary", config_.auxiliary);
+    threshold_ = nn::declare_member_value(store, "threshold", {0.5});
+    return base::ok();
+}
+
+data::Fields LeakCnn::wants() const {
+    return {{"features", data::Field::Kind::real, config_.bands}, {"label", data::Field::Kind::integer, 1}};
+}
+
+Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+    tape::Value value = builder.activation(rows, config_.bands, "x", false);
+    const tensor::View labels = source.gather(builder, part, rows, {{"features", value.view}, {"label"}})[1];
+    for (const nn::Conv& conv : convs_) value = conv.forward(builder, value);
+    value = hidden_.forward(builder, value);
+    const tape::Value logits = classes_.forward(builder, value), leak = leak_.forward(builder, value);
+    if (!builder.training()) {
+        nn::cross_entropy(builder, logits, labels);
+        Outputs outputs{logits, {logits.view, leak.view, labels}};
+        for (const tensor::View& view : outputs.kept) builder.keep(view);
+        return outputs;
+    }
+    nn::weighted_cross_entropy(builder, logits, labels, weights_);
+    nn::binary_cross_entropy(builder, leak, labels, config_.classes.positive, auxiliary_);
+    builder.backward();
+    return {logits, {}};
+}
+
+std::unique_ptr<Scoring> LeakCnn::scoring(data::Part part, int member) const {
+    VotingRules rules;
+    rules.positive = config_.classes.positive;
+    rules.names = config_.classes.names;
+    rules.votes = config_.classes.together.empty() ? 1 : config_.classes.together.front();
+    rules.windows_per_vote = 1;
+    for (std::size_t i = 1; i < config_.classes.together.size(); ++i) rules.windows_per_vote *= config_.classes.together[i];
+    rules.second_head = of_member(config_.auxiliary, static_cast<std::size_t>(member)) > 0;
+    if (part != data::Part::validation)
+        rules.threshold = static_cast<double>(store_->read_parameter(threshold_, 0, member).front());
+    return std::make_unique<VotingScoring>(std::move(rules));
+}
+
+std::vector<Attachment> LeakCnn::attachments() const {
+    if (config_.scaling == nullptr) return {};
+    return {{kRecordingData, encode({config_.classes, *config_.scaling})}};
+}
+
+std::string LeakCnn::description() const {
+    return fmt::format("{} bands, convolutions of {} channels, hidden layer of {}; {} looked for among {}", config_.bands,
+                       fmt::join(config_.channels, ", "), config_.hidden,
+                       config_.classes.names[static_cast<std::size_t>(config_.classes.positive)],
+                       fmt::join(config_.classes.names, ", "));
+}
+
+}  // namespace millrace::models

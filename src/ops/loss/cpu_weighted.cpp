@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/kernel.h"
+#include "ops/loss/loss.h"
+
+namespace millrace::ops::cpu {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+struct Row {
+    double largest = 0, denominator = 0, loss = 0;
+    bool correct = false;
+};
+
+/// Of a row with a valid label.
+Row row_of(const float* logits, int classes, std::int32_t label) noexcept {
+    Row row;
+    const float* best = std::max_element(logits, logits + classes);
+    row.correct = best - logits == label;
+    row.largest = static_cast<double>(*best);
+    for (int c = 0; c < classes; ++c) row.denominator += std::exp(static_cast<double>(logits[c]) - row.largest);
+    row.loss = std::log(row.denominator) - (static_cast<double>(logits[label]) - row.largest);
+    return row;
+}
+
+/// The rows of one member.
+class WeightedPass {
+public:
+    WeightedPass(const Bound& b, int member) : b_(b), member_(member), classes_(b[weighted_cross_entropy::logits].cols) {}
+
+    void run() noexcept {
+        using namespace weighted_cross_entropy;
+        const auto& params = b_.params<WeightedLossParams>();
+        const int rows = b_[logits].rows;
+        double divisor = params.by_rows ? rows : 0;
+        for (int row = 0; row < rows && !params.by_rows; ++row)
+            if (valid(row)) divisor += static_cast<double>(weight_of(row));
+        const double share = divisor > 0 ? 1 / divisor : 0;
+        MemberState& s = state_of(b_[state], member_);
+        double total = 0;
+        bool strange = false;
+        for (int row = 0; row < rows; ++row) {
+            if (valid(row)) {
+                total += one(row, params.scale * share, s);
+                continue;
+            }
+            strange = true;
+            if (b_[dlogits].present()) std::fill_n(b_[dlogits].at<float>(member_, 0, row), classes_, 0.0f);
+        }
+        s.loss += total * share * rows;
+        s.rows += static_cast<std::uint32_t>(rows);
+        if (strange || !std::isfinite(total)) s.nonfinite = 1;
+    }
+
+private:
+    [[nodiscard]] std::int32_t label(int row) const noexcept {
+        return *b_[weighted_cross_entropy::labels].at<std::int32_t>(member_, 0, row);
+    }
+    [[nodiscard]] bool valid(int row) const noexcept { return label(row) >= 0 && label(row) < classes_; }
+    [[nodiscard]] float weight_of(int row) const noexcept {
+        return b_[weighted_cross_entropy::weights].at<float>(member_)[label(row)];
+    }
+
+    double one(int row, double factor, MemberState& s) noexcept {
+        using namespace weighted_cross_entropy;
+        const float* values = b_[logits].at<float>(member_, 0, row);
+        const Row r = row_of(values, classes_, label(row));
+        s.correct += r.correct ? 1 : 0;
+        const double weight = static_cast<double>(weight_of(row)), focus = static_cast<double>(*b_[gamma].at<float>(member_));
+        const double p = std::exp(-r.loss), q = std::max(1 - p, 1e-8), damping = focus == 0 ? 1 : std::pow(q, focus);
+        if (b_[dlogits].present()) {
+            const double slope = weight * (damping + (focus == 0 ? 0 : focus * damping / q * p * r.loss)) * factor;
+            float* gradient = b_[dlogits].at<float>(member_, 0, row);
+            for (int c = 0; c < classes_; ++c) {
+                const double probability = std::exp(static_cast<double>(values[c]) - r.largest) / r.denominator;
+                gradient[c] = static_cast<float>((probability - (c == label(row) ? 1 : 0)) * slope);
+            }
+        }
+        return weight * damping * r.loss;
+    }
+
+    const Bound& b_;
+    int member_, classes_;
+};
+
+}  // namespace
+
+KernelResult make_weighted_cross_entropy(Context& context, const Bound& bound) {
+    using namespace weighted_cross_entropy;
+    const Operand in = bound[logits];
+    Checker check(bound);
+    check.require(logits, DType::f32, in.k, 1, in.rows, in.cols)
+        .require(labels, DType::i32, in.k, 1, in.rows, 1)
+        .require(weights, DType::f32, in.k, 1, 1, in.cols)
+        .require(gamma, DType::f32, in.k, 1, 1, 1)
+        .state(state, in.k);
+    MILLRACE_TRY(check.allow_like(dlogits, logits).that(in.cols > 0, "needs at least one class").status());
+    return make_kernel([&context, b = bound, in]() noexcept {
+        context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) { WeightedPass(b, member).run(); });
+    });
+}
+
+KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
+    using namespace binary_cross_entropy;
+    const Operand in = bound[logit];
+    Checker check(bound);
+    check.require(logit, DType::f32, in.k, 1, in.rows, 1).require(labels, DType::i32, in.k, 1, in.rows, 1);
+    MILLRACE_TRY(check.require(weight, DType::f32, in.k, 1, 1, 1).state(state, in.k).allow_like(dlogit, logit).status());
+    return make_kernel([&context, b = bound, in, p = bound.params<BinaryLossParams>()]() noexcept {
+        context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
+            const double share = p.scale * static_cast<double>(*b[weight].at<float>(member)) / std::max(in.rows, 1);
+            double sum = 0;
+            for (int row = 0; row < in.rows; ++row) {
+                const auto l = static_cast<double>(*in.at<float>(member, 0, row));
+                const double wanted = *b[labels].at<std::int32_t>(member, 0, row) == p.positive ? 1 : 0, e = std::exp(-std::abs(l));
+                sum += std::max(l, 0.0) + std::log1p(e) - wanted * l;
+                if (b[dlogit].present())
+                    *b[dlogit].at<float>(member, 0, row) =
+                        static_cast<float>(((l >= 0 ? 1 / (1 + e) : e / (1 + e)) - wanted) * share);
+            }
+            MemberState& s = state_of(b[state], member);
+            s.penalty += sum * share;
+            if (!std::isfinite(sum)) s.nonfinite = 1;
+        });
+    });
+}
+
+}  // namespace millrace::ops::cpu
