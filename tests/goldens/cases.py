@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "peers"))
+from leak_cnn import LeakCnn  # noqa: E402
 from model import Baseline, Collective  # noqa: E402
 
 STEPS = 10
@@ -35,11 +36,18 @@ CASES = {
     "collective_r2_diversity": dict(model=dict(SMALL_R2, inputs=23), diversity=dict(weight=0.01, temperature=0.5)),
     "shallow_adam": dict(model=dict(baseline=[11, 9], inputs=20, classes=10, residual=False)),
     "resnet_adam": dict(model=dict(baseline=[9, 9, 9, 7], inputs=23, classes=10, residual=True)),
+    "leak_cnn_weighted": dict(model=dict(channels=[5, 8, 12], hidden=11, inputs=64, classes=2, positive=1, loss="weighted",
+                                         weights=[0.871, 1.129], gamma=0, auxiliary=0.5),
+                              optimizer=dict(kind="adamw", lr=1e-3, weight_decay=0.01), clip=0.2),
+    "leak_cnn_focal": dict(model=dict(channels=[4, 7, 6], hidden=9, inputs=20, classes=5, positive=2, loss="focal",
+                                      weights=[0.0625, 0.0625, 0.75, 0.0625, 0.0625], gamma=2, auxiliary=0.3), batch=13, tail=5),
 }
 
 
 def build(shape):
     shape = dict(shape, dropout=0.0)
+    if "channels" in shape:
+        return LeakCnn(**shape)
     if "baseline" in shape:
         return Baseline(shape.pop("baseline"), **shape)
     return Collective(**shape)
@@ -52,6 +60,10 @@ def fill(model, random, fan):
             if isinstance(part, nn.Linear):
                 width = part.in_features if fan == "in" else part.out_features
                 part.weight.copy_(torch.from_numpy(random.standard_normal(part.weight.shape) * math.sqrt(2 / width)))
+                part.bias.copy_(torch.from_numpy(0.1 * random.standard_normal(part.bias.shape)))
+            elif isinstance(part, nn.Conv2d):
+                deviation_of = math.sqrt(2 / (9 * part.out_channels))
+                part.weight.copy_(torch.from_numpy(random.standard_normal(part.weight.shape) * deviation_of))
                 part.bias.copy_(torch.from_numpy(0.1 * random.standard_normal(part.bias.shape)))
             elif isinstance(part, nn.BatchNorm1d):
                 part.weight.copy_(torch.from_numpy(1 + 0.1 * random.standard_normal(part.weight.shape)))
@@ -102,6 +114,9 @@ def optimizer_of(model, given):
 
 def losses(model, x, labels, terms):
     """(logits, objective, named terms) of one micro-batch."""
+    if isinstance(model, LeakCnn):
+        logits, leak = model.both(x)
+        return logits, sum(model.losses(logits, leak, labels)), {}
     if terms is None:
         logits = model(x)
         return logits, F.cross_entropy(logits, labels), {}

@@ -9,6 +9,7 @@
 #include "models/baselines/baseline.h"
 #include "models/collective/collective.h"
 #include "models/golden.h"
+#include "models/leak_cnn/leak_cnn.h"
 #include "models/model_rig.h"
 #include "ops/optimizer/optimizer.h"
 
@@ -50,6 +51,17 @@ std::unique_ptr<Model> model_of(const Golden& golden) {
         config.classes = given["classes"];
         config.dropout = 0;
         return std::make_unique<Baseline>(config);
+    }
+    if (given.contains("channels")) {
+        LeakCnnConfig config;
+        config.channels = given["channels"].get<std::vector<std::int32_t>>();
+        config.hidden = given["hidden"];
+        config.bands = given["inputs"];
+        config.classes.names.resize(given["classes"].get<std::size_t>());
+        config.classes.positive = given["positive"];
+        config.loss = given["loss"] == "focal" ? LossKind::focal : LossKind::weighted;
+        config.dropout = 0;
+        return std::make_unique<LeakCnn>(config);
     }
     CollectiveConfig config;
     config.revision = given["revision"] == "r2" ? Revision::r2 : Revision::r1;
@@ -231,7 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values("collective_r1_adam", "collective_r2_adam", "collective_r1_batch5",
                                          "collective_r1_tail5", "collective_r1_adamw", "collective_r1_adam_decay",
                                          "collective_r1_sgd", "collective_r1_clip", "collective_r1_accumulate2",
-                                         "collective_r2_diversity", "shallow_adam", "resnet_adam")),
+                                         "collective_r2_diversity", "shallow_adam", "resnet_adam", "leak_cnn_weighted",
+                                         "leak_cnn_focal")),
     [](const auto& param) { return std::string(std::get<0>(param.param).name) + "_" + std::get<1>(param.param); });
 
 }  // namespace

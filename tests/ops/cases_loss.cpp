@@ -54,6 +54,63 @@ void add_cross_entropy(std::vector<OpCase>& cases) {
     cases.push_back(c);
 }
 
+OpCase weighted(const Shape& s, const std::string& note, Values logits, Values labels, WeightedLossParams params = {},
+                Values gamma = constant(0), bool gradient = true, Layout layout = kDense) {
+    namespace at = weighted_cross_entropy;
+    OpCase c;
+    c.name = fmt::format("weighted_cross_entropy/{}/{}", note, s.text());
+    c.op = &weighted_cross_entropy::kDef;
+    c.params = params;
+    c.members = s.k;
+    c.states = sample_states(s.k);
+    c.slot(at::logits, Element::real, s.k, 1, s.rows, s.cols, std::move(logits), layout);
+    c.slot(at::labels, Element::i32, s.k, 1, s.rows, 1, std::move(labels));
+    c.slot(at::weights, Element::stat, s.k, 1, 1, s.cols, uniform(0.3, 2));
+    c.slot(at::gamma, Element::stat, s.k, 1, 1, 1, std::move(gamma));
+    c.state(at::state);
+    if (gradient) c.slot(at::dlogits, Element::real, s.k, 1, s.rows, s.cols, poison(), layout);
+    return c;
+}
+
+OpCase binary(int k, int rows, const std::string& note, Values logits, double scale = 1, bool gradient = true) {
+    namespace at = binary_cross_entropy;
+    OpCase c;
+    c.name = fmt::format("binary_cross_entropy/{}/K{}_B{}", note, k, rows);
+    c.op = &binary_cross_entropy::kDef;
+    c.params = BinaryLossParams{scale, 2};
+    c.members = k;
+    c.states = sample_states(k);
+    c.slot(at::logit, Element::real, k, 1, rows, 1, std::move(logits));
+    c.slot(at::labels, Element::i32, k, 1, rows, 1, integers(0, 3));
+    c.slot(at::weight, Element::stat, k, 1, 1, 1, uniform(0.1, 1));
+    c.state(at::state);
+    if (gradient) c.slot(at::dlogit, Element::real, k, 1, rows, 1, poison());
+    return c;
+}
+
+void add_weighted(std::vector<OpCase>& cases) {
+    const Values usual = uniform(-3, 3);
+    for (const Shape& s : {Shape{1, 1, 2}, Shape{2, 37, 2}, Shape{3, 5, 5}, Shape{1, 1300, 2}, Shape{1, 4, 1}, Shape{1, 0, 5}}) {
+        cases.push_back(weighted(s, "plain", usual, integers(0, s.cols - 1)));
+        cases.push_back(weighted(s, "focal", usual, integers(0, s.cols - 1), {1, true}, uniform(0.5, 3)));
+    }
+    const Shape small{2, 7, 5};
+    cases.push_back(weighted(small, "scaled", usual, integers(0, 4), {0.25, false}));
+    cases.push_back(weighted(small, "loss_only", usual, integers(0, 4), {}, constant(0), false));
+    cases.push_back(weighted(small, "windows", usual, integers(0, 4), {}, constant(2), true, kWindow));
+    cases.push_back(weighted(small, "certain", given({40, -40, 0, 3, -20}), integers(0, 4), {1, true}, constant(2)));
+    cases.push_back(weighted(small, "label_outside", usual, given({4, 5, -1, 2, 3, 2147483647, 0})));
+    cases.push_back(weighted({1, 3, 4}, "no_valid_label", usual, given({4, -1, 9})));
+    OpCase c = weighted({2, 3, 4}, "nan_logit", usual.with(6, kNan), integers(0, 3));
+    c.makes_nan = true;
+    c.slots[weighted_cross_entropy::dlogits].compare = false;
+    cases.push_back(c);
+    for (const int rows : {1, 33, 1300, 0}) cases.push_back(binary(2, rows, "plain", uniform(-4, 4)));
+    cases.push_back(binary(1, 9, "scaled", uniform(-4, 4), 0.25));
+    cases.push_back(binary(1, 9, "loss_only", uniform(-4, 4), 1, false));
+    cases.push_back(binary(1, 4, "certain", given({90, -90, 60, -60})));
+}
+
 OpCase square(const Shape& s, const std::string& note, double scale = 1, bool gradient = true, Layout layout = kDense) {
     namespace at = mse;
     OpCase c;
@@ -93,6 +150,7 @@ OpCase diversity(const Groups& s, const std::string& note, Values o, bool gradie
 
 void add_loss_cases(std::vector<OpCase>& cases) {
     add_cross_entropy(cases);
+    add_weighted(cases);
 
     for (const Shape& s : {Shape{1, 1, 1}, Shape{2, 7, 13}, Shape{1, 32, 64}, Shape{1, 300, 3}, Shape{1, 0, 4}})
         cases.push_back(square(s, "plain"));

@@ -82,6 +82,36 @@ OpCase rows(const Rows& g) {
     return c.slot(at::out, g.element, g.k, 1, g.rows, g.cols, poison(), g.layout);
 }
 
+struct Features {
+    std::string note;
+    int k = 2, labels = 7, per_label = 3, samples = 17, rows = 5, cols = 13;
+    std::uint32_t mask = 0;
+    bool shuffle = true, training = true;
+    Layout layout = kDense;
+};
+
+OpCase features(const Features& g) {
+    namespace at = gather_features;
+    OpCase c;
+    c.name = fmt::format("gather_features/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
+    c.op = &gather_features::kDef;
+    c.params = GatherFeaturesParams{static_cast<std::uint32_t>(g.samples), 9, static_cast<std::uint32_t>(g.per_label), g.mask, g.shuffle,
+                                    g.training, {}};
+    c.members = g.k;
+    c.states = sample_states(g.k);
+    std::vector<double> subset;
+    for (int i = 0; i < g.samples; ++i) subset.push_back((i * 5 + 3) % (g.labels * g.per_label));
+    c.slot(at::table, Element::f16, 1, 1, g.labels * g.per_label, g.cols, uniform(-80, 10));
+    c.slot(at::labels, Element::i32, 1, 1, g.labels, 1, integers(0, 4));
+    c.slot(at::mean, Element::stat, 1, 1, 1, g.cols, uniform(-40, -20));
+    c.slot(at::inverse, Element::stat, 1, 1, 1, g.cols, uniform(0.05, 0.2));
+    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    c.state(at::state);
+    c.slot(at::x, Element::real, g.k, 1, g.rows, g.cols, poison(), g.layout);
+    c.slots[at::x].exact_zeros = g.mask > 0;
+    return c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison());
+}
+
 /// All members with the schedule of `schedule`, or member m with that of number m of several.
 OpCase begin(const std::string& note, const std::vector<MemberState>& schedules, std::uint32_t rank = 0) {
     OpCase c;
@@ -150,6 +180,13 @@ OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
 }  // namespace
 
 void add_data_cases(std::vector<OpCase>& cases) {
+    cases.push_back(features({.note = "shuffled"}));
+    cases.push_back(features({.note = "in_order", .shuffle = false, .training = false}));
+    cases.push_back(features({.note = "masked", .rows = 17, .cols = 64, .mask = 8}));
+    cases.push_back(features({.note = "mask_wider_than_rows", .k = 3, .rows = 17, .cols = 3, .mask = 40}));
+    cases.push_back(features({.note = "own_labels", .labels = 21, .per_label = 1}));
+    cases.push_back(features({.note = "windows", .layout = kWindow}));
+    cases.push_back(features({.note = "no_rows", .rows = 0}));
     cases.push_back(gather({.note = "in_order", .shuffle = false}));
     cases.push_back(gather({.note = "evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(gather({.note = "shuffled", .k = 3, .rows = 7}));

@@ -157,6 +157,37 @@ TEST(CrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
     }
 }
 
+TEST(WeightedCrossEntropyGradient, EqualsCentralDifferences) {
+    namespace at = weighted_cross_entropy;
+    for (const bool by_rows : {false, true})
+        for (const double focus : {0.0, 0.7, 2.0}) {
+            RefProgram p;
+            const auto logits = p.random(2, 1, 4, 3, -2, 2), dlogits = p.tensor(2, 1, 4, 3);
+            const auto weights = p.random(2, 1, 1, 3, 0.3, 2), gamma = p.random(2, 1, 1, 1, focus, focus);
+            const auto labels = p.indices(2, 4, {0, 2, 2, 1, 1, 1, 0, 2}), state = p.states(std::vector<MemberState>(2));
+            p.add(&weighted_cross_entropy::kDef, WeightedLossParams{0.5, by_rows},
+                  {{at::logits, logits},
+                   {at::labels, labels},
+                   {at::weights, weights},
+                   {at::gamma, gamma},
+                   {at::state, state},
+                   {at::dlogits, dlogits}});
+            const auto objective = [&] { return (p.state(state, 0).loss + p.state(state, 1).loss) * 0.5 / 4; };
+            EXPECT_LT(p.gradient_error(logits, dlogits, objective), kTolerance) << by_rows << " " << focus;
+        }
+}
+
+TEST(BinaryCrossEntropyGradient, EqualsCentralDifferences) {
+    namespace at = binary_cross_entropy;
+    RefProgram p;
+    const auto logit = p.random(2, 1, 4, 1, -2, 2), dlogit = p.tensor(2, 1, 4, 1), weight = p.random(2, 1, 1, 1, 0.3, 2);
+    const auto labels = p.indices(2, 4, {0, 2, 2, 1, 1, 1, 0, 2}), state = p.states(std::vector<MemberState>(2));
+    p.add(&binary_cross_entropy::kDef, BinaryLossParams{0.5, 2},
+          {{at::logit, logit}, {at::labels, labels}, {at::weight, weight}, {at::state, state}, {at::dlogit, dlogit}});
+    const auto objective = [&] { return p.state(state, 0).penalty + p.state(state, 1).penalty; };
+    EXPECT_LT(p.gradient_error(logit, dlogit, objective), kTolerance);
+}
+
 TEST(MseGradient, EqualsCentralDifferencesOfTheScaledMean) {
     namespace at = mse;
     for (const double scale : {1.0, 0.4}) {
