@@ -45,6 +45,7 @@ base::Result<int> parse_and_run(Context& context) {
     program.footer(kExamples);
     add_train(program, context);
     add_eval(program);
+    add_classify(program);
     add_models(program);
     add_data(program);
     add_bench(program);

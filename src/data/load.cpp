@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
+#include "data/recordings/load_recordings.h"
+#include "data/recordings/resident_recordings.h"
 #include "io/checksum.h"
 
 namespace millrace::data {
@@ -101,9 +103,40 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
     return data;
 }
 
+DataIdentity identify(const RecordingSet& set) {
+    io::Checksum64 sum;
+    for (const Recordings& part : set.parts) {
+        sum.update(std::as_bytes(std::span(part.features)));
+        sum.update(std::as_bytes(std::span(part.labels)));
+    }
+    const auto windows = [&](Part part) { return std::int64_t{set.part(part).count} * set.windows; };
+    return {set.name, windows(Part::train), windows(Part::validation), windows(Part::test), sum.value()};
+}
+
+base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, base::Rank rank) {
+    auto loaded = load_recording_set(recipe.text("data.path"),
+                                     {recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling});
+    if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
+    auto set = std::make_shared<const RecordingSet>(std::move(loaded).value());
+    LoadedData data;
+    data.identity = identify(*set);
+    const RecordingOptions options{static_cast<std::int32_t>(recipe.integer("data.oversample")),
+                                   static_cast<std::int32_t>(recipe.integer("data.mask"))};
+    data.source = std::make_unique<ResidentRecordings>(std::move(set), options, rank);
+    return data;
+}
+
 }  // namespace
 
 void add_data_keys(base::Schema& schema, DataKind kind) {
+    if (kind == DataKind::recordings) {
+        schema.text("data.path", "data/hydrophone", "folder with TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and TESTING_DATASET.H5");
+        schema.text("data.positive", "LEAK", "the class that is looked for");
+        schema.boolean("data.binary", true, "that class against all others together");
+        schema.integer("data.oversample", 1, "how often an epoch takes the windows of the class looked for").between(1, 1000);
+        schema.integer("data.mask", 0, "the most neighbouring bands that are hidden from a training window").between(0, 65536);
+        return;
+    }
     const bool pairs = kind == DataKind::pairs;
     schema.text("data.path", pairs ? "data/pairs" : "data/garments",
                 pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
@@ -123,6 +156,7 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
 
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
                                    const StoredData& stored, base::Rank rank) {
+    if (kind == DataKind::recordings) return load_recordings(recipe, training, stored, rank);
     MILLRACE_TRY(check_kind(recipe, kind));
     return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored, rank) : load_images(recipe, training, rank);
 }

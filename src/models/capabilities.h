@@ -3,6 +3,7 @@
 // one.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,23 @@ struct TextReport {
     std::string device;
     std::vector<TextAnswer> answers;
     double seconds = 0;  ///< of the answering itself
+};
+
+/// Files for a trained model to classify.
+struct ClassifyRequest {
+    const base::Recipe& recipe;
+    const io::LoadedCheckpoint& checkpoint;
+    ops::DeviceKind device;
+    tape::Precision precision;
+    std::size_t member = 0;  ///< of the checkpoint
+    io::Path in;             ///< folder
+    std::function<void(const std::vector<std::string>& fields)> row;               ///< takes the rows in their order
+    std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
+};
+struct ClassifyReport {
+    std::string device, summary;
+    std::uint64_t files = 0, failed = 0;
+    double seconds = 0;
 };
 
 }  // namespace millrace::models

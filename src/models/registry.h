@@ -42,6 +42,8 @@ struct Family {
     std::unique_ptr<Pictures> (*pictures)(Model& model) = nullptr;
     std::vector<EvalOption> picture_options = {};
     base::Result<TextReport> (*answer)(const TextRequest& request) = nullptr;
+    base::Result<ClassifyReport> (*classify)(const ClassifyRequest& request) = nullptr;
+    std::vector<std::string> classify_columns = {};  ///< of the rows that it gives
 };
 
 /// Those that come with the library, then those added.

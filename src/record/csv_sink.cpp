@@ -5,22 +5,14 @@
 #include <ctime>
 #include <unordered_map>
 
+#include "io/csv.h"
 #include "io/line_file.h"
 #include "record/sinks.h"
 
 namespace millrace::record {
 namespace {
 
-/// RFC 4180: quotes around what holds a comma, a quote or a line break, quotes doubled.
-std::string csv_field(std::string_view field) {
-    if (field.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(field);
-    std::string out = "\"";
-    for (const char letter : field) {
-        if (letter == '"') out += '"';
-        out += letter;
-    }
-    return out + '"';
-}
+using io::csv_field;
 
 class CsvSink final : public Sink {
 public:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "models/baselines/widths.h"
 #include "models/collective/collective.h"
@@ -19,9 +20,11 @@ TEST(Registry, ListGivesTheKnownParameterCounts) {
     EXPECT_EQ((counts[{"collective", "phase1"}]), 2884042);
     EXPECT_EQ((counts[{"collective", "debug-r2"}]), 567044);
     EXPECT_EQ((counts[{"collective", "phase1-r2"}]), 2969887);
-    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5u);
+    EXPECT_EQ((counts[{"leak_cnn", "base"}]), 617987);
+    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5 + 2 + 2u);
+    const std::set<std::string> others{"collective", "energy_flow", "cnn", "leak_cnn"};
     for (const auto& [key, count] : counts) {
-        if (key.first == "collective" || key.first == "energy_flow") continue;
+        if (others.contains(key.first)) continue;
         const double target = key.second == "debug" ? 559738 : 2884042;
         EXPECT_NEAR(static_cast<double>(count), target, 0.05 * target) << key.first << " " << key.second;
     }
@@ -48,6 +51,15 @@ base::Result<std::unique_ptr<Model>> made(const std::string& name, const std::st
     below.add("model", keys);
     MILLRACE_LET(recipe, base::Recipe::parse(text, "test.toml", below));
     return make(recipe, fields);
+}
+
+TEST(Registry, FiveClassesGiveTheDetectorTheKnownParameterCount) {
+    auto label = data::Field{"label", data::Field::Kind::integer, 1, 5};
+    label.classes = std::make_shared<const data::Classes>(
+        data::Classes{{"BACKGROUND", "CRACK", "LEAK", "NORMAL", "UNCLASSIFIED"}, {}, 2, {40, 2}});
+    auto model = made("leak_cnn", "base", "", {{"features", data::Field::Kind::real, 64}, label});
+    ASSERT_TRUE(model.ok()) << model.error().text();
+    EXPECT_EQ(*count_parameters(std::move(model).value()), 618758);
 }
 
 TEST(Registry, RecipeKeysReachTheCollective) {

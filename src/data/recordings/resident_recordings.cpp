@@ -79,6 +79,10 @@ base::Status ResidentRecordings::upload(tape::Store& store) {
     return store.backend().check();
 }
 
+void ResidentRecordings::write_features(tape::Store& store, Part part, const std::vector<std::uint16_t>& features) const {
+    store.write(resident_[index_of(part)].features, features.data(), features.size() * sizeof(features[0]));
+}
+
 std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Part part, std::int32_t rows,
                                                      std::span<const Wanted> fields) {
     ops::GatherFeaturesParams params;

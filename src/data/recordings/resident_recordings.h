@@ -28,6 +28,8 @@ public:
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;
     using BatchSource::gather;
+    /// Other features for the windows of a part, as many.
+    void write_features(tape::Store& store, Part part, const std::vector<std::uint16_t>& features) const;
 
 private:
     struct Resident {

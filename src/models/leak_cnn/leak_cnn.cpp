@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "models/leak_cnn/stored.h"
-#include "models/leak_cnn/voting.h"
 
 namespace millrace::models {
 
@@ -93,7 +92,7 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
     return {logits, {}};
 }
 
-std::unique_ptr<Scoring> LeakCnn::scoring(data::Part part, int member) const {
+VotingRules LeakCnn::rules(data::Part part, int member) const {
     VotingRules rules;
     rules.positive = config_.classes.positive;
     rules.names = config_.classes.names;
@@ -103,7 +102,11 @@ std::unique_ptr<Scoring> LeakCnn::scoring(data::Part part, int member) const {
     rules.second_head = of_member(config_.auxiliary, static_cast<std::size_t>(member)) > 0;
     if (part != data::Part::validation)
         rules.threshold = static_cast<double>(store_->read_parameter(threshold_, 0, member).front());
-    return std::make_unique<VotingScoring>(std::move(rules));
+    return rules;
+}
+
+std::unique_ptr<Scoring> LeakCnn::scoring(data::Part part, int member) const {
+    return std::make_unique<VotingScoring>(rules(part, member));
 }
 
 std::vector<Attachment> LeakCnn::attachments() const {

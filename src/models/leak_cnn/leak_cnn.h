@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "models/leak_cnn/voting.h"
 #include "models/model.h"
 #include "nn/conv.h"
 #include "nn/dense.h"
@@ -40,6 +41,8 @@ public:
     [[nodiscard]] std::unique_ptr<Scoring> scoring(data::Part part, int member) const override;
     [[nodiscard]] std::vector<Attachment> attachments() const override;  ///< classes and scaling
     [[nodiscard]] std::string description() const override;
+    /// How a member's windows vote. The threshold is stored, except on validation, which chooses it.
+    [[nodiscard]] VotingRules rules(data::Part part, int member) const;
 
 private:
     LeakCnnConfig config_;

@@ -1,6 +1,6 @@
 #include "models/leak_cnn/recipe.h"
 
-#include "models/leak_cnn/leak_cnn.h"
+#include "models/leak_cnn/classify.h"
 #include "models/leak_cnn/stored.h"
 
 namespace millrace::models {
@@ -50,7 +50,21 @@ void set_general_defaults(const std::string&, base::Schema& keys) {
     keys.at("train.batch").initial = std::int64_t{512};
 }
 
+base::Result<data::StoredData> stored_data_of(const io::LoadedCheckpoint& checkpoint) {
+    MILLRACE_LET(recorded, stored_recordings(checkpoint));
+    data::StoredData stored;
+    stored.scaling = std::make_shared<const data::Scaling>(std::move(recorded.scaling));
+    return stored;
+}
+
 base::Result<std::unique_ptr<Model>> make_leak_cnn(const base::Recipe& recipe, const data::Fields& fields) {
+    MILLRACE_LET(config, leak_cnn_config(recipe, fields));
+    return std::unique_ptr<Model>(std::make_unique<LeakCnn>(std::move(config)));
+}
+
+}  // namespace
+
+base::Result<LeakCnnConfig> leak_cnn_config(const base::Recipe& recipe, const data::Fields& fields) {
     LeakCnnConfig config;
     const data::Field *features = data::find_field(fields, "features"), *label = data::find_field(fields, "label");
     if (features != nullptr) {
@@ -68,17 +82,8 @@ base::Result<std::unique_ptr<Model>> make_leak_cnn(const base::Recipe& recipe, c
     config.gamma = recipe.reals("model.gamma");
     config.alpha = recipe.reals("model.alpha");
     config.auxiliary = recipe.reals("model.auxiliary");
-    return std::unique_ptr<Model>(std::make_unique<LeakCnn>(std::move(config)));
+    return config;
 }
-
-base::Result<data::StoredData> stored_data_of(const io::LoadedCheckpoint& checkpoint) {
-    MILLRACE_LET(recorded, stored_recordings(checkpoint));
-    data::StoredData stored;
-    stored.scaling = std::make_shared<const data::Scaling>(std::move(recorded.scaling));
-    return stored;
-}
-
-}  // namespace
 
 Family leak_cnn_family() {
     Family family;
@@ -90,6 +95,8 @@ Family leak_cnn_family() {
     family.data = data::DataKind::recordings;
     family.usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}};
     family.stored_data = stored_data_of;
+    family.classify = classify_sounds;
+    family.classify_columns = kClassifyColumns;
     family.metrics = kMetrics;
     family.measures = {"file_f1", "validation_loss", "file_mcc", "segment_f1", "validation_accuracy"};
     return family;

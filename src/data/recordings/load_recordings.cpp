@@ -1,0 +1,211 @@
+#include "data/recordings/load_recordings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/nearest.h"
+#include "io/hdf5.h"
+#include "tensor/dtype.h"
+
+namespace millrace::data {
+namespace {
+
+using io::ElementType;
+
+constexpr std::uint64_t kMostRows = 1u << 30;  // windows of a part: their numbers stay below 2^31
+constexpr std::uint64_t kBlockBytes = 4 << 20;
+
+/// Reads all rows, block by block, on as many threads as the machine has.
+base::Status read_all(const io::Hdf5Dataset& set, std::span<std::byte> out) {
+    const std::uint64_t row_bytes = std::max<std::uint64_t>(set.row_bytes(), 1), rows = set.rows();
+    const std::uint64_t block = std::max<std::uint64_t>(1, kBlockBytes / row_bytes);
+    std::atomic<std::uint64_t> next{0};
+    std::mutex mutex;
+    base::Status status = base::ok();
+    const auto work = [&] {
+        for (std::uint64_t first = next.fetch_add(block); first < rows; first = next.fetch_add(block)) {
+            const std::uint64_t count = std::min(block, rows - first);
+            base::Status done = set.read_rows(first, count, out.subspan(first * row_bytes, count * row_bytes));
+            if (done.ok()) continue;
+            const std::lock_guard lock(mutex);
+            status = std::move(done);
+            next = rows;
+        }
+    };
+    const unsigned threads = set.direct() ? std::max(1u, std::thread::hardware_concurrency()) : 1;
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+    others.clear();
+    return status;
+}
+
+/// One file of the folder, opened.
+struct PartFile {
+    io::Hdf5File file;
+    Path path;
+    std::vector<std::int32_t> together;
+    std::int32_t width = 0;
+    std::uint64_t count = 0;
+
+    [[nodiscard]] Error bad(const std::string& what) const { return {what, path.string()}; }
+};
+
+Result<PartFile> open_part(const Path& path) {
+    MILLRACE_LET(file, io::Hdf5File::open(path));
+    PartFile part{std::move(file), path, {}, 0, 0};
+    const io::Hdf5Description* mel = part.file.find("segments_mel");
+    if (mel == nullptr) return part.bad("there is no data set segments_mel; `millrace data build-leak` writes such files");
+    const std::vector<std::uint64_t>& dims = mel->dims;
+    const bool channel = dims.size() == 6 && dims[3] == 1;
+    if ((dims.size() != 5 && !channel) || (mel->type != ElementType::kF16 && mel->type != ElementType::kF32))
+        return part.bad(fmt::format("{}; F16 or F32 [recordings, long windows, short windows, bands, frames] would be right, with or "
+                                    "without a channel behind the windows",
+                                    mel->text()));
+    std::uint64_t width = 1;
+    for (std::size_t i = 3; i < dims.size(); ++i) width *= dims[i];
+    if (dims[1] == 0 || dims[2] == 0 || width == 0 || dims[1] > 65536 || dims[2] > 65536 || width > 65536 ||
+        dims[0] > kMostRows / (dims[1] * dims[2]))
+        return part.bad(fmt::format("{}: at least one and at most 65536 windows and features of each, and 2^30 windows in all, "
+                                    "would be right",
+                                    mel->text()));
+    part.together = {static_cast<std::int32_t>(dims[1]), static_cast<std::int32_t>(dims[2])};
+    part.width = static_cast<std::int32_t>(width);
+    part.count = dims[0];
+    const io::Hdf5Description* labels = part.file.find("labels");
+    if (labels == nullptr || labels->dims != std::vector<std::uint64_t>{part.count})
+        return part.bad(fmt::format("{}; one label for each of the {} recordings would be right",
+                                    labels == nullptr ? "there is no data set labels" : labels->text(), part.count));
+    return part;
+}
+
+template <class T>
+std::vector<std::int32_t> whole_numbers(const std::vector<std::byte>& bytes) {
+    std::vector<T> given(bytes.size() / sizeof(T));
+    std::memcpy(given.data(), bytes.data(), given.size() * sizeof(T));
+    std::vector<std::int32_t> numbers;
+    for (const T value : given)
+        numbers.push_back(value >= 0 && static_cast<std::uint64_t>(value) < 32768 ? static_cast<std::int32_t>(value) : -1);
+    return numbers;
+}
+
+base::Status read_labels(const PartFile& part, std::size_t classes, std::vector<std::int32_t>& labels) {
+    MILLRACE_LET(set, part.file.dataset("labels"));
+    std::vector<std::byte> bytes(set.rows() * set.row_bytes());
+    MILLRACE_TRY(read_all(set, bytes));
+    switch (*set.description().type) {
+        case ElementType::kU8: labels = whole_numbers<std::uint8_t>(bytes); break;
+        case ElementType::kI16: labels = whole_numbers<std::int16_t>(bytes); break;
+        case ElementType::kI32: labels = whole_numbers<std::int32_t>(bytes); break;
+        case ElementType::kI64: labels = whole_numbers<std::int64_t>(bytes); break;
+        default: return part.bad(fmt::format("{}; whole numbers would be right", set.description().text()));
+    }
+    for (std::size_t i = 0; i < labels.size(); ++i)
+        if (labels[i] < 0 || static_cast<std::size_t>(labels[i]) >= classes)
+            return part.bad(fmt::format("labels: recording {} has a label outside of the {} classes", i, classes));
+    return base::ok();
+}
+
+base::Status read_features(const PartFile& part, std::vector<std::uint16_t>& features) {
+    MILLRACE_LET(set, part.file.dataset("segments_mel"));
+    const std::uint64_t values = set.rows() * static_cast<std::uint64_t>(part.together[0]) *
+                                 static_cast<std::uint64_t>(part.together[1]) * static_cast<std::uint64_t>(part.width);
+    features.resize(values);
+    if (*set.description().type == ElementType::kF16) {
+        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(features))));
+    } else {
+        std::vector<float> wide(values);
+        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(wide))));
+        std::ranges::transform(wide, features.begin(), tensor::to_f16);
+    }
+    const auto infinite = std::ranges::find_if(features, [](std::uint16_t bits) { return (bits & 0x7c00u) == 0x7c00u; });
+    if (infinite != features.end())
+        return part.bad(fmt::format("segments_mel: a feature of recording {} is not finite, or too large for a half",
+                                    static_cast<std::uint64_t>(infinite - features.begin()) / (values / part.count)));
+    return base::ok();
+}
+
+Result<std::vector<std::string>> class_names(const PartFile& part) {
+    MILLRACE_LET(text, part.file.attribute("labels_json"));
+    const auto parsed = nlohmann::json::parse(text, nullptr, false);
+    std::vector<std::string> names;
+    if (parsed.is_array())
+        for (const auto& name : parsed)
+            if (name.is_string()) names.push_back(name.get<std::string>());
+    if (names.empty() || names.size() != parsed.size() || names.size() > 32768)
+        return part.bad("attribute labels_json is no list of names, such as [\"NOLEAK\", \"LEAK\"]");
+    return names;
+}
+
+/// mel_mean and mel_std of a file; null where it has none.
+Result<std::shared_ptr<const Scaling>> scaling_of(const PartFile& part) {
+    Scaling scaling;
+    for (auto [name, values] : {std::pair{"mel_mean", &scaling.mean}, std::pair{"mel_std", &scaling.deviation}}) {
+        const io::Hdf5Description* found = part.file.find(name);
+        if (found == nullptr) return std::shared_ptr<const Scaling>();
+        if (found->dims != std::vector<std::uint64_t>{static_cast<std::uint64_t>(part.width)} || found->type != ElementType::kF32)
+            return part.bad(fmt::format("{}; F32 [{}] would be right", found->text(), part.width));
+        MILLRACE_LET(set, part.file.dataset(name));
+        values->resize(static_cast<std::size_t>(part.width));
+        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(*values))));
+    }
+    for (std::size_t i = 0; i < scaling.mean.size(); ++i)
+        if (!std::isfinite(scaling.mean[i]) || !std::isfinite(scaling.deviation[i]) || !(scaling.deviation[i] > 0))
+            return part.bad(fmt::format("mel_mean and mel_std of band {} are no mean and deviation", i));
+    return std::make_shared<const Scaling>(std::move(scaling));
+}
+
+}  // namespace
+
+Result<RecordingSet> load_recording_set(const Path& folder, const RecordingRequest& request) {
+    RecordingSet set;
+    set.name = folder_name(folder);
+    for (const Part which : {Part::train, Part::validation, Part::test}) {
+        const Path path = folder / kRecordingFiles[index_of(which)];
+        std::error_code ignored;
+        if (which == Part::test && !std::filesystem::exists(path, ignored)) continue;
+        MILLRACE_LET(part, open_part(path));
+        MILLRACE_LET(names, class_names(part));
+        if (which == Part::train) {
+            set.classes.names = names;
+            set.classes.together = part.together;
+            set.windows = part.together[0] * part.together[1];
+            set.width = part.width;
+            MILLRACE_LET(own, scaling_of(part));
+            set.scaling = request.scaling ? request.scaling : own;
+        } else if (names != set.classes.names || part.together != set.classes.together || part.width != set.width) {
+            return part.bad(fmt::format("its windows ({} x {} of {} features) or classes are not those of {}", part.together[0],
+                                        part.together[1], part.width, kRecordingFiles[0]));
+        }
+        Recordings& recordings = set.parts[index_of(which)];
+        recordings.count = static_cast<std::int32_t>(part.count);
+        MILLRACE_TRY(read_labels(part, names.size(), recordings.labels));
+        MILLRACE_TRY(read_features(part, recordings.features));
+    }
+    const auto positive = std::ranges::find(set.classes.names, request.positive);
+    if (positive == set.classes.names.end())
+        return Error{fmt::format("there is no class {}{}; data.positive is one of {}", request.positive,
+                                 base::nearest_name(request.positive, set.classes.names).empty()
+                                     ? ""
+                                     : fmt::format(" (did you mean {}?)", base::nearest_name(request.positive, set.classes.names)),
+                                 fmt::join(set.classes.names, ", ")),
+                     folder.string()};
+    set.classes.positive = static_cast<std::int32_t>(positive - set.classes.names.begin());
+    if (request.scaling && request.scaling->mean.size() != static_cast<std::size_t>(set.width))
+        return Error{fmt::format("its windows have {} features, those of the run {}", set.width, request.scaling->mean.size()),
+                     folder.string()};
+    if (!set.scaling) set.scaling = std::make_shared<const Scaling>(measure(set.part(Part::train), set.width));
+    if (request.binary && set.classes.names.size() != 2) make_binary(set);
+    count_classes(set);
+    return set;
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,24 @@
+#pragma once
+// Loads a folder of TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and, where there is one, TESTING_DATASET.H5. Each holds
+//   segments_mel  [recordings, long windows, short windows of each, bands, 1], or with an axis of one channel more; F16 or F32
+//   labels        [recordings], whole numbers
+//   mel_mean, mel_std  [bands], optional: of the training part
+// and the attribute labels_json, the names of the classes by label.
+
+#include "data/folder.h"
+#include "data/recordings/recording_set.h"
+
+namespace millrace::data {
+
+inline constexpr const char* kRecordingFiles[] = {"TRAINING_DATASET.H5", "VALIDATION_DATASET.H5", "TESTING_DATASET.H5"};
+
+struct RecordingRequest {
+    std::string positive = "LEAK";  ///< the class that is looked for
+    bool binary = true;             ///< that class against all others
+    std::shared_ptr<const Scaling> scaling = {};  ///< instead of the folder's own
+};
+
+/// Refuses files that do not fit together, labels without a name, features that are not finite, an unknown class.
+Result<RecordingSet> load_recording_set(const Path& folder, const RecordingRequest& request);
+
+}  // namespace millrace::data

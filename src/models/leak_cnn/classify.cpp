@@ -1,0 +1,228 @@
+#include "models/leak_cnn/classify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "data/recordings/resident_recordings.h"
+#include "data/sound/folder_source.h"
+#include "data/sound/resample.h"
+#include "models/leak_cnn/leak_cnn.h"
+#include "models/leak_cnn/recipe.h"
+#include "models/leak_cnn/stored.h"
+#include "models/leak_cnn/voting.h"
+#include "models/weights.h"
+#include "tape/program.h"
+
+namespace millrace::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBatch = 64;  // recordings at once: 5120 windows fill a GPU
+
+base::Result<std::vector<fs::path>> find_sounds(const fs::path& folder) {
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed)) return base::Error{"is no folder that can be listed", folder.string()};
+    std::vector<fs::path> found;
+    fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, failed), end;
+    for (; !failed && entry != end; entry.increment(failed)) {
+        std::string ending = entry->path().extension().string();
+        std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        if ((ending == ".wav" || ending == ".flac") && !entry->is_directory(failed)) found.push_back(entry->path());
+    }
+    if (failed) return base::Error{fmt::format("cannot be listed: {}", failed.message()), folder.string()};
+    if (found.empty()) return base::Error{"holds no WAV or FLAC file", folder.string()};
+    std::ranges::sort(found);
+    return found;
+}
+
+/// One recording of a batch.
+struct Heard {
+    std::string error;  ///< empty: features were read
+    data::Fit fit = data::Fit::exact;
+};
+
+/// Reads recordings [first, first + heard.size()) of `files` on all processors.
+void hear(const std::vector<fs::path>& files, std::size_t first, data::Resamplers& resamplers, const data::MelBands& bands,
+          std::vector<Heard>& heard, std::vector<std::uint16_t>& features) {
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+        std::vector<float> samples(data::kSoundSamples);
+        for (std::size_t i = next++; i < heard.size(); i = next++) {
+            const auto fit = data::read_recording(files[first + i], resamplers, std::span<float, data::kSoundSamples>(samples));
+            heard[i].error = fit.ok() ? "" : fit.error().message;
+            if (!fit.ok()) continue;
+            heard[i].fit = *fit;
+            bands.of_recording(std::span<const float, data::kSoundSamples>(samples),
+                               std::span<std::uint16_t, data::kRecordingMels>(features.data() + i * data::kRecordingMels,
+                                                                               data::kRecordingMels));
+        }
+    };
+    std::vector<std::jthread> others;
+    for (unsigned t = 1; t < std::max(1u, std::thread::hardware_concurrency()); ++t) others.emplace_back(work);
+    work();
+}
+
+/// A model with a store, and one program over the windows of kBatch recordings.
+class Detector {
+public:
+    static base::Result<std::unique_ptr<Detector>> create(const ClassifyRequest& request, const RecordingData& stored);
+    /// The votes of every recording, one after the other.
+    std::vector<double> votes(const std::vector<std::uint16_t>& features);
+    [[nodiscard]] const std::string& device() const { return device_; }
+    [[nodiscard]] const VotingRules& rules() const { return rules_; }
+    base::Status check() { return backend_->check(); }
+
+private:
+    std::string device_;
+    std::unique_ptr<ops::Backend> backend_;
+    std::unique_ptr<tape::Store> store_;
+    std::unique_ptr<data::ResidentRecordings> source_;
+    std::unique_ptr<LeakCnn> model_;
+    std::unique_ptr<tape::Arena> arena_;
+    std::unique_ptr<tape::Program> program_;
+    std::vector<tensor::View> kept_;
+    VotingRules rules_;
+};
+
+/// Silence in place of recordings that are still to come.
+std::shared_ptr<const data::RecordingSet> placeholders(const RecordingData& stored) {
+    auto set = std::make_shared<data::RecordingSet>();
+    set->classes = stored.classes;
+    set->scaling = std::make_shared<const data::Scaling>(stored.scaling);
+    set->windows = data::kLongs * data::kShorts;
+    set->width = data::kMelBands;
+    const auto fill = [&](data::Part part, std::size_t count) {
+        set->parts[data::index_of(part)] = {static_cast<std::int32_t>(count),
+                                            std::vector<std::uint16_t>(count * data::kRecordingMels),
+                                            std::vector<std::int32_t>(count)};
+    };
+    fill(data::Part::train, 1);
+    fill(data::Part::test, kBatch);
+    return set;
+}
+
+base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& request, const RecordingData& stored) {
+    if (stored.scaling.mean.size() != data::kMelBands ||
+        stored.classes.together != std::vector<std::int32_t>{data::kLongs, data::kShorts})
+        return base::Error{fmt::format("the run was trained on other windows than {} x {} of {} bands, which sound files give",
+                                       data::kLongs, data::kShorts, data::kMelBands)};
+    std::unique_ptr<Detector> made(new Detector);
+    made->source_ = std::make_unique<data::ResidentRecordings>(placeholders(stored));
+    MILLRACE_LET(config, leak_cnn_config(request.recipe, made->source_->fields()));
+    made->model_ = std::make_unique<LeakCnn>(std::move(config));
+    ops::BackendOptions options;
+    options.deterministic = request.recipe.boolean("deterministic");
+    options.threads = static_cast<int>(request.recipe.integer("threads"));
+    MILLRACE_LET(backend, ops::make_backend(request.device, options));
+    made->backend_ = std::move(backend);
+    made->device_ = fmt::format("{}: {}", ops::name_of(request.device), made->backend_->description());
+    tape::StoreOptions store_options;
+    store_options.members = static_cast<int>(request.checkpoint.members.size());
+    store_options.precision = request.precision;
+    store_options.ring_capacity = 1;
+    store_options.first_moment = store_options.second_moment = false;
+    made->store_ = std::make_unique<tape::Store>(*made->backend_, store_options);
+    tape::Store& store = *made->store_;
+    MILLRACE_TRY(made->model_->declare(store));
+    MILLRACE_TRY(made->source_->declare(store));
+    MILLRACE_TRY(store.allocate());
+    store.initialize(std::vector<std::uint64_t>(request.checkpoint.members.size(), 1));
+    MILLRACE_TRY(made->source_->upload(store));
+    MILLRACE_TRY(load_weights(store, request.checkpoint, false, made->model_->attachments()));
+
+    tape::BuildOptions build;
+    build.training = false;
+    tape::Builder builder(store, build);
+    made->kept_ =
+        made->model_->build(builder, *made->source_, data::Part::test, kBatch * data::kLongs * data::kShorts).kept;
+    for (tensor::View& view : made->kept_) {
+        view.offset += static_cast<std::int64_t>(request.member) * view.stride_k;
+        view.k = 1;
+    }
+    made->arena_ = std::make_unique<tape::Arena>(*made->backend_);
+    made->program_ = std::make_unique<tape::Program>("classify", store, std::move(builder), *made->arena_);
+    MILLRACE_TRY(made->arena_->allocate());
+    MILLRACE_TRY(made->program_->prepare());
+    made->rules_ = made->model_->rules(data::Part::test, static_cast<int>(request.member));
+    return made;
+}
+
+std::vector<double> Detector::votes(const std::vector<std::uint16_t>& features) {
+    source_->write_features(*store_, data::Part::test, features);
+    program_->run();
+    const std::vector<double> logits = program_->read(kept_[0]), leak = program_->read(kept_[1]);
+    const std::size_t classes = logits.size() / leak.size();
+    std::vector<double> windows;
+    for (std::size_t i = 0; i < leak.size(); ++i)
+        windows.push_back(window_probability(logits.data() + i * classes, classes, leak[i], rules_));
+    return votes_of(windows, rules_);
+}
+
+/// The row of a recording that was read.
+std::vector<std::string> row_of(const std::string& path, const double* votes, const Detector& detector, const Heard& heard,
+                                bool& found) {
+    const auto count = static_cast<std::size_t>(detector.rules().votes);
+    const double threshold = *detector.rules().threshold;
+    found = decides(votes, count, threshold);
+    double sum = 0;
+    std::string each;
+    for (std::size_t i = 0; i < count; ++i) {
+        sum += votes[i];
+        each += fmt::format("{}{:.4f}", i == 0 ? "" : ",", votes[i]);
+    }
+    const auto above = std::count_if(votes, votes + count, [&](double vote) { return vote >= threshold; });
+    const char* note = heard.fit == data::Fit::padded ? "shorter than 10 s" : heard.fit == data::Fit::cut ? "longer than 10 s" : "";
+    return {path,
+            found ? "1" : "0",
+            fmt::format("{:.6f}", sum / static_cast<double>(count)),
+            fmt::format("{:.6f}", static_cast<double>(above) / static_cast<double>(count)),
+            fmt::format("[{}]", each),
+            note};
+}
+
+}  // namespace
+
+base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
+    MILLRACE_LET(files, find_sounds(request.in));
+    MILLRACE_LET(stored, stored_recordings(request.checkpoint));
+    MILLRACE_LET(detector, Detector::create(request, stored));
+    ClassifyReport report;
+    report.device = detector->device();
+    const auto begin = std::chrono::steady_clock::now();
+    data::Resamplers resamplers(data::kSoundRate);
+    const data::MelBands bands;
+    std::vector<std::uint16_t> features(kBatch * data::kRecordingMels);
+    std::uint64_t positives = 0;
+    for (std::size_t first = 0; first < files.size(); first += kBatch) {
+        std::vector<Heard> heard(std::min(kBatch, files.size() - first));
+        hear(files, first, resamplers, bands, heard, features);
+        const std::vector<double> votes = detector->votes(features);
+        MILLRACE_TRY(detector->check());
+        for (std::size_t i = 0; i < heard.size(); ++i) {
+            const std::string path = files[first + i].string();
+            bool found = false;
+            if (heard[i].error.empty())
+                request.row(row_of(path, votes.data() + i * data::kLongs, *detector, heard[i], found));
+            else
+                request.row({path, "", "", "", "", "error: " + heard[i].error});
+            report.failed += heard[i].error.empty() ? 0 : 1;
+            positives += found ? 1 : 0;
+        }
+        if (request.progress) request.progress(first + heard.size(), files.size());
+    }
+    report.files = files.size();
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    report.summary =
+        fmt::format("{} of {} recordings are {} (half of {} votes at {:.2f} or more)", positives, files.size() - report.failed,
+                    stored.classes.names[static_cast<std::size_t>(stored.classes.positive)], data::kLongs,
+                    *detector->rules().threshold);
+    return report;
+}
+
+}  // namespace millrace::models
