@@ -57,6 +57,13 @@ base::Result<BestWeights> load_best(const io::Path& run, const std::string& devi
     return BestWeights{std::move(checkpoint), std::move(state), std::move(recipe), family};
 }
 
+std::size_t best_member(const BestWeights& best) {
+    std::vector<Score> scores;
+    for (std::size_t k = 0; k < best.state.best.losses.size(); ++k)
+        scores.push_back({best.state.best.losses[k], best.state.best.accuracies[k], {}});
+    return scores.empty() ? 0 : best_member(scores, best.recipe.text("checkpoint.best_metric"));
+}
+
 base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> wanted, const std::string& device,
                                           const std::string& data_path, const std::optional<PictureRequest>& pictures) {
     MILLRACE_LET(best, load_best(run, device, data_path));
@@ -86,10 +93,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     if (report.members.empty())
         return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
-    std::vector<Score> chosen_by;
-    for (std::size_t k = 0; k < state.best.losses.size(); ++k)
-        chosen_by.push_back({state.best.losses[k], state.best.accuracies[k], {}});
-    report.best = best_member(chosen_by.empty() ? report.members : chosen_by, setup.settings.checkpoint.best_metric);
+    report.best = state.best.losses.empty() ? best_member(report.members, setup.settings.checkpoint.best_metric) : best_member(best);
     report.run = run.string();
     report.model = setup.settings.model;
     report.preset = setup.settings.preset;

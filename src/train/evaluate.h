@@ -36,6 +36,8 @@ struct BestWeights {
 };
 /// `device` and `data_path` replace what the recipe says unless empty.
 base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path);
+/// Which member did best on what was set aside to select by; 0 where nothing was.
+std::size_t best_member(const BestWeights& best);
 
 /// Which sample of the part is drawn, from 0, and how.
 struct PictureRequest {
