@@ -20,6 +20,11 @@ if(MILLRACE_HAVE_SENTENCEPIECE)
 else()
   message(STATUS "  [ ] SentencePiece: no text bridge (Debian: libsentencepiece-dev)")
 endif()
+if(MILLRACE_HAVE_SNDFILE)
+  message(STATUS "  [x] libsndfile")
+else()
+  message(STATUS "  [ ] libsndfile: no WAV and FLAC files are read (Debian: libsndfile1-dev)")
+endif()
 message(STATUS "")
 
 # For scripts that handle the programs later (tools/gpu-bundle).
@@ -40,6 +45,10 @@ set(zlib_found false)
 if(MILLRACE_HAVE_ZLIB)
   set(zlib_found true)
 endif()
+set(sndfile_found false)
+if(MILLRACE_HAVE_SNDFILE)
+  set(sndfile_found true)
+endif()
 file(WRITE ${CMAKE_BINARY_DIR}/build-info.json
   "{\"version\": \"${PROJECT_VERSION}\", \"architecture\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"cuda\": \"${cuda_version}\", "
-  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}}\n")
+  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"sndfile\": ${sndfile_found}}\n")
