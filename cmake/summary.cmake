@@ -25,6 +25,11 @@ if(MILLRACE_HAVE_SNDFILE)
 else()
   message(STATUS "  [ ] libsndfile: no WAV and FLAC files are read (Debian: libsndfile1-dev)")
 endif()
+if(MILLRACE_HAVE_HDF5)
+  message(STATUS "  [x] HDF5")
+else()
+  message(STATUS "  [ ] HDF5: no HDF5 data sets (Debian: libhdf5-dev, libdeflate-dev)")
+endif()
 message(STATUS "")
 
 # For scripts that handle the programs later (tools/gpu-bundle).
@@ -49,6 +54,10 @@ set(sndfile_found false)
 if(MILLRACE_HAVE_SNDFILE)
   set(sndfile_found true)
 endif()
+set(hdf5_found false)
+if(MILLRACE_HAVE_HDF5)
+  set(hdf5_found true)
+endif()
 file(WRITE ${CMAKE_BINARY_DIR}/build-info.json
   "{\"version\": \"${PROJECT_VERSION}\", \"architecture\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"cuda\": \"${cuda_version}\", "
-  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"sndfile\": ${sndfile_found}}\n")
+  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"hdf5\": ${hdf5_found}, \"sndfile\": ${sndfile_found}}\n")

@@ -8,8 +8,8 @@ import tempfile
 
 LIST = pathlib.Path(__file__).resolve().parent.parent / "cmake/packages.txt"
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}  # Debian's name: the name in triplets and of platform.machine()
-# What every compiler brings, and the sources of GoogleTest.
-LEFT_OUT = re.compile(r"libc6|libc-dev|libgcc-s1|libstdc\+\+6|googletest")
+# What every compiler brings, the sources of GoogleTest, and what HDF5 needs beyond its static library in C.
+LEFT_OUT = re.compile(r"libc6|libc-dev|libgcc-s1|libstdc\+\+6|googletest|libhdf5-|hdf5-helpers|libcurl|libssl|libjpeg")
 
 
 def rows(group="build"):

@@ -1,6 +1,6 @@
-#include <array>
+#include "io/element_type.h"
 
-#include "io/safetensors.h"
+#include <array>
 
 namespace millrace::io {
 namespace {

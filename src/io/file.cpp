@@ -6,11 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <new>
+
+#include "io/pending_file.h"
 
 namespace millrace::io {
 namespace {
@@ -28,16 +29,6 @@ int open_again(const char* path, int flags, unsigned mode) {
 Path folder_of(const Path& path) {
     Path folder = path.parent_path();
     return folder.empty() ? Path(".") : folder;
-}
-
-/// Steps over what a killed process left: in a container every process may have the number 1.
-Path temporary_name(const Path& path) {
-    static std::atomic<unsigned> counter{0};
-    Path name;
-    do {
-        name = folder_of(path) / fmt::format(".{}.tmp-{}-{}", path.filename().string(), ::getpid(), counter.fetch_add(1));
-    } while (std::filesystem::exists(std::filesystem::symlink_status(name)));
-    return name;
 }
 
 }  // namespace

@@ -5,22 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "io/element_type.h"
 #include "io/file.h"
 
 namespace millrace::io {
-
-/// Element types by their name in the file.
-enum class ElementType : std::uint8_t { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU64, kU32, kU16, kU8, kBool };
-
-std::string_view name_of(ElementType type);  ///< "F32", "BF16", ...
-std::size_t size_of(ElementType type);       ///< bytes per element
-std::optional<ElementType> element_type_named(std::string_view name);
 
 /// A named tensor in borrowed memory, row-major. From a file `data` may be misaligned for the type: copy, never
 /// cast.

@@ -48,7 +48,7 @@ class CheckHouse(unittest.TestCase):
         self.assertEqual(check({"src/ops/cuda/a.h": "#include <cuda_runtime.h>\n"})[0], 0)
 
     def test_files_are_read_through_io_alone(self):
-        for header in ("fstream", "fcntl.h", "zlib.h", "zstd.h", "sys/mman.h"):
+        for header in ("fstream", "fcntl.h", "zlib.h", "zstd.h", "hdf5.h", "libdeflate.h", "sys/mman.h"):
             for room in ("base", "data", "train", "models", "record", "cli"):
                 status, output = check({f"src/{room}/a.cpp": f"#include <{header}>\n"})
                 self.assertEqual(status, 1, f"{room}: {header}")

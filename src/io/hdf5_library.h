@@ -1,0 +1,49 @@
+#pragma once
+// The HDF5 library behind one mutex, with handles that close themselves. Only io/hdf5*.cpp include this.
+
+#include <hdf5.h>
+
+#include <mutex>
+#include <string_view>
+
+#include "io/element_type.h"
+#include "io/file.h"
+
+namespace millrace::io {
+
+/// Held around every call into the library: not every build of it is safe for threads. Keeps it from printing its errors.
+class Hdf5Lock {
+public:
+    Hdf5Lock();
+
+private:
+    std::lock_guard<std::recursive_mutex> guard_;
+};
+
+/// Owns an id of the library; takes the lock to close it.
+class Hdf5Handle {
+public:
+    using Close = herr_t (*)(hid_t);
+    Hdf5Handle() = default;
+    Hdf5Handle(hid_t id, Close closes) : id_(id), close_(closes) {}
+    Hdf5Handle(Hdf5Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+    Hdf5Handle& operator=(Hdf5Handle&& other) noexcept;
+    ~Hdf5Handle() { close(); }
+
+    [[nodiscard]] hid_t get() const { return id_; }
+    [[nodiscard]] bool valid() const { return id_ >= 0; }
+    /// False when the library could not: bytes it still held may be lost.
+    bool close();
+
+private:
+    hid_t id_ = -1;
+    Close close_ = nullptr;
+};
+
+/// An error for `place` with the library's innermost reason. Under the lock, right after the call that failed.
+Error hdf5_error(std::string_view what, const Path& place);
+
+/// The little-endian type of the file; invalid for types that are not written. F16 is IEEE half.
+Hdf5Handle hdf5_type_of(ElementType type);
+
+}  // namespace millrace::io
