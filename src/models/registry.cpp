@@ -9,6 +9,7 @@
 #include "models/cnn/recipe.h"
 #include "models/collective/recipe.h"
 #include "models/energy_flow/recipe.h"
+#include "models/leak_cnn/build.h"
 
 namespace millrace::models {
 namespace {
@@ -46,6 +47,12 @@ void add_family(Family family) {
     std::erase_if(all, [&](const Family& other) { return other.name == family.name; });
     record::add_metrics(family.metrics);
     all.push_back(std::move(family));
+}
+
+std::vector<data::DataCommand> data_commands() {
+    std::vector<data::DataCommand> all{build_leak_command()};  // goes into the family's entry, which is not here yet
+    for (const Family& family : families()) all.insert(all.end(), family.data_commands.begin(), family.data_commands.end());
+    return all;
 }
 
 base::Result<const Family*> find_family(const std::string& name) {
