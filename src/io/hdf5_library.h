@@ -1,6 +1,8 @@
 #pragma once
 // The HDF5 library behind one mutex, with handles that close themselves. Only io/hdf5*.cpp include this.
 
+// The calls of 1.10 also where a newer library is installed.
+#define H5_USE_110_API
 #include <hdf5.h>
 
 #include <mutex>

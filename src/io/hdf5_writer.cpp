@@ -152,9 +152,7 @@ Result<std::size_t> Hdf5Writer::add_dataset(const Hdf5Layout& layout) {
     const Hdf5Handle creation(::H5Pcreate(H5P_DATASET_CREATE), ::H5Pclose), access(::H5Pcreate(H5P_DATASET_ACCESS), ::H5Pclose);
     const Hdf5Handle space(::H5Screate_simple(static_cast<int>(most.size()), made.dims.data(), most.data()), ::H5Sclose);
     const std::vector<hsize_t> chunk(layout.chunk.begin(), layout.chunk.end());
-    // Every row gets written: filling them first would write the file twice.
     const bool set_up = creation.valid() && access.valid() && space.valid() &&
-                        ::H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER) >= 0 &&
                         (chunk.empty() || set_chunks(layout, chunk, creation.get(), access.get()));
     if (set_up)
         made.id = Hdf5Handle(::H5Dcreate2(state_->file.get(), layout.name.c_str(), made.type.get(), space.get(), H5P_DEFAULT,

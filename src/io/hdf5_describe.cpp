@@ -1,0 +1,145 @@
+#include "io/hdf5_describe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace millrace::io {
+namespace {
+
+constexpr std::size_t kMostDatasets = 65536;
+
+struct TypeFound {
+    std::optional<ElementType> type;
+    std::string text;
+    bool swapped = false;
+};
+
+TypeFound type_found(hid_t type) {
+    constexpr std::array kTypes{ElementType::kF64, ElementType::kF32, ElementType::kF16, ElementType::kI64,
+                                ElementType::kI32, ElementType::kI16, ElementType::kI8,  ElementType::kU64,
+                                ElementType::kU32, ElementType::kU16, ElementType::kU8};
+    for (const ElementType known : kTypes) {
+        const Hdf5Handle ours = hdf5_type_of(known);
+        if (::H5Tequal(type, ours.get()) > 0) return {known, std::string(name_of(known)), false};
+        if (::H5Tset_order(ours.get(), H5T_ORDER_BE) >= 0 && ::H5Tequal(type, ours.get()) > 0)
+            return {known, fmt::format("big-endian {}", name_of(known)), true};
+    }
+    switch (::H5Tget_class(type)) {
+        case H5T_STRING: return {std::nullopt, "text"};
+        case H5T_COMPOUND: return {std::nullopt, "records"};
+        case H5T_ENUM: return {std::nullopt, "named values"};
+        case H5T_VLEN: return {std::nullopt, "lists"};
+        case H5T_INTEGER:
+        case H5T_FLOAT: return {std::nullopt, "unusual numbers"};
+        default: return {std::nullopt, "something else"};
+    }
+}
+
+/// Fills in filters; says why the library has to undo them.
+void find_filters(hid_t creation, Hdf5Found& found) {
+    const int count = ::H5Pget_nfilters(creation);
+    for (int i = 0; i < count; ++i) {
+        unsigned flags = 0, configuration = 0;
+        std::size_t values = 0;
+        std::array<char, 64> name{};
+        const H5Z_filter_t id = ::H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &values, nullptr, name.size(),
+                                                 name.data(), &configuration);
+        if (id == H5Z_FILTER_DEFLATE || id == H5Z_FILTER_SHUFFLE) {
+            const bool gzip = id == H5Z_FILTER_DEFLATE;
+            const Hdf5Filter filter = gzip ? Hdf5Filter::kGzip : Hdf5Filter::kShuffle;
+            found.description.filters.emplace_back(gzip ? "gzip" : "shuffle");
+            const bool in_order =
+                found.geometry.filters.empty() || (gzip && found.geometry.filters.back() == Hdf5Filter::kShuffle);
+            if (!in_order || found.geometry.filters.size() > 1) found.by_library = "its filters come in an unusual order";
+            found.geometry.filters.push_back(filter);
+            continue;
+        }
+        found.description.filters.push_back(name[0] != '\0' ? std::string(name.data()) : fmt::format("filter {}", id));
+        if (::H5Zfilter_avail(id) <= 0) found.missing = found.description.filters.back();
+        found.by_library = fmt::format("only the library undoes the filter '{}'", found.description.filters.back());
+    }
+}
+
+void find_layout(hid_t dataset, hid_t creation, Hdf5Found& found, const Hdf5Bytes& bytes) {
+    Hdf5Geometry& geometry = found.geometry;
+    switch (::H5Pget_layout(creation)) {
+        case H5D_CONTIGUOUS: {
+            if (::H5Pget_external_count(creation) != 0) {
+                found.by_library = "its data lies in other files";
+                return;
+            }
+            // The library counts from the beginning of the file, we from the end of the user block.
+            const haddr_t address = ::H5Dget_offset(dataset);
+            if (address != HADDR_UNDEF) found.address = address - bytes.base;
+            return;
+        }
+        case H5D_CHUNKED: {
+            std::vector<hsize_t> chunk(geometry.dims.size());
+            ::H5Pget_chunk(creation, static_cast<int>(chunk.size()), chunk.data());
+            geometry.chunk.assign(chunk.begin(), chunk.end());
+            found.description.chunk = geometry.chunk;
+            find_filters(creation, found);
+            return;
+        }
+        case H5D_COMPACT: found.by_library = "it lies in the file's structure"; return;
+        default: found.by_library = "its layout is unusual"; return;
+    }
+}
+
+herr_t take_name(hid_t, const char* name, const H5O_info_t* about, void* into) {
+    auto& names = *static_cast<std::vector<std::string>*>(into);
+    if (about->type == H5O_TYPE_DATASET) names.emplace_back(name);
+    return names.size() > kMostDatasets ? -1 : 0;
+}
+
+}  // namespace
+
+Result<Hdf5Found> describe_dataset(hid_t file, const std::string& name, const Hdf5Bytes& bytes) {
+    const auto failed = [&](std::string_view what) {
+        return hdf5_error(fmt::format("data set '{}' {}", name, what), bytes.place);
+    };
+    const Hdf5Handle dataset(::H5Dopen2(file, name.c_str(), H5P_DEFAULT), ::H5Dclose);
+    if (!dataset.valid()) return failed("cannot be opened");
+    const Hdf5Handle type(::H5Dget_type(dataset.get()), ::H5Tclose), space(::H5Dget_space(dataset.get()), ::H5Sclose),
+        creation(::H5Dget_create_plist(dataset.get()), ::H5Pclose);
+    H5O_info_t about{};
+    const int axes = space.valid() ? ::H5Sget_simple_extent_ndims(space.get()) : -1;
+    if (!type.valid() || !creation.valid() || axes < 0 || ::H5Oget_info(dataset.get(), &about) < 0)
+        return failed("cannot be described");
+    Hdf5Found found;
+    const auto [element, text, swapped] = type_found(type.get());
+    found.description.name = found.geometry.name = name;
+    found.description.type = element;
+    found.description.type_text = text;
+    found.header = about.addr;
+    std::vector<hsize_t> dims(static_cast<std::size_t>(axes)), most(dims.size());
+    ::H5Sget_simple_extent_dims(space.get(), dims.data(), most.data());
+    found.geometry.dims.assign(dims.begin(), dims.end());
+    found.geometry.most.assign(most.begin(), most.end());
+    found.geometry.element = element ? size_of(*element) : ::H5Tget_size(type.get());
+    found.description.dims = found.geometry.dims;
+    find_layout(dataset.get(), creation.get(), found, bytes);
+    if (!element) return found;
+    if (swapped) found.by_library = "the numbers are big-endian";
+    H5D_fill_value_t fill = H5D_FILL_VALUE_UNDEFINED;
+    const Hdf5Handle memory = hdf5_type_of(*element);
+    if (::H5Pfill_value_defined(creation.get(), &fill) >= 0 && fill == H5D_FILL_VALUE_USER_DEFINED &&
+        ::H5Pget_fill_value(creation.get(), memory.get(), found.geometry.fill.data()) < 0)
+        found.by_library = "its fill value is unusual";
+    return found;
+}
+
+Result<std::vector<std::string>> dataset_names(hid_t file, const Path& place) {
+    std::vector<std::string> names;
+    if (::H5Ovisit(file, H5_INDEX_NAME, H5_ITER_INC, take_name, &names) < 0) {
+        if (names.size() > kMostDatasets) return Error{fmt::format("has more than {} data sets", kMostDatasets), place.string()};
+        return hdf5_error("its data sets cannot be listed", place);
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+}  // namespace millrace::io
