@@ -162,7 +162,7 @@ std::string summary_of(const Path& folder, const SoundSetReport& report) {
                                    report.outcome == MakeOutcome::kWritten ? "written" : "holds this set already",
                                    report.counts[0], report.counts[1], report.counts[2], fmt::join(report.classes, ", "));
     if (report.padded + report.cut > 0)
-        text += fmt::format("; {} shorter than {} s were padded, {} longer were cut", report.padded, kSoundSeconds, report.cut);
+        text += fmt::format("; {} shorter than {} s padded, {} longer cut", report.padded, kSoundSeconds, report.cut);
     if (!report.skipped.empty()) text += fmt::format("; {} skipped ({} says why)", report.skipped.size(), kRecordingList);
     return text;
 }

@@ -7,9 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/half.h"
 #include "data/sound/folder_source.h"
 #include "data/sound/make_hydrophone.h"
-#include "io/hdf5_writer.h"
+#include "io/hdf5.h"
 #include "io/sound_file.h"
 #include "temporary_folder.h"
 
@@ -97,6 +98,83 @@ TEST_F(SoundSet, BytesDependOnNothingButTheRecordings) {
     ASSERT_TRUE(make({.waveform = true, .threads = 7}).ok());
     EXPECT_EQ(list(), listed);
     for (const char* name : kSoundFiles) EXPECT_EQ(fs::file_size(out() / name), fs::file_size(folder_ / "first" / name));
+}
+
+TEST_F(SoundSet, FilesHoldWhatTheyShould) {
+    for (int i = 0; i < 10; ++i) {
+        put("LEAK/" + std::to_string(i) + ".wav", sound(400 + 10 * i, 10));
+        put("CRACK/" + std::to_string(i) + ".wav", sound(1000, 2));
+        put("NORMAL/" + std::to_string(i) + ".wav", sound(50 + i, 10));
+    }
+    const auto source = sound_source(root());
+    ASSERT_TRUE(source.ok());
+    ASSERT_TRUE(make({.positive = "LEAK", .waveform = true}).ok());
+    std::vector<double> sums(kMelBands), squares(kMelBands);
+    for (std::size_t part = 0; part < kSoundParts; ++part) {
+        const auto file = io::Hdf5File::open(out() / kSoundFiles[part]);
+        ASSERT_TRUE(file.ok()) << file.error().text();
+        const std::uint64_t rows = part == 0 ? 21 : part == 1 ? 6 : 3;
+        using Dims = std::vector<std::uint64_t>;
+        EXPECT_EQ(file->find("segments_mel")->dims, (Dims{rows, 40, 2, 64, 1}));
+        EXPECT_EQ(file->find("segments_mel")->type, io::ElementType::kF16);
+        EXPECT_EQ(file->find("segments_waveform")->dims, (Dims{rows, 40, 2, 512}));
+        EXPECT_EQ(file->find("segments_waveform")->type, io::ElementType::kF32);
+        EXPECT_EQ(file->find("labels")->dims, Dims{rows});
+        EXPECT_EQ(file->find("labels")->type, io::ElementType::kI16);
+        EXPECT_EQ(file->attribute("labels_json").value(), R"(["NOLEAK","LEAK"])");
+        EXPECT_EQ(file->attribute("label2id_json").value(), R"({"NOLEAK":0,"LEAK":1})");
+        EXPECT_EQ(file->attribute("created_at_utc").value().size(), 20u);
+        const auto config = nlohmann::json::parse(file->attribute("config_json").value());
+        for (const auto& [key, value] : std::map<std::string, double>{{"sample_rate", 4096},
+                                                                      {"duration_sec", 10},
+                                                                      {"long_window", 1024},
+                                                                      {"short_window", 512},
+                                                                      {"n_mels", 64},
+                                                                      {"n_fft", 512},
+                                                                      {"hop_length", 128},
+                                                                      {"power", 1},
+                                                                      {"long_scale_sec", 0.25},
+                                                                      {"short_points", 512},
+                                                                      {"center", 0}})
+            EXPECT_EQ(config[key].is_boolean() ? static_cast<double>(config[key].get<bool>()) : config[key].get<double>(), value)
+                << key;
+
+        std::vector<std::uint16_t> mels(rows * kRecordingMels);
+        std::vector<float> samples(rows * kSoundSamples), mean(kMelBands), deviation(kMelBands);
+        std::vector<std::int16_t> labels(rows);
+        const auto read = [&](const char* name, auto& into, std::uint64_t count) {
+            ASSERT_TRUE(file->dataset(name)->read_rows(0, count, std::as_writable_bytes(std::span(into))).ok()) << name;
+        };
+        read("segments_mel", mels, rows);
+        read("segments_waveform", samples, rows);
+        read("labels", labels, rows);
+        read("mel_mean", mean, kMelBands);
+        read("mel_std", deviation, kMelBands);
+        const MelBands mel;
+        std::vector<std::uint16_t> expected(kRecordingMels);
+        for (std::uint64_t row = 0; row < rows; ++row) {
+            mel.of_recording(std::span<const float, kSoundSamples>(samples.data() + row * kSoundSamples, kSoundSamples),
+                             std::span<std::uint16_t, kRecordingMels>(expected));
+            EXPECT_TRUE(
+                std::equal(expected.begin(), expected.end(), mels.begin() + static_cast<std::ptrdiff_t>(row * kRecordingMels)));
+            const std::string line = labels[row] == 1 ? "\"LEAK\"" : "\"";
+            const std::string part_name = part == 0 ? "training" : part == 1 ? "validation" : "test";
+            EXPECT_NE(list().find(line + "," + part_name + "," + std::to_string(row) + ","), std::string::npos) << row;
+        }
+        EXPECT_EQ(std::count(labels.begin(), labels.end(), 1), static_cast<std::ptrdiff_t>(rows / 3));
+        if (part == 0) {
+            const double count = static_cast<double>(rows) * kLongs * kShorts;
+            for (std::size_t i = 0; i < mels.size(); ++i)
+                sums[i % kMelBands] += static_cast<double>(base::from_half(mels[i])) / count;
+            for (std::size_t i = 0; i < mels.size(); ++i)
+                squares[i % kMelBands] +=
+                    std::pow(static_cast<double>(base::from_half(mels[i])) - sums[i % kMelBands], 2) / count;
+        }
+        for (std::size_t band = 0; band < kMelBands; ++band) {
+            EXPECT_NEAR(mean[band], sums[band], 1e-4);
+            EXPECT_NEAR(deviation[band], std::sqrt(squares[band]), 1e-4);
+        }
+    }
 }
 
 TEST_F(SoundSet, UnreadableRecordingsAreListedAndSkipped) {
