@@ -47,6 +47,11 @@ Error hdf5_error(std::string_view what, const Path& place) {
     return Error{fmt::format("{}: {}", what, reason), place.string()};
 }
 
+Hdf5Handle hdf5_file_access() {
+    Hdf5Handle access(::H5Pcreate(H5P_FILE_ACCESS), ::H5Pclose);
+    return access.valid() && ::H5Pset_file_locking(access.get(), 0, 1) >= 0 ? std::move(access) : Hdf5Handle{};
+}
+
 Hdf5Handle hdf5_type_of(ElementType type) {
     const auto copy_of = [](hid_t original) { return Hdf5Handle(::H5Tcopy(original), ::H5Tclose); };
     switch (type) {
