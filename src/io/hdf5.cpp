@@ -59,6 +59,7 @@ Result<Hdf5File> Hdf5File::open(const Path& path) {
     }
     MILLRACE_LET(attributes, read_attributes(state->file.get(), path));
     state->attributes = std::move(attributes);
+    MILLRACE_TRY(state->bytes.still_at_place());
     MILLRACE_TRY(state->bytes.unchanged());
     return Hdf5File(std::move(state));
 }
