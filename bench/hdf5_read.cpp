@@ -82,24 +82,31 @@ base::Result<double> time_ours(const io::Hdf5Dataset& set, unsigned count) {
     return seconds_since(begin);
 }
 
-base::Result<double> time_library(const io::Path& path) {
+/// The same by the library, which must give the rows that `set` gives.
+base::Result<double> time_library(const io::Path& path, const io::Hdf5Dataset& set) {
     const io::Hdf5Lock lock;
     const auto begin = Clock::now();
-    const io::Hdf5Handle file(::H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), ::H5Fclose);
-    const io::Hdf5Handle set(::H5Dopen2(file.get(), "mel", H5P_DEFAULT), ::H5Dclose), from(::H5Dget_space(set.get()), ::H5Sclose);
+    const io::Hdf5Handle access = io::hdf5_file_access(), file(::H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), ::H5Fclose);
+    if (!file.valid()) return io::hdf5_error("cannot be opened", path);
+    const io::Hdf5Handle mel(::H5Dopen2(file.get(), "mel", H5P_DEFAULT), ::H5Dclose), from(::H5Dget_space(mel.get()), ::H5Sclose);
     const io::Hdf5Handle type = io::hdf5_type_of(io::ElementType::kF16);
     std::vector<hsize_t> dims(5), start(5, 0);
-    ::H5Sget_simple_extent_dims(from.get(), dims.data(), nullptr);
-    const std::uint64_t rows = dims[0];
-    std::vector<std::byte> out(kBlockRows * kRowBytes);
-    for (start[0] = 0; start[0] < rows; start[0] += kBlockRows) {
-        dims[0] = std::min<std::uint64_t>(kBlockRows, rows - start[0]);
+    if (::H5Sget_simple_extent_dims(from.get(), dims.data(), nullptr) != 5 || dims[0] != set.rows())
+        return io::hdf5_error("has another shape for the library", path);
+    std::vector<std::byte> out(kBlockRows * kRowBytes), ours(out.size());
+    for (; start[0] < set.rows(); start[0] += kBlockRows) {
+        dims[0] = std::min<std::uint64_t>(kBlockRows, set.rows() - start[0]);
         const io::Hdf5Handle to(::H5Screate_simple(5, dims.data(), nullptr), ::H5Sclose);
-        ::H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, dims.data(), nullptr);
-        if (::H5Dread(set.get(), type.get(), to.get(), from.get(), H5P_DEFAULT, out.data()) < 0)
+        if (::H5Sselect_hyperslab(from.get(), H5S_SELECT_SET, start.data(), nullptr, dims.data(), nullptr) < 0 ||
+            ::H5Dread(mel.get(), type.get(), to.get(), from.get(), H5P_DEFAULT, out.data()) < 0)
             return io::hdf5_error("cannot be read", path);
     }
-    return seconds_since(begin);
+    const double seconds = seconds_since(begin);
+    const std::uint64_t last = dims[0] * kRowBytes;
+    MILLRACE_TRY(set.read_rows(set.rows() - dims[0], dims[0], std::span(ours).first(last)));
+    if (!std::equal(ours.begin(), ours.begin() + static_cast<std::ptrdiff_t>(last), out.begin()))
+        return base::Error{"gives other rows than the library", path.string(), 1};
+    return seconds;
 }
 
 double median(std::vector<double> values) {
@@ -120,7 +127,7 @@ base::Status measure(std::uint64_t megabytes, const io::Path& folder) {
     for (unsigned count = 1; count <= std::max(2u, std::thread::hardware_concurrency()); count *= 2) counts.push_back(count);
     std::map<unsigned, std::vector<double>> times;  // 0: the library
     for (int round = 0; round < kRounds; ++round) {
-        MILLRACE_LET(library, time_library(path));
+        MILLRACE_LET(library, time_library(path, set));
         times[0].push_back(library);
         for (const unsigned count : counts) {
             MILLRACE_LET(ours, time_ours(set, count));
