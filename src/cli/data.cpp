@@ -1,11 +1,11 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 
 #include "base/log.h"
 #include "cli/commands.h"
 #include "data/makers.h"
+#include "models/registry.h"
 
 namespace millrace::cli {
 namespace {
@@ -17,33 +17,52 @@ struct MakeArguments {
     std::vector<std::pair<Option, std::string>> options;  ///< those that belong to one kind alone
 };
 
-base::Result<int> run_make(const MakeArguments& given) {
-    for (const auto& [option, kind] : given.options)
-        if (option.is_given() && given.kind != kind)
-            return base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kind, given.kind)};
+/// Adds an option of whatever type; `described` must outlive the parsing and receives the value.
+Option add_option(const Command& command, data::CommandOption& described, const std::string& meaning) {
+    const auto add = [&]<class T>(T& value) {
+        if constexpr (std::is_same_v<T, bool>) {
+            return command.flag(described.name, value, meaning);
+        } else {
+            Option option = command.option(described.name, value, meaning);
+            if (!described.placeholder.empty()) option = option.placeholder(described.placeholder);
+            if constexpr (!std::is_same_v<T, std::string>) return option.show_default();
+            return described.as<std::string>().empty() ? option : option.show_default();
+        }
+    };
+    const Option option = std::visit(add, described.value);
+    return described.required ? option.required() : option;
+}
+
+/// Runs with a line of progress below the log where stderr is a terminal, and prints what came of it.
+base::Result<int> run_with_progress(const std::function<base::Result<std::string>(const data::CommandProgress& progress)>& run) {
     const bool live = base::stderr_is_terminal();
-    data::MakerProgress progress;
+    data::CommandProgress progress;
     if (live)
         progress = [](std::uint64_t done, std::uint64_t total) {
             base::write_to_terminal(fmt::format("\r\x1b[K{} of {} done", done, total));
         };
-    for (const data::Maker& maker : given.makers) {
-        if (maker.name != given.kind) continue;
-        const auto made = maker.make(given.out, given.seed, maker.options, progress);
-        if (live) base::write_to_terminal("\r\x1b[K");
-        if (!made.ok()) return made.error();
-        say(*made + "\n");
-    }
+    const auto made = run(progress);
+    if (live) base::write_to_terminal("\r\x1b[K");
+    if (!made.ok()) return made.error();
+    say(*made + "\n");
     return 0;
 }
 
-}  // namespace
+base::Result<int> run_make(const MakeArguments& given) {
+    for (const auto& [option, kinds] : given.options)
+        if (option.is_given() && given.kind != kinds)
+            return base::Error{fmt::format("{} belongs to {}, not to {}", option.name(), kinds, given.kind)};
+    for (const data::Maker& maker : given.makers)
+        if (maker.name == given.kind)
+            return run_with_progress([&](const data::CommandProgress& progress) {
+                return maker.make(given.out, given.seed, maker.options, progress);
+            });
+    return 0;
+}
 
-void add_data(const Command& program) {
+void add_make(const Command& data) {
     auto given = std::make_shared<MakeArguments>();
-    const Command command = program.command("data", "data sets");
-    command.require_command();
-    const Command make = command.command("make", "write a built-in data set in the format real data comes in");
+    const Command make = data.command("make", "write a built-in data set in the format real data comes in");
     std::string meaning, examples = "Examples:";
     std::vector<std::string> names;
     for (const data::Maker& maker : given->makers) {
@@ -55,12 +74,27 @@ void add_data(const Command& program) {
     make.option("--out", given->out, "folder to write").required().placeholder("PATH");
     make.option("--seed", given->seed, "another seed draws another set").show_default();
     for (data::Maker& maker : given->makers)
-        for (data::MakerOption& option : maker.options)
-            given->options.emplace_back(
-                make.option(option.name, option.value, fmt::format("{}: {}", maker.name, option.meaning)).show_default(),
-                maker.name);
+        for (data::CommandOption& option : maker.options)
+            given->options.emplace_back(add_option(make, option, fmt::format("{}: {}", maker.name, option.meaning)), maker.name);
     make.footer(examples);
     make.action([given] { return run_make(*given); });
+}
+
+}  // namespace
+
+void add_data(const Command& program) {
+    const Command data = program.command("data", "data sets");
+    data.require_command();
+    add_make(data);
+    for (const data::DataCommand& supplied : models::data_commands()) {
+        auto given = std::make_shared<data::DataCommand>(supplied);
+        const Command command = data.command(given->name, given->meaning);
+        for (data::CommandOption& option : given->options) add_option(command, option, option.meaning);
+        if (!given->examples.empty()) command.footer(given->examples);
+        command.action([given] {
+            return run_with_progress([&](const data::CommandProgress& progress) { return given->run(given->options, progress); });
+        });
+    }
 }
 
 }  // namespace millrace::cli

@@ -44,9 +44,8 @@ Result<Hdf5File> Hdf5File::open(const Path& path) {
     MILLRACE_LET(bytes, Hdf5Bytes::open(path));
     state->bytes = std::move(bytes);
     const Hdf5Lock lock;
-    const Hdf5Handle access(::H5Pcreate(H5P_FILE_ACCESS), ::H5Pclose);
-    // Locks fail on some network file systems, and writers rename finished files into place.
-    if (::H5Pset_file_locking(access.get(), 0, 1) < 0) return hdf5_error("cannot be set up", path);
+    const Hdf5Handle access = hdf5_file_access();
+    if (!access.valid()) return hdf5_error("cannot be set up", path);
     state->file = Hdf5Handle(::H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), ::H5Fclose);
     if (!state->file.valid()) return hdf5_error("is no HDF5 file that can be read", path);
     const Hdf5Handle creation(::H5Fget_create_plist(state->file.get()), ::H5Pclose);
@@ -60,6 +59,7 @@ Result<Hdf5File> Hdf5File::open(const Path& path) {
     }
     MILLRACE_LET(attributes, read_attributes(state->file.get(), path));
     state->attributes = std::move(attributes);
+    MILLRACE_TRY(state->bytes.still_at_place());
     MILLRACE_TRY(state->bytes.unchanged());
     return Hdf5File(std::move(state));
 }

@@ -36,6 +36,14 @@ Status Hdf5Bytes::unchanged() const {
     return base::ok();
 }
 
+Status Hdf5Bytes::still_at_place() const {
+    struct stat now {};
+    if (::stat(place.c_str(), &now) != 0) return system_error("cannot look at", place, errno);
+    if (now.st_dev != device || now.st_ino != number)
+        return Error{"was replaced while it was opened; open it again", place.string(), 1};
+    return base::ok();
+}
+
 Status Hdf5Bytes::read(std::uint64_t address, std::span<std::byte> into, std::string_view what) const {
     std::uint64_t at = 0;
     if (__builtin_add_overflow(address, base, &at) || at > size || into.size() > size - at)

@@ -28,6 +28,8 @@ struct Hdf5Bytes {
     static Result<Hdf5Bytes> open(const Path& path);
     /// An error when the file was changed, replaced or deleted since it was opened.
     [[nodiscard]] Status unchanged() const;
+    /// An error when the name leads to another file by now: the library opens it by name.
+    [[nodiscard]] Status still_at_place() const;
     /// Fills `into` from an address of the file; beyond its end is an error that names `what`.
     Status read(std::uint64_t address, std::span<std::byte> into, std::string_view what) const;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "io/hdf5_writer.h"
 
 namespace millrace::io {
@@ -23,7 +25,12 @@ herr_t take_innermost(unsigned /*depth*/, const H5E_error2_t* entry, void* into)
 
 bool have_hdf5() { return true; }
 
-Hdf5Lock::Hdf5Lock() : guard_(library_mutex()) { ::H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+Hdf5Lock::Hdf5Lock() : guard_(library_mutex()) {
+    // Its cleaning up at the end of the process reads freed memory after a write that failed.
+    static const bool no_cleaning = ::H5dont_atexit() >= 0;
+    (void)no_cleaning;
+    ::H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 Hdf5Handle& Hdf5Handle::operator=(Hdf5Handle&& other) noexcept {
     if (this != &other) {
@@ -44,7 +51,16 @@ Error hdf5_error(std::string_view what, const Path& place) {
     std::string reason;
     ::H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take_innermost, &reason);
     if (reason.empty()) reason = "the HDF5 library gives no reason";
+    // Behind a call of the system that failed the library names its number; a full disk is not bad input.
+    constexpr std::string_view mark = "errno = ";
+    if (const std::size_t at = reason.find(mark); at != std::string::npos)
+        if (const int number = std::atoi(reason.c_str() + at + mark.size()); number > 0) return system_error(what, place, number);
     return Error{fmt::format("{}: {}", what, reason), place.string()};
+}
+
+Hdf5Handle hdf5_file_access() {
+    Hdf5Handle access(::H5Pcreate(H5P_FILE_ACCESS), ::H5Pclose);
+    return access.valid() && ::H5Pset_file_locking(access.get(), 0, 1) >= 0 ? std::move(access) : Hdf5Handle{};
 }
 
 Hdf5Handle hdf5_type_of(ElementType type) {

@@ -45,6 +45,9 @@ private:
 /// An error for `place` with the library's innermost reason. Under the lock, right after the call that failed.
 Error hdf5_error(std::string_view what, const Path& place);
 
+/// How files are opened: without locks, which some network file systems refuse. A file that is open twice must be opened alike.
+Hdf5Handle hdf5_file_access();
+
 /// The little-endian type of the file; invalid for types that are not written. F16 is IEEE half.
 Hdf5Handle hdf5_type_of(ElementType type);
 

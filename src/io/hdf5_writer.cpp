@@ -122,8 +122,8 @@ Result<Hdf5Writer> Hdf5Writer::create(const Path& path) {
     MILLRACE_TRY(open_file(pending.temporary(), O_WRONLY | O_CREAT | O_EXCL));
     auto state = std::make_unique<State>(std::move(pending));
     const Hdf5Lock lock;
-    const Hdf5Handle access(::H5Pcreate(H5P_FILE_ACCESS), ::H5Pclose);
-    if (::H5Pset_file_locking(access.get(), 0, 1) < 0) return hdf5_error("cannot be set up", path);
+    const Hdf5Handle access = hdf5_file_access();
+    if (!access.valid()) return hdf5_error("cannot be set up", path);
     state->file =
         Hdf5Handle(::H5Fcreate(state->pending.temporary().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), ::H5Fclose);
     if (!state->file.valid()) return state->fail(hdf5_error("cannot be created", path));

@@ -50,6 +50,12 @@ void add_family(Family family) {
     all.push_back(std::move(family));
 }
 
+std::vector<data::DataCommand> data_commands() {
+    std::vector<data::DataCommand> all;
+    for (const Family& family : families()) all.insert(all.end(), family.data_commands.begin(), family.data_commands.end());
+    return all;
+}
+
 base::Result<const Family*> find_family(const std::string& name) {
     std::vector<std::string> known;
     for (const Family& family : families()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/recipe.h"
+#include "data/command.h"
 #include "data/data_set.h"
 #include "models/capabilities.h"
 #include "record/metric_table.h"
@@ -43,13 +44,16 @@ struct Family {
     std::vector<EvalOption> picture_options = {};
     base::Result<TextReport> (*answer)(const TextRequest& request) = nullptr;
     base::Result<ClassifyReport> (*classify)(const ClassifyRequest& request) = nullptr;
-    std::vector<std::string> classify_columns = {};  ///< of the rows that it gives
+    std::vector<std::string> classify_columns = {};     ///< of the rows that it gives
+    std::vector<data::DataCommand> data_commands = {};  ///< below `millrace data`: they make the family's data
 };
 
 /// Those that come with the library, then those added.
 const std::vector<Family>& families();
 /// Before anything else looks at the registry. A name that is taken is replaced.
 void add_family(Family family);
+/// What the families add to `millrace data`.
+std::vector<data::DataCommand> data_commands();
 /// An unknown name is refused with the nearest.
 base::Result<const Family*> find_family(const std::string& name);
 

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/half.h"
+
 namespace millrace::tensor {
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i32, u8 };
@@ -51,45 +53,7 @@ inline std::uint16_t to_bf16(float value) {
     return static_cast<std::uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16);
 }
 
-/// f16 to float: exact.
-inline float from_f16(std::uint16_t bits) {
-    const std::uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 31u, fraction = bits & 0x3ffu;
-    std::uint32_t wide = sign;
-    if (exponent == 31) {
-        wide |= 0x7f800000u | (fraction << 13);
-    } else if (exponent > 0) {
-        wide |= ((exponent + 112) << 23) | (fraction << 13);
-    } else {
-        const float tiny = static_cast<float>(fraction) * 0x1p-24f;
-        std::uint32_t magnitude;
-        std::memcpy(&magnitude, &tiny, sizeof magnitude);
-        wide |= magnitude;
-    }
-    float value;
-    std::memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-/// float to f16: round to nearest even; beyond the largest becomes infinite; NaN stays NaN.
-inline std::uint16_t to_f16(float value) {
-    std::uint32_t wide;
-    std::memcpy(&wide, &value, sizeof wide);
-    const std::uint32_t sign = (wide >> 16) & 0x8000u, magnitude = wide & 0x7fffffffu;
-    std::uint32_t bits;
-    if (magnitude > 0x7f800000u) {
-        bits = 0x7e00u;
-    } else if (magnitude >= 0x477ff000u) {  // rounds to 65536 or more
-        bits = 0x7c00u;
-    } else if (magnitude >= 0x38800000u) {  // 2^-14, the smallest normal one
-        bits = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    } else {  // adding 0.5 leaves the multiple of 2^-24 in the low bits, rounded by the addition
-        float shifted;
-        std::memcpy(&shifted, &magnitude, sizeof shifted);
-        shifted += 0.5f;
-        std::memcpy(&bits, &shifted, sizeof bits);
-        bits -= 0x3f000000u;
-    }
-    return static_cast<std::uint16_t>(sign | bits);
-}
+inline float from_f16(std::uint16_t bits) { return base::from_half(bits); }
+inline std::uint16_t to_f16(float value) { return base::to_half(value); }
 
 }  // namespace millrace::tensor

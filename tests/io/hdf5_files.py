@@ -48,6 +48,10 @@ def add_all(file, latest):
     file.create_dataset("many", data=many, chunks=(1, 3))
     file.create_dataset("many_packed", data=many, chunks=(1, 3), compression="gzip", compression_opts=1)
     file.create_dataset("many_growing", data=many, chunks=(1, 2), maxshape=(None, 3))
+    # Chunks that were stored without some of their filters: bit 0 shuffle, bit 1 gzip.
+    partly = file.create_dataset("partly_filtered", data=many[:12], chunks=(4, 3), compression="gzip", shuffle=True)
+    partly.id.write_direct_chunk((0, 0), many[100:104].tobytes(), 3)
+    partly.id.write_direct_chunk((4, 0), many[104:108].view("u1").reshape(12, 4).T.tobytes(), 2)
     file.create_dataset("shrunk", data=data, chunks=(5, 2), maxshape=(None, 6))
     file["shrunk"].resize((31, 6))
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -56,7 +56,7 @@ struct PartFile {
     std::int32_t width = 0;
     std::uint64_t count = 0;
 
-    [[nodiscard]] Error bad(const std::string& what) const { return {what, path.string()}; }
+    [[nodiscard]] Error bad(const std::string& what) const { return Error{what, path.string()}; }
 };
 
 Result<PartFile> open_part(const Path& path) {

@@ -1,0 +1,62 @@
+#include "data/sound/folder_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/sound/resample.h"
+#include "io/checksum.h"
+#include "io/sound_file.h"
+
+namespace millrace::data {
+namespace {
+
+constexpr double kSecondsRead = kSoundSeconds + 1;  // what the last samples are interpolated from lies within
+
+/// Another sum when a file was added, removed, renamed or written to.
+std::string checksum_of(const std::vector<RecordingFile>& files) {
+    std::string listed;
+    for (const RecordingFile& file : files)
+        listed += fmt::format("{}\n{} {} {}\n", file.name, file.label, file.bytes, file.modified);
+    io::Checksum64 sum;
+    sum.update(io::bytes_of(listed));
+    return fmt::format("{:016x}", sum.value());
+}
+
+}  // namespace
+
+Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples) {
+    MILLRACE_LET(sound, io::read_sound(path, kSecondsRead));
+    const auto resampler = resamplers.from(sound.rate);
+    const std::vector<float> resampled = resampler->resample(sound.samples, kSoundSamples);
+    std::ranges::fill(std::ranges::copy(resampled, samples.begin()).out, samples.end(), 0.0f);
+    const std::uint64_t whole = resampler->length(std::max<std::uint64_t>(sound.frames, sound.samples.size()));
+    return whole < kSoundSamples ? Fit::padded : whole > kSoundSamples ? Fit::cut : Fit::exact;
+}
+
+Result<SoundSource> sound_source(const Path& root) {
+    if (!io::can_read_sound()) return io::read_sound(root).error();
+    MILLRACE_LET(found, find_recordings(root));
+    if (found.files.empty())
+        return Error{
+            fmt::format("holds no recording ({} skipped, {} of other kinds); folders named by class with WAV or FLAC files in "
+                        "them would be right: LEAK/a.wav, NORMAL/b.wav{}",
+                        found.skipped.size(), found.others,
+                        found.skipped.empty() ? "" : fmt::format("\n  {}: {}", found.skipped[0].name, found.skipped[0].reason)),
+            root.string()};
+    SoundSource source;
+    source.classes = found.classes;
+    source.skipped = found.skipped;
+    source.identity = nlohmann::ordered_json{{"recordings", found.files.size()}, {"checksum", checksum_of(found.files)}}.dump();
+    for (const RecordingFile& file : found.files) source.items.push_back({file.name, file.label});
+    auto files = std::make_shared<const std::vector<RecordingFile>>(std::move(found.files));
+    auto resamplers = std::make_shared<Resamplers>(kSoundRate);
+    source.read = [files, resamplers](std::size_t i, std::span<float, kSoundSamples> samples) {
+        return read_recording((*files)[i].path, *resamplers, samples);
+    };
+    return source;
+}
+
+}  // namespace millrace::data

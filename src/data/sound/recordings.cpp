@@ -1,0 +1,114 @@
+#include "data/sound/recordings.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace millrace::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_sound_name(const Path& path) {
+    std::string ending = path.extension().string();
+    std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return ending == ".wav" || ending == ".flac";
+}
+
+/// JSON texts are UTF-8, and a class's name is written into some.
+bool is_utf8(const std::string& text) {
+    try {
+        return !nlohmann::json(text).dump().empty();
+    } catch (const nlohmann::json::type_error&) {
+        return false;
+    }
+}
+
+class Search {
+public:
+    explicit Search(const Path& root) : root_(root) {}
+
+    Status run() {
+        MILLRACE_LET(classes, entries_of(root_));
+        for (const Path& path : classes) {
+            std::error_code failure;
+            if (!fs::is_directory(path, failure)) {
+                if (is_sound_name(path)) skip(path, "lies in no class folder");
+                continue;
+            }
+            const std::string name = path.filename().string();
+            if (!is_utf8(name)) return Error{"the name of a class folder is not UTF-8; rename it", path.string()};
+            const std::size_t before = found_.files.size();
+            visit(path, static_cast<std::uint32_t>(found_.classes.size()));
+            if (found_.files.size() > before) found_.classes.push_back(name);
+        }
+        return base::ok();
+    }
+    RecordingFolder take() && { return std::move(found_); }
+
+private:
+    /// Sorted, without what begins with a dot.
+    static Result<std::vector<Path>> entries_of(const Path& folder) {
+        std::error_code failure;
+        std::vector<Path> entries;
+        for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+            if (at->path().filename().string().front() != '.') entries.push_back(at->path());
+        if (failure) return io::system_error("cannot list the folder", folder, failure.value());
+        std::ranges::sort(entries);
+        return entries;
+    }
+
+    void visit(const Path& folder, std::uint32_t label) {
+        if (first_visit(folder, true) == nullptr) return;
+        const auto entries = entries_of(folder);
+        if (!entries.ok()) return skip(folder, entries.error().message);
+        for (const Path& path : *entries) {
+            std::error_code failure;
+            const fs::file_status status = fs::status(path, failure);
+            if (fs::is_directory(status)) {
+                visit(path, label);
+            } else if (!is_sound_name(path)) {
+                ++found_.others;
+            } else if (!fs::exists(status)) {
+                skip(path, "leads to nothing");
+            } else if (!fs::is_regular_file(status)) {
+                skip(path, "is no regular file");
+            } else if (const struct stat* file = first_visit(path, false)) {
+                found_.files.push_back({path, name_of(path), label, static_cast<std::uint64_t>(file->st_size),
+                                        std::int64_t{file->st_mtim.tv_sec} * 1'000'000'000 + file->st_mtim.tv_nsec});
+            }
+        }
+    }
+
+    /// Null, and listed as skipped, when the same thing was met under another name.
+    const struct stat* first_visit(const Path& path, bool folder) {
+        if (::stat(path.c_str(), &last_) != 0) {
+            skip(path, "cannot be looked at");
+            return nullptr;
+        }
+        const auto [known, is_new] = met_.try_emplace({last_.st_dev, last_.st_ino}, name_of(path));
+        if (!is_new) skip(path, fmt::format("is the same {} as {}", folder ? "folder" : "file", known->second));
+        return is_new ? &last_ : nullptr;
+    }
+
+    std::string name_of(const Path& path) const { return path.lexically_relative(root_).string(); }
+    void skip(const Path& path, const std::string& reason) { found_.skipped.push_back({name_of(path), reason}); }
+
+    Path root_;
+    RecordingFolder found_;
+    std::map<std::pair<dev_t, ino_t>, std::string> met_;
+    struct stat last_ {};
+};
+
+}  // namespace
+
+Result<RecordingFolder> find_recordings(const Path& root) {
+    Search search(root);
+    MILLRACE_TRY(search.run());
+    return std::move(search).take();
+}
+
+}  // namespace millrace::data

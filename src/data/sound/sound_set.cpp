@@ -1,0 +1,170 @@
+#include "data/sound/sound_set.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/nearest.h"
+#include "data/sound/write_sound_set.h"
+#include "io/hdf5_writer.h"
+#include "io/staged_folder.h"
+
+namespace millrace::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kMostThreads = 1024;
+constexpr std::size_t kMostClasses = 32'767;  // labels are i16
+
+Json made_by(const SoundSource& source, const SoundSetOptions& options) {
+    return {{"builder", "sound-1"}, {"source", Json::parse(source.identity)}, {"split", options.shares},
+            {"seed", options.seed}, {"positive", options.positive},           {"waveform", options.waveform}};
+}
+
+/// Whether the folder holds this very set, by its description and the sizes of its files. Any of its names otherwise is refused.
+Result<bool> already_there(const Path& folder, const Json& made, SoundSetReport& report) {
+    std::error_code failure;
+    if (std::filesystem::exists(folder / kDescription, failure)) {
+        MILLRACE_LET(text, io::read_text(folder / kDescription));
+        const Json json = Json::parse(text, nullptr, false);
+        if (!json.is_object() || json.value("made", Json()) != made || !json.value("files", Json()).is_object())
+            return foreign_set(folder / kDescription);
+        for (const auto& [name, size] : json["files"].items())
+            if (Json(std::filesystem::file_size(folder / name, failure)) != size) return foreign_set(folder / name);
+        report.outcome = MakeOutcome::kAlreadyThere;
+        report.classes = json.value("classes", report.classes);
+        report.counts = json.value("recordings", report.counts);
+        return true;
+    }
+    for (const char* name : {kSoundFiles[0], kSoundFiles[1], kSoundFiles[2], kRecordingList})
+        if (std::filesystem::exists(folder / name, failure)) return foreign_set(folder / name);
+    return false;
+}
+
+Status check_source(const SoundSource& source, const SoundSetOptions& options) {
+    if (options.threads < 0 || options.threads > kMostThreads)
+        return Error{fmt::format("--threads {}; 0 to {} would be right", options.threads, kMostThreads)};
+    if (source.items.empty()) return Error{"there is no recording to make a set of"};
+    if (source.classes.size() < 2)
+        return Error{fmt::format("there is one class, {}; at least two class folders with recordings would be right",
+                                 source.classes.front())};
+    if (source.classes.size() > kMostClasses)
+        return Error{fmt::format("there are {} classes; at most {} would be right", source.classes.size(), kMostClasses)};
+    if (!options.positive.empty() && std::ranges::find(source.classes, options.positive) == source.classes.end()) {
+        const std::string nearest = base::nearest_name(options.positive, source.classes);
+        return Error{fmt::format("--positive {} is no class{}; the classes are {}", options.positive,
+                                 nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+                                 fmt::join(source.classes, ", "))};
+    }
+    return base::ok();
+}
+
+std::string first_reason(const TransformedRecordings& all) {
+    return all.skipped.empty() ? "" : fmt::format("; {}: {}", all.skipped.front().name, all.skipped.front().reason);
+}
+
+Status check_parts(const SoundSource& source, const TransformedRecordings& all, const std::vector<std::uint32_t>& labels,
+                   std::span<const std::vector<std::uint32_t>, kSoundParts> parts, const Shares& shares) {
+    if (all.items.empty())
+        return Error{fmt::format("none of {} recordings could be read{}", source.items.size(), first_reason(all))};
+    for (std::uint32_t label = 0; label < source.classes.size(); ++label)
+        if (std::ranges::find(labels, label) == labels.end())
+            return Error{fmt::format("no recording of class {} could be read{}; repair them, or remove the folder",
+                                     source.classes[label], first_reason(all))};
+    for (std::size_t part = 0; part < kSoundParts; ++part)
+        if (shares[part] > 0 && parts[part].empty())
+            return Error{
+                fmt::format("{} would be empty: no class has enough recordings for its share of {:g}; more recordings, or a "
+                            "share of 0 in --split, would be right",
+                            kSoundFiles[part], shares[part])};
+    return base::ok();
+}
+
+SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSetOptions& options, const Json& made) {
+    const Json config{{"sample_rate", kSoundRate},
+                      {"duration_sec", kSoundSeconds},
+                      {"long_window", kLongWindow},
+                      {"short_window", kShortWindow},
+                      {"n_mels", kMelBands},
+                      {"n_fft", kShortWindow},
+                      {"hop_length", 128},
+                      {"power", 1.0},
+                      {"long_scale_sec", static_cast<double>(kLongWindow) / kSoundRate},
+                      {"short_points", kShortWindow},
+                      {"center", false},
+                      {"positive", options.positive},
+                      {"made", made}};
+    Json numbers = Json::object();
+    for (std::size_t label = 0; label < names.size(); ++label) numbers[names[label]] = label;
+    return {config.dump(), Json(names).dump(), numbers.dump(),
+            fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                        fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())))};
+}
+
+}  // namespace
+
+Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& source, const SoundSetOptions& options,
+                                      const CommandProgress& progress) {
+    if (!io::have_hdf5())
+        return Error{"this millrace was built without HDF5: install Debian's libhdf5-dev and libdeflate-dev and build again"};
+    MILLRACE_TRY(check_source(source, options));
+    SoundSetReport report;
+    report.classes =
+        options.positive.empty() ? source.classes : std::vector<std::string>{"NO" + options.positive, options.positive};
+    const Json made = made_by(source, options);
+    MILLRACE_LET(complete, already_there(folder, made, report));
+    if (complete) return report;
+
+    StopRequests stop;
+    MILLRACE_LET(staged, io::StagedFolder::begin(folder));
+    MILLRACE_LET(all, transform_recordings(source, options.threads, stop, progress));
+    std::vector<std::uint32_t> labels;
+    std::vector<std::int16_t> written;
+    for (const std::uint32_t item : all.items) {
+        labels.push_back(source.items[item].label);
+        const bool positive = source.classes[labels.back()] == options.positive;
+        written.push_back(static_cast<std::int16_t>(options.positive.empty() ? labels.back() : std::uint32_t{positive}));
+    }
+    const auto parts = split_recordings(labels, static_cast<std::uint32_t>(source.classes.size()), options.shares, options.seed);
+    MILLRACE_TRY(check_parts(source, all, labels, parts, options.shares));
+
+    const BandStatistics bands = measure_bands(all, parts[0]);
+    const SoundSetTexts texts = texts_of(report.classes, options, made);
+    Json sizes = Json::object();
+    for (std::size_t part = 0; part < kSoundParts; ++part) {
+        report.counts[part] = parts[part].size();
+        if (parts[part].empty()) continue;
+        const Path path = staged.inside() / kSoundFiles[part];
+        MILLRACE_TRY(write_sound_part(path, source, all, parts[part], written, bands, texts, options, stop));
+        sizes[kSoundFiles[part]] = std::filesystem::file_size(path);
+    }
+    MILLRACE_TRY(io::write_atomically(staged.inside() / kRecordingList, recording_list(source, all, parts)));
+    const Json description{{"name", folder_name(folder)},
+                           {"classes", report.classes},
+                           {"recordings", report.counts},
+                           {"files", sizes},
+                           {"made", made}};
+    MILLRACE_TRY(io::write_atomically(staged.inside() / kDescription, description.dump(2) + "\n"));
+    if (stop.asked()) return stop.error();
+    MILLRACE_TRY(staged.publish(kDescription));
+    report.skipped = source.skipped;
+    report.skipped.insert(report.skipped.end(), all.skipped.begin(), all.skipped.end());
+    report.padded = all.padded;
+    report.cut = all.cut;
+    return report;
+}
+
+std::string summary_of(const Path& folder, const SoundSetReport& report) {
+    std::string text = fmt::format("{} {}: {} training, {} validation and {} test recordings, labels {}", folder.string(),
+                                   report.outcome == MakeOutcome::kWritten ? "written" : "holds this set already",
+                                   report.counts[0], report.counts[1], report.counts[2], fmt::join(report.classes, ", "));
+    if (report.padded + report.cut > 0)
+        text += fmt::format("; {} shorter than {} s padded, {} longer cut", report.padded, kSoundSeconds, report.cut);
+    if (!report.skipped.empty()) text += fmt::format("; {} skipped ({} says why)", report.skipped.size(), kRecordingList);
+    return text;
+}
+
+}  // namespace millrace::data

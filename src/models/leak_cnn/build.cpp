@@ -1,0 +1,55 @@
+#include "models/leak_cnn/build.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "data/sound/folder_source.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr std::size_t kNamed = 20;  // skipped recordings that are named; recordings.csv has all
+
+enum Given : std::size_t { kFolder, kOut, kPositive, kSplit, kSeed, kThreads, kWaveform };
+
+void name_skipped(const std::vector<data::SkippedRecording>& skipped) {
+    for (std::size_t i = 0; i < std::min(kNamed, skipped.size()); ++i)
+        MILLRACE_LOG(warn, "skipped {}: {}", skipped[i].name, skipped[i].reason);
+    if (skipped.size() > kNamed) MILLRACE_LOG(warn, "and {} more were skipped", skipped.size() - kNamed);
+}
+
+base::Result<std::string> build(const data::CommandOptions& given, const data::CommandProgress& progress) {
+    data::SoundSetOptions options;
+    MILLRACE_LET(shares, data::parse_shares(given[kSplit].as<std::string>()));
+    options.shares = shares;
+    options.seed = given[kSeed].as<std::uint64_t>();
+    options.positive = given[kPositive].as<std::string>();
+    options.threads = static_cast<int>(given[kThreads].as<std::uint32_t>());
+    options.waveform = given[kWaveform].as<bool>();
+    MILLRACE_LET(source, data::sound_source(given[kFolder].as<std::string>()));
+    const std::string& out = given[kOut].as<std::string>();
+    MILLRACE_LET(report, data::make_sound_set(out, source, options, progress));
+    name_skipped(report.skipped);
+    return data::summary_of(out, report);
+}
+
+}  // namespace
+
+data::DataCommand build_leak_command() {
+    const data::SoundSetOptions usual;
+    data::DataCommand command{
+        "build-leak", "mel windows of WAV and FLAC recordings in class folders, split by recording", {}, {}, build};
+    command.options = {{"WAV_DIR", "folder with a folder of recordings per class", std::string(), {}, true},
+                       {"--out", "folder to write", std::string(), "PATH", true},
+                       {"--positive", "make it binary: this class against all others", std::string(), "CLASS"},
+                       {"--split", "shares of training, validation and test", std::string("0.7,0.2,0.1")},
+                       {"--seed", "decides which recordings go where", usual.seed},
+                       {"--threads", "0: one per processor", std::uint32_t{0}},
+                       {"--waveform", "store the samples beside the mel windows", false}};
+    command.examples =
+        "Examples:\n  millrace data build-leak recordings --out data/leak\n"
+        "  millrace data build-leak recordings --out data/binary --positive LEAK --split 0.8,0.1,0.1";
+    return command;
+}
+
+}  // namespace millrace::models

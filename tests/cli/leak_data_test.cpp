@@ -1,0 +1,78 @@
+#include <csignal>
+#include <thread>
+
+#include "cli/folder.h"
+#include "data/sound/make_hydrophone.h"
+#include "io/hdf5_writer.h"
+#include "io/sound_file.h"
+
+namespace millrace::cli {
+namespace {
+
+class LeakData : public InFolder {
+protected:
+    void SetUp() override {
+        InFolder::SetUp();
+        if (!io::can_read_sound() || !io::have_hdf5()) GTEST_SKIP() << "this build has no libsndfile or no HDF5";
+    }
+};
+
+TEST_F(LeakData, RecordingsBecomeASet) {
+    const Said drawn = call({"data", "make", "hydrophone", "--out", path("wav"), "--wav", "--files", "40", "--gain", "-60"});
+    ASSERT_EQ(drawn.status, 0) << drawn.err;
+    EXPECT_NE(drawn.out.find("40 WAV files"), std::string::npos) << drawn.out;
+    write("wav/LEAK/broken.wav", "no sound");
+    const Said built = call({"data", "build-leak", path("wav"), "--out", path("set"), "--positive", "LEAK", "--threads", "3"});
+    ASSERT_EQ(built.status, 0) << built.err;
+    EXPECT_NE(built.out.find("labels NOLEAK, LEAK"), std::string::npos) << built.out;
+    EXPECT_NE(built.err.find("skipped LEAK/broken.wav: is neither WAV nor FLAC"), std::string::npos) << built.err;
+    const Said again = call({"data", "build-leak", path("wav"), "--out", path("set"), "--positive", "LEAK"});
+    EXPECT_EQ(again.status, 0);
+    EXPECT_NE(again.out.find("holds this set already"), std::string::npos) << again.out;
+    expect_refusal(call({"data", "build-leak", path("wav"), "--out", path("set")}), {"dataset.json", "another --out"});
+}
+
+TEST_F(LeakData, BadInput) {
+    std::filesystem::create_directory(folder_ / "wav");
+    expect_refusal(call({"data", "build-leak"}), {"WAV_DIR", "Try: millrace data build-leak --help"});
+    expect_refusal(call({"data", "build-leak", path("wav")}), {"--out"});
+    expect_refusal(call({"data", "build-leak", path("absent"), "--out", path("set")}), {"absent", "cannot list the folder"});
+    expect_refusal(call({"data", "build-leak", path("wav"), "--out", path("set")}), {"wav: holds no recording", "LEAK/a.wav"});
+    expect_refusal(call({"data", "build-leak", path("wav"), "--out", path("set"), "--split", "1,2,3"}),
+                   {"--split 1,2,3", "0.7,0.2,0.1"});
+    expect_refusal(call({"data", "make", "hydrophone", "--out", path("set"), "--files", "0"}), {"--files 0"});
+    expect_refusal(call({"data", "make", "hydrophone", "--out", path("set"), "--gain", "3"}), {"--gain 3", "-200 to 0"});
+    expect_refusal(call({"data", "make", "garments", "--out", path("set"), "--wav"}), {"--wav belongs to hydrophone"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "set"));
+}
+
+TEST_F(LeakData, AnInterruptedBuildLeavesNothing) {
+    for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
+        Child child(folder_.string(),
+                    {"data", "make", "hydrophone", "--out", path("set"), "--files", "100000", "--threads", "1"});
+        while (!std::filesystem::exists(folder_ / "set/.building") && child.running()) std::this_thread::yield();
+        child.send(signal);
+        const Said said = child.wait();
+        if (signal == SIGKILL) {
+            EXPECT_EQ(said.status, 1000 + signal);
+            EXPECT_FALSE(std::filesystem::exists(folder_ / "set/dataset.json"));
+        } else {
+            EXPECT_EQ(said.status, 128 + signal) << said.err;
+            EXPECT_FALSE(std::filesystem::exists(folder_ / "set"));
+        }
+    }
+    const Said after = call({"data", "make", "hydrophone", "--out", path("set"), "--files", "30"});
+    EXPECT_EQ(after.status, 0) << after.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "set/.building"));
+}
+
+TEST_F(LeakData, AFullDiskLeavesNothing) {
+    ChildOptions limited;
+    limited.file_size = 1 << 20;
+    const Said said = call({"data", "make", "hydrophone", "--out", path("set"), "--files", "60", "--waveform"}, limited);
+    EXPECT_EQ(said.status, 1) << said.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "set"));
+}
+
+}  // namespace
+}  // namespace millrace::cli
