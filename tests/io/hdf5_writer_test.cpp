@@ -13,7 +13,7 @@ namespace {
 #define MILLRACE_SKIP_WITHOUT_HDF5() \
     if (!have_hdf5()) GTEST_SKIP() << "built without HDF5"
 
-std::size_t entries_in(const Path& folder) {
+std::size_t count_entries(const Path& folder) {
     std::size_t count = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
     return count;
@@ -58,7 +58,7 @@ TEST(Hdf5Writer, H5pyReadsWhatWasWritten) {
     EXPECT_FALSE(std::filesystem::exists(path));
     const Status finished = writer->finish();
     ASSERT_TRUE(finished.ok()) << finished.error().text();
-    EXPECT_EQ(entries_in(folder.path()), 1u);
+    EXPECT_EQ(count_entries(folder.path()), 1u);
     const auto said = python_says(
         "import h5py, numpy as np\nf = h5py.File(\"" + path.string() +
         "\", \"r\")\nh = f[\"half\"]\nassert h.dtype == np.float16 and h.shape == (3, 3) and h.chunks == (4, 2), h\n"
@@ -78,9 +78,9 @@ TEST(Hdf5Writer, NothingIsLeftWithoutFinish) {
         auto writer = Hdf5Writer::create(folder / "a.h5");
         ASSERT_TRUE(writer.ok());
         ASSERT_TRUE(writer->add_dataset({.name = "x", .dims = {2}}).ok());
-        EXPECT_EQ(entries_in(folder.path()), 2u);
+        EXPECT_EQ(count_entries(folder.path()), 2u);
     }
-    EXPECT_EQ(entries_in(folder.path()), 1u);
+    EXPECT_EQ(count_entries(folder.path()), 1u);
     EXPECT_EQ(*read_text(folder / "a.h5"), "the old one");
 }
 
@@ -95,7 +95,7 @@ TEST(Hdf5Writer, MissingRowsAreAnErrorAndLeaveNothing) {
     const Status early = writer->finish();
     ASSERT_FALSE(early.ok());
     EXPECT_NE(early.error().text().find("data set 'x' has 1 rows of 2"), std::string::npos) << early.error().text();
-    EXPECT_EQ(entries_in(folder.path()), 0u);
+    EXPECT_EQ(count_entries(folder.path()), 0u);
     EXPECT_FALSE(writer->append(*x, std::as_bytes(std::span(row))).ok());
 }
 
@@ -142,7 +142,7 @@ TEST(Hdf5Writer, FullDiskIsAnErrorAndLeavesNothing) {
     if (status.ok()) status = writer->finish();
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.error().text().find("No space left"), std::string::npos) << status.error().text();
-    EXPECT_EQ(entries_in(disk.path()), 0u);
+    EXPECT_EQ(count_entries(disk.path()), 0u);
 }
 
 TEST(Hdf5Writer, FolderThatIsMissingIsNamed) {
