@@ -43,6 +43,7 @@ std::string result_json(const train::RunResult& result) {
                                 {"seconds", result.seconds},
                                 {"samples_per_second", result.samples_per_second},
                                 {"steps_per_second", result.steps_per_second}};
+    if (!result.ended_early.empty()) json["ended_early"] = result.ended_early;
     if (!result.members.empty()) {
         const std::size_t member = train::best_member(result);
         const train::MemberResult& best = result.members[member];

@@ -115,6 +115,7 @@ struct RunResult {
     std::string run;
     bool stopped = false;      ///< before everything was done, so nothing was tested
     int signal = 0;            ///< that stopped it; 0: a listener did
+    std::string ended_early;   ///< why the run was complete before its last step; empty: it was not
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;

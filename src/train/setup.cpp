@@ -28,6 +28,11 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));
 
     if (training) {
+        if (setup.settings.patience > 0 && setup.data.validation == 0)
+            return recipe.bad("train.patience",
+                              fmt::format("train.patience = {} needs {} set aside to judge by, and the run sets "
+                                          "none aside; raise data.validation or leave train.patience out",
+                                          setup.settings.patience, setup.unit));
         MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));
         if (const base::Status fits = model->check_rows(setup.settings.batch); !fits.ok())
             return recipe.bad("train.batch", fits.error().message);

@@ -32,14 +32,15 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
                  Telemetry::start(setup.settings.telemetry, directory.path(), std::move(source), directory.events(), clock));
     Loop loop(setup, state, directory.path().string(), request.stop, clock);
     Selection selection(loop, state.best, directory.checkpoints() / "best");
+    Patience patience(loop, state.staleness, state.complete);
     RunLog log(*setup.engine, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, checkpoints, selection, log, directory.events(), clock, request.saves},
+    Checkpoints saver({loop, recipe, checkpoints, selection, patience, log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
     // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
     // the checkpoint that holds their offset in the file. The console and other listeners from outside see what is on the disk.
     // Warnings are printed below the line of their epoch.
-    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &log, &saver}) loop.add(*part);
+    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &patience, &log, &saver}) loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
     return loop.run();
@@ -116,9 +117,10 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     const int signal = result->signal;
     const base::Status finished = directory.finish(
         result->stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, signal != 0 ? 128 + signal : 0,
-        signal != 0       ? "a signal stopped the run"
-        : result->stopped ? "a listener stopped the run"
-                          : "the run ended");
+        signal != 0                   ? "a signal stopped the run"
+        : result->stopped             ? "a listener stopped the run"
+        : result->ended_early.empty() ? "the run ended"
+                                      : result->ended_early);
     for (Listener* listener : listeners) listener->on_finish(*result);  // in any case: the weights are saved
     if (!finished.ok()) return finished.error();
     return result;
