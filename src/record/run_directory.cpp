@@ -141,6 +141,7 @@ base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path
                                 {"status", name_of(manifest.status)}, {"command", manifest.command},
                                 {"device", manifest.device},          {"versions", manifest.versions},
                                 {"started", manifest.started},        {"recipe", recipe}};
+    if (manifest.init) json["init"] = {{"path", manifest.init->path}, {"checksum", manifest.init->checksum}};
     if (!manifest.ended.empty()) json["ended"] = manifest.ended;
     if (!manifest.reason.empty()) json["reason"] = manifest.reason;
     if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
@@ -173,6 +174,8 @@ base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& pla
             return base::Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
         manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
         if (json.contains("exit_status")) manifest.exit_status = int_of(json["exit_status"]);
+        if (json.contains("init"))
+            manifest.init = {json["init"].at("path").get<std::string>(), json["init"].at("checksum").get<std::string>()};
         if (json.contains("resumed"))
             for (const auto& again : json["resumed"])
                 manifest.resumed.push_back(

@@ -27,6 +27,12 @@ struct Resumption {
     std::vector<std::string> command;
 };
 
+/// Weights that a run started from.
+struct WeightsOrigin {
+    std::string path;      ///< absolute: a checkpoint's folder or a safetensors file
+    std::string checksum;  ///< of the files' bytes, 16 hexadecimal digits of io::Checksum64
+};
+
 /// The content of manifest.json.
 struct Manifest {
     int format = 1;
@@ -41,6 +47,7 @@ struct Manifest {
     std::string reason;  ///< why it ended, a sentence; empty while running
     std::optional<int> exit_status;
     std::vector<Resumption> resumed;
+    std::optional<WeightsOrigin> init;  ///< absent: the weights were drawn
 };
 
 /// Reads and checks `folder`/manifest.json.

@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/version.h"
 #include "models/registry.h"
+#include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/initial_weights.h"
 #include "train/resume.h"
 #include "train/warnings.h"
 
@@ -46,6 +49,21 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
     return loop.run();
 }
 
+/// A run that ended before its first checkpoint begins anew, from where it began.
+base::Result<std::optional<InitialWeights>> initial_weights(const TrainRequest& request, const Standing& standing) {
+    std::optional<InitialWeights> found;
+    if (!request.resume && !request.init.empty()) {
+        MILLRACE_LET(loaded, load_initial_weights(request.init));
+        found = std::move(loaded);
+    } else if (request.resume && !standing.checkpoint) {
+        MILLRACE_LET(manifest, record::read_manifest(request.out));
+        if (!manifest.init) return found;
+        MILLRACE_LET(loaded, reload_initial_weights(*manifest.init));
+        found = std::move(loaded);
+    }
+    return found;
+}
+
 Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
 
 /// Makes the first folder of that name or with a number behind it that does not exist. Making it is what claims it, so two
@@ -67,6 +85,9 @@ base::Result<Path> claim_folder(const Path& base) {
 
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,
                               const base::Clock& clock) {
+    if (request.resume && !request.init.empty())
+        return base::Error{"--init starts a new run and --resume continues one with its own weights; give one of the two",
+                           request.init.string()};
     Standing standing;
     std::optional<io::FileDescriptor> lock;
     if (request.resume) {
@@ -80,9 +101,10 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing = std::move(found).value();
     }
     // The same split as before, even if more memory is free now: other micro-batches round differently.
+    MILLRACE_LET(init, initial_weights(request, standing));
     data::StoredData stored;
-    if (standing.checkpoint) {
-        MILLRACE_LET(found, models::stored_data(recipe, *standing.checkpoint));
+    if (standing.checkpoint || init) {
+        MILLRACE_LET(found, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
         stored = std::move(found);
     }
     MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
@@ -95,12 +117,18 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing.checkpoint.reset();
     } else {
         standing.state.epoch_sums = StepSums(setup.settings.members);
+        if (init) MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->model().attachments()));
     }
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
     manifest.device = setup.device;
     manifest.versions = {{"compiler", base::compiler()}};
+    if (init) {
+        manifest.init = init->origin;
+        MILLRACE_LOG(info, "the weights start from {}", init->origin.path);
+        init.reset();
+    }
     Path out = request.out;
     if (request.number_if_taken && !request.resume) {
         MILLRACE_LET(claimed, claim_folder(request.out));
