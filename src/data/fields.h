@@ -21,6 +21,7 @@ struct Field {
     std::int32_t width = 1;                           ///< elements of a sample; of a wanted field 0: any
     std::int32_t limit = 0;                           ///< integers are in [0, limit): classes of a label, numbers of a vocabulary
     std::shared_ptr<const Tokenizer> tokenizer = {};  ///< of tokens
+    std::vector<std::string> names = {};              ///< of integers, one for each below `limit`; empty: they have none
 };
 using Fields = std::vector<Field>;
 

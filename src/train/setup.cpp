@@ -11,7 +11,7 @@
 
 namespace millrace::train {
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::StoredData& stored) {
+                           const data::StoredData& stored, bool class_reports) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
@@ -52,6 +52,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     EngineOptions engine_options;
     engine_options.precision = precision;
     engine_options.training = training;
+    engine_options.class_reports = class_reports;
     MILLRACE_LET(engine, Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
     setup.engine = std::move(engine);
     return setup;
