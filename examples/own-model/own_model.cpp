@@ -28,7 +28,7 @@ public:
         const tape::Value logits = out_.forward(builder, norm_.forward(builder, hidden_.forward(builder, x)));
         nn::cross_entropy(builder, logits, labels);
         if (builder.training()) builder.backward();
-        return {logits, {}};
+        return {logits, {}, labels};
     }
 
 private:

@@ -25,6 +25,32 @@ struct EvalArguments {
     bool json = false;
 };
 
+/// Figures whose denominator is 0 are null.
+void add_classes(nlohmann::ordered_json& to, const models::ClassReport& report, const std::vector<std::string>& names) {
+    const auto figure = [](double value, std::uint64_t denominator) {
+        return denominator > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+    };
+    const std::size_t count = report.classes.size();
+    auto classes = nlohmann::ordered_json::array(), confusion = classes;
+    for (std::size_t i = 0; i < count; ++i) {
+        const models::ClassFigures& c = report.classes[i];
+        nlohmann::ordered_json entry{{"class", i}};
+        if (i < names.size()) entry["name"] = names[i];
+        entry["samples"] = c.samples;
+        entry["predicted"] = c.predicted;
+        entry["precision"] = figure(c.precision, c.predicted);
+        entry["recall"] = figure(c.recall, c.samples);
+        entry["f1"] = figure(c.f1, c.samples + c.predicted);
+        classes.push_back(std::move(entry));
+        const auto row = report.confusion.begin() + static_cast<std::ptrdiff_t>(i * count);
+        confusion.push_back(std::vector<std::uint64_t>(row, row + static_cast<std::ptrdiff_t>(count)));
+    }
+    to["macro_f1"] = report.macro_f1;
+    to["mcc"] = report.mcc;
+    to["classes"] = std::move(classes);
+    to["confusion"] = std::move(confusion);
+}
+
 void print_json(const train::EvaluateReport& report, const std::vector<std::string>& plots) {
     nlohmann::ordered_json json{{"run", report.run},         {"model", report.model},
                                 {"preset", report.preset},   {"parameters", report.parameters},
@@ -36,12 +62,13 @@ void print_json(const train::EvaluateReport& report, const std::vector<std::stri
         if (report.classifies) to["accuracy"] = score.accuracy;
         to["loss"] = score.loss;
         for (const models::Figure& figure : score.more.figures) to[figure.name] = figure.value;
+        if (score.classes) add_classes(to, *score.classes, report.class_names);
     };
     add(json, report.members[report.best]);
     json["members"] = nlohmann::ordered_json::array();
     for (const train::Score& score : report.members) add(json["members"].emplace_back(), score);
     if (!plots.empty()) json["plots"] = plots;
-    say(fmt::format("{}\n", json.dump(1)));
+    say(fmt::format("{}\n", json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
 }
 
 void print_text(const train::EvaluateReport& report) {
@@ -57,6 +84,7 @@ void print_text(const train::EvaluateReport& report) {
         for (const std::string& note : score.more.notes) say(fmt::format("{}\n", note));
     }
     if (report.members.size() > 1) say(fmt::format("training chose member {}\n", report.best));
+    if (const auto& classes = report.members[report.best].classes) say("\n" + models::class_table(*classes, report.class_names));
 }
 
 /// Whether `folder` is one, or can become one.

@@ -18,7 +18,7 @@ namespace {
 
 struct TrainArguments {
     std::string recipe, device, log_level;
-    std::optional<std::string> out;
+    std::optional<std::string> out, init;
     std::vector<std::string> settings;
     bool resume = false, quiet = false, json = false, keys = false;
 };
@@ -43,6 +43,7 @@ std::string result_json(const train::RunResult& result) {
                                 {"seconds", result.seconds},
                                 {"samples_per_second", result.samples_per_second},
                                 {"steps_per_second", result.steps_per_second}};
+    if (!result.ended_early.empty()) json["ended_early"] = result.ended_early;
     if (!result.members.empty()) {
         const std::size_t member = train::best_member(result);
         const train::MemberResult& best = result.members[member];
@@ -73,6 +74,8 @@ base::Result<train::RunResult> train_with(const TrainArguments& given, const Con
     request.command.assign(context.argv, context.argv + context.argc);
     if (given.out && given.out->empty())
         return base::Error{"names no folder; leave it out for runs/ and the recipe's name", "--out \"\""};
+    if (given.init && given.init->empty()) return base::Error{"names no weights; leave it out to draw them", "--init \"\""};
+    request.init = given.init.value_or("");
     request.out = given.out.value_or(train::default_run_directory(given.recipe).string());
     request.number_if_taken = !given.out;
     if (given.resume && !given.out) {
@@ -116,6 +119,10 @@ void add_train(const Command& program, Context& context) {
     command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.option("--out", given->out, "run directory (runs/<recipe> unless given)").placeholder("DIR");
     command.flag("--resume", given->resume, "continue the run in --out after its last checkpoint");
+    command
+        .option("--init", given->init,
+                "start from these weights, step and optimizer from zero: a run (its best, else its newest) or a safetensors file")
+        .placeholder("RUN|FILE");
     command.flag("--quiet", given->quiet, "print the closing summary alone");
     command.option("--log-level", given->log_level, "error, warn, info, training, performance, profiling or debug");
     command.flag("--json", given->json, "print the result as JSON on stdout; everything else goes to stderr");
@@ -125,6 +132,7 @@ void add_train(const Command& program, Context& context) {
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow
   millrace train recipes/NAME.toml --set members=4 --set optim.lr=1e-3,5e-4,2e-4,1e-4 --out runs/four
   millrace train recipes/NAME.toml --set train.epochs=10 --set optim.lr=3e-4 --out runs/slow --resume
+  millrace train recipes/NAME.toml --set optim.lr=1e-5 --init runs/slow --out runs/tuned
 
 Ctrl-C (SIGTERM) finishes the step, saves and exits with status 130 (143); a second one exits at once. SIGUSR1 saves and goes on.
 MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.)");

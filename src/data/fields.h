@@ -37,6 +37,7 @@ struct Field {
     std::shared_ptr<const Tokenizer> tokenizer = {};  ///< of tokens
     std::shared_ptr<const Classes> classes = {};      ///< of a label, where the source knows them
     std::shared_ptr<const Scaling> scaling = {};      ///< of numbers that were measured
+    std::vector<std::string> names = {};              ///< of integers, one for each below `limit`; empty: they have none
 };
 using Fields = std::vector<Field>;
 

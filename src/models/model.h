@@ -36,6 +36,9 @@ struct StepWork {
 struct Outputs {
     tape::Value prediction;          ///< [K,1,rows,width]
     std::vector<tensor::View> kept;  ///< what the host may read after a run (Builder::keep): of evaluation what scoring() takes
+    /// Of a classifier: the classes that the columns of `prediction` are scores of, i32 [K,1,rows,1]. Absent: there is no report
+    /// per class.
+    tensor::View labels = {};
 };
 
 class Model {

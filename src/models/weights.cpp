@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
+#include <optional>
 #include <string_view>
 
 namespace millrace::models {
@@ -49,13 +50,35 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
     }
 }
 
-/// Refuses tensors that the model does not have: a larger model's file would otherwise load into a smaller one.
-base::Status check_names(const io::SafetensorsFile& file, const std::set<std::string>& wanted) {
+/// The tensors that a file must have, by name; without a shape: it may have them, and their shape is theirs.
+using Tensors = std::map<std::string, std::optional<std::vector<std::int64_t>>>;
+
+/// "missing out.bias, out.weight and 3 more"; nothing when the list is empty.
+void add_list(std::vector<std::string>& to, const char* what, const std::vector<std::string>& names) {
+    constexpr std::size_t kMost = 4;
+    if (names.empty()) return;
+    const auto first = names.begin(), end = first + static_cast<std::ptrdiff_t>(std::min(kMost, names.size()));
+    std::string text = fmt::format("{} {}", what, fmt::join(first, end, ", "));
+    if (names.size() > kMost) text += fmt::format(" and {} more", names.size() - kMost);
+    to.push_back(std::move(text));
+}
+
+/// Additional tensors are refused, too: a larger model's file would otherwise load into a smaller one.
+base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wanted) {
+    std::vector<std::string> missing, additional, other, lists;
+    for (const auto& [name, shape] : wanted) {
+        const io::TensorView* tensor = file.find(name);
+        if (tensor == nullptr && shape) missing.push_back(name);
+        if (tensor != nullptr && shape && tensor->shape != *shape)
+            other.push_back(fmt::format("{} ([{}], not [{}])", name, fmt::join(tensor->shape, ", "), fmt::join(*shape, ", ")));
+    }
     for (const io::TensorView& tensor : file.tensors())
-        if (!wanted.contains(tensor.name))
-            return base::Error{fmt::format("tensor {} does not belong to this model; the file is of another model", tensor.name),
-                               file.place()};
-    return base::ok();
+        if (!wanted.contains(tensor.name)) additional.push_back(tensor.name);
+    add_list(lists, "missing", missing);
+    add_list(lists, "additional", additional);
+    add_list(lists, "of another shape", other);
+    if (lists.empty()) return base::ok();
+    return base::Error{fmt::format("the tensors are not those of this model: {}", fmt::join(lists, "; ")), file.place()};
 }
 
 base::Status load_tensor(tape::Store& store, const io::SafetensorsFile& file, const std::string& name, const Parameter& p,
@@ -78,28 +101,29 @@ base::Status check_attachment(const io::SafetensorsFile& file, const Attachment&
 
 base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int member, bool with_optimizer,
                          const std::vector<Attachment>& attachments) {
-    std::set<std::string> model_names, optimizer_names;
-    for (const Attachment& attachment : attachments) {
-        model_names.insert(attachment.name);
-        MILLRACE_TRY(check_attachment(loaded.model, attachment));
-    }
+    Tensors model, optimizer;
+    for (const Attachment& attachment : attachments)
+        model[attachment.name] = {{static_cast<std::int64_t>(attachment.bytes.size())}};
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
+    for_each_tensor(store, [&](const Parameter& p, ParameterId, int, const std::string& name) {
+        model[name] = shape_of(p);
+        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = std::nullopt;
+        if (p.fixed) return;
+        for (const Moment& moment : moments) optimizer[name + moment.suffix] = shape_of(p);
+    });
+    MILLRACE_TRY(check_tensors(loaded.model, model));
+    if (!moments.empty()) MILLRACE_TRY(check_tensors(*loaded.optimizer, optimizer));
+    for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        model_names.insert(name);
-        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model_names.insert(batches);
         if (status.ok()) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
-        for (const Moment& moment : moments) {
-            optimizer_names.insert(name + moment.suffix);
+        for (const Moment& moment : moments)
             if (status.ok())
                 status = load_tensor(store, *loaded.optimizer, name + moment.suffix, p, id, group, member, moment.arena);
-        }
     });
-    MILLRACE_TRY(check_names(loaded.model, model_names));
-    if (!moments.empty()) MILLRACE_TRY(check_names(*loaded.optimizer, optimizer_names));
     return status;
 }
 
@@ -153,6 +177,22 @@ void write_fixed(tape::Store& store, const std::string& name, int member, double
     MILLRACE_ASSERT(found != all.end(), "no fixed parameter " + name);
     store.write_parameter(static_cast<tape::ParameterId>(found - all.begin()), 0, member,
                           std::vector<float>(static_cast<std::size_t>(found->count()), static_cast<float>(value)));
+}
+
+base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkpoint,
+                          const std::vector<Attachment>& attachments) {
+    const std::size_t given = checkpoint.members.size();
+    if (given != 1 && given != static_cast<std::size_t>(store.members()))
+        return base::Error{
+            fmt::format("holds the weights of {} members and the recipe has {}; as many, or the weights of one, would "
+                        "be right",
+                        given, store.members()),
+            checkpoint.folder};
+    for (int member = 0; member < store.members(); ++member)
+        MILLRACE_TRY(load_member(store, checkpoint.members[given == 1 ? 0 : static_cast<std::size_t>(member)], member, false,
+                                 attachments));
+    store.refresh_copies();
+    return base::ok();
 }
 
 }  // namespace millrace::models

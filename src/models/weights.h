@@ -32,8 +32,12 @@ struct WeightCopies {
 WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {});
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
-/// extra or differently shaped tensors and attachments of other bytes, naming file and tensor.
+/// additional or differently shaped tensors (a list of each, shortened) and attachments of other bytes, naming the file.
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
+                          const std::vector<Attachment>& attachments = {});
+/// The same of the model alone, to start training from: the weights of one member start all, those of K members start member by
+/// member.
+base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkpoint,
                           const std::vector<Attachment>& attachments = {});
 
 /// Writes all elements of a member's fixed parameter of that name.

@@ -41,8 +41,9 @@ base::Status write_manifest(const io::Path& folder, const Manifest& manifest) {
     return base::ok();
 }
 
-/// For a disk without room for a second file.
-base::Status overwrite_manifest(const io::Path& folder, const Manifest& manifest) {
+/// For a disk without room for a second file. The reason is left out: the text must not grow into another block.
+base::Status overwrite_manifest(const io::Path& folder, Manifest manifest) {
+    manifest.reason.clear();
     MILLRACE_LET(text, manifest_text(manifest, folder / kManifest));
     return io::overwrite_in_place(folder / kManifest, text);
 }
@@ -108,6 +109,7 @@ base::Result<Manifest> prepare(const io::Path& folder, RunStart start, Manifest 
         old.status = RunStatus::kRunning;
         old.exit_status.reset();
         old.ended.clear();
+        old.reason.clear();
         return old;
     }
     if (holds_run) {
@@ -139,7 +141,9 @@ base::Result<std::string> manifest_text(const Manifest& manifest, const io::Path
                                 {"status", name_of(manifest.status)}, {"command", manifest.command},
                                 {"device", manifest.device},          {"versions", manifest.versions},
                                 {"started", manifest.started},        {"recipe", recipe}};
+    if (manifest.init) json["init"] = {{"path", manifest.init->path}, {"checksum", manifest.init->checksum}};
     if (!manifest.ended.empty()) json["ended"] = manifest.ended;
+    if (!manifest.reason.empty()) json["reason"] = manifest.reason;
     if (manifest.exit_status) json["exit_status"] = *manifest.exit_status;
     for (const Resumption& again : manifest.resumed)
         json["resumed"].push_back({{"time", again.time}, {"command", again.command}});
@@ -163,12 +167,15 @@ base::Result<Manifest> parse_manifest(std::string_view text, const io::Path& pla
         manifest.versions = json.value("versions", std::map<std::string, std::string>{});
         manifest.started = json.value("started", "");
         manifest.ended = json.value("ended", "");
+        manifest.reason = json.value("reason", "");
         manifest.recipe = json.contains("recipe") ? json["recipe"].dump() : "{}";
         const auto status = std::ranges::find(kStatusNames, json.at("status").get<std::string>());
         if (status == kStatusNames.end())
             return base::Error{fmt::format("has the unknown status '{}'", json["status"].get<std::string>()), place.string()};
         manifest.status = static_cast<RunStatus>(status - kStatusNames.begin());
         if (json.contains("exit_status")) manifest.exit_status = int_of(json["exit_status"]);
+        if (json.contains("init"))
+            manifest.init = {json["init"].at("path").get<std::string>(), json["init"].at("checksum").get<std::string>()};
         if (json.contains("resumed"))
             for (const auto& again : json["resumed"])
                 manifest.resumed.push_back(
@@ -239,6 +246,7 @@ base::Status RunDirectory::finish(RunStatus status, int exit_status, std::string
     manifest_.status = synced.ok() ? status : RunStatus::kFailed;
     manifest_.exit_status = synced.ok() || exit_status != 0 ? exit_status : synced.error().exit_status;
     manifest_.ended = now_text();
+    manifest_.reason = reason;
     // Before the manifest: a reader that sees the end there finds it here, too.
     (void)events_.append(name_of(manifest_.status), reason, {{"exit_status", std::int64_t{*manifest_.exit_status}}});
     if (!write_manifest(folder_, manifest_).ok()) MILLRACE_TRY(overwrite_manifest(folder_, manifest_));

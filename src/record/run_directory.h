@@ -27,6 +27,12 @@ struct Resumption {
     std::vector<std::string> command;
 };
 
+/// Weights that a run started from.
+struct WeightsOrigin {
+    std::string path;      ///< absolute: a checkpoint's folder or a safetensors file
+    std::string checksum;  ///< of the files' bytes, 16 hexadecimal digits of io::Checksum64
+};
+
 /// The content of manifest.json.
 struct Manifest {
     int format = 1;
@@ -38,8 +44,10 @@ struct Manifest {
     std::string started;                          ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
     std::string ended;                            ///< empty while running
     RunStatus status = RunStatus::kRunning;
+    std::string reason;  ///< why it ended, a sentence; empty while running
     std::optional<int> exit_status;
     std::vector<Resumption> resumed;
+    std::optional<WeightsOrigin> init;  ///< absent: the weights were drawn
 };
 
 /// Reads and checks `folder`/manifest.json.

@@ -98,6 +98,7 @@ io::Checkpoint Checkpoints::checkpoint_now(models::WeightCopies& weights) {
     state.recipe = parts_.recipe.to_toml();
     state.recipe_json = parts_.recipe.to_json();
     state.best = parts_.selection.best();
+    state.staleness = parts_.patience.state();
     state.data = loop_.setup().data;
     state.complete = loop_.complete();
     state.figures = figures();

@@ -8,6 +8,7 @@
 #include "models/weights.h"
 #include "record/events.h"
 #include "train/loop.h"
+#include "train/patience.h"
 #include "train/run_log.h"
 #include "train/selection.h"
 
@@ -20,6 +21,7 @@ public:
         const base::Recipe& recipe;
         io::CheckpointStore& store;
         Selection& selection;
+        const Patience& patience;
         RunLog& log;
         record::EventWriter& events;
         const base::Clock& clock;

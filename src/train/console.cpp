@@ -204,7 +204,9 @@ std::string finish_text(const RunResult& result) {
         return fmt::format("stopped{} after step {}; saved. --resume --out {} continues",
                            result.signal != 0 ? " by a signal" : "", result.step, result.run);
     const MemberResult& best = result.members.at(best_member(result));
-    std::string text = result.was_complete ? "nothing left to train: these are the scores of the weights it has\n" : "";
+    std::string text =
+        result.ended_early.empty() ? "" : fmt::format("ended after epoch {}: {}\n", result.epochs, result.ended_early);
+    text += result.was_complete ? "nothing left to train: these are the scores of the weights it has\n" : "";
     if (!result.classifies)
         text += best_text(result, best);
     else if (std::isfinite(best.validation_accuracy))

@@ -32,6 +32,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->backend_ = std::move(backend);
     engine->model_ = std::move(model);
     engine->source_ = std::move(source);
+    engine->class_reports_ = options.class_reports && engine->model_->classifies();
     MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));
 
     tape::StoreOptions store_options;
@@ -78,7 +79,8 @@ std::int64_t Engine::evaluation_arena(std::int32_t rows) {
     tape::Arena trial(*backend_);
     for (const Part part : {Part::validation, Part::test})
         if (const std::int32_t most = std::min(rows, source_->samples(part)); most > 0)
-            tape::Program("trial", *store_, build_evaluation(*store_, *model_, *source_, part, most), trial);
+            tape::Program("trial", *store_, build_evaluation(*store_, *model_, *source_, part, most, nullptr, class_reports_),
+                          trial);
     return trial.size();
 }
 
@@ -142,9 +144,9 @@ void Engine::add_evaluation_programs() {
         Pass& pass = passes_[static_cast<std::size_t>(part)];
         const std::int32_t samples = source_->samples(part);
         const auto build = [&](const char* name, std::int32_t rows, Pass::Batch& made) {
-            made.program =
-                std::make_unique<tape::Program>(fmt::format("{} {}", data::name_of(part), name), *store_,
-                                                build_evaluation(*store_, *model_, *source_, part, rows, &made.outputs), *arena_);
+            made.program = std::make_unique<tape::Program>(
+                fmt::format("{} {}", data::name_of(part), name), *store_,
+                build_evaluation(*store_, *model_, *source_, part, rows, &made.outputs, class_reports_), *arena_);
         };
         pass.batches = samples / batch;
         if (pass.batches > 0) build("batch", batch, pass.whole);
@@ -228,16 +230,27 @@ std::vector<std::vector<double>> Engine::kept_of_step() const {
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
 
-void Engine::score_batch(const Pass::Batch& batch, const std::vector<std::unique_ptr<models::Scoring>>& scoring) {
+void Engine::score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const {
     batch.program->launch();
-    for (std::size_t k = 0; k < scoring.size(); ++k) {
-        std::vector<std::vector<double>> tensors;
-        for (tensor::View view : batch.outputs.kept) {
+    const models::Outputs& outputs = batch.outputs;
+    for (std::size_t k = 0; k < members.size(); ++k) {
+        const auto read = [&](tensor::View view) {
             view.offset += static_cast<std::int64_t>(k) * view.stride_k;
             view.k = 1;
-            tensors.push_back(batch.program->read(view));
+            return batch.program->read(view);
+        };
+        if (members[k].scoring) {
+            std::vector<std::vector<double>> tensors;
+            for (const tensor::View& view : outputs.kept) tensors.push_back(read(view));
+            members[k].scoring->add(tensors);
         }
-        scoring[k]->add(tensors);
+        if (!class_reports_ || !outputs.labels.present()) continue;
+        const std::vector<double> scores = read(outputs.prediction.view);
+        for (auto row = scores.begin(); row != scores.end(); row += outputs.prediction.view.cols) {
+            const auto largest = std::max_element(row, row + outputs.prediction.view.cols);  // the first of equals, as the loss
+            members[k].predictions.push_back(static_cast<std::int32_t>(largest - row));
+        }
+        for (const double label : read(outputs.labels)) members[k].labels.push_back(static_cast<std::int32_t>(label));
     }
 }
 
@@ -252,11 +265,10 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
         state.loss = state.penalty = 0;
     }
     store_->write_states(states);
-    std::vector<std::unique_ptr<models::Scoring>> scoring;
-    for (int k = 0; k < members(); ++k)
-        if (auto made = model_->scoring(part, k)) scoring.push_back(std::move(made));
-    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(pass.whole, scoring);
-    if (pass.tail.program && !stopped()) score_batch(pass.tail, scoring);
+    std::vector<Collected> collected(states.size());
+    for (int k = 0; k < members(); ++k) collected[static_cast<std::size_t>(k)].scoring = model_->scoring(part, k);
+    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(pass.whole, collected);
+    if (pass.tail.program && !stopped()) score_batch(pass.tail, collected);
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
@@ -267,9 +279,14 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
         MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),
                         "an evaluation pass sees every row once");
         scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows, {}});
-        if (scoring.empty()) continue;
-        scores.back().more = scoring[k]->finish();
-        for (const models::Figure& value : scores.back().more.chosen) models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
+        if (collected[k].scoring) scores.back().more = collected[k].scoring->finish();
+        for (const models::Figure& value : scores.back().more.chosen)
+            models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
+        if (!collected[k].labels.empty()) {
+            const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.tail).outputs;
+            scores.back().classes =
+                models::class_report(collected[k].labels, collected[k].predictions, outputs.prediction.view.cols);
+        }
     }
     return scores;
 }

@@ -26,6 +26,7 @@ struct EngineOptions {
     tape::Precision precision = tape::Precision::f32;
     bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
+    bool class_reports = false;  ///< evaluate() gives classifiers a report per class, which reads every row's prediction
 };
 
 class Engine {
@@ -113,8 +114,13 @@ private:
     base::Status add_phase_programs(bool capture);
     void note_used(const std::optional<ops::MemoryState>& before);
     void start_afresh(const RunSettings& settings);
-    /// Runs one batch of an evaluation pass and lets every member's scoring see what it left.
-    static void score_batch(const Pass::Batch& batch, const std::vector<std::unique_ptr<models::Scoring>>& scoring);
+    /// What the host collects of one member in an evaluation pass.
+    struct Collected {
+        std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
+        std::vector<std::int32_t> labels, predictions;  ///< with class_reports_
+    };
+    /// Runs one batch of an evaluation pass and collects what it left.
+    void score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;
     [[nodiscard]] const Step& step_of(std::uint64_t index) const {
         return steps_[index < static_cast<std::uint64_t>(epoch_.regular) ? 0 : 1];
@@ -130,6 +136,7 @@ private:
     std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
+    bool class_reports_ = false;
     std::array<Step, 2> steps_;  ///< the regular one and the last of an epoch
     models::Outputs step_outputs_;
     std::array<Pass, data::kPartCount> passes_;

@@ -42,6 +42,16 @@ base::Result<std::vector<models::Picture>> draw(Setup& setup, const BestWeights&
                           kept, request.options);
 }
 
+/// Of the field that the model is scored against: the one that has a name for every class.
+std::vector<std::string> class_names(Engine& engine, const Score& score) {
+    if (!score.classes) return {};
+    for (const data::Field& wanted : engine.model().wants()) {
+        const data::Field* field = data::find_field(engine.source().fields(), wanted.name);
+        if (field != nullptr && field->names.size() == score.classes->classes.size()) return field->names;
+    }
+    return {};
+}
+
 }  // namespace
 
 base::Result<BestWeights> load_best(const io::Path& run, const std::string& device, const std::string& data_path) {
@@ -69,7 +79,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     MILLRACE_LET(best, load_best(run, device, data_path));
     const RunState& state = best.state;
     MILLRACE_LET(stored, models::stored_data(best.recipe, best.checkpoint));
-    MILLRACE_LET(setup, set_up(best.recipe, false, {}, 0, stored));
+    MILLRACE_LET(setup, set_up(best.recipe, false, {}, 0, stored, true));
     MILLRACE_TRY(models::load_weights(setup.engine->store(), best.checkpoint, false, setup.engine->model().attachments()));
 
     EvaluateReport report;
@@ -101,6 +111,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     report.data = setup.data.name;
     report.unit = setup.unit;
     report.classifies = setup.engine->model().classifies();
+    report.class_names = class_names(*setup.engine, report.members.front());
     report.part = part;
     report.step = state.step;
     report.samples = source.samples(part);

@@ -22,8 +22,9 @@ struct EvaluateReport {
     std::uint64_t step = 0;  ///< the weights are those after this step
     std::int64_t samples = 0, parameters = 0;
     std::vector<Score> members;
-    std::size_t best = 0;  ///< the member that training chose
-    double seconds = 0;    ///< of the evaluation itself
+    std::vector<std::string> class_names;  ///< empty: the data has none
+    std::size_t best = 0;                  ///< the member that training chose
+    double seconds = 0;                    ///< of the evaluation itself
     std::vector<models::Picture> pictures;
 };
 

@@ -2,10 +2,12 @@
 // How long steps waited for their data. The training thread leaves each wait in a ring that the metrics thread empties: neither
 // waits for the other and nothing is allocated.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "record/statistics.h"
@@ -18,18 +20,30 @@ constexpr std::chrono::milliseconds kLoaderSpike{50};
 struct LoaderReport {
     record::Statistics wait_ms;  ///< per step
     std::uint64_t spikes = 0;
+    std::array<double, 5> worst_ms{};  ///< the longest spikes, longest first; 0 beyond their number
+    double spike_spacing = 0;          ///< mean number of steps from one spike to the next; 0: fewer than two
 };
 
 /// Waits of an interval or an epoch.
 struct LoaderSums {
     record::Series wait_ms{};
-    std::uint64_t spikes = 0;
+    std::uint64_t spikes = 0, first_spike = 0, last_spike = 0;  ///< the latter by the count of waits at that moment
+    std::array<double, 5> worst_ms{};
 
     void add(std::chrono::nanoseconds wait) {
-        wait_ms.add(std::chrono::duration<double, std::milli>(wait).count());
-        spikes += wait > kLoaderSpike ? 1 : 0;
+        const double milliseconds = std::chrono::duration<double, std::milli>(wait).count();
+        wait_ms.add(milliseconds);
+        if (wait <= kLoaderSpike) return;
+        last_spike = wait_ms.count();
+        if (spikes++ == 0) first_spike = last_spike;
+        if (milliseconds <= worst_ms.back()) return;
+        worst_ms.back() = milliseconds;
+        std::ranges::sort(worst_ms, std::greater());
     }
-    [[nodiscard]] LoaderReport report() const { return {wait_ms.statistics(), spikes}; }
+    [[nodiscard]] LoaderReport report() const {
+        const double spacing = spikes < 2 ? 0 : static_cast<double>(last_spike - first_spike) / static_cast<double>(spikes - 1);
+        return {wait_ms.statistics(), spikes, worst_ms, spacing};
+    }
 };
 
 class LoaderWaits {

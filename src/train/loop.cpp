@@ -62,6 +62,7 @@ base::Result<RunResult> Loop::run() {
     const MetricsThread::Totals totals = metrics.totals();
     result.run = run_;
     result.stopped = !complete();
+    result.ended_early = ended_;
     result.signal = result.stopped && stop_ != nullptr ? stop_->load() : 0;
     result.epochs = static_cast<std::uint32_t>(step_ / steps_per_epoch_);
     result.step = step_;
@@ -89,7 +90,7 @@ StartReport Loop::start_report() {
     start.data = data_text(setup_.data, setup_.unit);
     start.memory = engine().memory_text();
     start.steps_per_epoch = steps_per_epoch_;
-    start.total_steps = total_steps_;
+    start.total_steps = ended_.empty() ? total_steps_ : step_;
     start.first_step = step_;
     start.epochs = setup_.settings.epochs;
     start.resumed = step_ > 0;

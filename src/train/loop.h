@@ -22,7 +22,7 @@ public:
 
     /// Before run(). Borrowed; called after those that were added before.
     void add(Listener& listener) { listeners_.push_back(&listener); }
-    /// Trains until all steps are done, or until a signal or a listener asks to stop.
+    /// Trains until all steps are done or a listener ends the run, or until a signal or a listener asks to stop.
     base::Result<RunResult> run();
 
     // For listeners, from the training thread, from on_start to on_stop.
@@ -31,7 +31,10 @@ public:
     [[nodiscard]] const std::atomic<int>* stop() const { return stop_; }
     [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
     [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-    [[nodiscard]] bool complete() const { return step_ >= total_steps_; }
+    [[nodiscard]] bool complete() const { return step_ >= total_steps_ || !ended_.empty(); }
+    /// The run is complete with the step that it is at: nothing is left to resume. `why` is a sentence for people. Also before
+    /// run().
+    void end(std::string why) { ended_ = std::move(why); }
     [[nodiscard]] MetricsThread& metrics() { return *metrics_; }
     /// Returns when all that was launched has run and the row of its interval was reported. Until resume() time counts in no
     /// speed.
@@ -62,6 +65,7 @@ private:
     const bool was_closed_;       ///< the epoch in which the run stands was already ended
     const StepSums first_sums_;   ///< of the epoch in which the run stands
     std::uint64_t launched_ = 0;  ///< steps since this start, equal to pushes into the ring
+    std::string ended_;           ///< why the run is complete before its last step; empty: it is not
     double epoch_seconds_ = 0, epoch_samples_ = 0;
     std::vector<Listener*> listeners_;
     MetricsReader reader_;

@@ -15,6 +15,11 @@ namespace {
 void add_train_keys(base::Schema& schema) {
     schema.integer("train.epochs", 5, "passes over the training data").between(1, 1000000);
     schema.integer("train.steps", 0, "stop after this many steps in all; 0: after train.epochs").between(0, 4294967295.0);
+    schema
+        .integer(
+            "train.patience", 0,
+            "end the run when no member's validation has improved for this many evaluations, by checkpoint.best_metric; 0: off")
+        .between(0, 1000000);
     schema.integer("train.batch", 32, "rows of one batch").between(1, 1 << 20);
     schema.integer("train.accumulate", 1, "batches of one step").between(1, 1 << 16);
     schema
@@ -85,9 +90,10 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
     schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 15> kFreeKeys{"train.epochs",
+constexpr std::array<std::string_view, 16> kFreeKeys{"train.epochs",
                                                      "train.memory",
                                                      "train.steps",
+                                                     "train.patience",
                                                      "train.capture",
                                                      "train.log_interval",
                                                      "train.debug_nonfinite",

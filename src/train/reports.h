@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/class_report.h"
 #include "models/scoring.h"
 #include "record/machine_line.h"
 #include "tape/instrument.h"
@@ -88,6 +89,7 @@ struct IntervalReport {
 struct Score {
     double loss = 0, accuracy = 0;
     models::Scored more = {};
+    std::optional<models::ClassReport> classes = {};  ///< of `eval`, where the model classifies
 };
 /// How good a score is by `metric` ("validation_loss", "validation_accuracy" or a figure's name): more is better.
 double merit(const Score& score, const std::string& metric);
@@ -115,6 +117,7 @@ struct RunResult {
     std::string run;
     bool stopped = false;      ///< before everything was done, so nothing was tested
     int signal = 0;            ///< that stopped it; 0: a listener did
+    std::string ended_early;   ///< why the run was complete before its last step; empty: it was not
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;

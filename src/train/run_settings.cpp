@@ -105,6 +105,7 @@ base::Result<RunSettings> read_settings(const base::Recipe& recipe, std::int32_t
     MILLRACE_TRY(recipe.check_members(static_cast<std::size_t>(settings.members)));
     settings.epochs = static_cast<std::uint32_t>(recipe.integer("train.epochs"));
     settings.step_limit = static_cast<std::uint64_t>(recipe.integer("train.steps"));
+    settings.patience = static_cast<std::uint32_t>(recipe.integer("train.patience"));
     settings.batch = static_cast<std::int32_t>(recipe.integer("train.batch"));
     settings.eval_batch = static_cast<std::int32_t>(recipe.integer("eval.batch"));
     if (settings.batch > training_samples)

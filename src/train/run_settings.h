@@ -39,6 +39,7 @@ struct RunSettings {
     std::string model, preset;
     std::uint32_t epochs = 1;
     std::uint64_t step_limit = 0;  ///< 0: none
+    std::uint32_t patience = 0;    ///< evaluations without an improvement that end the run; 0: none do
     std::int32_t batch = 32, eval_batch = 500;
     std::int32_t micro_batch = 0;   ///< divides `batch`; 0: the largest divisor that fits the memory
     std::int64_t memory_limit = 0;  ///< bytes the plan may take; 0: what the device has

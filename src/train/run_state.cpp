@@ -149,6 +149,16 @@ Json encode_figures(const RunFigures& figures) {
     return json;
 }
 
+Staleness decode_staleness(const Json& json, std::size_t members) {
+    Staleness staleness;
+    staleness.evaluations = read<std::uint32_t>(json, "evaluations");
+    for (const Json& best : list(json, "best"))
+        staleness.best.push_back(best.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(best, "best"));
+    if (!staleness.best.empty() && staleness.best.size() != members)
+        throw Misfit{"'best' of 'staleness' has not one entry per member"};
+    return staleness;
+}
+
 RunState decode(const Json& json) {
     RunState state;
     state.step = read<std::uint64_t>(json, "step");
@@ -176,6 +186,7 @@ RunState decode(const Json& json) {
             (!state.best.losses.empty() && state.best.losses.size() != state.members.size()))
             throw Misfit{"'losses' and 'accuracies' of 'best' have not one entry per member"};
     }
+    if (json.contains("staleness")) state.staleness = decode_staleness(json.at("staleness"), state.members.size());
     state.data = decode_data(part(json, "data"));
     state.metrics_offset = read<std::uint64_t>(part(json, "streams"), "metrics.jsonl");
     state.recipe = read<std::string>(json, "recipe_toml");
@@ -208,6 +219,7 @@ std::string encode_state(const RunState& state) {
                         {"step", state.best.step},
                         {"losses", state.best.losses},
                         {"accuracies", state.best.accuracies}};
+    json["staleness"] = {{"evaluations", state.staleness.evaluations}, {"best", state.staleness.best}};
     json["speed"] = encode_figures(state.figures);
     json["streams"] = {{"metrics.jsonl", state.metrics_offset}};
     json["data"] = encode_data(state.data);

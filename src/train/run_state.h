@@ -23,6 +23,12 @@ struct BestSoFar {
     std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data
 };
 
+/// How long validation has not improved, by checkpoint.best_metric.
+struct Staleness {
+    std::vector<double> best;       ///< of each member so far, more is better; NaN: none was finite; empty before the first
+    std::uint32_t evaluations = 0;  ///< since any member improved on its own best
+};
+
 /// For readers and later comparisons; a resumed run does not need them.
 struct RunFigures {
     std::string model, preset, device, precision;
@@ -49,6 +55,7 @@ struct RunState {
     std::string recipe;                           ///< every key, TOML
     std::string recipe_json;                      ///< the same for readers of JSON; written, not read back
     BestSoFar best;
+    Staleness staleness;
     data::DataIdentity data;
     std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state
     bool complete = false;             ///< nothing was left to train

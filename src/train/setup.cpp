@@ -11,7 +11,7 @@
 
 namespace millrace::train {
 base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::StoredData& stored) {
+                           const data::StoredData& stored, bool class_reports) {
     Setup setup;
     MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
@@ -28,6 +28,11 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));
 
     if (training) {
+        if (setup.settings.patience > 0 && setup.data.validation == 0)
+            return recipe.bad("train.patience",
+                              fmt::format("train.patience = {} needs {} set aside to judge by, and the run sets "
+                                          "none aside; raise data.validation or leave train.patience out",
+                                          setup.settings.patience, setup.unit));
         MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));
         if (const base::Status fits = model->check_rows(setup.settings.batch); !fits.ok())
             return recipe.bad("train.batch", fits.error().message);
@@ -47,6 +52,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     EngineOptions engine_options;
     engine_options.precision = precision;
     engine_options.training = training;
+    engine_options.class_reports = class_reports;
     MILLRACE_LET(engine, Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
     setup.engine = std::move(engine);
     return setup;

@@ -64,12 +64,16 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
 }
 
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
-                               std::int32_t rows, models::Outputs* outputs) {
+                               std::int32_t rows, models::Outputs* outputs, bool keep_predictions) {
     tape::BuildOptions options;
     options.training = false;
     tape::Builder builder(store, options);
     builder.restart_op_numbers();
     models::Outputs built = model.build(builder, source, part, rows);
+    if (keep_predictions && built.labels.present()) {
+        builder.keep(built.prediction.view);
+        builder.keep(built.labels);
+    }
     if (outputs != nullptr) *outputs = std::move(built);
     append_micro_end(builder, rows, source.samples(part), false);
     builder.close_section();

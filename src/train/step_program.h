@@ -43,8 +43,9 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
 /// machine has nothing to reduce, and more are refused until there is an all-reduce.
 void append_reduce(tape::Builder& builder, base::Rank rank);
 
-/// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on.
+/// Forward and loss of `rows` rows of `part`; sums go to the members' state, eval_position moves on. `keep_predictions`: a
+/// classifier's Outputs::prediction and labels may be read after a run.
 tape::Builder build_evaluation(tape::Store& store, models::Model& model, data::BatchSource& source, data::Part part,
-                               std::int32_t rows, models::Outputs* outputs = nullptr);
+                               std::int32_t rows, models::Outputs* outputs = nullptr, bool keep_predictions = false);
 
 }  // namespace millrace::train

@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/version.h"
 #include "models/registry.h"
+#include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/initial_weights.h"
 #include "train/resume.h"
 #include "train/warnings.h"
 
@@ -32,17 +35,33 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
                  Telemetry::start(setup.settings.telemetry, directory.path(), std::move(source), directory.events(), clock));
     Loop loop(setup, state, directory.path().string(), request.stop, clock);
     Selection selection(loop, state.best, directory.checkpoints() / "best");
+    Patience patience(loop, state.staleness, state.complete);
     RunLog log(*setup.engine, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, checkpoints, selection, log, directory.events(), clock, request.saves},
+    Checkpoints saver({loop, recipe, checkpoints, selection, patience, log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
     // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
     // the checkpoint that holds their offset in the file. The console and other listeners from outside see what is on the disk.
     // Warnings are printed below the line of their epoch.
-    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &log, &saver}) loop.add(*part);
+    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &patience, &log, &saver}) loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
     return loop.run();
+}
+
+/// A run that ended before its first checkpoint begins anew, from where it began.
+base::Result<std::optional<InitialWeights>> initial_weights(const TrainRequest& request, const Standing& standing) {
+    std::optional<InitialWeights> found;
+    if (!request.resume && !request.init.empty()) {
+        MILLRACE_LET(loaded, load_initial_weights(request.init));
+        found = std::move(loaded);
+    } else if (request.resume && !standing.checkpoint) {
+        MILLRACE_LET(manifest, record::read_manifest(request.out));
+        if (!manifest.init) return found;
+        MILLRACE_LET(loaded, reload_initial_weights(*manifest.init));
+        found = std::move(loaded);
+    }
+    return found;
 }
 
 Path numbered(const Path& base, int number) { return number == 1 ? base : Path(fmt::format("{}-{}", base.string(), number)); }
@@ -66,6 +85,9 @@ base::Result<Path> claim_folder(const Path& base) {
 
 base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,
                               const base::Clock& clock) {
+    if (request.resume && !request.init.empty())
+        return base::Error{"--init starts a new run and --resume continues one with its own weights; give one of the two",
+                           request.init.string()};
     Standing standing;
     std::optional<io::FileDescriptor> lock;
     if (request.resume) {
@@ -79,9 +101,10 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing = std::move(found).value();
     }
     // The same split as before, even if more memory is free now: other micro-batches round differently.
+    MILLRACE_LET(init, initial_weights(request, standing));
     data::StoredData stored;
-    if (standing.checkpoint) {
-        MILLRACE_LET(found, models::stored_data(recipe, *standing.checkpoint));
+    if (standing.checkpoint || init) {
+        MILLRACE_LET(found, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
         stored = std::move(found);
     }
     MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
@@ -94,12 +117,18 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing.checkpoint.reset();
     } else {
         standing.state.epoch_sums = StepSums(setup.settings.members);
+        if (init) MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->model().attachments()));
     }
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
     manifest.device = setup.device;
     manifest.versions = {{"compiler", base::compiler()}};
+    if (init) {
+        manifest.init = init->origin;
+        MILLRACE_LOG(info, "the weights start from {}", init->origin.path);
+        init.reset();
+    }
     Path out = request.out;
     if (request.number_if_taken && !request.resume) {
         MILLRACE_LET(claimed, claim_folder(request.out));
@@ -116,9 +145,10 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     const int signal = result->signal;
     const base::Status finished = directory.finish(
         result->stopped ? record::RunStatus::kInterrupted : record::RunStatus::kFinished, signal != 0 ? 128 + signal : 0,
-        signal != 0       ? "a signal stopped the run"
-        : result->stopped ? "a listener stopped the run"
-                          : "the run ended");
+        signal != 0                   ? "a signal stopped the run"
+        : result->stopped             ? "a listener stopped the run"
+        : result->ended_early.empty() ? "the run ended"
+                                      : result->ended_early);
     for (Listener* listener : listeners) listener->on_finish(*result);  // in any case: the weights are saved
     if (!finished.ok()) return finished.error();
     return result;

@@ -20,6 +20,7 @@ struct TrainRequest {
     io::Path out;                                       ///< the run directory
     bool number_if_taken = false;                       ///< a new run: `out`-2, `out`-3 and so on where `out` exists already
     bool resume = false;                                ///< continue the run in `out`
+    io::Path init;                                      ///< a new run: start from these weights (initial_weights.h)
     std::vector<std::string> command;                   ///< argv, for the manifest
     const std::atomic<int>* stop = nullptr;             ///< not 0: finish the step, save and return; borrowed
     const std::atomic<std::uint32_t>* saves = nullptr;  ///< when it grows: finish the step, save and go on; borrowed

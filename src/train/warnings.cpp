@@ -7,6 +7,8 @@
 namespace millrace::train {
 namespace {
 
+constexpr const char* kFasterSource = "use a data set that fits the device's memory, a faster disk or a smaller train.batch";
+
 std::string bytes_text(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1u << 30)); }
 
 std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningPolicy& policy) {
@@ -30,14 +32,33 @@ std::optional<Warning> low_utilization(const TrainingEvidence& e, const WarningP
 
 std::optional<Warning> loader_wait(const TrainingEvidence& e, const WarningPolicy& policy) {
     const record::Statistics& wait = e.loader.wait_ms;
-    if (wait.count < policy.fewest_waits || !(e.step_ms > 0)) return std::nullopt;
-    const double share = 100 * wait.mean / e.step_ms;
-    if (share <= policy.loader_share_percent) return std::nullopt;
-    return Warning{"loader_wait",
-                   fmt::format("steps waited {:.2f} ms on average for their data (median {:.2f}, worst {:.1f}; {} above {} ms), "
-                               "{:.0f} % of a step of {:.2f} ms: use a data set that fits the device's memory, a faster disk or "
-                               "a smaller train.batch",
-                               wait.mean, wait.median, wait.maximum, e.loader.spikes, kLoaderSpike.count(), share, e.step_ms)};
+    if (wait.count < policy.fewest_waits) return std::nullopt;
+    const double share = e.step_ms > 0 ? 100 * wait.mean / e.step_ms : 0;
+    if (share <= policy.loader_share_percent && wait.mean <= policy.loader_mean_ms) return std::nullopt;
+    return Warning{
+        "loader_wait",
+        fmt::format("steps waited {:.2f} ms on average for their data (median {:.2f}, worst {:.1f}; {} above {} ms){}: {}",
+                    wait.mean, wait.median, wait.maximum, e.loader.spikes, kLoaderSpike.count(),
+                    e.step_ms > 0 ? fmt::format(", {:.0f} % of a step of {:.2f} ms", share, e.step_ms) : "", kFasterSource)};
+}
+
+/// The mean may hide them: most steps find their data ready.
+std::optional<Warning> loader_spikes(const TrainingEvidence& e, const WarningPolicy& policy) {
+    const std::uint64_t waits = e.loader.wait_ms.count, spikes = e.loader.spikes;
+    if (waits < policy.fewest_waits) return std::nullopt;
+    const double percent = 100 * static_cast<double>(spikes) / static_cast<double>(waits);
+    if (percent <= policy.spike_percent) return std::nullopt;
+    std::string worst;
+    for (std::size_t i = 0; i < e.loader.worst_ms.size() && i < spikes; ++i)
+        worst += fmt::format("{}{:.0f}", i > 0 ? ", " : "", e.loader.worst_ms[i]);
+    return Warning{
+        "loader_spikes",
+        fmt::format("{} of {} steps ({:.0f} %) waited more than {} ms for their data, one every {:.1f} steps, the worst {} ms; "
+                    "events.jsonl has what the machine did at each: {}",
+                    spikes, waits, percent, kLoaderSpike.count(), e.loader.spike_spacing, worst,
+                    percent > policy.many_spikes_percent
+                        ? kFasterSource
+                        : "look there for other programs on the disk or the CPU, and for memory that runs short")};
 }
 
 std::optional<Warning> vram_edge(const TrainingEvidence& e, const WarningPolicy& policy) {
@@ -75,7 +96,7 @@ std::optional<Warning> throttled(const TrainingEvidence& e, const WarningPolicy&
 
 std::vector<Warning> judge(const TrainingEvidence& evidence, const WarningPolicy& policy) {
     std::vector<Warning> warnings;
-    for (auto* const rule : {low_utilization, loader_wait, vram_edge, ram_edge, throttled})
+    for (auto* const rule : {low_utilization, loader_wait, loader_spikes, vram_edge, ram_edge, throttled})
         if (std::optional<Warning> warning = rule(evidence, policy)) warnings.push_back(std::move(*warning));
     return warnings;
 }

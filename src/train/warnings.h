@@ -11,10 +11,14 @@
 
 namespace millrace::train {
 
-/// Where a warning begins. The reports asked for 30 % and 5 %; the rest is ours.
+/// Where a warning begins. The reports asked for 30 % of utilization, 50 ms of mean wait, and 5 and 10 % of spikes; the rest is
+/// ours.
 struct WarningPolicy {
     double low_utilization_percent = 30;
     double loader_share_percent = 5;   ///< of a step's time
+    double loader_mean_ms = 50;        ///< whatever the step takes
+    double spike_percent = 5;          ///< of the steps: kLoaderSpike and longer
+    double many_spikes_percent = 10;   ///< of the steps: the source is too slow, not disturbed
     double memory_edge_percent = 95;   ///< of what there is: the next larger batch will not fit, and the system starts to reclaim
     double throttled_percent = 10;     ///< of the samples: clocks may settle for a moment
     std::uint64_t fewest_samples = 3;  ///< of the machine; one reading says little
@@ -31,7 +35,7 @@ struct TrainingEvidence {
 };
 
 struct Warning {
-    std::string cause;  ///< "low_utilization", "loader_wait", "vram_edge", "ram_edge", "throttled"
+    std::string cause;  ///< "low_utilization", "loader_wait", "loader_spikes", "vram_edge", "ram_edge", "throttled"
     std::string text;
 };
 

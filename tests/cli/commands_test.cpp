@@ -52,6 +52,46 @@ TEST_F(Commands, TrainEvalAndTheirJsonAgree) {
         EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / file)) << file;
 }
 
+TEST_F(Commands, EvalReportsEachClass) {
+    ASSERT_EQ(train("run", {"--set", "members=2"}).status, 0);
+    const Said text = call({"eval", path("run"), "--device", "cpu"});
+    ASSERT_EQ(text.status, 0) << text.err;
+    for (const char* word : {"precision   recall", "\n9 Ankle boot ", "\nMCC ", "predicted as"})
+        EXPECT_NE(text.out.find(word), std::string::npos) << word << "\n" << text.out;
+    const Json json = Json::parse(call({"eval", path("run"), "--device", "cpu", "--json"}).out);
+    ASSERT_EQ(json.at("members").size(), 2u);
+    for (const Json& member : json.at("members")) {
+        double right = 0, all = 0;
+        for (std::size_t i = 0; i < 10; ++i)
+            for (std::size_t j = 0; j < 10; ++j) {
+                all += member.at("confusion").at(i).at(j).get<double>();
+                right += i == j ? member.at("confusion").at(i).at(j).get<double>() : 0;
+            }
+        EXPECT_EQ(all, 60);
+        EXPECT_EQ(right / all, member.at("accuracy").get<double>());
+        EXPECT_EQ(member.at("classes").at(3).at("name"), "Dress");
+        EXPECT_EQ(member.at("classes").at(3).at("samples"), 6);
+        for (const Json& entry : member.at("classes"))
+            EXPECT_EQ(entry.at("precision").is_null(), entry.at("predicted") == 0) << entry.dump();
+    }
+    EXPECT_EQ(json.at("confusion"), json.at("members").at(json.at("member").get<std::size_t>()).at("confusion"));
+}
+
+TEST_F(Commands, InitAndPatience) {
+    ASSERT_EQ(train("a").status, 0);
+    const Said tuned = train("b", {"--init", path("a"), "--json", "--set", "optim.lr=0", "--set", "train.epochs=9", "--set",
+                                   "train.patience=1", "--set", "model.name=cnn", "--set", "model.preset=debug"});
+    expect_refusal(tuned, {path("a"), "missing ", "additional "});
+    expect_refusal(train("a", {"--init", path("a"), "--resume"}), {"--init starts a new run and --resume continues one"});
+    expect_refusal(train("c", {"--init", ""}), {"--init"});
+    const Said patient = train("d", {"--json", "--set", "optim.lr=0", "--set", "train.epochs=9", "--set", "train.patience=1",
+                                     "--set", "model.name=cnn", "--set", "model.preset=debug"});
+    ASSERT_EQ(patient.status, 0) << patient.err;
+    EXPECT_EQ(Json::parse(patient.out).at("epochs"), 2);
+    EXPECT_NE(Json::parse(patient.out).at("ended_early").get<std::string>().find("train.patience = 1"), std::string::npos);
+    ASSERT_EQ(train("e", {"--init", path("d"), "--set", "model.name=cnn", "--set", "model.preset=debug"}).status, 0);
+}
+
 TEST_F(Commands, PlainOutputHasNoControlCharacters) {
     const Said said = train("run");
     ASSERT_EQ(said.status, 0) << said.err;

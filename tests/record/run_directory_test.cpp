@@ -127,6 +127,24 @@ TEST(RunDirectory, OldRunIsKept) {
     EXPECT_EQ(read_metrics(folder / "metrics.jsonl")->rows.size(), 1u);
 }
 
+TEST(RunDirectory, ManifestHasTheReasonOfTheEndAndWhereTheWeightsCameFrom) {
+    const test::TemporaryFolder folder;
+    {
+        Manifest from = manifest();
+        from.init = {"/runs/a", "0123456789abcdef"};
+        auto run = RunDirectory::open(folder.path(), RunStart::kNew, from);
+        ASSERT_TRUE(run->finish(RunStatus::kFinished, 0, "enough").ok());
+    }
+    EXPECT_EQ(read_manifest(folder.path())->reason, "enough");
+    const auto run = RunDirectory::open(folder.path(), RunStart::kResume, manifest());
+    ASSERT_TRUE(run.ok()) << run.error().text();
+    const auto resumed = read_manifest(folder.path());
+    EXPECT_TRUE(resumed->reason.empty()) << "the run goes on";
+    ASSERT_TRUE(resumed->init);
+    EXPECT_EQ(resumed->init->path, "/runs/a");
+    EXPECT_EQ(resumed->init->checksum, "0123456789abcdef");
+}
+
 TEST(RunDirectory, ResumeGoesOnAndNotesIt) {
     const test::TemporaryFolder folder;
     std::string started;
@@ -180,7 +198,8 @@ TEST(RunDirectory, BadManifestsAreErrors) {
     const test::TemporaryFolder folder;
     for (const char* text :
          {"", "[]", "{", R"({"format": 1})", R"({"format": 99, "status": "running"})", R"({"format": 1, "status": "asleep"})",
-          R"({"format": 1, "status": "running", "command": 3})", R"({"format": 1, "status": "running", "resumed": [1]})"}) {
+          R"({"format": 1, "status": "running", "command": 3})", R"({"format": 1, "status": "running", "resumed": [1]})",
+          R"({"format": 1, "status": "running", "init": "x"})"}) {
         ASSERT_TRUE(io::write_atomically(folder / "manifest.json", text).ok());
         const auto about = read_manifest(folder.path());
         ASSERT_FALSE(about.ok()) << text;

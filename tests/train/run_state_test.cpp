@@ -25,6 +25,7 @@ RunState some_state() {
     state.recipe = "seed = 1\n";
     state.recipe_json = R"({"seed": 1})";
     state.best = {true, 0.875, 3, 99, {0.5, NAN}, {0.875, 0.1}};
+    state.staleness = {{0.1 + 0.2, NAN}, 4};
     state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
     state.metrics_offset = 1ull << 40;
     return state;
@@ -51,6 +52,9 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);
     EXPECT_EQ(after->best.accuracies, before.best.accuracies);
     EXPECT_TRUE(std::isnan(after->best.losses[1]));
+    EXPECT_EQ(after->staleness.evaluations, 4u);
+    EXPECT_EQ(after->staleness.best.at(0), 0.1 + 0.2);
+    EXPECT_TRUE(std::isnan(after->staleness.best.at(1)));
     EXPECT_EQ(after->data, before.data);
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
@@ -63,6 +67,18 @@ TEST(RunState, MayHoldNoGroups) {
     const auto state = decode_state(json.dump(), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     EXPECT_TRUE(state->groups.empty());
+}
+
+TEST(RunState, StalenessIsOfAllMembersOrMissing) {
+    auto json = nlohmann::json::parse(encode_state(some_state()));
+    json["staleness"]["best"].erase(1);
+    EXPECT_FALSE(decode_state(json.dump(), "x").ok());
+    json["staleness"] = 3;
+    EXPECT_FALSE(decode_state(json.dump(), "x").ok());
+    json.erase("staleness");
+    const auto state = decode_state(json.dump(), "x");
+    ASSERT_TRUE(state.ok()) << state.error().text();
+    EXPECT_EQ(state->staleness.evaluations, 0u);
 }
 
 TEST(RunState, HostileTextIsAnErrorWithItsPlace) {

@@ -47,15 +47,17 @@ private:
 /// Resident data behind a loader that takes its time, by a clock that only it moves.
 class SlowSource final : public data::BatchSource {
 public:
-    SlowSource(std::unique_ptr<data::BatchSource> inner, base::FakeClock& clock, std::uint64_t slow_step)
-        : inner_(std::move(inner)), clock_(clock), slow_step_(slow_step) {}
+    SlowSource(std::unique_ptr<data::BatchSource> inner, base::FakeClock& clock, std::uint64_t slow_step,
+               std::uint64_t every = kFailing)
+        : inner_(std::move(inner)), clock_(clock), slow_step_(slow_step), every_(every) {}
     [[nodiscard]] std::int32_t samples(data::Part part) const override { return inner_->samples(part); }
     [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
     base::Status await_rows(std::uint64_t step) override {
         if (step == kFailing) return base::Error{"the disk is gone", "data", 1};
-        clock_.advance(step == slow_step_ ? std::chrono::milliseconds{80} : std::chrono::milliseconds{2});
+        const bool slow = step >= slow_step_ && (step - slow_step_) % every_ == 0;
+        clock_.advance(slow ? std::chrono::milliseconds{80} : std::chrono::milliseconds{2});
         return base::ok();
     }
     std::vector<tensor::View> gather(tape::Builder& builder, data::Part part, std::int32_t rows,
@@ -67,7 +69,7 @@ public:
 private:
     std::unique_ptr<data::BatchSource> inner_;
     base::FakeClock& clock_;
-    std::uint64_t slow_step_;
+    std::uint64_t slow_step_, every_;  ///< the first and the distance to the next
 };
 
 class TrainTelemetry : public TinyRun {
@@ -190,6 +192,30 @@ TEST_F(TrainTelemetry, SlowStepIsASpikeWithWhatTheMachineDid) {
     ASSERT_EQ(spikes.size(), 1u);
     EXPECT_EQ(spikes[0].number("step"), 10);
     EXPECT_EQ(spikes[0].number("wait_ms"), 80);
+}
+
+TEST_F(TrainTelemetry, ManySlowStepsAreAWarningOfTheirEpoch) {
+    base::FakeClock clock(std::chrono::seconds{1});
+    TrainRequest request;
+    request.out = folder_ / "slow";
+    request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
+        return std::make_unique<SlowSource>(std::move(inner), clock, 9, 4);
+    };
+    // 25 steps an epoch, counted from 0; step 9 and every fourth after it wait.
+    const auto result = train(recipe({"telemetry.interval=0s", "train.batch=16"}), request, {&observer_}, clock);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    const LoaderReport& first = observer_.epochs.at(0).pace.loader;
+    EXPECT_EQ(first.spikes, 4u);
+    EXPECT_EQ(first.spike_spacing, 4);
+    EXPECT_EQ(first.worst_ms.front(), 80);
+    std::string text;
+    for (const record::MetricsRow& event : of_kind(rows("slow/events.jsonl"), "warning"))
+        if (std::get<std::string>(*event.find("cause")) == "loader_spikes" && event.number("epoch") == 1)
+            text += std::get<std::string>(*event.find("text"));
+    EXPECT_TRUE(
+        text.starts_with("4 of 24 steps (17 %) waited more than 50 ms for their data, one every 4.0 steps, the worst 80, 80, "
+                         "80, 80 ms;"))
+        << text;
 }
 
 TEST_F(TrainTelemetry, ComponentTimesAreAboutTheStepAndCountInNoSpeed) {

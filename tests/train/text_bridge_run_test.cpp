@@ -34,7 +34,8 @@ protected:
     void TearDown() override {
         if (!folder_.empty()) TinyRun::TearDown();
     }
-    base::Result<RunResult> bridge(const std::string& name, const std::vector<std::string>& settings, bool resume = false) {
+    base::Result<RunResult> bridge(const std::string& name, const std::vector<std::string>& settings, bool resume = false,
+                                   const io::Path& init = {}) {
         const std::string text =
             "device = \"cpu\"\nthreads = 2\n[model]\nname = \"energy_flow\"\nwidth = 5\nheight = 4\ndepth = 8\nhidden = 8\n"
             "[model.text_bridge]\nenabled = true\nwidth = 16\nheads = 2\ninner = 24\nlayers = 1\nvocabulary = 400\n[data]\npath "
@@ -44,6 +45,7 @@ protected:
         TrainRequest request;
         request.out = folder_ / name;
         request.resume = resume;
+        request.init = init;
         request.command = {"test"};
         return train(recipe, request, {&observer_});
     }
@@ -74,6 +76,22 @@ protected:
         return answered.error().text();
     }
 };
+
+TEST_F(TextBridgeRun, InitialWeightsBringTheirTokenizerToOtherData) {
+    ASSERT_TRUE(bridge("run", {"train.epochs=1"}).ok());
+    data::PairsOptions options;
+    options.count = kPairs;
+    options.dimensions = 24;
+    options.seed = 99;
+    ASSERT_TRUE(data::make_pairs(folder_ / "other", options).ok());
+    const std::string other = "data.path=" + (folder_ / "other").string();
+    const auto tuned = bridge("tuned", {other, "train.epochs=1", "optim.lr=0"}, false, folder_ / "run");
+    ASSERT_TRUE(tuned.ok()) << tuned.error().text();
+    EXPECT_EQ(tensors("tuned"), tensors("run"));
+    const auto without = bridge("none", {"model.text_bridge.enabled=false"}, false, folder_ / "run");
+    ASSERT_FALSE(without.ok());
+    EXPECT_NE(without.error().text().find("additional "), std::string::npos) << without.error().text();
+}
 
 TEST_F(TextBridgeRun, MapperAndCubeLearnAsIfItWereNotThere) {
     // The norm of all gradients is shared, so nothing may be clipped here.

@@ -114,6 +114,49 @@ TEST(Warnings, LoaderWaitIsMeasuredAgainstTheStep) {
     EXPECT_TRUE(causes(e).empty()) << "too few steps";
 }
 
+TEST(Warnings, LongMeanWaitIsOneWhateverTheStepTakes) {
+    TrainingEvidence e = healthy();
+    e.loader = {{500, 51, 50, 0, 60, 0, 70}, 0};
+    e.step_ms = 2000;
+    EXPECT_EQ(causes(e), std::vector<std::string>{"loader_wait"});
+    EXPECT_NE(text_of(e).find("3 % of a step"), std::string::npos) << text_of(e);
+    e.step_ms = 0;
+    EXPECT_EQ(causes(e), std::vector<std::string>{"loader_wait"});
+    EXPECT_EQ(text_of(e).find("of a step"), std::string::npos) << text_of(e);
+    e.loader.wait_ms.mean = 50;
+    EXPECT_TRUE(causes(e).empty());
+}
+
+TEST(Warnings, ManySpikesAreOneWithTheirWorst) {
+    TrainingEvidence e = healthy();
+    e.step_ms = 5000;  // the mean wait is no share of it
+    LoaderSums sums;
+    const auto add = [&sums](int count, int milliseconds) {
+        for (int i = 0; i < count; ++i) sums.add(std::chrono::milliseconds{milliseconds});
+    };
+    add(10, 0);
+    for (const int spike : {60, 310, 90, 70, 120}) {
+        add(19, 0);
+        add(1, spike);
+    }
+    e.loader = sums.report();
+    EXPECT_TRUE(causes(e).empty()) << "5 of 110";
+    add(1, 80);
+    e.loader = sums.report();
+    EXPECT_EQ(causes(e), std::vector<std::string>{"loader_spikes"});
+    EXPECT_EQ(
+        text_of(e),
+        "6 of 111 steps (5 %) waited more than 50 ms for their data, one every 16.2 steps, the worst 310, 120, 90, 80, 70 ms; "
+        "events.jsonl has what the machine did at each: look there for other programs on the disk or the CPU, and for memory "
+        "that runs short");
+    add(6, 55);
+    e.loader = sums.report();
+    EXPECT_NE(text_of(e).find("12 of 117 steps (10 %)"), std::string::npos) << text_of(e);
+    EXPECT_NE(text_of(e).find("a faster disk"), std::string::npos) << text_of(e);
+    e.loader.wait_ms.count = 19;
+    EXPECT_TRUE(causes(e).empty()) << "too few steps";
+}
+
 TEST(Warnings, WaitingForDataExplainsAnIdleGpu) {
     TrainingEvidence e = healthy();
     e.machine.resident_percent = 10;

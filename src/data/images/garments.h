@@ -3,6 +3,7 @@
 // (seed, index), so the set needs no download and every machine makes the same one (to one grey level: float contraction
 // differs).
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -15,7 +16,9 @@ inline constexpr std::uint64_t kGarmentSeed = 42;
 /// Test images are those of indices from here on: disjoint from any training set, whatever its size.
 inline constexpr std::uint32_t kGarmentTestBase = 2'000'000'000;
 
-/// In order: T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot.
+inline constexpr std::array<const char*, kGarmentClasses> kGarmentNames{
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"};
+
 inline std::uint8_t garment_label(std::uint32_t index) { return static_cast<std::uint8_t>(index % kGarmentClasses); }
 
 /// Draws image `index` of class garment_label(index).

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/images/garments.h"
+
 namespace millrace::data {
 namespace {
 
@@ -16,7 +18,23 @@ struct ImageSetDescription {
     std::optional<std::string> name;
     std::optional<PixelStatistics> pixels;
     std::optional<std::uint32_t> classes;
+    std::vector<std::string> class_names;
 };
+
+Result<std::vector<std::string>> read_class_names(const nlohmann::json& json, std::optional<std::uint32_t> classes,
+                                                  const Path& path) {
+    std::vector<std::string> names;
+    // They are printed, so nothing may move the cursor.
+    for (const auto& name : json.is_array() ? json : nlohmann::json::array())
+        if (name.is_string() &&
+            std::ranges::none_of(name.get<std::string>(), [](unsigned char c) { return c < ' ' || c == 127; }))
+            names.push_back(name.get<std::string>());
+    if (names.empty() || names.size() != json.size() || names.size() > 256)
+        return Error{"'class_names' must be a list of 1 to 256 texts without control characters", path.string()};
+    if (classes && *classes != names.size())
+        return Error{fmt::format("'class_names' has {} names for {} classes", names.size(), *classes), path.string()};
+    return names;
+}
 
 Result<ImageSetDescription> read_image_description(const Path& path) {
     ImageSetDescription description;
@@ -29,8 +47,9 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
                      path.string()};
     // "made" is the note of make_garments(), by which it knows its own.
     for (const auto& [key, value] : json.items())
-        if (key != "name" && key != "mean" && key != "std" && key != "classes" && key != "made")
-            return Error{fmt::format("has the unknown key '{}'; name, mean, std and classes are known", key), path.string()};
+        if (key != "name" && key != "mean" && key != "std" && key != "classes" && key != "class_names" && key != "made")
+            return Error{fmt::format("has the unknown key '{}'; name, mean, std, classes and class_names are known", key),
+                         path.string()};
     if (const auto at = json.find("name"); at != json.end()) {
         if (!at->is_string()) return Error{"'name' must be a string", path.string()};
         description.name = at->get<std::string>();
@@ -39,6 +58,11 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
         if (!at->is_number_integer() || at->get<double>() < 1 || at->get<double>() > 256)
             return Error{fmt::format("'classes' is {}; a number from 1 to 256 is needed", at->dump()), path.string()};
         description.classes = at->get<std::uint32_t>();
+    }
+    if (const auto at = json.find("class_names"); at != json.end()) {
+        MILLRACE_LET(names, read_class_names(*at, description.classes, path));
+        description.classes = static_cast<std::uint32_t>(names.size());
+        description.class_names = std::move(names);
     }
     const auto mean = json.find("mean");
     const auto deviation = json.find("std");
@@ -55,9 +79,16 @@ Result<ImageSetDescription> read_image_description(const Path& path) {
     return description;
 }
 
+bool is_fashion(std::string_view name) { return name == "fashion-mnist" || name == "fashion_mnist" || name == "fmnist"; }
+
+std::vector<std::string> usual_names(std::string_view name, std::uint32_t classes) {
+    if ((name != "garments" && !is_fashion(name)) || classes != kGarmentClasses) return {};
+    return {kGarmentNames.begin(), kGarmentNames.end()};
+}
+
 std::optional<PixelStatistics> usual_constants(std::string_view name) {
     if (name == "mnist") return PixelStatistics{0.1307, 0.3081};
-    if (name == "fashion-mnist" || name == "fashion_mnist" || name == "fmnist") return PixelStatistics{0.2860, 0.3530};
+    if (is_fashion(name)) return PixelStatistics{0.2860, 0.3530};
     return std::nullopt;
 }
 
@@ -116,6 +147,7 @@ Result<ImageSet> load_image_set(const Path& folder, double validation, std::uint
     ImageSet set;
     set.name = description.name.value_or(folder_name(folder));
     set.classes = description.classes.value_or(10);
+    set.class_names = description.class_names.empty() ? usual_names(set.name, set.classes) : description.class_names;
     MILLRACE_LET(train, load_pair(folder / kTrainImages, folder / kTrainLabels, set.classes));
     MILLRACE_LET(test, load_pair(folder / kTestImages, folder / kTestLabels, set.classes));
     if (train.rows != test.rows || train.columns != test.columns)

@@ -1,6 +1,6 @@
 #pragma once
 // A folder with the four files of an MNIST-like data set and, beside them, an optional dataset.json
-// {"name": "garments", "mean": 0.21, "std": 0.27, "classes": 10} (each key optional).
+// {"name": "garments", "mean": 0.21, "std": 0.27, "classes": 10, "class_names": ["T-shirt/top", ...]} (each key optional).
 
 #include <cstdint>
 #include <string>
@@ -36,6 +36,7 @@ PixelStatistics measure_pixels(const LabeledImages& images, std::span<const std:
 struct ImageSet {
     std::string name;  ///< from dataset.json, else the folder's name
     std::uint32_t classes = 10;
+    std::vector<std::string> class_names;  ///< from dataset.json, else those of garments and fashion-mnist; else empty
     PixelStatistics
         pixels;  ///< from dataset.json, else the usual constants of mnist and fashion-mnist, else measured on split.training
     LabeledImages train;

@@ -24,7 +24,7 @@ base::Status check(const char* which, const LabeledImages& images) {
 ResidentImages::ResidentImages(std::shared_ptr<const ImageSet> set, Augmentation augmentation, base::Rank rank)
     : set_(std::move(set)), augmentation_(augmentation), rank_(rank) {
     fields_ = {{"image", Field::Kind::real, static_cast<std::int32_t>(set_->train.rows * set_->train.columns)},
-               {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes)}};
+               {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes), {}, set_->class_names}};
     order_[index_of(Part::train)].assign(set_->split.training.begin(), set_->split.training.end());
     order_[index_of(Part::validation)].assign(set_->split.validation.begin(), set_->split.validation.end());
     order_[index_of(Part::test)].resize(set_->test.count);

@@ -19,6 +19,7 @@ ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, 
     fields_ = {{"features", Field::Kind::real, set_->width},
                {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes.names.size())}};
     fields_[0].scaling = set_->scaling;
+    fields_[1].names = set_->classes.names;
     fields_[1].classes = std::make_shared<const Classes>(set_->classes);
     for (const Part part : kParts) {
         std::vector<std::int32_t>& order = order_[index_of(part)];

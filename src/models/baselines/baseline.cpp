@@ -63,7 +63,7 @@ Outputs Baseline::build(tape::Builder& builder, data::BatchSource& source, data:
     const tape::Value logits = out_.forward(builder, value);
     nn::cross_entropy(builder, logits, labels);
     if (builder.training()) builder.backward();
-    return {logits, {}};
+    return {logits, {}, labels};
 }
 
 }  // namespace millrace::models

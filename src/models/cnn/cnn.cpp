@@ -49,7 +49,7 @@ Outputs Cnn::build(tape::Builder& builder, data::BatchSource& source, data::Part
     const tape::Value logits = out_.forward(builder, hidden_.forward(builder, value));
     nn::cross_entropy(builder, logits, labels);
     if (builder.training()) builder.backward();
-    return {logits, {}};
+    return {logits, {}, labels};
 }
 
 }  // namespace millrace::models

@@ -73,7 +73,7 @@ Outputs Collective::build(tape::Builder& builder, data::BatchSource& source, dat
     for (const nn::Dense& layer : head_) value = layer.forward(builder, value);
     nn::cross_entropy(builder, value, labels);
     if (builder.training()) builder.backward();
-    return {value, {}};
+    return {value, {}, labels};
 }
 
 }  // namespace millrace::models

@@ -82,7 +82,7 @@ Outputs LeakCnn::build(tape::Builder& builder, data::BatchSource& source, data::
     const tape::Value logits = classes_.forward(builder, value), leak = leak_.forward(builder, value);
     if (!builder.training()) {
         nn::cross_entropy(builder, logits, labels);
-        Outputs outputs{logits, {logits.view, leak.view, labels}};
+        Outputs outputs{logits, {logits.view, leak.view, labels}, labels};
         for (const tensor::View& view : outputs.kept) builder.keep(view);
         return outputs;
     }

@@ -57,6 +57,24 @@ TEST_F(ImageSetFolder, DescriptionDecides) {
     EXPECT_EQ(set->pixels.deviation, 0.5);
 }
 
+TEST_F(ImageSetFolder, ClassesMayHaveNames) {
+    describe(R"({"name": "mine", "class_names": ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]})");
+    const auto set = load_image_set(folder.path());
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    EXPECT_EQ(set->classes, 11u);
+    EXPECT_EQ(set->class_names.at(10), "k");
+    describe(R"({"name": "garments"})");
+    EXPECT_EQ(load_image_set(folder.path())->class_names.at(9), "Ankle boot");
+    describe(R"({"name": "mnist"})");
+    EXPECT_TRUE(load_image_set(folder.path())->class_names.empty());
+    describe(R"({"classes": 11, "class_names": ["a", "b"]})");
+    EXPECT_NE(refusal().find("2 names for 11 classes"), std::string::npos);
+    for (const char* names : {R"("a")", "[]", R"(["a", 1])", R"(["a\u001b[2J"])", R"({"a": "b"})"}) {
+        describe(std::string(R"({"class_names": )") + names + "}");
+        EXPECT_NE(refusal().find("'class_names' must be a list"), std::string::npos) << names;
+    }
+}
+
 TEST_F(ImageSetFolder, KnownNamesHaveTheirConstants) {
     describe(R"({"name": "fashion-mnist"})");
     EXPECT_EQ(load_image_set(folder.path())->pixels.mean, 0.2860);

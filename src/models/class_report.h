@@ -1,0 +1,39 @@
+#pragma once
+// What labels and predictions of a classifier say about it: the confusion matrix and the figures of each class.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace millrace::models {
+
+struct ClassFigures {
+    std::uint64_t samples = 0, predicted = 0, correct = 0;  ///< with this label; predicted as this class; both
+    double precision = 0, recall = 0, f1 = 0;
+};
+
+struct ClassReport {
+    std::uint64_t samples = 0, correct = 0;
+    std::vector<ClassFigures> classes;
+    std::vector<std::uint64_t> confusion;  ///< [label, prediction], as many of each as there are classes
+    double accuracy = 0, macro_f1 = 0, mcc = 0;
+
+    [[nodiscard]] std::uint64_t at(std::size_t label, std::size_t prediction) const {
+        return confusion[label * classes.size() + prediction];
+    }
+};
+
+/// Both are numbers in [0, classes), one per row; anything else is a broken invariant.
+///
+/// Where a denominator is 0 the figure is 0: precision of a class that was never predicted, recall of one without samples, F1 of
+/// one with neither. macro_f1 is the mean over the classes that have samples or were predicted. mcc is Matthews' coefficient for
+/// any number of classes, (c s - sum p_k t_k) / sqrt((s^2 - sum p_k^2) (s^2 - sum t_k^2)) with s rows, c of them right, t_k with
+/// label k and p_k predicted as k; 0 when all labels, or all predictions, are of one class. accuracy of no rows is 0.
+ClassReport class_report(std::span<const std::int32_t> labels, std::span<const std::int32_t> predictions, std::int32_t classes);
+
+/// A line per class, the means, and the confusion matrix of up to 32 classes. Figures whose denominator is 0 are a dash. `names`
+/// may be empty: classes are then their numbers. Ends with a newline.
+std::string class_table(const ClassReport& report, const std::vector<std::string>& names = {});
+
+}  // namespace millrace::models
