@@ -10,7 +10,7 @@
 
 namespace millrace::data {
 
-/// Flat to 0.01 dB up to 0.45 of the lower of the two rates; what lies above half of it is at least 80 dB down. No delay: sample
+/// Flat to 0.01 dB up to 0.44 of the lower of the two rates; from 0.503 of it on at least 80 dB down. No delay: sample
 /// 0 stays at 0 s. Outside its ends a recording counts as silence. Equal rates copy.
 class Resampler {
 public:

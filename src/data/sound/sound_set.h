@@ -61,7 +61,7 @@ struct SoundSetReport {
 };
 
 /// Reads and transforms the items, splits them, and writes the set into `folder` as a whole: until then nothing there changes. A
-/// folder that holds this very set is left alone; one that holds any of the set's names otherwise is refused. The bytes do not
+/// folder that holds this very set is left alone; one that holds any of the set's names otherwise is refused. The rows do not
 /// depend on the number of threads. SIGINT, SIGTERM and SIGHUP end it with the exit status 128 + n and nothing written. A part
 /// without a share has no file; a part with one that would stay empty, a class without a readable recording and fewer than two
 /// classes are refused. Memory: 10 KiB per recording.

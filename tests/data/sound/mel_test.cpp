@@ -64,7 +64,7 @@ TEST(Mel, EqualsTheFormulas) {
     for (std::size_t band = 0; band < kMelBands; ++band) EXPECT_NEAR(fast[band], slow[band], 1e-8) << band;
 }
 
-TEST(Mel, EqualsTorchaudiosFilters) {
+TEST(Mel, EqualsNumpy) {
     const std::array<Window, 3> windows{
         window_of([](double n) { return 0.5 * tone(440, n); }),
         window_of([](double n) { return (std::fmod(n * 7919, 101) - 50) / 100; }), window_of([](double n) {
