@@ -35,9 +35,9 @@ struct Field {
     std::int32_t width = 1;                           ///< elements of a sample; of a wanted field 0: any
     std::int32_t limit = 0;                           ///< integers are in [0, limit): classes of a label, numbers of a vocabulary
     std::shared_ptr<const Tokenizer> tokenizer = {};  ///< of tokens
+    std::vector<std::string> names = {};              ///< of integers, one for each below `limit`; empty: they have none
     std::shared_ptr<const Classes> classes = {};      ///< of a label, where the source knows them
     std::shared_ptr<const Scaling> scaling = {};      ///< of numbers that were measured
-    std::vector<std::string> names = {};              ///< of integers, one for each below `limit`; empty: they have none
 };
 using Fields = std::vector<Field>;
 
