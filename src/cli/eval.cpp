@@ -78,7 +78,8 @@ void print_text(const train::EvaluateReport& report) {
         if (report.members.size() > 1) say(fmt::format("member {:3}: ", k));
         const train::Score& score = report.members[k];
         if (report.classifies)
-            say(fmt::format("accuracy {:.2f} %, loss {}\n", 100 * score.accuracy, train::loss_text(score.loss)));
+            say(fmt::format("accuracy {:.2f} %, loss {}{}{}\n", 100 * score.accuracy, train::loss_text(score.loss),
+                            score.more.summary.empty() ? "" : ", ", score.more.summary));
         else
             say(fmt::format("loss {} {}\n", train::loss_text(score.loss), score.more.summary));
         for (const std::string& note : score.more.notes) say(fmt::format("{}\n", note));

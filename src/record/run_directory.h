@@ -44,7 +44,7 @@ struct Manifest {
     std::string started;                          ///< UTC, "2025-11-04T12:00:00Z"; filled in on creation
     std::string ended;                            ///< empty while running
     RunStatus status = RunStatus::kRunning;
-    std::string reason;  ///< why it ended, a sentence; empty while running
+    std::string reason;  ///< why it ended, a text; empty while running
     std::optional<int> exit_status;
     std::vector<Resumption> resumed;
     std::optional<WeightsOrigin> init;  ///< absent: the weights were drawn

@@ -62,8 +62,9 @@ std::string score_text(const char* name, const std::vector<Score>& scores, bool 
     if (scores.empty()) return {};
     if (!classifies) return fmt::format("  {} {}", name, surface_text(scores.front()));
     if (scores.size() == 1)
-        return fmt::format("  {} loss {} accuracy {} %", name, loss_text(scores[0].loss),
-                           number(100 * scores[0].accuracy, "{:.2f}"));
+        return fmt::format("  {} loss {} accuracy {} %{}{}", name, loss_text(scores[0].loss),
+                           number(100 * scores[0].accuracy, "{:.2f}"), scores[0].more.summary.empty() ? "" : " ",
+                           scores[0].more.summary);
     double best = 0, accuracy = 0, loss = 0;
     for (const Score& score : scores) {
         best = std::max(best, score.accuracy);
@@ -212,7 +213,8 @@ std::string finish_text(const RunResult& result) {
     else if (std::isfinite(best.validation_accuracy))
         text += fmt::format("best validation accuracy {:.2f} % (epoch {})\n", 100 * best.validation_accuracy, best.best_epoch);
     if (result.classifies && result.tested)
-        text += fmt::format("test accuracy {:.2f} %, loss {}\n", 100 * best.test_accuracy, loss_text(best.test_loss));
+        text += fmt::format("test accuracy {:.2f} %, loss {}{}{}\n", 100 * best.test_accuracy, loss_text(best.test_loss),
+                            best.more.summary.empty() ? "" : ", ", best.more.summary);
     if (result.members.size() > 1 && result.classifies && result.tested) {
         double mean = 0;
         for (const MemberResult& member : result.members)

@@ -32,7 +32,7 @@ public:
     [[nodiscard]] std::uint64_t step() const { return step_; }  ///< launched, those before this start included
     [[nodiscard]] std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
     [[nodiscard]] bool complete() const { return step_ >= total_steps_ || !ended_.empty(); }
-    /// The run is complete with the step that it is at: nothing is left to resume. `why` is a sentence for people. Also before
+    /// The run is complete with the step that it is at: nothing is left to resume. `why` is a text for people. Also before
     /// run().
     void end(std::string why) { ended_ = std::move(why); }
     [[nodiscard]] MetricsThread& metrics() { return *metrics_; }

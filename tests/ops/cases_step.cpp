@@ -182,8 +182,8 @@ OpCase push(int k, std::uint32_t capacity, int repeats, std::uint64_t earlier) {
 void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(features({.note = "shuffled"}));
     cases.push_back(features({.note = "in_order", .shuffle = false, .training = false}));
-    cases.push_back(features({.note = "masked", .rows = 17, .cols = 64, .mask = 8}));
-    cases.push_back(features({.note = "mask_wider_than_rows", .k = 3, .rows = 17, .cols = 3, .mask = 40}));
+    cases.push_back(features({.note = "masked", .samples = 60, .rows = 17, .cols = 64, .mask = 8}));
+    cases.push_back(features({.note = "mask_wider_than_rows", .k = 3, .samples = 60, .rows = 17, .cols = 3, .mask = 40}));
     cases.push_back(features({.note = "own_labels", .labels = 21, .per_label = 1}));
     cases.push_back(features({.note = "windows", .layout = kWindow}));
     cases.push_back(features({.note = "no_rows", .rows = 0}));

@@ -46,8 +46,8 @@ base::Schema schema_of(const std::string& preset) {
 
 void set_general_defaults(const std::string&, base::Schema& keys) {
     keys.at("optim.name").initial = std::string("adamw");
-    keys.at("optim.weight_decay").initial = 0.01;
-    keys.at("optim.clip_norm").initial = 1.0;
+    keys.at("optim.weight_decay").initial = std::vector<double>{0.01};
+    keys.at("optim.clip_norm").initial = std::vector<double>{1.0};
     keys.at("train.batch").initial = std::int64_t{512};
 }
 
