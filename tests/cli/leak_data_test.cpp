@@ -1,4 +1,5 @@
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "cli/folder.h"
@@ -30,6 +31,41 @@ TEST_F(LeakData, RecordingsBecomeASet) {
     EXPECT_EQ(again.status, 0);
     EXPECT_NE(again.out.find("holds this set already"), std::string::npos) << again.out;
     expect_refusal(call({"data", "build-leak", path("wav"), "--out", path("set")}), {"dataset.json", "another --out"});
+}
+
+TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
+    ASSERT_EQ(call({"data", "make", "hydrophone", "--out", path("set"), "--files", "60"}).status, 0);
+    write("leak.toml",
+          "[model]\nname = \"leak_cnn\"\npreset = \"debug\"\n[train]\nepochs = 3\nbatch = 64\n[optim]\nlr = 3e-3\n[data]\npath = \"" +
+              path("set") + "\"\n");
+    const Said trained = call({"train", path("leak.toml"), "--out", path("run"), "--device", "cpu"});
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    const Said scored = call({"eval", path("run"), "--split", "validation"});
+    EXPECT_NE(scored.out.find("(always LEAK: F1 "), std::string::npos) << scored.out;
+    EXPECT_NE(scored.out.find("MCC"), std::string::npos) << scored.out;
+
+    ASSERT_EQ(call({"data", "make", "hydrophone", "--out", path("wav"), "--wav", "--files", "70", "--seed", "9"}).status, 0);
+    write("wav/LEAK/a, \"b\".wav", "no sound");
+    const Said done = call({"classify", path("run"), "--in", path("wav"), "--out", path("table.csv")});
+    ASSERT_EQ(done.status, 0) << done.err;
+    EXPECT_NE(done.out.find("71 files"), std::string::npos) << done.out;
+    std::ifstream table(folder_ / "table.csv");
+    std::string line;
+    std::getline(table, line);
+    EXPECT_EQ(line, "filepath,is_leak,leak_conf_mean,long_pos_frac,per_long_probs_json,notes");
+    int right = 0, rows = 0, errors = 0;
+    while (std::getline(table, line)) {
+        ++rows;
+        const bool leak = line.find("/LEAK/") != std::string::npos;
+        if (line.find("wav,1,") != std::string::npos || line.find("wav,0,") != std::string::npos)
+            right += leak == (line.find("wav,1,") != std::string::npos) ? 1 : 0;
+        if (line.find("a, \"\"b\"\".wav\",,,,,error: is neither WAV nor FLAC") != std::string::npos) ++errors;
+    }
+    EXPECT_EQ(rows, 71);
+    EXPECT_EQ(errors, 1);
+    EXPECT_GE(right, 50);  // always NOLEAK would have 40
+    expect_refusal(call({"classify", path("run"), "--in", path("set"), "--out", path("x.csv")}), {"holds no WAV or FLAC file"});
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "x.csv"));
 }
 
 TEST_F(LeakData, BadInput) {
