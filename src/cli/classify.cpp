@@ -43,9 +43,9 @@ base::Result<int> run_classify(const ClassifyArguments& given) {
     if (live) base::write_to_terminal("\r\x1b[K");
     if (!report.ok()) return report.error();
     MILLRACE_TRY(io::write_atomically(given.out, io::bytes_of(table)));
-    say(fmt::format("{}\n{} files in {:.1f} s on {}{}; wrote {}\n", report->summary, report->files, report->seconds, report->device,
-                    report->failed == 0 ? "" : fmt::format(", {} of them unreadable (see the column notes)", report->failed),
-                    given.out));
+    say(fmt::format(
+        "{}\n{} files in {:.1f} s on {}{}; wrote {}\n", report->summary, report->files, report->seconds, report->device,
+        report->failed == 0 ? "" : fmt::format(", {} of them unreadable (see the column notes)", report->failed), given.out));
     return 0;
 }
 
@@ -53,14 +53,15 @@ base::Result<int> run_classify(const ClassifyArguments& given) {
 
 void add_classify(const Command& program) {
     auto given = std::make_shared<ClassifyArguments>();
-    const Command command =
-        program.command("classify", fmt::format("decide about the files of a folder with a run's best weights ({})", classifying_families()));
+    const Command command = program.command(
+        "classify", fmt::format("decide about the files of a folder with a run's best weights ({})", classifying_families()));
     command.option("RUN", given->run, "run directory").required();
     command.option("--in", given->in, "folder of files, at any depth").required().placeholder("DIR");
     command.option("--out", given->out, "table to write, a row for each file").required().placeholder("CSV");
     command.option("--device", given->device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
-    command.footer("Examples:\n  millrace classify runs/leak --in recordings --out decisions.csv\n\n"
-                   "A file that cannot be read has a row with its error.");
+    command.footer(
+        "Examples:\n  millrace classify runs/leak --in recordings --out decisions.csv\n\n"
+        "A file that cannot be read has a row with its error.");
     command.action([given] { return run_classify(*given); });
 }
 

@@ -72,9 +72,9 @@ struct ClassifyRequest {
     const io::LoadedCheckpoint& checkpoint;
     ops::DeviceKind device;
     tape::Precision precision;
-    std::size_t member = 0;  ///< of the checkpoint
-    io::Path in;             ///< folder
-    std::function<void(const std::vector<std::string>& fields)> row;               ///< takes the rows in their order
+    std::size_t member = 0;                                           ///< of the checkpoint
+    io::Path in;                                                      ///< folder
+    std::function<void(const std::vector<std::string>& fields)> row;  ///< takes the rows in their order
     std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 struct ClassifyReport {

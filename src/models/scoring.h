@@ -18,7 +18,8 @@ struct Scored {
     std::vector<Figure> figures;
     std::string summary;             ///< for people, to follow "loss 0.0312"; empty when there is nothing to add
     std::vector<std::string> notes;  ///< further lines
-    /// Fixed parameters of the member that a pass over the validation part has chosen, such as a threshold: its weights keep them.
+    /// Fixed parameters of the member that a pass over the validation part has chosen, such as a threshold: its weights keep
+    /// them.
     std::vector<Figure> chosen = {};
     std::string refused = {};  ///< why these weights cannot be the best ones; empty: they can
 

@@ -12,7 +12,8 @@ namespace millrace::nn {
 /// Mean cross-entropy of logits [K,1,B,C] against labels i32 [K,1,B,1]. The only consumer of the logits' gradient.
 void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels);
 
-/// Values of the member that weigh a classification: fixed parameters, so that every member has its own and checkpoints keep them.
+/// Values of the member that weigh a classification: fixed parameters, so that every member has its own and checkpoints keep
+/// them.
 struct ClassWeights {
     tape::ParameterId weights = tape::kNoParameter, gamma = tape::kNoParameter;
     bool by_rows = false;  ///< divides by the rows, as focal losses do, instead of the sum of their weights
@@ -26,7 +27,8 @@ tape::ParameterId declare_member_value(tape::Store& store, const std::string& na
 /// Cross-entropy with a weight per class, damped by (1 - p)^gamma. Training alone: evaluation takes cross_entropy.
 void weighted_cross_entropy(tape::Builder& builder, const tape::Value& logits, const tensor::View& labels,
                             const ClassWeights& weights);
-/// Cross-entropy of one logit [K,1,B,1] against "label == positive", times `weight` (a fixed parameter), as a term beside the loss.
+/// Cross-entropy of one logit [K,1,B,1] against "label == positive", times `weight` (a fixed parameter), as a term beside the
+/// loss.
 void binary_cross_entropy(tape::Builder& builder, const tape::Value& logit, const tensor::View& labels, std::int32_t positive,
                           tape::ParameterId weight);
 

@@ -21,8 +21,8 @@ namespace millrace::tape {
 struct Init {
     enum class Kind : std::uint8_t { constant, normal, uniform, orthonormal, blocks };
     Kind kind = Kind::constant;
-    double scale = 0;            ///< the constant, the deviation, the bound, the factor
-    std::vector<double> values;  ///< blocks: constants of equal parts of the tensor
+    double scale = 0;                               ///< the constant, the deviation, the bound, the factor
+    std::vector<double> values;                     ///< blocks: constants of equal parts of the tensor
     std::vector<std::vector<double>> members = {};  ///< blocks: the same for each member, instead
 
     static Init value(double v) { return {Kind::constant, v, {}}; }
@@ -54,7 +54,7 @@ struct Parameter {
     bool fixed = false;         ///< as its group
     Init init;
     std::vector<std::int32_t> axes = {};  ///< of a row, in files; empty: one
-    std::int64_t offset = 0;  ///< elements into a member's slice of its arena
+    std::int64_t offset = 0;              ///< elements into a member's slice of its arena
     [[nodiscard]] std::int64_t count() const { return std::int64_t{groups} * rows * cols; }
 };
 using ParameterId = std::int32_t;

@@ -1,7 +1,7 @@
 #pragma once
 // Element types of buffers. `real` in contracts means the element type of activations: f64 in the reference backend, f32 on the
-// CPU, f32 or bf16 on CUDA. `stat` means f64 in the reference backend and f32 elsewhere. f16 (IEEE half) stores data sets: gathering
-// converts it.
+// CPU, f32 or bf16 on CUDA. `stat` means f64 in the reference backend and f32 elsewhere. f16 (IEEE half) stores data sets:
+// gathering converts it.
 
 #include <cstddef>
 #include <cstdint>

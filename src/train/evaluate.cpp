@@ -103,7 +103,8 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     if (report.members.empty())
         return base::Error{fmt::format("the run set no {} aside for {} (data.validation = 0)", setup.unit, data::name_of(part)),
                            run.string(), 4};
-    report.best = state.best.losses.empty() ? best_member(report.members, setup.settings.checkpoint.best_metric) : best_member(best);
+    report.best =
+        state.best.losses.empty() ? best_member(report.members, setup.settings.checkpoint.best_metric) : best_member(best);
     report.run = run.string();
     report.model = setup.settings.model;
     report.preset = setup.settings.preset;

@@ -17,7 +17,8 @@ base::Status Selection::on_epoch(EpochReport& report) {
     return base::ok();
 }
 
-/// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest weights are the best known.
+/// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest
+/// weights are the best known.
 bool Selection::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {

@@ -26,7 +26,7 @@ private:
     Loop& loop_;
     BestSoFar best_, best_before_;
     std::vector<Score> scores_, scores_before_;  ///< of the best weights on what was set aside, when this start found them
-    std::string refused_;  ///< why the newest weights that a scoring refused were no candidates
+    std::string refused_;                        ///< why the newest weights that a scoring refused were no candidates
     const io::Path folder_;
 };
 

@@ -36,7 +36,8 @@ TEST_F(LeakData, RecordingsBecomeASet) {
 TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
     ASSERT_EQ(call({"data", "make", "hydrophone", "--out", path("set"), "--files", "60"}).status, 0);
     write("leak.toml",
-          "[model]\nname = \"leak_cnn\"\npreset = \"debug\"\n[train]\nepochs = 3\nbatch = 64\n[optim]\nlr = 3e-3\n[data]\npath = \"" +
+          "[model]\nname = \"leak_cnn\"\npreset = \"debug\"\n[train]\nepochs = 3\nbatch = 64\n[optim]\nlr = 3e-3\n[data]\npath = "
+          "\"" +
               path("set") + "\"\n");
     const Said trained = call({"train", path("leak.toml"), "--out", path("run"), "--device", "cpu"});
     ASSERT_EQ(trained.status, 0) << trained.err;

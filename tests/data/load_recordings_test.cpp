@@ -46,7 +46,8 @@ protected:
         if (spec.special != 0 && !spec.dims.empty()) wide[2 * count / spec.dims[0] - 1] = spec.special;
         std::vector<std::uint16_t> halves(count);
         std::ranges::transform(wide, halves.begin(), tensor::to_f16);
-        io::Hdf5Layout layout{.name = "segments_mel", .type = spec.f32 ? io::ElementType::kF32 : io::ElementType::kF16, .dims = spec.dims};
+        io::Hdf5Layout layout{
+            .name = "segments_mel", .type = spec.f32 ? io::ElementType::kF32 : io::ElementType::kF16, .dims = spec.dims};
         if (spec.chunk > 0) {
             layout.chunk = spec.dims;
             layout.chunk[0] = spec.chunk;

@@ -16,7 +16,8 @@ Recordings recordings(std::int32_t count, std::int32_t classes) {
     Recordings made{count, {}, {}};
     for (std::int32_t r = 0; r < count; ++r) {
         for (int w = 0; w < 6; ++w)
-            for (int d = 0; d < 4; ++d) made.features.push_back(tensor::to_f16(static_cast<float>(10 * r + w) + 0.25f * static_cast<float>(d)));
+            for (int d = 0; d < 4; ++d)
+                made.features.push_back(tensor::to_f16(static_cast<float>(10 * r + w) + 0.25f * static_cast<float>(d)));
         made.labels.push_back(r % classes);
     }
     return made;

@@ -1,4 +1,5 @@
-// Networks of convolutions with several members: each is the run that it would be alone, with its own dropout, loss weights and rates.
+// Networks of convolutions with several members: each is the run that it would be alone, with its own dropout, loss weights and
+// rates.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +30,8 @@ struct Members {
 };
 
 /// What three steps leave of each member: losses, then parameters.
-std::vector<std::vector<double>> trained(const ConvWhere& where, Model& model, data::BatchSource& source, const Members& members) {
+std::vector<std::vector<double>> trained(const ConvWhere& where, Model& model, data::BatchSource& source,
+                                         const Members& members) {
     Rig rig;
     rig.device = where.device;
     rig.precision = where.precision;
@@ -41,7 +43,8 @@ std::vector<std::vector<double>> trained(const ConvWhere& where, Model& model, d
     auto states = rig.store->read_states();
     for (std::size_t k = 0; k < states.size(); ++k) states[k].dropout_scale = members.dropout_scales[k];
     rig.store->write_states(states);
-    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {7, 1, 0}), *rig.arena);
+    tape::Program step("step", *rig.store, train::build_training_step(*rig.store, model, source, rig.settings, {7, 1, 0}),
+                       *rig.arena);
     EXPECT_TRUE(rig.arena->allocate().ok());
     const auto prepared = step.prepare();
     EXPECT_TRUE(prepared.ok()) << prepared.error().text();
@@ -74,7 +77,8 @@ std::shared_ptr<const data::RecordingSet> tones() {
             train.features.push_back(tensor::to_f16(noise + (r % 3 == 0 && i % 16 < 4 ? 2.0f : 0.0f)));
         }
     }
-    set->scaling = std::make_shared<const data::Scaling>(data::Scaling{std::vector<float>(16, 0.25f), std::vector<float>(16, 1.5f)});
+    set->scaling =
+        std::make_shared<const data::Scaling>(data::Scaling{std::vector<float>(16, 0.25f), std::vector<float>(16, 1.5f)});
     return set;
 }
 

@@ -95,8 +95,8 @@ OpCase features(const Features& g) {
     OpCase c;
     c.name = fmt::format("gather_features/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
     c.op = &gather_features::kDef;
-    c.params = GatherFeaturesParams{static_cast<std::uint32_t>(g.samples), 9, static_cast<std::uint32_t>(g.per_label), g.mask, g.shuffle,
-                                    g.training, {}};
+    c.params = GatherFeaturesParams{
+        static_cast<std::uint32_t>(g.samples), 9, static_cast<std::uint32_t>(g.per_label), g.mask, g.shuffle, g.training, {}};
     c.members = g.k;
     c.states = sample_states(g.k);
     std::vector<double> subset;

@@ -67,16 +67,18 @@ Result<PartFile> open_part(const Path& path) {
     const std::vector<std::uint64_t>& dims = mel->dims;
     const bool channel = dims.size() == 6 && dims[3] == 1;
     if ((dims.size() != 5 && !channel) || (mel->type != ElementType::kF16 && mel->type != ElementType::kF32))
-        return part.bad(fmt::format("{}; F16 or F32 [recordings, long windows, short windows, bands, frames] would be right, with or "
-                                    "without a channel behind the windows",
-                                    mel->text()));
+        return part.bad(
+            fmt::format("{}; F16 or F32 [recordings, long windows, short windows, bands, frames] would be right, with or "
+                        "without a channel behind the windows",
+                        mel->text()));
     std::uint64_t width = 1;
     for (std::size_t i = 3; i < dims.size(); ++i) width *= dims[i];
     if (dims[1] == 0 || dims[2] == 0 || width == 0 || dims[1] > 65536 || dims[2] > 65536 || width > 65536 ||
         dims[0] > kMostRows / (dims[1] * dims[2]))
-        return part.bad(fmt::format("{}: at least one and at most 65536 windows and features of each, and 2^30 windows in all, "
-                                    "would be right",
-                                    mel->text()));
+        return part.bad(
+            fmt::format("{}: at least one and at most 65536 windows and features of each, and 2^30 windows in all, "
+                        "would be right",
+                        mel->text()));
     part.together = {static_cast<std::int32_t>(dims[1]), static_cast<std::int32_t>(dims[2])};
     part.width = static_cast<std::int32_t>(width);
     part.count = dims[0];
@@ -192,12 +194,13 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
     }
     const auto positive = std::ranges::find(set.classes.names, request.positive);
     if (positive == set.classes.names.end())
-        return Error{fmt::format("there is no class {}{}; data.positive is one of {}", request.positive,
-                                 base::nearest_name(request.positive, set.classes.names).empty()
-                                     ? ""
-                                     : fmt::format(" (did you mean {}?)", base::nearest_name(request.positive, set.classes.names)),
-                                 fmt::join(set.classes.names, ", ")),
-                     folder.string()};
+        return Error{
+            fmt::format("there is no class {}{}; data.positive is one of {}", request.positive,
+                        base::nearest_name(request.positive, set.classes.names).empty()
+                            ? ""
+                            : fmt::format(" (did you mean {}?)", base::nearest_name(request.positive, set.classes.names)),
+                        fmt::join(set.classes.names, ", ")),
+            folder.string()};
     set.classes.positive = static_cast<std::int32_t>(positive - set.classes.names.begin());
     if (request.scaling && request.scaling->mean.size() != static_cast<std::size_t>(set.width))
         return Error{fmt::format("its windows have {} features, those of the run {}", set.width, request.scaling->mean.size()),

@@ -13,8 +13,8 @@ namespace millrace::data {
 inline constexpr const char* kRecordingFiles[] = {"TRAINING_DATASET.H5", "VALIDATION_DATASET.H5", "TESTING_DATASET.H5"};
 
 struct RecordingRequest {
-    std::string positive = "LEAK";  ///< the class that is looked for
-    bool binary = true;             ///< that class against all others
+    std::string positive = "LEAK";                ///< the class that is looked for
+    bool binary = true;                           ///< that class against all others
     std::shared_ptr<const Scaling> scaling = {};  ///< instead of the folder's own
 };
 

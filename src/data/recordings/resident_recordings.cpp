@@ -99,8 +99,9 @@ std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Par
     if (!x.present()) x = builder.buffer(1, rows, set_->width, builder.real(), tape::Role::activation, "features");
     if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
     const Resident& from = resident_[index_of(part)];
-    builder.append(tape::record_of(&ops::gather_features::kDef, params, "data",
-                                   {from.features, from.labels, mean_, inverse_, from.order, builder.store().state(), x, labels}));
+    builder.append(
+        tape::record_of(&ops::gather_features::kDef, params, "data",
+                        {from.features, from.labels, mean_, inverse_, from.order, builder.store().state(), x, labels}));
     std::vector<tensor::View> views;
     for (const Wanted& wanted : fields) views.push_back(wanted.field == "features" ? x : labels);
     return views;

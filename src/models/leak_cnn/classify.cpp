@@ -58,9 +58,9 @@ void hear(const std::vector<fs::path>& files, std::size_t first, data::Resampler
             heard[i].error = fit.ok() ? "" : fit.error().message;
             if (!fit.ok()) continue;
             heard[i].fit = *fit;
-            bands.of_recording(std::span<const float, data::kSoundSamples>(samples),
-                               std::span<std::uint16_t, data::kRecordingMels>(features.data() + i * data::kRecordingMels,
-                                                                               data::kRecordingMels));
+            bands.of_recording(
+                std::span<const float, data::kSoundSamples>(samples),
+                std::span<std::uint16_t, data::kRecordingMels>(features.data() + i * data::kRecordingMels, data::kRecordingMels));
         }
     };
     std::vector<std::jthread> others;
@@ -139,8 +139,7 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     tape::BuildOptions build;
     build.training = false;
     tape::Builder builder(store, build);
-    made->kept_ =
-        made->model_->build(builder, *made->source_, data::Part::test, kBatch * data::kLongs * data::kShorts).kept;
+    made->kept_ = made->model_->build(builder, *made->source_, data::Part::test, kBatch * data::kLongs * data::kShorts).kept;
     for (tensor::View& view : made->kept_) {
         view.offset += static_cast<std::int64_t>(request.member) * view.stride_k;
         view.k = 1;
@@ -177,7 +176,9 @@ std::vector<std::string> row_of(const std::string& path, const double* votes, co
         each += fmt::format("{}{:.4f}", i == 0 ? "" : ",", votes[i]);
     }
     const auto above = std::count_if(votes, votes + count, [&](double vote) { return vote >= threshold; });
-    const char* note = heard.fit == data::Fit::padded ? "shorter than 10 s" : heard.fit == data::Fit::cut ? "longer than 10 s" : "";
+    const char* note = heard.fit == data::Fit::padded ? "shorter than 10 s"
+                       : heard.fit == data::Fit::cut  ? "longer than 10 s"
+                                                      : "";
     return {path,
             found ? "1" : "0",
             fmt::format("{:.6f}", sum / static_cast<double>(count)),
@@ -218,10 +219,9 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     }
     report.files = files.size();
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    report.summary =
-        fmt::format("{} of {} recordings are {} (half of {} votes at {:.2f} or more)", positives, files.size() - report.failed,
-                    stored.classes.names[static_cast<std::size_t>(stored.classes.positive)], data::kLongs,
-                    *detector->rules().threshold);
+    report.summary = fmt::format(
+        "{} of {} recordings are {} (half of {} votes at {:.2f} or more)", positives, files.size() - report.failed,
+        stored.classes.names[static_cast<std::size_t>(stored.classes.positive)], data::kLongs, *detector->rules().threshold);
     return report;
 }
 

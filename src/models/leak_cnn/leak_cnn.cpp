@@ -49,9 +49,10 @@ base::Status LeakCnn::declare(tape::Store& store) {
         options.out = in = config_.channels[i];
         options.pool_h = i == 0 ? 1 : 2;
         if (bands < options.pool_h)
-            return base::Error{fmt::format("windows of {} bands are pooled away by {} convolutions; more bands or fewer "
-                                           "model.channels would be right",
-                                           config_.bands, config_.channels.size())};
+            return base::Error{
+                fmt::format("windows of {} bands are pooled away by {} convolutions; more bands or fewer "
+                            "model.channels would be right",
+                            config_.bands, config_.channels.size())};
         options.channels_first = i + 1 == config_.channels.size();
         if (options.channels_first) options.dropout = config_.dropout;
         convs_.emplace_back(store, fmt::format("conv{}", i + 1), options);
@@ -64,7 +65,8 @@ base::Status LeakCnn::declare(tape::Store& store) {
     const bool focal = config_.loss == LossKind::focal;
     std::vector<std::vector<double>> weights;
     for (std::size_t k = 0; k < static_cast<std::size_t>(store.members()); ++k) weights.push_back(class_weights(config_, k));
-    weights_ = nn::declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
+    weights_ =
+        nn::declare_class_weights(store, "loss", std::move(weights), focal ? config_.gamma : std::vector<double>{0}, focal);
     auxiliary_ = nn::declare_member_value(store, "loss.auxiliary", config_.auxiliary);
     threshold_ = nn::declare_member_value(store, "threshold", {0.5});
     return base::ok();

@@ -1,6 +1,6 @@
 #pragma once
-// Finds a class of sounds in short windows of recordings: three convolutions along the frequency bands, a hidden layer, a head for
-// the classes and one that only says whether the class looked for is there. Many windows of a recording vote (voting.h).
+// Finds a class of sounds in short windows of recordings: three convolutions along the frequency bands, a hidden layer, a head
+// for the classes and one that only says whether the class looked for is there. Many windows of a recording vote (voting.h).
 //
 // The kernels are 3 x 3 in checkpoints, as the original has them. A window has one frame of time, so their outer columns meet
 // padding alone and are not computed.
@@ -53,8 +53,8 @@ private:
     tape::ParameterId auxiliary_ = tape::kNoParameter, threshold_ = tape::kNoParameter;
 };
 
-/// The weight of each class in a member's loss. Weighted: (N / n) over its mean, times `boost` for the positive one; 1 for classes
-/// that do not occur.
+/// The weight of each class in a member's loss. Weighted: (N / n) over its mean, times `boost` for the positive one; 1 for
+/// classes that do not occur.
 std::vector<double> class_weights(const LeakCnnConfig& config, std::size_t member);
 
 }  // namespace millrace::models

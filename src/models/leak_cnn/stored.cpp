@@ -42,9 +42,10 @@ base::Result<RecordingData> decode(const std::string& text, const std::string& p
         return base::Error{fmt::format("no description of recordings: {}", e.what()), place};
     }
     if (!sound(data))
-        return base::Error{"the description of recordings contradicts itself: one mean and one positive deviation per feature, and a "
-                           "positive class among the classes, would be right",
-                           place};
+        return base::Error{
+            "the description of recordings contradicts itself: one mean and one positive deviation per feature, and a "
+            "positive class among the classes, would be right",
+            place};
     return data;
 }
 
@@ -52,7 +53,8 @@ base::Result<RecordingData> stored_recordings(const io::LoadedCheckpoint& checkp
     const io::SafetensorsFile& file = checkpoint.members.front().model;
     const io::TensorView* bytes = file.find(kRecordingData);
     if (bytes == nullptr || bytes->type != io::ElementType::kU8)
-        return base::Error{fmt::format("tensor {} with the description of the recordings is missing", kRecordingData), file.place()};
+        return base::Error{fmt::format("tensor {} with the description of the recordings is missing", kRecordingData),
+                           file.place()};
     return decode(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
                   fmt::format("{}: {}", file.place().string(), kRecordingData));
 }

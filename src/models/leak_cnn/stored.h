@@ -1,5 +1,6 @@
 #pragma once
-// What a checkpoint says about the recordings: which classes there are, how many windows belong together, how features are scaled.
+// What a checkpoint says about the recordings: which classes there are, how many windows belong together, how features are
+// scaled.
 
 #include <string>
 

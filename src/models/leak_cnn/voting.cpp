@@ -92,21 +92,21 @@ Scored VotingScoring::finish() const {
     Decisions always;
     for (const bool present : present_) always.add(true, present);
     Scored scored;
-    scored.figures = {{"segment_f1", segments_.f1()},    {"file_f1", files.f1()},
-                      {"file_accuracy", files.accuracy()}, {"file_precision", files.precision()},
-                      {"file_recall", files.recall()},     {"file_mcc", files.mcc()},
-                      {"file_threshold", threshold},       {"file_always_f1", always.f1()}};
+    scored.figures = {{"segment_f1", segments_.f1()},        {"file_f1", files.f1()},         {"file_accuracy", files.accuracy()},
+                      {"file_precision", files.precision()}, {"file_recall", files.recall()}, {"file_mcc", files.mcc()},
+                      {"file_threshold", threshold},         {"file_always_f1", always.f1()}};
     if (!rules_.threshold) scored.chosen = {{"threshold", threshold}};
     const std::string& name = rules_.names[static_cast<std::size_t>(rules_.positive)];
     if (!(files.f1() > always.f1()) || !(files.mcc() > 0))
-        scored.refused = fmt::format("their F1 of {:.4f} on whole recordings does not beat always answering {} ({:.4f})", files.f1(),
-                                     name, always.f1());
+        scored.refused = fmt::format("their F1 of {:.4f} on whole recordings does not beat always answering {} ({:.4f})",
+                                     files.f1(), name, always.f1());
     scored.summary = fmt::format("file F1 {:.4f} MCC {:.3f} (always {}: F1 {:.4f})", files.f1(), files.mcc(), name, always.f1());
-    scored.notes.push_back(fmt::format(
-        "{} recordings: accuracy {:.4f} precision {:.4f} recall {:.4f}, {} of {} found, {} false alarms, at a threshold of {:.2f} {}; "
-        "segments: F1 {:.4f}",
-        present_.size(), files.accuracy(), files.precision(), files.recall(), files.hits, files.hits + files.misses,
-        files.false_alarms, threshold, rules_.threshold ? "from validation" : "chosen here", segments_.f1()));
+    scored.notes.push_back(
+        fmt::format("{} recordings: accuracy {:.4f} precision {:.4f} recall {:.4f}, {} of {} found, {} false alarms, at a "
+                    "threshold of {:.2f} {}; "
+                    "segments: F1 {:.4f}",
+                    present_.size(), files.accuracy(), files.precision(), files.recall(), files.hits, files.hits + files.misses,
+                    files.false_alarms, threshold, rules_.threshold ? "from validation" : "chosen here", segments_.f1()));
     return scored;
 }
 

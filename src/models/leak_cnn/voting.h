@@ -31,7 +31,7 @@ struct Decisions {
 
     [[nodiscard]] double precision() const;  ///< denominators are 1 at least
     [[nodiscard]] double recall() const;
-    [[nodiscard]] double f1() const;  ///< 0 where precision and recall are
+    [[nodiscard]] double f1() const;   ///< 0 where precision and recall are
     [[nodiscard]] double mcc() const;  ///< 0 where a row or column of the table is empty
     [[nodiscard]] double accuracy() const;
     void add(bool decided, bool present);
@@ -51,9 +51,9 @@ public:
 
 private:
     VotingRules rules_;
-    std::vector<double> windows_;      ///< probabilities
-    std::vector<bool> present_;        ///< of each recording
-    Decisions segments_;               ///< by the larger logit
+    std::vector<double> windows_;  ///< probabilities
+    std::vector<bool> present_;    ///< of each recording
+    Decisions segments_;           ///< by the larger logit
     std::size_t rows_ = 0;
 };
 

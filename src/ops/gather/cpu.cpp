@@ -142,7 +142,8 @@ KernelResult make_gather_features(Context& context, const Bound& bound) {
             const float *centre = b[mean].at<float>(0), *scale = b[inverse].at<float>(0);
             float* to = b[x].at<float>(member, 0, row);
             for (int d = 0; d < width; ++d) to[d] = (tensor::from_f16(from[d]) - centre[d]) * scale[d];
-            *b[y].at<std::int32_t>(member, 0, row) = *b[labels].at<std::int32_t>(0, 0, sample / static_cast<int>(p.rows_per_label));
+            *b[y].at<std::int32_t>(member, 0, row) =
+                *b[labels].at<std::int32_t>(0, 0, sample / static_cast<int>(p.rows_per_label));
             if (p.mask == 0) return;
             const auto unit = [&](std::uint32_t j) {
                 return base::uniform01(

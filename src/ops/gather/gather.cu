@@ -112,7 +112,8 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
     int first = 0, masked = 0;
     if (a.p.mask > 0) {
         const auto unit = [&](int j) {
-            return base::uniform01(base::random_bits(m.seed, m.step, m.micro, a.p.op_number, static_cast<std::uint64_t>(b) * 2 + j));
+            return base::uniform01(
+                base::random_bits(m.seed, m.step, m.micro, a.p.op_number, static_cast<std::uint64_t>(b) * 2 + j));
         };
         masked = min(a.cols, static_cast<int>(unit(0) * static_cast<float>(a.p.mask + 1)));
         first = static_cast<int>(unit(1) * static_cast<float>(a.cols - masked + 1));
@@ -159,9 +160,15 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
     using namespace gather_features;
     const Operand& out = b[x];
     if (out.count() == 0) return make_kernel([] {});
-    const FeaturesArgs a{static_cast<const __half*>(b[table].data), b[table].stride_row, b[labels],
-                         static_cast<const float*>(b[mean].data), static_cast<const float*>(b[inverse].data),
-                         static_cast<const std::int32_t*>(b[subset].data), b[state], out.rows, out.cols,
+    const FeaturesArgs a{static_cast<const __half*>(b[table].data),
+                         b[table].stride_row,
+                         b[labels],
+                         static_cast<const float*>(b[mean].data),
+                         static_cast<const float*>(b[inverse].data),
+                         static_cast<const std::int32_t*>(b[subset].data),
+                         b[state],
+                         out.rows,
+                         out.cols,
                          b.params<GatherFeaturesParams>()};
     auto make = [&]<class T>(T) {
         return make_launch(c, gather_features_kernel<T>, dim3(blocks_for(out.rows, 4), out.k), dim3(128), 0, a, out, b[y]);

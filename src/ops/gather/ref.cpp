@@ -103,8 +103,8 @@ void run_gather_features(const Bound& bound) {
             const auto index = sample_of(params, state, bound[at::subset], b);
             if (!index) break;
             const auto uniform = [&](std::uint64_t j) {
-                return static_cast<double>(base::uniform01(base::random_bits(state.seed, state.step, state.micro, params.op_number,
-                                                                             static_cast<std::uint64_t>(b) * 2 + j)));
+                return static_cast<double>(base::uniform01(base::random_bits(
+                    state.seed, state.step, state.micro, params.op_number, static_cast<std::uint64_t>(b) * 2 + j)));
             };
             int first = 0, masked = 0;
             if (params.mask > 0) {

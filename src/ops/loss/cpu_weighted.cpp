@@ -115,7 +115,8 @@ KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
             double sum = 0;
             for (int row = 0; row < in.rows; ++row) {
                 const auto l = static_cast<double>(*in.at<float>(member, 0, row));
-                const double wanted = *b[labels].at<std::int32_t>(member, 0, row) == p.positive ? 1 : 0, e = std::exp(-std::abs(l));
+                const double wanted = *b[labels].at<std::int32_t>(member, 0, row) == p.positive ? 1 : 0,
+                             e = std::exp(-std::abs(l));
                 sum += std::max(l, 0.0) + std::log1p(e) - wanted * l;
                 if (b[dlogit].present())
                     *b[dlogit].at<float>(member, 0, row) =

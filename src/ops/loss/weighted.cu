@@ -120,8 +120,8 @@ KernelResult make_weighted_cross_entropy(Context& c, const Bound& b) {
     using namespace weighted_cross_entropy;
     const Operand& in = b[logits];
     auto make = [&]<class T>(T) {
-        const WeightedArgs<T> a{b[logits], b[labels],  b[weights], b[gamma], b[state],
-                                b[dlogits], in.rows, in.cols,    b.params<WeightedLossParams>()};
+        const WeightedArgs<T> a{
+            b[logits], b[labels], b[weights], b[gamma], b[state], b[dlogits], in.rows, in.cols, b.params<WeightedLossParams>()};
         return make_launch(c, weighted_cross_entropy_kernel<T>, dim3(in.k), threads_for(in.rows), 0, a);
     };
     return in.dtype == DType::bf16 ? make(bf16{}) : make(float{});
