@@ -18,6 +18,7 @@ public:
     ~CapturedLog() {
         ::dup2(stderr_, STDERR_FILENO);
         ::close(stderr_);
+        if (::testing::Test::HasFailure()) std::fputs(text().c_str(), stderr);
         if (file_ != nullptr) std::fclose(file_);
     }
     CapturedLog(const CapturedLog&) = delete;

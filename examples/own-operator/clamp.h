@@ -20,7 +20,7 @@ enum Slot { dy, x, dx, slots };
 extern const millrace::ops::OpDef kDef;
 }  // namespace clamp_backward
 
-/// The layer: appends the record, and registers what to append on the way back.
+/// The layer: appends the record, and registers what to append in the backward pass.
 millrace::tape::Value clamp(millrace::tape::Builder& builder, const millrace::tape::Value& x, ClampParams params,
                             const std::string& name);
 

@@ -11,8 +11,9 @@ namespace millrace::train {
 
 /// A run raises start and epoch_begin; per step wait, timed_step where its parts were timed, epoch and epoch_begin where it ends
 /// an epoch, and step; then stop, and finish. Listeners are called in the order in which the loop was given them, and each sees
-/// what those before it added to a report. on_interval comes from the thread that reads the metrics ring, everything else from
-/// the training thread. An error ends the run.
+/// what those before it added to a report. on_interval comes from the thread that reads the metrics ring, or from the training
+/// thread where it closes an interval early, under a lock: it must not wait for the training thread or call the loop. Everything
+/// else comes from the training thread. An error ends the run.
 class Listener {
 public:
     Listener() = default;

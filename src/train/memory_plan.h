@@ -11,7 +11,7 @@
 
 namespace millrace::train {
 
-/// Bytes by purpose. Activations: the arena of the largest program, everything kept for the way back included.
+/// Bytes by purpose. Activations: the arena of the largest program, everything kept for the backward pass included.
 struct MemoryNeeds {
     std::int64_t data = 0, parameters = 0, gradients = 0, optimizer = 0, activations = 0, other = 0;
 

@@ -88,7 +88,7 @@ base::Schema schema_of(const std::string& preset) {
                 "how vectors become energies: one linear layer, or three with norms between them");
     keys.choice(
         "recompute", "none", {"none", "gates", "step"},
-        "what is computed again on the way back instead of being kept: nothing, the carrier's gates, all but states and flows");
+        "what is computed again in the backward pass instead of being kept: nothing, the carrier's gates, all but states and flows");
     keys.add("text_bridge", bridge_schema());
     keys.bytes("gradient_budget", "0B",
                "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "

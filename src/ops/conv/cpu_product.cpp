@@ -43,7 +43,7 @@ void ConvProduct::pack_weights(const float* weights, std::int64_t stride, float*
     const int nr = simd_.nr;
     const std::int64_t last = std::int64_t{taps_h_.count} * taps_w_.count - 1;
     for (std::int64_t tap = 0; tap <= last; ++tap) {
-        // On the way back the window is turned round: a gradient meets the last tap first.
+        // In the backward pass the window is turned round: a gradient meets the last tap first.
         const std::int64_t from = back ? last - tap : tap;
         const std::int64_t i = taps_h_.first + from / taps_w_.count, j = taps_w_.first + from % taps_w_.count;
         for (int c = 0; c < in_; ++c)

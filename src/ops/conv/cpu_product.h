@@ -12,7 +12,7 @@ namespace millrace::ops::cpu {
 
 class ConvProduct {
 public:
-    /// From maps of `in` channels to maps of `out`. The way back is a product of the same kind, from p.out to p.in channels.
+    /// From maps of `in` channels to maps of `out`. The backward pass is a product of the same kind, from p.out to p.in channels.
     ConvProduct(const ConvParams& p, const SimdKernels& simd, int in, int out);
 
     /// Of one map.
@@ -33,7 +33,7 @@ public:
 
     /// padded = the map with zeros around it.
     void pad(const float* map, float* padded) const noexcept;
-    /// Weights [p.out, p.in * taps] as the product reads them; `back`: those of the way back.
+    /// Weights [p.out, p.in * taps] as the product reads them; `back`: those of the backward pass.
     void pack_weights(const float* weights, std::int64_t stride, float* packed, bool back) const noexcept;
     void run(const float* padded, const float* packed, float* result) const noexcept;
     /// sums += windows^T dz; dz [rows, out] without holes, zeros in the rows between positions.
