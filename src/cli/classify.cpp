@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "base/log.h"
@@ -29,6 +30,9 @@ base::Result<int> run_classify(const ClassifyArguments& given) {
     if (best.family->classify == nullptr)
         return base::Error{fmt::format("{} classifies no files; that is done by {}", best.family->name, classifying_families()),
                            given.run};
+    const std::filesystem::path folder = std::filesystem::path(given.out).parent_path();
+    if (std::error_code none; !folder.empty() && !std::filesystem::is_directory(folder, none))
+        return base::Error{"there is no such folder to write into", folder.string()};
     MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
     MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
     std::string table = io::csv_line(best.family->classify_columns);

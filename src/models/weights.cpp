@@ -99,7 +99,8 @@ base::Status check_attachment(const io::SafetensorsFile& file, const Attachment&
     return base::ok();
 }
 
-base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int member, bool with_optimizer,
+/// `settings`: fixed parameters that say what the recipe said are loaded too.
+base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int member, bool with_optimizer, bool settings,
                          const std::vector<Attachment>& attachments) {
     Tensors model, optimizer;
     for (const Attachment& attachment : attachments)
@@ -118,7 +119,9 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        if (status.ok()) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        const bool setting = store.groups()[static_cast<std::size_t>(p.group_id)].name == tape::kSettings;
+        if (status.ok() && (settings || !setting))
+            status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
             if (status.ok())
@@ -166,7 +169,7 @@ base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkp
             checkpoint.folder};
     for (int member = 0; member < store.members(); ++member)
         MILLRACE_TRY(
-            load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer, attachments));
+            load_member(store, checkpoint.members[static_cast<std::size_t>(member)], member, with_optimizer, true, attachments));
     store.refresh_copies();
     return base::ok();
 }
@@ -190,7 +193,7 @@ base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkp
             checkpoint.folder};
     for (int member = 0; member < store.members(); ++member)
         MILLRACE_TRY(load_member(store, checkpoint.members[given == 1 ? 0 : static_cast<std::size_t>(member)], member, false,
-                                 attachments));
+                                 false, attachments));
     store.refresh_copies();
     return base::ok();
 }

@@ -13,13 +13,13 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
 tape::ParameterId declare_member_value(tape::Store& store, const std::string& name, const std::vector<double>& values) {
     std::vector<std::vector<double>> each;
     for (const double value : values) each.push_back({value});
-    return store.add_vector({name}, 1, tape::Init::blocks(std::move(each)), tape::kFrozen);
+    return store.add_vector({name}, 1, tape::Init::blocks(std::move(each)), tape::kSettings);
 }
 
 ClassWeights declare_class_weights(tape::Store& store, const std::string& name, std::vector<std::vector<double>> weights,
                                    const std::vector<double>& gammas, bool by_rows) {
     const auto classes = static_cast<std::int32_t>(weights.front().size());
-    return {store.add_vector({name + ".weights"}, classes, tape::Init::blocks(std::move(weights)), tape::kFrozen),
+    return {store.add_vector({name + ".weights"}, classes, tape::Init::blocks(std::move(weights)), tape::kSettings),
             declare_member_value(store, name + ".gamma", gammas), by_rows};
 }
 

@@ -40,10 +40,11 @@ struct Group {
     bool fixed = false;
     float decay_factor = 1;  ///< at the start of a run
 };
-constexpr std::string_view kWeights = "weights";   ///< what is declared without a group
-constexpr std::string_view kNoDecay = "no_decay";  ///< vectors declared without a group when StoreOptions asks for it
-constexpr std::string_view kFrozen = "frozen";     ///< fixed: saved with the weights, never changes
-constexpr std::string_view kRunning = "running";   ///< fixed: statistics that forward passes keep
+constexpr std::string_view kWeights = "weights";    ///< what is declared without a group
+constexpr std::string_view kNoDecay = "no_decay";   ///< vectors declared without a group when StoreOptions asks for it
+constexpr std::string_view kFrozen = "frozen";      ///< fixed: saved with the weights, never changes
+constexpr std::string_view kSettings = "settings";  ///< fixed: a member's values from the recipe; saved, not taken over by --init
+constexpr std::string_view kRunning = "running";    ///< fixed: statistics that forward passes keep
 
 /// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
 struct Parameter {

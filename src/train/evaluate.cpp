@@ -67,12 +67,7 @@ base::Result<BestWeights> load_best(const io::Path& run, const std::string& devi
     return BestWeights{std::move(checkpoint), std::move(state), std::move(recipe), family};
 }
 
-std::size_t best_member(const BestWeights& best) {
-    std::vector<Score> scores;
-    for (std::size_t k = 0; k < best.state.best.losses.size(); ++k)
-        scores.push_back({best.state.best.losses[k], best.state.best.accuracies[k], {}});
-    return scores.empty() ? 0 : best_member(scores, best.recipe.text("checkpoint.best_metric"));
-}
+std::size_t best_member(const BestWeights& best) { return best.state.best.member; }
 
 base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<data::Part> wanted, const std::string& device,
                                           const std::string& data_path, const std::optional<PictureRequest>& pictures) {

@@ -21,6 +21,7 @@ std::size_t best_member(const std::vector<Score>& scores, const std::string& met
 }
 
 std::size_t best_member(const RunResult& result) {
+    if (result.chosen) return *result.chosen;
     std::vector<Score> scores;
     for (const MemberResult& member : result.members)
         scores.push_back(std::isnan(member.validation_accuracy)

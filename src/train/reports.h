@@ -121,6 +121,7 @@ struct RunResult {
     std::uint32_t epochs = 0;  ///< completed
     std::uint64_t step = 0, dropped = 0;
     std::vector<MemberResult> members;
+    std::optional<std::size_t> chosen = {};  ///< the member that did best on what was set aside to select by
     bool classifies = true;
     bool tested = true;                               ///< the data has a test part
     std::int64_t held = 0;                            ///< samples of the part that the members' scores are of

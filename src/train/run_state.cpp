@@ -177,8 +177,11 @@ RunState decode(const Json& json) {
     for (std::size_t k = 0; k < state.members.size(); ++k) state.epoch_sums.members[k] = decode_sums(sums[k]);
     const Json& best = part(json, "best");
     if (!best.is_null()) {
+        const std::uint32_t member = best.contains("member") ? read<std::uint32_t>(best, "member") : 0;
+        if (member >= state.members.size()) throw Misfit{"'member' of 'best' is none of the members"};
         state.best = {
-            true, read<double>(best, "value"), read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {}, {}};
+            true, read<double>(best, "value"), member, read<std::uint32_t>(best, "epoch"), read<std::uint64_t>(best, "step"), {},
+            {}};
         for (const Json& loss : list(best, "losses"))
             state.best.losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(loss, "losses"));
         for (const Json& accuracy : list(best, "accuracies")) state.best.accuracies.push_back(as<double>(accuracy, "accuracies"));
@@ -214,11 +217,8 @@ std::string encode_state(const RunState& state) {
     json["complete"] = state.complete;
     json["best"] = nullptr;
     if (state.best.any)
-        json["best"] = {{"value", state.best.value},
-                        {"epoch", state.best.epoch},
-                        {"step", state.best.step},
-                        {"losses", state.best.losses},
-                        {"accuracies", state.best.accuracies}};
+        json["best"] = {{"value", state.best.value}, {"member", state.best.member}, {"epoch", state.best.epoch},
+                        {"step", state.best.step},   {"losses", state.best.losses}, {"accuracies", state.best.accuracies}};
     json["staleness"] = {{"evaluations", state.staleness.evaluations}, {"best", state.staleness.best}};
     json["speed"] = encode_figures(state.figures);
     json["streams"] = {{"metrics.jsonl", state.metrics_offset}};

@@ -17,7 +17,8 @@ namespace millrace::train {
 /// The best weights so far.
 struct BestSoFar {
     bool any = false;
-    double value = 0;         ///< the metric of the best member
+    double value = 0;  ///< the metric of the best member
+    std::uint32_t member = 0;
     std::uint32_t epoch = 0;  ///< counted from 1
     std::uint64_t step = 0;
     std::vector<double> losses, accuracies;  ///< validation, per member, at that step; empty without validation data

@@ -20,10 +20,13 @@ base::Status Selection::on_epoch(EpochReport& report) {
 /// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest
 /// weights are the best known.
 bool Selection::note_best(const EpochReport& report) {
-    BestSoFar now{true, -std::numeric_limits<double>::infinity(), report.epoch, report.step, {}, {}};
+    BestSoFar now{true, -std::numeric_limits<double>::infinity(), 0, report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
         const double value = merit(score, loop_.setup().settings.checkpoint.best_metric);
-        if (std::isfinite(score.loss) && score.more.refused.empty() && value > now.value) now.value = value;
+        if (std::isfinite(score.loss) && score.more.refused.empty() && value > now.value) {
+            now.value = value;
+            now.member = static_cast<std::uint32_t>(now.losses.size());
+        }
         if (!score.more.refused.empty()) refused_ = score.more.refused;
         now.losses.push_back(score.loss);
         now.accuracies.push_back(score.accuracy);
@@ -75,6 +78,7 @@ base::Status Selection::on_stop(RunResult& result) {
     if (scores.empty() && loop_.stop() != nullptr) result.signal = loop_.stop()->load();
     result.stopped = result.signal != 0;
     if (result.stopped) return base::ok();
+    if (!best_.losses.empty()) result.chosen = best_.member;
     const double nothing = std::numeric_limits<double>::quiet_NaN();
     for (std::size_t k = 0; k < members; ++k) {
         const bool validated = k < best_.accuracies.size();

@@ -1,7 +1,7 @@
 #pragma once
 // The machine beside a run: samples it on a schedule, keeps the samples in samples.jsonl, and hands them and the rows of training
-// to the other sinks that the recipe names. Sampling and writing run on threads of their own. As a listener it adds what the machine did to
-// the reports of intervals and epochs.
+// to the other sinks that the recipe names. Sampling and writing run on threads of their own. As a listener it adds what the
+// machine did to the reports of intervals and epochs.
 
 #include <memory>
 #include <mutex>

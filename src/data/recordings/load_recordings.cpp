@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -66,15 +68,15 @@ Result<PartFile> open_part(const Path& path) {
     if (mel == nullptr) return part.bad("there is no data set segments_mel; `millrace data build-leak` writes such files");
     const std::vector<std::uint64_t>& dims = mel->dims;
     const bool channel = dims.size() == 6 && dims[3] == 1;
-    if ((dims.size() != 5 && !channel) || (mel->type != ElementType::kF16 && mel->type != ElementType::kF32))
+    if ((dims.size() != 5 && !channel) || dims.back() != 1 || (mel->type != ElementType::kF16 && mel->type != ElementType::kF32))
         return part.bad(
-            fmt::format("{}; F16 or F32 [recordings, long windows, short windows, bands, frames] would be right, with or "
+            fmt::format("{}; F16 or F32 [recordings, long windows, short windows, bands, 1] would be right, with or "
                         "without a channel behind the windows",
                         mel->text()));
     std::uint64_t width = 1;
     for (std::size_t i = 3; i < dims.size(); ++i) width *= dims[i];
     if (dims[1] == 0 || dims[2] == 0 || width == 0 || dims[1] > 65536 || dims[2] > 65536 || width > 65536 ||
-        dims[0] > kMostRows / (dims[1] * dims[2]))
+        dims[1] * dims[2] > kMostRows || dims[0] > kMostRows / (dims[1] * dims[2]))
         return part.bad(
             fmt::format("{}: at least one and at most 65536 windows and features of each, and 2^30 windows in all, "
                         "would be right",
@@ -120,6 +122,9 @@ base::Status read_features(const PartFile& part, std::vector<std::uint16_t>& fea
     MILLRACE_LET(set, part.file.dataset("segments_mel"));
     const std::uint64_t values = set.rows() * static_cast<std::uint64_t>(part.together[0]) *
                                  static_cast<std::uint64_t>(part.together[1]) * static_cast<std::uint64_t>(part.width);
+    const std::uint64_t needed = values * (*set.description().type == ElementType::kF16 ? 2 : 6);
+    if (const auto pages = sysconf(_SC_PHYS_PAGES); pages > 0 && needed > static_cast<std::uint64_t>(pages) * 4096)
+        return part.bad(fmt::format("{} needs {} bytes, more than this machine's memory", set.description().text(), needed));
     features.resize(values);
     if (*set.description().type == ElementType::kF16) {
         MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(features))));
@@ -173,7 +178,7 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
     for (const Part which : {Part::train, Part::validation, Part::test}) {
         const Path path = folder / kRecordingFiles[index_of(which)];
         std::error_code ignored;
-        if (which == Part::test && !std::filesystem::exists(path, ignored)) continue;
+        if (which != Part::train && !std::filesystem::exists(path, ignored)) continue;
         MILLRACE_LET(part, open_part(path));
         MILLRACE_LET(names, class_names(part));
         if (which == Part::train) {

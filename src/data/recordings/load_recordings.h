@@ -1,5 +1,5 @@
 #pragma once
-// Loads a folder of TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and, where there is one, TESTING_DATASET.H5. Each holds
+// Loads a folder of TRAINING_DATASET.H5 and, where they are there, VALIDATION_DATASET.H5 and TESTING_DATASET.H5. Each holds
 //   segments_mel  [recordings, long windows, short windows of each, bands, 1], or with an axis of one channel more; F16 or F32
 //   labels        [recordings], whole numbers
 //   mel_mean, mel_std  [bands], optional: of the training part

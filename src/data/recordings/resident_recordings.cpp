@@ -24,6 +24,12 @@ ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, 
     for (const Part part : kParts) {
         std::vector<std::int32_t>& order = order_[index_of(part)];
         const Recordings& recordings = set_->part(part);
+        std::int64_t windows = 0;  // what an epoch takes; declare() refuses more than can be counted
+        for (const std::int32_t label : recordings.labels)
+            windows +=
+                std::int64_t{set_->windows} * (part == Part::train && label == set_->classes.positive ? options_.oversample : 1);
+        asked_[index_of(part)] = windows;
+        if (windows > std::numeric_limits<std::int32_t>::max()) continue;
         const auto add = [&](bool all) {
             for (std::int32_t r = 0; r < recordings.count; ++r)
                 if (all || recordings.labels[static_cast<std::size_t>(r)] == set_->classes.positive)
@@ -34,11 +40,10 @@ ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, 
 }
 
 base::Status ResidentRecordings::declare(tape::Store& store) {
-    const auto limit = static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max());
     for (const Part part : kParts)
-        if (order_[index_of(part)].size() > limit)
+        if (asked_[index_of(part)] > std::numeric_limits<std::int32_t>::max())
             return base::Error{fmt::format("the {} part has {} segments an epoch; at most 2^31 - 1 would be right", name_of(part),
-                                           order_[index_of(part)].size())};
+                                           asked_[index_of(part)])};
     if (samples(Part::train) == 0) return base::Error{"the training part has no recordings"};
     const auto add = [&](const char* what, Part part, tensor::DType type, std::int32_t rows, std::int32_t cols) {
         return store.add_data(fmt::format("{} {}", name_of(part), what), type, rows, cols);

@@ -43,6 +43,7 @@ private:
     base::Rank rank_;
     Fields fields_;
     std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< rows of the part's features; of the positive class repeatedly
+    std::array<std::int64_t, kPartCount> asked_{};             ///< rows of an epoch, also where they are too many to be ordered
     std::array<Resident, kPartCount> resident_;
     tensor::View mean_, inverse_;
 };
