@@ -6,11 +6,10 @@
 // and the attribute labels_json, the names of the classes by label.
 
 #include "data/folder.h"
+#include "data/recordings/files.h"
 #include "data/recordings/recording_set.h"
 
 namespace millrace::data {
-
-inline constexpr const char* kRecordingFiles[] = {"TRAINING_DATASET.H5", "VALIDATION_DATASET.H5", "TESTING_DATASET.H5"};
 
 struct RecordingRequest {
     std::string positive = "LEAK";                ///< the class that is looked for

@@ -39,7 +39,7 @@ Result<bool> already_there(const Path& folder, const Json& made, SoundSetReport&
         report.counts = json.value("recordings", report.counts);
         return true;
     }
-    for (const char* name : {kSoundFiles[0], kSoundFiles[1], kSoundFiles[2], kRecordingList})
+    for (const char* name : {kRecordingFiles[0], kRecordingFiles[1], kRecordingFiles[2], kRecordingList})
         if (std::filesystem::exists(folder / name, failure)) return foreign_set(folder / name);
     return false;
 }
@@ -79,7 +79,7 @@ Status check_parts(const SoundSource& source, const TransformedRecordings& all, 
             return Error{
                 fmt::format("{} would be empty: no class has enough recordings for its share of {:g}; more recordings, or a "
                             "share of 0 in --split, would be right",
-                            kSoundFiles[part], shares[part])};
+                            kRecordingFiles[part], shares[part])};
     return base::ok();
 }
 
@@ -137,9 +137,9 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
     for (std::size_t part = 0; part < kSoundParts; ++part) {
         report.counts[part] = parts[part].size();
         if (parts[part].empty()) continue;
-        const Path path = staged.inside() / kSoundFiles[part];
+        const Path path = staged.inside() / kRecordingFiles[part];
         MILLRACE_TRY(write_sound_part(path, source, all, parts[part], written, bands, texts, options, stop));
-        sizes[kSoundFiles[part]] = std::filesystem::file_size(path);
+        sizes[kRecordingFiles[part]] = std::filesystem::file_size(path);
     }
     MILLRACE_TRY(io::write_atomically(staged.inside() / kRecordingList, recording_list(source, all, parts)));
     const Json description{{"name", folder_name(folder)},

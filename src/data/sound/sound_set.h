@@ -17,14 +17,14 @@
 
 #include "data/command.h"
 #include "data/folder.h"
+#include "data/recordings/files.h"
 #include "data/sound/mel.h"
 #include "data/sound/recordings.h"
 #include "data/sound/split_recordings.h"
 
 namespace millrace::data {
 
-inline constexpr std::array<const char*, kSoundParts> kSoundFiles{"TRAINING_DATASET.H5", "VALIDATION_DATASET.H5",
-                                                                  "TESTING_DATASET.H5"};
+static_assert(kRecordingFiles.size() == kSoundParts);
 inline constexpr const char* kRecordingList = "recordings.csv";
 
 /// How a recording came to its 10 s.

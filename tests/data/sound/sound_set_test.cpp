@@ -69,20 +69,20 @@ TEST_F(SoundSet, WritesThreePartsAndLeavesThemAlone) {
     ASSERT_TRUE(made.ok()) << made.error().text();
     EXPECT_EQ(made->counts, (std::array<std::uint64_t, 3>{14, 4, 2}));
     EXPECT_EQ(made->classes, (std::vector<std::string>{"LEAK", "NORMAL"}));
-    const auto before = fs::last_write_time(out() / kSoundFiles[0]);
+    const auto before = fs::last_write_time(out() / kRecordingFiles[0]);
     const auto again = make();
     ASSERT_TRUE(again.ok()) << again.error().text();
     EXPECT_EQ(again->outcome, MakeOutcome::kAlreadyThere);
     EXPECT_EQ(again->counts, made->counts);
-    EXPECT_EQ(fs::last_write_time(out() / kSoundFiles[0]), before);
+    EXPECT_EQ(fs::last_write_time(out() / kRecordingFiles[0]), before);
     EXPECT_EQ(std::distance(fs::directory_iterator(out()), fs::directory_iterator{}), 5);
 
     EXPECT_NE(make({.seed = 43}).error().text().find("dataset.json: belongs to a data set"), std::string::npos);
     put("LEAK/new.wav", sound(300, 10));
     EXPECT_FALSE(make().ok());
     fs::remove(out() / kDescription);
-    EXPECT_NE(make().error().text().find(kSoundFiles[0]), std::string::npos);
-    EXPECT_EQ(fs::last_write_time(out() / kSoundFiles[0]), before);
+    EXPECT_NE(make().error().text().find(kRecordingFiles[0]), std::string::npos);
+    EXPECT_EQ(fs::last_write_time(out() / kRecordingFiles[0]), before);
 }
 
 TEST_F(SoundSet, RowsDoNotDependOnTheNumberOfThreads) {
@@ -103,7 +103,7 @@ TEST_F(SoundSet, RowsDoNotDependOnTheNumberOfThreads) {
         EXPECT_TRUE(dataset->read_rows(0, dataset->rows(), bytes).ok()) << name;
         return bytes;
     };
-    for (const char* file : kSoundFiles)
+    for (const char* file : kRecordingFiles)
         for (const char* name : {"segments_mel", "segments_waveform", "labels", "mel_mean", "mel_std"})
             EXPECT_TRUE(bytes_of(out() / file, name) == bytes_of(folder_ / "first" / file, name)) << file << " " << name;
 }
@@ -119,7 +119,7 @@ TEST_F(SoundSet, FilesHoldWhatTheyShould) {
     ASSERT_TRUE(make({.positive = "LEAK", .waveform = true}).ok());
     std::vector<double> sums(kMelBands), squares(kMelBands);
     for (std::size_t part = 0; part < kSoundParts; ++part) {
-        const auto file = io::Hdf5File::open(out() / kSoundFiles[part]);
+        const auto file = io::Hdf5File::open(out() / kRecordingFiles[part]);
         ASSERT_TRUE(file.ok()) << file.error().text();
         const std::uint64_t rows = part == 0 ? 21 : part == 1 ? 6 : 3;
         using Dims = std::vector<std::uint64_t>;
@@ -244,7 +244,7 @@ TEST_F(SoundSet, TooFewRecordings) {
     fs::remove_all(root() / "CRACK");
     const auto made = make({.shares = {1, 0, 0}});
     ASSERT_TRUE(made.ok()) << made.error().text();
-    EXPECT_FALSE(fs::exists(out() / kSoundFiles[1]));
+    EXPECT_FALSE(fs::exists(out() / kRecordingFiles[1]));
     fs::remove_all(out());
     for (const char* name : {"LEAK/b.wav", "LEAK/c.wav"}) put(name, sound(300, 1));
     const auto three = make();  // NORMAL's one recording trains
@@ -255,10 +255,10 @@ TEST_F(SoundSet, TooFewRecordings) {
 TEST_F(SoundSet, NothingIsWrittenBesideAFullNameOrABuildThatRuns) {
     put_classes(5);
     fs::create_directories(out());
-    std::ofstream(out() / kSoundFiles[2]) << "somebody else's";
+    std::ofstream(out() / kRecordingFiles[2]) << "somebody else's";
     const auto made = make();
     ASSERT_FALSE(made.ok());
-    EXPECT_NE(made.error().text().find(kSoundFiles[2]), std::string::npos);
+    EXPECT_NE(made.error().text().find(kRecordingFiles[2]), std::string::npos);
     EXPECT_EQ(std::distance(fs::directory_iterator(out()), fs::directory_iterator{}), 1);
 }
 
