@@ -24,7 +24,7 @@ RunState some_state() {
     state.epoch_sums.members[1].rows = 7;
     state.recipe = "seed = 1\n";
     state.recipe_json = R"({"seed": 1})";
-    state.best = {true, 0.875, 3, 99, {0.5, NAN}, {0.875, 0.1}};
+    state.best = {true, 0.875, 1, 3, 99, {0.5, NAN}, {0.875, 0.1}};
     state.staleness = {{0.1 + 0.2, NAN}, 4};
     state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
     state.metrics_offset = 1ull << 40;
