@@ -1,54 +1,73 @@
-"""The acoustic leak network in plain PyTorch: bands x one frame -> class head and a head that says whether the class looked for is there.
+#!/usr/bin/env python3
+"""PyTorch opponents of the leak detector: one JSON row per mode on standard output.
 
-Shapes: x [B, bands] -> logits [B, classes]. The peers time it and the goldens are made from it, so there is one definition.
-What weighs the losses is kept in buffers, as a checkpoint of ours keeps it.
+    leak_cnn.py --device cpu  --batch 512 --threads 2
+    leak_cnn.py --device cuda --batch 8192 --modes graph,compile+graph
+
+The step is the one Millrace runs: random rows of resident half-precision features, both heads, weighted cross-entropy and the second
+head's loss, backward, clip, AdamW.
 """
-import torch
-from torch import nn
-from torch.nn import functional as F
+import argparse
+import sys
+
+from command import add_options, parsed, ready
+
+WINDOWS = 400_000
 
 
-class Weights(nn.Module):
-    def __init__(self, weights, gamma, auxiliary):
-        super().__init__()
-        self.register_buffer("weights", torch.tensor(weights))
-        self.register_buffer("gamma", torch.tensor([float(gamma)]))
-        self.register_buffer("auxiliary", torch.tensor([float(auxiliary)]))
+def arguments():
+    parser = argparse.ArgumentParser(description="times the leak detector in PyTorch")
+    add_options(parser)
+    parser.add_argument("--preset", choices=("base",), default="base")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--members", type=int, default=1, choices=(1,), help="there is no form with several")
+    given = parsed(parser)
+    given.modes = given.modes or ("eager" if given.device == "cpu" else "eager,graph,compile+graph")
+    if given.batch < 1:
+        parser.error("--batch must be positive")
+    return given
 
 
-class LeakCnn(nn.Module):
-    def __init__(self, channels=(32, 64, 128), hidden=256, inputs=64, classes=2, positive=1, loss="weighted", weights=(0.871, 1.129),
-                 gamma=0.0, auxiliary=0.5, dropout=0.25):
-        super().__init__()
-        widths = [1, *channels]
-        for i, (before, after) in enumerate(zip(widths, widths[1:]), 1):
-            setattr(self, f"conv{i}", nn.Conv2d(before, after, 3, padding=1))
-        self.depth, self.positive, self.kind = len(channels), positive, loss
-        self.drop = nn.Dropout(dropout)
-        self.fc = nn.Linear(channels[-1] * (inputs >> (len(channels) - 1)), hidden)
-        self.classes, self.leak = nn.Linear(hidden, classes), nn.Linear(hidden, 1)
-        self.loss = Weights(list(weights), gamma, auxiliary)
-        self.register_buffer("threshold", torch.tensor([0.5]))
+def training(given, compiled):
+    """A function that makes one update."""
+    import torch
+    from leak_model import LeakCnn
+    from timing import compile_options
+    torch.manual_seed(0)
+    features = torch.randn(WINDOWS, 64, device=given.device).half()
+    labels = torch.randint(0, 2, (WINDOWS,), device=given.device)
+    model = LeakCnn().to(given.device)
+    both = torch.compile(model.both, **compile_options()) if compiled else model.both
+    options = dict(fused=True, capturable=True) if given.device == "cuda" else {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, **options)
 
-    def both(self, x):
-        x = x.view(len(x), 1, -1, 1)
-        for i in range(1, self.depth + 1):
-            x = torch.relu(getattr(self, f"conv{i}")(x))
-            if i > 1:
-                x = F.max_pool2d(x, (2, 1))
-        x = torch.relu(self.fc(self.drop(x.flatten(1))))
-        return self.classes(x), self.leak(x).squeeze(1)
+    def step():
+        rows = torch.randint(0, WINDOWS, (given.batch,), device=given.device)
+        with torch.autocast(given.device, dtype=torch.bfloat16, enabled=given.precision == "bf16"):
+            logits, leak = both(features[rows].float())
+        loss = sum(model.losses(logits.float(), leak.float(), labels[rows]))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
-    def forward(self, x):
-        return self.both(x)[0]
+    return step
 
-    def losses(self, logits, leak, labels):
-        """The loss of the classes, and that of the second head times its weight."""
-        if self.kind == "focal":
-            plain = F.cross_entropy(logits, labels, reduction="none")
-            hard = (1 - torch.exp(-plain)).clamp(min=1e-8)
-            first = (self.loss.weights[labels] * hard ** self.loss.gamma * plain).mean()
-        else:
-            first = F.cross_entropy(logits, labels, self.loss.weights)
-        wanted = (labels == self.positive).to(leak.dtype)
-        return first, self.loss.auxiliary[0] * F.binary_cross_entropy_with_logits(leak, wanted)
+
+class Run:
+    def __init__(self, given, compiled):
+        self.step = training(given, compiled)
+
+
+def main():
+    given = arguments()
+    if not ready(given, "leak_cnn.py"):
+        return 2
+    from timing import report
+    fine = report(f"leak_cnn-b{given.batch}", lambda stacked, compiled: Run(given, compiled), given.modes.split(","), given.device,
+                  given.precision, given.seconds, given.compile_seconds)
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

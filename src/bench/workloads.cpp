@@ -61,6 +61,23 @@ void add_energy_flow(std::vector<Workload>& all, bool gpu) {
         for (std::size_t i = first; i < all.size(); ++i) all[i].peer_modes = "compile+graph";
 }
 
+void add_leak_cnn(std::vector<Workload>& all, bool gpu) {
+    Workload row{"leak_cnn-b512", "leak_cnn", "base", 512, 1, false};
+    row.bar = gpu ? 2.5 : 2;
+    if (gpu) row.peer_modes = "graph,compile+graph";
+    all.push_back(row);
+    row.name = "leak_cnn-b8192";
+    row.batch = 8192;
+    row.on_request = !gpu;
+    all.push_back(row);
+    row.name = "leak_cnn-b512-k8";
+    row.batch = 512;
+    row.members = 8;
+    row.bar = 0;
+    row.on_request = true;
+    all.push_back(row);
+}
+
 }  // namespace
 
 std::vector<Workload> all_workloads(ops::DeviceKind device) {
@@ -76,6 +93,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
         all.push_back(full);
     }
     add_energy_flow(all, gpu);
+    add_leak_cnn(all, gpu);
     // Any other preset of any family, when it is named: without peers.
     for (const models::Family& family : models::families())
         for (const std::string& preset : family.presets) {

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "peers"))
-from leak_cnn import LeakCnn  # noqa: E402
+from leak_model import LeakCnn  # noqa: E402
 from model import Baseline, Collective  # noqa: E402
 
 STEPS = 10
