@@ -8,6 +8,7 @@ if(MILLRACE_BUNDLED)
   endif()
   list(PREPEND CMAKE_PREFIX_PATH "${MILLRACE_BUNDLED}/usr")
   include_directories(SYSTEM "${MILLRACE_BUNDLED}/usr/include" "${MILLRACE_BUNDLED}/usr/include/${CMAKE_LIBRARY_ARCHITECTURE}")
+  add_link_options(-Wl,--disable-new-dtags)  # bundled libraries find each other by the program's path
 endif()
 
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/packages.txt)

@@ -80,8 +80,12 @@ void add_conv_cases(std::vector<OpCase>& cases) {
     const ConvParams image{9, 11, 2, 5, 3, 5, 2, 3, true};  // windows leave a row and two columns over
     const ConvParams wide{5, 8, 4, 33, 5, 3, 1, 1, false, true};
     const ConvParams small{2, 3, 3, 4, 7, 7, 1, 1, true};  // the kernel is larger than the map
-    const Maps all[] = {{1, 1, one},  {2, 5, frames}, {1, 3, narrow}, {2, 3, image},
-                        {1, 7, wide}, {3, 2, small},  {1, 0, image},  {2, 37, {4, 4, 1, 2, 3, 3, 2, 2, true, true}}};
+    // The layers of a network over one frame, on several tiles with a part of one at the end.
+    const ConvParams first{64, 1, 1, 32, 3, 3, 1, 1, true}, middle{64, 1, 32, 64, 3, 3, 2, 1, true},
+        last{32, 1, 64, 128, 3, 3, 2, 1, true, true, 0.25f, 5}, same{40, 1, 64, 64, 3, 1, 1, 1, true};
+    const Maps all[] = {{1, 1, one},    {2, 5, frames},  {1, 3, narrow}, {2, 3, image},
+                        {1, 7, wide},   {3, 2, small},   {1, 0, image},  {2, 37, {4, 4, 1, 2, 3, 3, 2, 2, true, true}},
+                        {2, 21, first}, {2, 21, middle}, {2, 21, last},  {1, 9, same}};
     for (const Maps& m : all) {
         cases.push_back(forward(m, "plain", uniform(-1, 1)));
         cases.push_back(backward(m, "plain"));
@@ -90,6 +94,8 @@ void add_conv_cases(std::vector<OpCase>& cases) {
     cases.push_back(backward({2, 3, image}, "windows", false, true, kWindow));
     cases.push_back(backward({2, 3, frames}, "adds", true));
     cases.push_back(backward({2, 3, frames}, "first_layer", false, false));
+    cases.push_back(backward({2, 21, first}, "first_layer", false, false));
+    cases.push_back(backward({1, 5, middle}, "adds", true));
     OpCase c = forward({1, 2, image}, "nan", uniform(-1, 1).with(20, std::numeric_limits<double>::quiet_NaN()));
     c.makes_nan = true;
     cases.push_back(c);

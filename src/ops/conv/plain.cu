@@ -54,7 +54,7 @@ __global__ void conv_dgrad_kernel(ConvArgs<Real> a) {
     begin_kernel();
     const ConvParams& p = a.p;
     const int k = blockIdx.y;
-    const float scale = dropout_key(a.dropout(), a.state, k).scale;
+    const float scale = dropout_rule(dropout_key(a.dropout(), a.state, k)).factor;
     const std::int64_t count = std::int64_t{a.rows} * p.in_columns();
     for (std::int64_t i = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; i < count; i += std::int64_t{gridDim.x} * kThreads) {
         const int c = static_cast<int>(i % p.in), v = static_cast<int>(i / p.in % p.width),
@@ -85,7 +85,7 @@ __global__ void conv_wgrad_kernel(ConvArgs<Real> a, WeightSums sums, int rows_pe
     const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks_out = (p.out + 31) / 32;
     const int k = blockIdx.z / blocks_out, o = blockIdx.z % blocks_out * 32 + lane, first = blockIdx.y * kDepthTile;
-    const float scale = dropout_key(a.dropout(), a.state, k).scale;
+    const float scale = dropout_rule(dropout_key(a.dropout(), a.state, k)).factor;
     int from_h[kDepthTile], from_w[kDepthTile], channel[kDepthTile];
     for (int d = 0; d < kDepthTile; ++d) {
         const int tap = (first + d) / p.in;
@@ -117,28 +117,37 @@ __global__ void conv_wgrad_kernel(ConvArgs<Real> a, WeightSums sums, int rows_pe
     sums.at(p, a.members, blockIdx.x, k)[std::int64_t{first + warp} * p.out + o] = sum;
 }
 
-/// dw and dbias from the parts, in order.
+constexpr int kSumElements = 32, kSumParts = 8;
+
+/// dw and dbias: each element's slabs in kSumParts parts, and these in order.
 __global__ void conv_sums_kernel(ConvParams p, WeightSums sums, int members, Mat<float> dw, Mat<float> dbias, bool add_dw,
                                  bool add_dbias) {
     begin_kernel();
-    const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
-    const int k = blockIdx.y, all = p.weights() + 1;
-    for (int i = blockIdx.x * kThreads + threadIdx.x; i < all * p.out; i += gridDim.x * kThreads) {
-        const int o = i % p.out, tap = i / p.out;
-        const bool is_bias = tap == p.weights();
-        if (is_bias && !dbias) continue;
-        int d = sums.depth;
-        if (!is_bias) {
-            const int c = tap / (p.kernel_h * p.kernel_w), ti = tap / p.kernel_w % p.kernel_h - taps_h.first,
-                      tj = tap % p.kernel_w - taps_w.first;
-            const bool live = ti >= 0 && ti < taps_h.count && tj >= 0 && tj < taps_w.count;
-            d = live ? (ti * taps_w.count + tj) * p.in + c : -1;
-        }
-        float sum = 0;
-        for (int slab = 0; slab < sums.slabs && d >= 0; ++slab) sum += sums.at(p, members, slab, k)[std::int64_t{d} * p.out + o];
-        float* to = is_bias ? dbias.row(k, 0, 0) + o : dw.row(k, 0, o) + tap;
-        *to = (is_bias ? add_dbias : add_dw) ? *to + sum : sum;
+    __shared__ float parts[kSumParts][kSumElements];
+    const int k = blockIdx.y, i = blockIdx.x * kSumElements + threadIdx.x, all = (sums.depth + 1) * p.out;
+    float sum = 0;
+#pragma unroll 4
+    for (int slab = threadIdx.y; slab < sums.slabs && i < all; slab += kSumParts) sum += __ldcg(sums.at(p, members, slab, k) + i);
+    parts[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || i >= all) return;
+    for (int part = 1; part < kSumParts; ++part) sum += parts[part][threadIdx.x];
+    const int o = i % p.out, d = i / p.out;
+    if (d == sums.depth) {
+        float* to = dbias.row(k, 0, 0) + o;
+        if (dbias) *to = add_dbias ? *to + sum : sum;
+        return;
     }
+    const LiveTaps taps_h(p.height, p.kernel_h), taps_w(p.width, p.kernel_w);
+    const int tap = d / p.in, live_h = taps_h.first + tap / taps_w.count, live_w = taps_w.first + tap % taps_w.count;
+    float* to = dw.row(k, 0, o) + std::int64_t{d % p.in} * p.kernel_h * p.kernel_w;
+    float* live = to + live_h * p.kernel_w + live_w;
+    *live = add_dw ? *live + sum : sum;
+    if (tap > 0 || add_dw) return;
+    for (int h = 0; h < p.kernel_h; ++h)  // taps that meet nothing but the outside
+        for (int w = 0; w < p.kernel_w; ++w)
+            if (h < taps_h.first || h >= taps_h.first + taps_h.count || w < taps_w.first || w >= taps_w.first + taps_w.count)
+                to[h * p.kernel_w + w] = 0;
 }
 
 dim3 conv_grid(std::int64_t work, int members) {
@@ -183,6 +192,11 @@ ConvArgs<Real> backward_args(const Bound& b) {
 KernelResult make_conv_forward(Context& c, const Bound& b) {
     if (b[conv_forward::y].dtype == tensor::DType::bf16) {
         const auto a = forward_args<bf16>(b);
+        if (takes_first_line(c, a)) return make_first_line_forward(c, a);
+        if (takes_lines(c, a)) {
+            MILLRACE_LET(made, make_line_forward(c, a));
+            if (made) return KernelResult(std::move(made));
+        }
         if (takes_conv_tiles(c, a)) {
             MILLRACE_LET(made, make_conv_maps(c, a, false));
             if (made) return KernelResult(std::move(made));
@@ -222,6 +236,10 @@ BackwardParts plain_parts(Context& c, const ConvArgs<Real>& a, const WeightSums&
 }
 
 base::Result<BackwardParts> tile_parts(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
+    if (takes_first_line(c, a) || takes_lines(c, a)) {
+        MILLRACE_LET(made, takes_first_line(c, a) ? make_first_line_backward(c, a, sums) : make_line_backward(c, a, sums));
+        if (made) return BackwardParts{std::move(made), nullptr};
+    }
     BackwardParts parts = plain_parts(c, a, sums);
     if (!takes_conv_tiles(c, a)) return parts;
     MILLRACE_LET(made, make_conv_weight_sums(c, a, sums));
@@ -239,13 +257,18 @@ KernelResult make_conv_backward(Context& c, const Bound& b) {
     const auto& p = b.params<ConvParams>();
     WeightSums sums;
     sums.depth = LiveTaps(p.height, p.kernel_h).count * LiveTaps(p.width, p.kernel_w).count * p.in;
-    sums.slabs = std::min(conv_slabs(p, b[dy].rows), b[dy].rows);
+    const bool tiles = b[dy].dtype == tensor::DType::bf16;
+    const auto args = backward_args<bf16>(b);
+    const int wanted = tiles && takes_first_line(c, args) ? first_line_slabs(args.rows)
+                       : tiles && takes_lines(c, args)    ? line_slabs(p, args.rows)
+                                                          : conv_slabs(p, args.rows);
+    sums.slabs = std::min(wanted, args.rows);
     const std::size_t floats = std::size_t(sums.slabs) * b[dy].k * (sums.depth + 1) * p.out;
     MILLRACE_LET(table, zero_table(c, std::max<std::size_t>(floats, 1) * sizeof(float)));
     sums.data = static_cast<float*>(table.get());
     BackwardParts parts;
-    if (b[dy].dtype == tensor::DType::bf16) {
-        MILLRACE_LET(made, tile_parts(c, backward_args<bf16>(b), sums));
+    if (tiles) {
+        MILLRACE_LET(made, tile_parts(c, args, sums));
         parts = made;
     } else {
         parts = plain_parts(c, backward_args<float>(b), sums);
@@ -254,8 +277,8 @@ KernelResult make_conv_backward(Context& c, const Bound& b) {
                         add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {
         (void)table;  // lives as long as the kernel
         parts.sums->run();
-        launch(conv_sums_kernel, conv_grid(std::int64_t{p.weights() + 1} * p.out, members), dim3(kThreads), 0, stream, p, sums,
-               members, to_w, to_bias, add_w, add_bias);
+        launch(conv_sums_kernel, dim3(blocks_for((sums.depth + 1) * p.out, kSumElements), static_cast<unsigned>(members)),
+               dim3(kSumElements, kSumParts), 0, stream, p, sums, members, to_w, to_bias, add_w, add_bias);
         if (parts.dx) parts.dx->run();
     });
 }

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_sums_tile_kernel(const __gr
     const int first_tap = blockIdx.y / m.chunks * kTapGroup, c = blockIdx.y % m.chunks * m.chunk;
     const int stride = m.chunk + kRowPad, tiles_down = min(kTapGroup, t.taps() - first_tap) * (m.chunk / 16);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp / kAcross, across = warp % kAcross * 8 * kTiles;
-    const float scale = dropout_key(a.dropout(), a.state, k).scale;
+    const float scale = dropout_rule(dropout_key(a.dropout(), a.state, k)).factor;
     const int used = t.maps * t.rows * p.width, pos_a = lane / 16 * 8 + lane % 8, pos_b = lane / 8 % 2 * 8 + lane % 8;
     const bool sums_bias = blockIdx.y == 0;
     float acc[kMostDown][kTiles][4] = {}, bias = 0;

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kConvThreads, 2) conv_maps_kernel(const __grid
     const ConvTiling& t = m.tiling;
     const int k = blockIdx.z, n = blockIdx.y * Shape::kColumns, summed = kBack ? p.out : p.in, stride = m.chunk + kRowPad;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp / kAcross * 32, across = warp % kAcross * 8 * kTiles;
-    const float scale = kBack ? dropout_key(a.dropout(), a.state, k).scale : 1;
+    const float scale = kBack ? dropout_rule(dropout_key(a.dropout(), a.state, k)).factor : 1;
     const int used = t.maps * t.rows * p.width;
     const bf16* a_row[2];
 #pragma unroll
