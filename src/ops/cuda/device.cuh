@@ -134,12 +134,20 @@ __device__ inline DropoutKey dropout_key(const Dropout& d, const States& s, int 
     const MemberState& m = s[k];
     return {m.seed, m.step, m.micro, d.op_number, d.probability, m.dropout_scale};
 }
+/// Elements whose bits are below `threshold` become zero, the others are multiplied by `factor`.
+struct DropoutRule {
+    std::uint32_t threshold;
+    float factor;
+};
+__device__ inline DropoutRule dropout_rule(const DropoutKey& key) {
+    const float p = fminf(key.probability * key.scale, 0x1.fffffep-1f);
+    return {__float2uint_rz(p * 0x1p32f), 1 / (1 - p)};
+}
 /// 0 or 1 / (1 - p).
 __device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t element) {
-    const float p = fminf(key.probability * key.scale, 0x1.fffffep-1f);
-    const std::uint32_t threshold = __float2uint_rz(p * 0x1p32f);
-    if (threshold == 0) return 1;
-    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= threshold ? 1 / (1 - p) : 0;
+    const DropoutRule rule = dropout_rule(key);
+    if (rule.threshold == 0) return 1;
+    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= rule.threshold ? rule.factor : 0;
 }
 
 /// Programmatic dependent launch: every kernel waits here before it touches memory that its predecessor may write, then lets its
