@@ -69,12 +69,11 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 }
 
-/// What a thread needs of the layer besides dy, as it was loaded. It is asked for behind the product, whose operands leave no
-/// registers: a value that arrives before it is spilled, and the warp waits for it before it asks for operands.
+/// What a thread needs of the layer besides dy, as it was loaded: the first thing computed from it waits for it.
 template <int kOwn>
 struct LayerValues {
     float gamma = 1, beta = 0, inv = 1;
-    DropoutKey key;
+    DropoutKey key;  ///< what is of the member; the rest needs no registers yet
     bf16 xhat[kOwn];
 };
 
@@ -88,6 +87,8 @@ __device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool
         v.inv = a.inv_std.row(k, g, 0)[column];
     }
     v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    v.key.op = 0;
+    v.key.probability = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
         v.xhat[i] = a.saved && valid && first + i * step < rows ? a.saved.row(k, g, row0 + first + i * step)[column] : bf16{};
@@ -99,7 +100,10 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
                               int row0, int rows, const LayerValues<kOwn>& v, float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
-    const DropoutRule rule = dropout_rule(v.key);
+    DropoutKey key = v.key;
+    key.op = a.p.op_number;
+    key.probability = a.p.dropout;
+    const DropoutRule rule = dropout_rule(key);
     float xhat[kOwn], sum = 0, dot = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -111,7 +115,7 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
         }
         const float u = batch ? v.gamma * xhat[i] + v.beta : xhat[i];
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + column;
-        own[i] *= dropout_factor(v.key, rule, element) * activation_slope(u, a.p.activation);
+        own[i] *= dropout_factor(key, rule, element) * activation_slope(u, a.p.activation);
         sum += own[i];
         dot += own[i] * xhat[i];
     }
@@ -158,14 +162,18 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
                                 product_group, column0);
     if (a.early) begin_kernel();
     LayerValues<kOwn> layer;
-    auto ask = [&] {
-        if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
+    // Asked for before the product where the registers suffice, else behind it: a value that is spilled before the product lets
+    // the warp wait for it before it asks for operands.
+    constexpr bool kAhead = kTiles > 1 || kSplit == 8;
+    auto ask = [&](bool now) {
+        if (now && a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
     };
+    ask(kAhead);
     __syncthreads();
 
     float own[kOwn];
     if (a.dz_above) {
-        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own, ask);
+        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own, [&] { ask(!kAhead); });
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
@@ -173,7 +181,7 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
                     own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
         }
     } else {
-        ask();
+        ask(!kAhead);
 #pragma unroll
         for (int i = 0; i < kOwn; ++i)
             own[i] = valid && first + i * step < rows
