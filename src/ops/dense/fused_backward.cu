@@ -43,10 +43,11 @@ __device__ void stage_weights(const BackwardArgs& a, bf16* shared, int stride, i
 /// Shared row length of the staged weights: quads of lanes that read 16 bytes of neighbouring columns meet different banks.
 __host__ __device__ inline int staged_stride(int summed) { return (summed + 63) / 64 * 64 + 32; }
 
-/// The product of one strip; the weights are staged already.
-template <int kTiles, int kSplit, bool kVector>
+/// The product of one strip; the weights are staged already. `ask` is called behind it, before the reduction: what it loads
+/// arrives meanwhile.
+template <int kTiles, int kSplit, bool kVector, class Ask>
 __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int row0, int rows,
-                        float (&own)[Strip<kTiles, kSplit>::kOwn]) {
+                        float (&own)[Strip<kTiles, kSplit>::kOwn], Ask ask) {
     constexpr int kColumns = Strip<kTiles, kSplit>::kColumns;
     auto* weights = reinterpret_cast<bf16*>(shared + blockDim.x * kColumns);
     const int stride = staged_stride(a.summed);
@@ -64,15 +65,16 @@ __device__ void product(const BackwardArgs& a, float* shared, int k, int g, int 
     Fragments<kTiles, kSplit> b;
     fetch_round<kTiles, kSplit>(b, split, fetch_b);
     multiply<kTiles, kSplit, kVector>(acc, a_rows, a.summed, split, b, fetch_b);
+    ask();
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 }
 
-/// What a thread needs of the layer besides dy, asked for before the product so that it arrives meanwhile.
+/// What a thread needs of the layer besides dy, as it was loaded: the first thing computed from it waits for it.
 template <int kOwn>
 struct LayerValues {
     float gamma = 1, beta = 0, inv = 1;
-    DropoutKey key;
-    float xhat[kOwn];
+    DropoutKey key;  ///< what is of the member; the rest needs no registers yet
+    bf16 xhat[kOwn];
 };
 
 template <int kColumns, int kOwn>
@@ -85,11 +87,11 @@ __device__ void load_layer(const BackwardArgs& a, int k, int g, int column, bool
         v.inv = a.inv_std.row(k, g, 0)[column];
     }
     v.key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    v.key.op = 0;
+    v.key.probability = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
-        v.xhat[i] = a.saved && valid && first + i * step < rows
-                        ? __bfloat162float(a.saved.row(k, g, row0 + first + i * step)[column])
-                        : 0;
+        v.xhat[i] = a.saved && valid && first + i * step < rows ? a.saved.row(k, g, row0 + first + i * step)[column] : bf16{};
 }
 
 /// own: dy in, dz out. Column sums of the parameters' gradients on the way.
@@ -98,19 +100,24 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
                               int row0, int rows, const LayerValues<kOwn>& v, float (&own)[kOwn]) {
     const int step = blockDim.x / kColumns, first = threadIdx.x / kColumns;
     const bool batch = a.p.norm == Norm::batch_train;
-    float sum = 0, dot = 0;
+    DropoutKey key = v.key;
+    key.op = a.p.op_number;
+    key.probability = a.p.dropout;
+    const DropoutRule rule = dropout_rule(key);
+    float xhat[kOwn], sum = 0, dot = 0;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
+        xhat[i] = __bfloat162float(v.xhat[i]);
         if (!valid || first + i * step >= rows) {
             own[i] = 0;
             continue;
         }
-        const float u = batch ? v.gamma * v.xhat[i] + v.beta : v.xhat[i];
+        const float u = batch ? v.gamma * xhat[i] + v.beta : xhat[i];
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.cols + column;
-        own[i] *= dropout_factor(v.key, element) * activation_slope(u, a.p.activation);
+        own[i] *= dropout_factor(key, rule, element) * activation_slope(u, a.p.activation);
         sum += own[i];
-        dot += own[i] * v.xhat[i];
+        dot += own[i] * xhat[i];
     }
     sum = column_sum<kColumns>(sum, scratch);
     if (batch) dot = column_sum<kColumns>(dot, scratch);
@@ -132,7 +139,7 @@ __device__ void through_layer(const BackwardArgs& a, float* scratch, float* exch
     if (batch) {
         const float n = static_cast<float>(a.rows), factor = v.gamma * v.inv / n;
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - v.xhat[i] * dot);
+        for (int i = 0; i < kOwn; ++i) own[i] = factor * (n * own[i] - sum - xhat[i] * dot);
     }
     if (first == 0 && valid && row0 == 0) a.put_gradients(k, g, column, sum, dot);
 }
@@ -155,12 +162,18 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
                                 product_group, column0);
     if (a.early) begin_kernel();
     LayerValues<kOwn> layer;
-    if (a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
+    // Asked for before the product where the registers suffice, else behind it: a value that is spilled before the product lets
+    // the warp wait for it before it asks for operands.
+    constexpr bool kAhead = kTiles > 1 || kSplit == 8;
+    auto ask = [&](bool now) {
+        if (now && a.dz) load_layer<kColumns>(a, k, group, layer_column, valid, row0, rows, layer);
+    };
+    ask(kAhead);
     __syncthreads();
 
     float own[kOwn];
     if (a.dz_above) {
-        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own);
+        product<kTiles, kSplit, kVector>(a, shared, k, product_group, row0, rows, own, [&] { ask(!kAhead); });
         if (a.add_dx) {
 #pragma unroll
             for (int i = 0; i < kOwn; ++i)
@@ -168,6 +181,7 @@ __global__ void __launch_bounds__(512) dense_backward_kernel(const __grid_consta
                     own[i] += __bfloat162float(a.dx.row(k, product_group, row0 + first + i * step)[column]);
         }
     } else {
+        ask(!kAhead);
 #pragma unroll
         for (int i = 0; i < kOwn; ++i)
             own[i] = valid && first + i * step < rows

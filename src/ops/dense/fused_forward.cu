@@ -118,11 +118,6 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
     const Column constants = load_column(a, k, g, column);
     if (a.early) begin_kernel();
 
-    // Whatever the epilogue needs is asked for now, so that it arrives while the product runs.
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
-    float2 running = make_float2(0, 1);
-    if (a.p.norm != Norm::none && valid)
-        running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
     const bf16* a_rows[4];
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -131,6 +126,12 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
     }
     float acc[2][kTiles][4] = {};
     multiply<kTiles, kSplit, kVector>(acc, a_rows, a.in, split, b, fetch_b);
+    // What the epilogue needs is asked for behind the product, whose operands leave no registers: a value that arrives before it
+    // is spilled or made uniform, and the warp waits for it before it asks for operands. It arrives during the reduction.
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    float2 running = make_float2(0, 1);
+    if (a.p.norm != Norm::none && valid)
+        running = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
     float own[kOwn];
     reduce_splits<kTiles, kSplit>(acc, shared, blockDim.x / (32 * kSplit), strip, split, own);
 #pragma unroll
@@ -146,6 +147,7 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
 #pragma unroll
         for (int i = 0; i < kOwn; ++i) own[i] = rounded(own[i], static_cast<const bf16*>(nullptr));
     }
+    const DropoutRule rule = dropout_rule(key);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
         const int row = row0 + first + i * step;
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(512) dense_forward_kernel(const __grid_constan
         if (a.saved) a.saved.row(k, g, row)[column] = __float2bfloat16_rn(own[i]);
         const float u = a.p.norm == Norm::none ? own[i] : constants.gamma * own[i] + constants.beta;
         const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column;
-        a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, element));
+        a.y.row(k, g, row)[column] = __float2bfloat16_rn(activate(u, a.p.activation) * dropout_factor(key, rule, element));
     }
     if (a.p.norm == Norm::batch_train && a.row_tiles > 1) cluster_wait();
 }

@@ -34,8 +34,8 @@ struct Cursor {
 };
 
 /// Block b of a member sums a fixed slice of its gradients.
-__global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads, Groups groups,
-                                   Segments segments) {
+__global__ void __launch_bounds__(kThreads, 2) norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width,
+                                                                  bool quads, Groups groups, Segments segments) {
     __shared__ float shared[32];
     const int k = blockIdx.y;
     const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice,
@@ -45,6 +45,8 @@ __global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, s
     begin_kernel();
     const float* g = grads.row(k, 0, 0);
     const GroupState* group = groups.row(k);
+    // Quads under way in a thread: with one, a slice of a large model takes a dozen rounds to L2.
+    constexpr int kAtOnce = 4, kStep = 4 * kThreads;
     float sum = 0;
     while (i < end) {
         cursor.move(segments, i);
@@ -52,9 +54,14 @@ __global__ void norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, s
         const std::int64_t stop = min(end, std::int64_t{cursor.now.end});
         float with = sum;  // chosen afterwards: the gradients need not wait for the flag
         if (quads) {
-            for (; i < stop; i += 4 * blockDim.x) {
-                const float4 v = *reinterpret_cast<const float4*>(g + i);
-                with += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+            for (; i < stop; i += kAtOnce * kStep) {
+                const int left = static_cast<int>(stop - i);
+                float4 v[kAtOnce];
+#pragma unroll
+                for (int q = 0; q < kAtOnce; ++q)
+                    v[q] = q * kStep < left ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (const float4& f : v) with += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
             }
         } else {
             for (; i < stop; i += blockDim.x) with += g[i] * g[i];

@@ -25,19 +25,23 @@ __device__ double schedule_factor(const MemberState& p, std::uint32_t s) {
 __global__ void step_begin_kernel(States states, Groups groups, int members, StepBeginParams p) {
     begin_kernel();
     // Three threads a member, two of them for one group (blockIdx.y): each of the double-precision powers takes longer than all
-    // other work. Everything is loaded at once: a load behind a branch waits for the one that decides it.
+    // other work.
     const int k = blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= members) return;
-    const MemberState m = states[k];
     if (threadIdx.y > 0) {
+        // Volatile, so that all are loaded at once: the compiler puts a load behind a branch that waits for another one.
+        const MemberState& m = states[k];
         GroupState& group = groups.row(k)[blockIdx.y];
-        const bool trainable = group.trainable != 0;
-        const double beta = threadIdx.y == 1 ? m.beta1 : m.beta2, steps = group.applied + 1;
-        if (trainable) (threadIdx.y == 1 ? group.bias1 : group.bias2) = static_cast<float>(1 - pow(beta, steps));
+        const volatile GroupState& now = group;
+        const std::uint32_t trainable = now.trainable, applied = now.applied;
+        const double beta = *static_cast<const volatile float*>(threadIdx.y == 1 ? &m.beta1 : &m.beta2);
+        if (trainable == 0) return;
+        (threadIdx.y == 1 ? group.bias1 : group.bias2) = static_cast<float>(1 - pow(beta, static_cast<double>(applied + 1)));
         return;
     }
     if (blockIdx.y > 0) return;
     MemberState& out = states[k];
+    const MemberState m = out;
     out.step = m.step + 1;
     out.micro = p.rank;
     out.nonfinite = 0;
