@@ -48,11 +48,12 @@ protected:
     RecordingFileSpec spec_;
 };
 
-/// A program that gathers batches of a part, one after the other, as steps do.
+/// A program that gathers batches of a part, one after the other, as steps do. It owns the source, whose threads end first.
 class Batches {
 public:
-    Batches(StreamedRecordings& source, Part part, std::int32_t rows, int members)
-        : source_(source), part_(part), rows_(rows), backend_(ops::make_backend(ops::DeviceKind::cpu, {}).value()) {
+    Batches(std::unique_ptr<StreamedRecordings> from, Part part, std::int32_t rows, int members)
+        : part_(part), rows_(rows), backend_(ops::make_backend(ops::DeviceKind::cpu, {}).value()), source_(std::move(from)) {
+        StreamedRecordings& source = *source_;
         tape::StoreOptions options;
         options.members = members;
         store_ = std::make_unique<tape::Store>(*backend_, options);
@@ -75,14 +76,14 @@ public:
 
     /// The rows of the file in the order in which member `member` saw them; checks labels and features on the way.
     base::Result<std::vector<std::vector<std::uint64_t>>> pass(std::uint32_t epoch, const RecordingFileSpec& spec) {
-        const std::int32_t samples = source_.samples(part_);
+        const std::int32_t samples = source_->samples(part_);
         const auto members = static_cast<std::size_t>(store_->members());
         std::vector<std::vector<std::uint64_t>> seen(members);
         std::uint64_t step = 0;
         for (std::int32_t first = 0; first < samples; first += rows_, ++step) {
             const std::int32_t count = std::min(rows_, samples - first);
-            MILLRACE_TRY(source_.await_rows({part_, epoch, first, count, step_ + step},
-                                            [&] { return base::Result<std::uint64_t>(step_ + step); }));
+            MILLRACE_TRY(source_->await_rows({part_, epoch, first, count, step_ + step},
+                                             [&] { return base::Result<std::uint64_t>(step_ + step); }));
             auto states = store_->read_states();
             for (ops::MemberState& state : states) {
                 state.epoch = epoch;
@@ -105,9 +106,9 @@ public:
         return seen;
     }
     [[nodiscard]] const tape::Store& store() const { return *store_; }
+    [[nodiscard]] const StreamedRecordings& source() const { return *source_; }
 
 private:
-    StreamedRecordings& source_;
     Part part_;
     std::int32_t rows_;
     std::unique_ptr<ops::Backend> backend_;
@@ -115,6 +116,7 @@ private:
     std::unique_ptr<tape::Arena> arena_;
     std::unique_ptr<tape::Program> program_;
     std::vector<tensor::View> views_;
+    std::unique_ptr<StreamedRecordings> source_;
     std::uint64_t step_ = 0;
 };
 
@@ -125,10 +127,10 @@ TEST_F(StreamedSet, EveryWindowComesOncePerEpochInTheOrderOfThePlan) {
         write_recording_folder(folder_ / std::to_string(chunk), spec_);
         auto source = open(folder_ / std::to_string(chunk), small_windows());
         ASSERT_TRUE(source.ok()) << source.error().text();
-        const WindowPlan& plan = *(*source)->plan(Part::train);
+        Batches batches(std::move(*source), Part::train, 17, 2);
+        const WindowPlan& plan = *batches.source().plan(Part::train);
         ASSERT_EQ(plan.rows, 73u * 6);
         ASSERT_GT(plan.windows(), 3u);
-        Batches batches(**source, Part::train, 17, 2);
         ops::GatherFeaturesParams params;
         params.samples = plan.rows;
         params.window = plan.window_rows();
@@ -145,7 +147,7 @@ TEST_F(StreamedSet, EveryWindowComesOncePerEpochInTheOrderOfThePlan) {
                 }
             }
         }
-        EXPECT_GE((*source)->loader_counts(0)->bytes, std::uint64_t{3} * plan.rows * 16);
+        EXPECT_GE(batches.source().loader_counts(0)->bytes, std::uint64_t{3} * plan.rows * 16);
     }
 }
 
@@ -157,7 +159,7 @@ TEST_F(StreamedSet, EvaluationTakesTheFilesOrderAgainAndAgain) {
         ASSERT_TRUE(source.ok()) << source.error().text();
         RecordingFileSpec validation = spec_;
         validation.labels = testing::mixed_labels(recordings);
-        Batches batches(**source, Part::validation, 5, 1);
+        Batches batches(std::move(*source), Part::validation, 5, 1);
         for (int again = 0; again < 3; ++again) {
             const auto seen = batches.pass(0, validation);
             ASSERT_TRUE(seen.ok()) << seen.error().text();
@@ -173,7 +175,7 @@ TEST_F(StreamedSet, TakesNoMoreMemoryThanItWasGiven) {
     const StreamOptions options = small_windows();
     auto source = open(folder_.path(), options);
     ASSERT_TRUE(source.ok()) << source.error().text();
-    Batches batches(**source, Part::train, 17, 1);
+    Batches batches(std::move(*source), Part::train, 17, 1);
     const std::int64_t rows = (400 + 100 + 100) * 6 * 16;
     EXPECT_LE(batches.store().bytes(tape::Role::data), static_cast<std::int64_t>(options.window_bytes * 3 / 2 + 2 * 5 * 4));
     EXPECT_LT(batches.store().bytes(tape::Role::data) * 10, rows);
@@ -189,7 +191,7 @@ TEST_F(StreamedSet, AFileThatIsCutOrGoesAwayIsAnErrorThatNamesIt) {
         write_recording_folder(folder, spec_);
         auto source = open(folder, small_windows());
         ASSERT_TRUE(source.ok()) << source.error().text();
-        Batches batches(**source, Part::train, 17, 1);
+        Batches batches(std::move(*source), Part::train, 17, 1);
         ASSERT_TRUE(batches.pass(0, spec_).ok());
         if (cut)
             std::filesystem::resize_file(folder / kRecordingFiles[0], 600);

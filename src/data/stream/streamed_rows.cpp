@@ -21,11 +21,6 @@ void StreamedRows::declare(tape::Store& store, std::string name) {
 }
 
 base::Status StreamedRows::start(tape::Store& store) {
-    // Programs run once before the first row arrives; what they find must be harmless.
-    const std::vector<std::byte> nothing(plan().block_rows * options_.row_bytes);
-    for (std::uint32_t block = 0; block < 2 * plan().window_blocks; ++block)
-        store.write(table_.row_window(std::int64_t{block} * plan().block_rows, static_cast<std::int32_t>(plan().block_rows)),
-                    nothing.data(), nothing.size());
     MILLRACE_LET(feed, WindowFeed::create(store.backend(), store.address(table_.buffer), options_));
     feed_ = std::move(feed);
     return base::ok();

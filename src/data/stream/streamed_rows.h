@@ -10,6 +10,7 @@
 
 namespace millrace::data {
 
+/// The store it was started with outlives it: its threads write into the table.
 class StreamedRows {
 public:
     /// `training`: windows are numbered over the whole run, else over each pass.
@@ -17,7 +18,8 @@ public:
 
     /// Declares the table u8 [1,1,2 * window_rows,row_bytes].
     void declare(tape::Store& store, std::string name);
-    /// After Store::allocate(): clears the table and makes the threads, which read nothing before the first await().
+    /// After Store::allocate(): makes the threads, which read nothing before the first await(). Until then the table holds zeros,
+    /// which programs that run before the first step may gather.
     base::Status start(tape::Store& store);
     /// Returns when all rows are in the table. `rows` begins where the rows before ended, or the device is done with all steps.
     base::Status await(const RowsAhead& rows, const StepsDone& done);

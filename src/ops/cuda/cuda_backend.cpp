@@ -9,6 +9,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/timeline.h"
+#include "ops/cuda/uploader.h"
 #include "ops/dense/dense.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/peak.h"
@@ -119,7 +120,7 @@ public:
         (void)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, context_.stream);
         (void)cudaStreamSynchronize(context_.stream);
     }
-    base::Result<std::unique_ptr<Uploader>> make_uploader() override;
+    base::Result<std::unique_ptr<Uploader>> make_uploader() override { return make_cuda_uploader(); }
     void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
     base::Status check() override {
         if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");
@@ -207,39 +208,6 @@ base::Result<std::unique_ptr<Memory>> CudaBackend::allocate(std::size_t bytes) {
     if (auto code = cudaMemsetAsync(data, 0, bytes, context_.stream); code != cudaSuccess)
         return cuda_error(code, "clearing memory");
     return std::unique_ptr<Memory>(std::make_unique<CudaMemory>(data, bytes, cudaFree));
-}
-
-/// Copies on a stream of its own; its thread sleeps meanwhile.
-class CudaUploader final : public Uploader {
-public:
-    CudaUploader(cudaStream_t stream, cudaEvent_t done) : stream_(stream), done_(done) {}
-    ~CudaUploader() override {
-        (void)cudaStreamDestroy(stream_);
-        (void)cudaEventDestroy(done_);
-    }
-    base::Status copy(std::byte* device, const std::byte* host, std::size_t bytes) override {
-        cudaError_t code = cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_);
-        if (code == cudaSuccess) code = cudaEventRecord(done_, stream_);
-        if (code == cudaSuccess) code = cudaEventSynchronize(done_);
-        if (code != cudaSuccess) return cuda_error(code, "copying data to the device");
-        return base::ok();
-    }
-
-private:
-    cudaStream_t stream_;
-    cudaEvent_t done_;
-};
-
-base::Result<std::unique_ptr<Uploader>> CudaBackend::make_uploader() {
-    cudaStream_t stream = nullptr;
-    cudaEvent_t done = nullptr;
-    if (auto code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); code != cudaSuccess)
-        return cuda_error(code, "creating a stream for copies");
-    if (auto code = cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming); code != cudaSuccess) {
-        (void)cudaStreamDestroy(stream);
-        return cuda_error(code, "creating an event for copies");
-    }
-    return std::unique_ptr<Uploader>(std::make_unique<CudaUploader>(stream, done));
 }
 
 base::Result<std::unique_ptr<Memory>> CudaBackend::allocate_shared(std::size_t bytes) {

@@ -111,10 +111,10 @@ TEST(StreamedRows, StepsOfAnySizeFindTheirRowsWhileOthersRun) {
     for (const std::uint32_t step_rows : {5u, 13u, 28u}) {
         WindowPlan plan{.seed = 3, .rows = 101, .block_rows = 4, .window_blocks = 1};
         plan.divide(7);
+        tape::Store store(*backend, {});  // outlives the threads that fill its table
         StreamedRows rows(plan, 8, 2, true,
                           [&](std::uint32_t block, std::span<std::byte> out) { return number_rows(plan, block, out); });
         ASSERT_LE(step_rows, rows.most_rows());
-        tape::Store store(*backend, {});
         rows.declare(store, "rows");
         ASSERT_TRUE(store.allocate().ok());
         ASSERT_TRUE(rows.start(store).ok());
