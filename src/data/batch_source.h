@@ -2,7 +2,10 @@
 // Where the rows of a step come from. A source keeps or streams the samples of a data set; a program asks it for one micro-batch.
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +19,7 @@ namespace millrace::data {
 
 enum class Part : std::uint8_t { train, validation, test };
 constexpr int kPartCount = 3;
+inline constexpr Part kAllParts[] = {Part::train, Part::validation, Part::test};
 constexpr std::size_t index_of(Part part) { return static_cast<std::size_t>(part); }
 constexpr const char* name_of(Part part) {
     return part == Part::train ? "train" : part == Part::validation ? "validation" : "test";
@@ -25,6 +29,23 @@ constexpr const char* name_of(Part part) {
 struct Wanted {
     std::string_view field;
     tensor::View into = {};
+};
+
+/// Rows that a step is about to read: positions [first, first + count) of a pass over `part`.
+struct RowsAhead {
+    Part part = Part::train;
+    std::uint32_t epoch = 0;  ///< of training, from 0
+    std::int64_t first = 0, count = 0;
+    std::uint64_t step = 0;  ///< its number, from 0: in the whole run, or in a pass of evaluation
+};
+
+/// How many steps the device has finished, by RowsAhead::step. An error when the device has failed.
+using StepsDone = std::function<base::Result<std::uint64_t>()>;
+
+/// What a streamed source did.
+struct LoaderCounts {
+    std::uint64_t bytes = 0;   ///< training rows moved to the device since the start
+    double mix_deviation = 0;  ///< of the epoch: the largest difference of a class's share in a window and in the whole set
 };
 
 class BatchSource {
@@ -43,12 +64,25 @@ public:
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;
 
-    /// Returns when the rows of step number `step` (from 0, over the whole run) are where gather() takes them from. The training
-    /// thread calls it before each step and measures how long it took. Resident data is there once it is uploaded.
-    virtual base::Status await_rows(std::uint64_t step) {
-        (void)step;
+    /// Returns when the rows are where gather() takes them from. The training thread calls it before each step and each batch of
+    /// an evaluation; how long a step waited is measured. Rows follow each other, or everything launched before has finished.
+    /// Resident data is there once it is uploaded.
+    virtual base::Status await_rows(const RowsAhead& rows, const StepsDone& done) {
+        (void)rows, (void)done;
         return base::ok();
     }
+    /// Rows of `part` that one step or batch may read.
+    [[nodiscard]] virtual std::int64_t most_rows(Part part) const {
+        (void)part;
+        return std::numeric_limits<std::int64_t>::max();
+    }
+    /// Of a streamed source, with the mix of the given epoch, from 0; nothing where data is resident.
+    [[nodiscard]] virtual std::optional<LoaderCounts> loader_counts(std::uint32_t epoch) const {
+        (void)epoch;
+        return std::nullopt;
+    }
+    /// How the rows come to the device, for people; empty where data is resident.
+    [[nodiscard]] virtual std::string loading() const { return {}; }
 
     /// Appends the records that fill the fields with the next `rows` rows of the pass over `part`, each member in its own order
     /// when training. All gathers of one micro-batch give the same samples. Gives the views in the order of `fields`. Takes one

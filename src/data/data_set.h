@@ -19,6 +19,7 @@ struct DataIdentity {
     std::string name;
     std::int64_t train = 0, validation = 0, test = 0;
     std::uint64_t checksum = 0;
+    bool streamed = false;  ///< its samples come in another order than those of a resident set
     bool operator==(const DataIdentity&) const = default;
 };
 

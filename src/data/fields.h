@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,7 @@ struct StoredData {
     std::shared_ptr<const Tokenizer> tokenizer = {};
     std::map<std::string, std::int32_t> widths = {};  ///< by field
     std::shared_ptr<const Scaling> scaling = {};
+    std::optional<bool> streamed = {};  ///< whether the run's data is streamed; of a run that goes on
 };
 
 }  // namespace millrace::data

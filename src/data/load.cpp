@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 
 #include "base/log.h"
 #include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
+#include "data/recordings/feature_file.h"
 #include "data/recordings/load_recordings.h"
 #include "data/recordings/resident_recordings.h"
+#include "data/recordings/streamed_recordings.h"
 #include "io/checksum.h"
 
 namespace millrace::data {
@@ -113,10 +117,61 @@ DataIdentity identify(const RecordingSet& set) {
     return {set.name, windows(Part::train), windows(Part::validation), windows(Part::test), sum.value()};
 }
 
-base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, base::Rank rank) {
+/// Recordings that stand for the whole set where it stays in its files.
+base::Status add_some(const FeatureFile& file, io::Checksum64& sum) {
+    constexpr std::uint64_t kSome = 16;
+    std::vector<std::uint16_t> features(file.values());
+    for (std::uint64_t i = 0; i < std::min(kSome, file.count()); ++i) {
+        MILLRACE_TRY(
+            file.read(i * (file.count() - 1) / std::max<std::uint64_t>(1, std::min(kSome, file.count()) - 1), 1, features));
+        sum.update(std::as_bytes(std::span(features)));
+    }
+    return base::ok();
+}
+
+base::Result<DataIdentity> identify_streamed(const RecordingSet& set) {
+    io::Checksum64 sum;
+    for (const Part part : kAllParts) {
+        sum.update(std::as_bytes(std::span(set.part(part).labels)));
+        if (set.file(part)) MILLRACE_TRY(add_some(*set.file(part), sum));
+    }
+    DataIdentity identity = identify(set);
+    identity.checksum = sum.value();
+    identity.streamed = true;
+    return identity;
+}
+
+base::Result<LoadedData> stream_recordings(const base::Recipe& recipe, RecordingSet loaded, bool training, base::Rank rank) {
+    if (training && recipe.integer("data.oversample") > 1)
+        return recipe.bad("data.oversample",
+                          fmt::format("data.oversample = {} needs resident data; data.oversample = 1 or data.mode = \"resident\" "
+                                      "would be right",
+                                      recipe.integer("data.oversample")));
+    const auto set = std::make_shared<const RecordingSet>(std::move(loaded));
+    LoadedData data;
+    auto identity = identify_streamed(*set);
+    if (!identity.ok()) return cannot_load(recipe, training, identity.error());
+    data.identity = std::move(identity).value();
+    StreamOptions options;
+    options.window_bytes = recipe.bytes("data.window");
+    options.threads = static_cast<int>(
+        std::min<std::int64_t>(recipe.integer("data.threads"), std::max(1u, std::thread::hardware_concurrency())));
+    options.seed = static_cast<std::uint64_t>(recipe.integer("seed"));
+    options.epochs = static_cast<std::uint32_t>(recipe.integer("train.epochs"));
+    options.mask = static_cast<std::int32_t>(recipe.integer("data.mask"));
+    options.training = training;
+    auto source = StreamedRecordings::create(set, options, rank);
+    if (!source.ok()) return recipe.bad("data.window", source.error().message);
+    data.source = std::move(source).value();
+    return data;
+}
+
+base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool training, const StoredData& stored, base::Rank rank,
+                                         bool stream) {
     auto loaded = load_recording_set(recipe.text("data.path"),
-                                     {recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling});
+                                     {recipe.text("data.positive"), recipe.boolean("data.binary"), stored.scaling, !stream});
     if (!loaded.ok()) return cannot_load(recipe, training, loaded.error());
+    if (stream) return stream_recordings(recipe, std::move(loaded).value(), training, rank);
     auto set = std::make_shared<const RecordingSet>(std::move(loaded).value());
     LoadedData data;
     data.identity = identify(*set);
@@ -129,6 +184,8 @@ base::Result<LoadedData> load_recordings(const base::Recipe& recipe, bool traini
 }  // namespace
 
 void add_data_keys(base::Schema& schema, DataKind kind) {
+    schema.choice("data.mode", "auto", {"auto", "resident", "stream"},
+                  "resident: in device memory; stream: read while training; auto: resident when it fits");
     if (kind == DataKind::recordings) {
         schema.text("data.path", "data/hydrophone",
                     "folder with TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and TESTING_DATASET.H5");
@@ -136,6 +193,9 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
         schema.boolean("data.binary", true, "that class against all others together");
         schema.integer("data.oversample", 1, "how often an epoch takes the windows of the class looked for").between(1, 1000);
         schema.integer("data.mask", 0, "the most neighbouring bands that are hidden from a training window").between(0, 65536);
+        schema.bytes("data.window", "256MiB", "stream: device memory for training rows; validation and test get a quarter each")
+            .between(1024, 1e15);
+        schema.integer("data.threads", 2, "stream: threads that read, at most one per core").between(1, 1024);
         return;
     }
     const bool pairs = kind == DataKind::pairs;
@@ -155,9 +215,16 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
     schema.real("data.flip", 0.5, "augmentation: probability of mirroring").between(0, 1);
 }
 
+base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training) {
+    if (kind != DataKind::recordings) return std::optional<std::uint64_t>();
+    const auto bytes = resident_recording_bytes(recipe.text("data.path"));
+    if (!bytes.ok()) return cannot_load(recipe, training, bytes.error());
+    return std::optional(*bytes);
+}
+
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored, base::Rank rank) {
-    if (kind == DataKind::recordings) return load_recordings(recipe, training, stored, rank);
+                                   const StoredData& stored, base::Rank rank, bool stream) {
+    if (kind == DataKind::recordings) return load_recordings(recipe, training, stored, rank, stream);
     MILLRACE_TRY(check_kind(recipe, kind));
     return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored, rank) : load_images(recipe, training, rank);
 }

@@ -2,6 +2,7 @@
 // The choice of loader: the data of a kind, loaded as the recipe says.
 
 #include <memory>
+#include <optional>
 
 #include "base/rank.h"
 #include "base/recipe.h"
@@ -18,11 +19,15 @@ struct LoadedData {
 /// The keys of [data] in a recipe.
 void add_data_keys(base::Schema& schema, DataKind kind);
 
+/// What the set at data.path would take of device memory; nothing where sets of this kind cannot be streamed. Reads headers
+/// alone.
+base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& recipe, DataKind kind, bool training);
+
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
 /// numbered by the tokenizer in `stored`, or by one trained on them when there is none. `rank` says which share of the training
-/// part is this machine's; `identity` counts all of it.
+/// part is this machine's; `identity` counts all of it. `stream`: rows are read while they are needed.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
-                                   const StoredData& stored = {}, base::Rank rank = {});
+                                   const StoredData& stored = {}, base::Rank rank = {}, bool stream = false);
 
 }  // namespace millrace::data

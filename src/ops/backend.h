@@ -63,6 +63,15 @@ public:
     virtual void release() noexcept {}
 };
 
+/// Copies to device memory beside the programs' own queue, for one thread.
+class Uploader {
+public:
+    virtual ~Uploader() = default;
+    /// Returns when the bytes are there. `host` comes from allocate_shared(). Nothing that is enqueued may read or write the
+    /// target.
+    [[nodiscard]] virtual base::Status copy(std::byte* device, const std::byte* host, std::size_t bytes) = 0;
+};
+
 /// Of the device, in bytes; what other processes hold is not free.
 struct MemoryState {
     std::size_t free = 0, total = 0;
@@ -90,6 +99,7 @@ public:
     virtual void upload(std::byte* device, const void* host,
                         std::size_t bytes) = 0;  ///< ordered after earlier work, returns when host may change
     virtual void download(void* host, const std::byte* device, std::size_t bytes) = 0;  ///< waits for earlier work
+    [[nodiscard]] virtual base::Result<std::unique_ptr<Uploader>> make_uploader() = 0;
     virtual void synchronize() = 0;
     /// The first error of the device since the last call, if any: checked between steps, never inside one.
     [[nodiscard]] virtual base::Status check() = 0;

@@ -58,6 +58,16 @@ base::Result<std::unique_ptr<Memory>> HostBackend::allocate(std::size_t bytes) {
     return std::unique_ptr<Memory>(std::make_unique<HostMemory>(static_cast<std::byte*>(data), bytes));
 }
 
+base::Result<std::unique_ptr<Uploader>> HostBackend::make_uploader() {
+    class Copying final : public Uploader {
+        base::Status copy(std::byte* device, const std::byte* host, std::size_t bytes) override {
+            std::memcpy(device, host, bytes);
+            return base::ok();
+        }
+    };
+    return std::unique_ptr<Uploader>(std::make_unique<Copying>());
+}
+
 void HostBackend::upload(std::byte* device, const void* host, std::size_t bytes) {
     if (bytes > 0) std::memcpy(device, host, bytes);
 }

@@ -155,6 +155,10 @@ constexpr Entry kEntries[] = {
     train("loader_wait_ms_median", "milliseconds", "Median time a step waited for its data."),
     train("loader_wait_ms_max", "milliseconds", "Longest time a step waited for its data."),
     train("loader_spikes", "", "Steps that waited more than 50 ms for their data."),
+    train("loader_bytes", "bytes", "Streamed data: bytes of training rows moved to the device since the epoch before."),
+    train("mix_deviation", "ratio",
+          "Streamed data: the largest difference between a class's share of a window and of the training part, over the epoch's "
+          "windows."),
     train("flops_per_second", "flop/second",
           "Floating-point operations of the model's matrix products per second of training; absent where steps may leave out "
           "part of them."),

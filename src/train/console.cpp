@@ -174,6 +174,7 @@ std::string start_text(const StartReport& report) {
                                    report.members > 1 ? fmt::format(", {} members", report.members) : "");
     if (!report.make.empty()) text += fmt::format("model   {}\n", report.make);
     text += fmt::format("data    {}\n", report.data);
+    if (!report.loading.empty()) text += fmt::format("loading {}\n", report.loading);
     text += fmt::format("device  {}, {}\n", report.device, report.precision);
     text += fmt::format("memory  {}\n", report.memory);
     text += fmt::format("run     {}{}\n", report.run,

@@ -45,7 +45,9 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     MILLRACE_TRY(engine->model_->declare(*engine->store_));
     MILLRACE_TRY(engine->source_->declare(*engine->store_));
     MILLRACE_TRY(engine->store_->seal());
-    MILLRACE_TRY(engine->plan(settings, options.training));
+    const base::Status planned = engine->plan(settings, options.training);
+    if (!planned.ok() && options.no_room != nullptr) *options.no_room = true;
+    MILLRACE_TRY(planned);
     const std::optional<ops::MemoryState> before = engine->backend_->memory();
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));
@@ -91,7 +93,14 @@ std::vector<std::int32_t> Engine::micro_batches(const RunSettings& settings) con
 
 base::Status Engine::plan(const RunSettings& settings, bool training) {
     batch_ = micro_batch_ = settings.batch;
-    eval_batch_ = settings.eval_batch;
+    eval_batch_ = static_cast<std::int32_t>(
+        std::min({std::int64_t{settings.eval_batch}, source_->most_rows(Part::validation), source_->most_rows(Part::test)}));
+    const std::int64_t step_rows = std::int64_t{settings.batch} * settings.optimizer.accumulation;
+    if (training && step_rows > source_->most_rows(Part::train))
+        return base::Error{
+            fmt::format("a step takes {} rows and may take at most the {} of a window of data; a smaller train.batch "
+                        "or a larger data.window would be right",
+                        step_rows, source_->most_rows(Part::train))};
     const std::optional<MemoryLimit> limit = memory_limit(settings.memory_limit, *backend_);
     const auto fits = [&](std::int64_t arena) { return !limit || needs_of(*store_, arena).total() <= limit->bytes; };
     // Rows of an evaluation know nothing of each other, so fewer at once change no figure.
@@ -203,6 +212,25 @@ void Engine::start_afresh(const RunSettings& settings) {
     store_->initialize(settings.seeds);
 }
 
+base::Status Engine::await_rows(std::uint64_t step, const data::StepsDone& done) {
+    const auto each = static_cast<std::uint64_t>(epoch_.count());
+    const std::uint64_t index = step % each;
+    const bool regular = index < static_cast<std::uint64_t>(epoch_.regular);
+    return source_->await_rows(
+        {Part::train, static_cast<std::uint32_t>(step / each), static_cast<std::int64_t>(index) * epoch_.step.total(),
+         (regular ? epoch_.step : epoch_.last).total(), step},
+        done);
+}
+
+base::Status Engine::await_batch(Part part, std::int64_t batch, std::int64_t rows) {
+    const auto number = static_cast<std::uint64_t>(batch);
+    return source_->await_rows({part, 0, batch * eval_batch_, rows, number}, [&]() -> base::Result<std::uint64_t> {
+        backend_->synchronize();
+        MILLRACE_TRY(backend_->check());
+        return number;
+    });
+}
+
 base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
     tape::PhaseProgram* phases = step_of(index).phases.get();
     MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
@@ -267,8 +295,14 @@ base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<i
     store_->write_states(states);
     std::vector<Collected> collected(states.size());
     for (int k = 0; k < members(); ++k) collected[static_cast<std::size_t>(k)].scoring = model_->scoring(part, k);
-    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) score_batch(pass.whole, collected);
-    if (pass.tail.program && !stopped()) score_batch(pass.tail, collected);
+    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) {
+        MILLRACE_TRY(await_batch(part, i, eval_batch_));
+        score_batch(pass.whole, collected);
+    }
+    if (pass.tail.program && !stopped()) {
+        MILLRACE_TRY(await_batch(part, pass.batches, source_->samples(part) % eval_batch_));
+        score_batch(pass.tail, collected);
+    }
     states = store_->read_states();
     MILLRACE_TRY(backend_->check());
     store_->write_states(before);
@@ -306,6 +340,7 @@ base::Result<std::vector<std::vector<double>>> Engine::run_sample(Part part, std
     std::vector<ops::MemberState> states = before;
     for (ops::MemberState& state : states) state.eval_position = static_cast<std::uint32_t>(position);
     store_->write_states(states);
+    MILLRACE_TRY(source_->await_rows({part, 0, position, 1, 0}, [] { return base::Result<std::uint64_t>(0); }));
     program.run();
     std::vector<std::vector<double>> kept;
     for (const tensor::View& view : outputs.kept) kept.push_back(program.read(view));

@@ -27,6 +27,7 @@ struct EngineOptions {
     bool training = true;  ///< false: evaluation programs alone, no optimizer state
     std::uint32_t ring_capacity = 4096;
     bool class_reports = false;  ///< evaluate() gives classifiers a report per class, which reads every row's prediction
+    bool* no_room = nullptr;     ///< set when the plan did not fit into the memory; borrowed
 };
 
 class Engine {
@@ -38,8 +39,8 @@ public:
                                                         std::unique_ptr<data::BatchSource> source, const RunSettings& settings,
                                                         const EngineOptions& options);
 
-    /// Returns when the rows of step number `step` of the run, from 0, are there.
-    base::Status await_rows(std::uint64_t step) { return source_->await_rows(step); }
+    /// Returns when the rows of step number `step` of the run, from 0, are there. `done` says how many the device has finished.
+    base::Status await_rows(std::uint64_t step, const data::StepsDone& done);
     /// Enqueues step number `index` of an epoch, counted from 0: never waits for the device, never allocates.
     void launch_step(std::uint64_t index) noexcept { step_of(index).program->launch(); }
     /// The same record by record with checks; the first value that is not finite, if any.
@@ -119,6 +120,8 @@ private:
         std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
         std::vector<std::int32_t> labels, predictions;  ///< with class_reports_
     };
+    /// Returns when batch number `batch` of an evaluation pass, of `rows` rows, has its data.
+    base::Status await_batch(data::Part part, std::int64_t batch, std::int64_t rows);
     /// Runs one batch of an evaluation pass and collects what it left.
     void score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;

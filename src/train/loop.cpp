@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace millrace::train {
 namespace {
@@ -89,6 +90,7 @@ StartReport Loop::start_report() {
     start.precision = setup_.precision;
     start.data = data_text(setup_.data, setup_.unit);
     start.memory = engine().memory_text();
+    start.loading = setup_.loading;
     start.steps_per_epoch = steps_per_epoch_;
     start.total_steps = ended_.empty() ? total_steps_ : step_;
     start.first_step = step_;
@@ -113,12 +115,18 @@ MetricsPlan Loop::metrics_plan() {
 /// For every source, two readings of the clock per step.
 base::Status Loop::await_rows() {
     const auto begin = clock_.now();
-    MILLRACE_TRY(engine().await_rows(step_));
+    MILLRACE_TRY(engine().await_rows(step_, steps_done_));
     StepWait wait{step_ + 1, epoch_of(step_ + 1), {}, clock_.now()};
     wait.wait = wait.now - begin;
     wait.spike = metrics_->loader_waits().add(wait.wait);
     for (Listener* listener : listeners_) listener->on_wait(wait);
     return base::ok();
+}
+
+base::Result<std::uint64_t> Loop::finished_steps() {
+    MILLRACE_TRY(engine().backend().check());
+    while (finished_ < launched_ && reader_.arrived(finished_ + 1)) finished_ += 1;
+    return step_ - launched_ + finished_;
 }
 
 base::Status Loop::launch() {
@@ -210,6 +218,10 @@ base::Status Loop::end_epoch(bool whole) {
     report.steps = sums.steps() * sums.members.size();
     report.dropped = sums.dropped();
     report.classifies = engine().model().classifies();
+    if (const auto counts = engine().source().loader_counts(report.epoch - 1)) {
+        report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
+        report.mix_deviation = counts->mix_deviation;
+    }
     for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_epoch(report));
     begin_epoch();
     resume();

@@ -49,6 +49,8 @@ private:
     [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const;
     [[nodiscard]] Timing timing_due() const;
     base::Status await_rows();
+    /// Steps of the run that the device has finished.
+    base::Result<std::uint64_t> finished_steps();
     base::Status launch();
     base::Status timed_step(Timing timing, std::uint64_t index);
     base::Status hold_back();
@@ -65,7 +67,10 @@ private:
     const bool was_closed_;       ///< the epoch in which the run stands was already ended
     const StepSums first_sums_;   ///< of the epoch in which the run stands
     std::uint64_t launched_ = 0;  ///< steps since this start, equal to pushes into the ring
-    std::string ended_;           ///< why the run is complete before its last step; empty: it is not
+    std::uint64_t finished_ = 0;  ///< of them, as far as anybody asked
+    const data::StepsDone steps_done_ = [this] { return finished_steps(); };
+    std::uint64_t loader_bytes_ = 0;  ///< when the epoch began
+    std::string ended_;               ///< why the run is complete before its last step; empty: it is not
     double epoch_seconds_ = 0, epoch_samples_ = 0;
     std::vector<Listener*> listeners_;
     MetricsReader reader_;

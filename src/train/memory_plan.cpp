@@ -41,6 +41,10 @@ std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& 
         const auto free = static_cast<std::int64_t>(device->free);
         return MemoryLimit{std::max<std::int64_t>(0, free - std::max(kDeviceReserve, free / 50)), "the GPU has room for"};
     }
+    return host_memory_limit();
+}
+
+std::optional<MemoryLimit> host_memory_limit() {
     sense::MemoryReading reading;
     sense::ProcMemory("/proc", "/sys").read(reading);
     if (!reading.available_bytes) return std::nullopt;

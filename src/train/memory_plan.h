@@ -31,6 +31,8 @@ struct MemoryLimit {
 /// `given` bytes when positive. Else what the device has free less a reserve for what no plan knows of (a GPU: kernels and
 /// captured launches, at least 512 MiB; the machine: a twentieth). Absent where that is unknown.
 std::optional<MemoryLimit> memory_limit(std::int64_t given, const ops::Backend& backend);
+/// What the machine has free, less a twentieth.
+std::optional<MemoryLimit> host_memory_limit();
 
 /// One way of running that was tried: its settings as a recipe writes them, and what it needs.
 struct MemoryTrial {

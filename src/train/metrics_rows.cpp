@@ -134,6 +134,8 @@ Row epoch_row(const EpochReport& report, RowTime when) {
     row.emplace_back("samples_per_second", rounded(report.samples_per_second));
     row.emplace_back("dropped", static_cast<std::int64_t>(report.dropped));
     row.emplace_back("best", report.best);
+    if (report.loader_bytes) row.emplace_back("loader_bytes", static_cast<std::int64_t>(*report.loader_bytes));
+    if (report.mix_deviation) row.emplace_back("mix_deviation", *report.mix_deviation);
     add_pace(row, report.pace);
     return row;
 }

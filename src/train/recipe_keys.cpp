@@ -90,7 +90,7 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
     schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 16> kFreeKeys{"train.epochs",
+constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
                                                      "train.memory",
                                                      "train.steps",
                                                      "train.patience",
@@ -105,7 +105,9 @@ constexpr std::array<std::string_view, 16> kFreeKeys{"train.epochs",
                                                      "checkpoint.keep",
                                                      "checkpoint.keep_bytes",
                                                      "checkpoint.compress",
-                                                     "data.path"};
+                                                     "data.path",
+                                                     "data.mode",
+                                                     "data.threads"};
 
 }  // namespace
 

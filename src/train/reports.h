@@ -23,8 +23,9 @@ struct StartReport {
     int members = 1;
     std::string device;  ///< "cpu: 2 threads, NEON"
     std::string precision;
-    std::string data;    ///< "digits: 54000 to train on, 6000 to select, 10000 to test"
-    std::string memory;  ///< what was planned
+    std::string data;     ///< "digits: 54000 to train on, 6000 to select, 10000 to test"
+    std::string memory;   ///< what was planned
+    std::string loading;  ///< how data comes to the device and why; empty where there is no choice
     std::uint64_t steps_per_epoch = 0, total_steps = 0, first_step = 0;
     std::uint32_t epochs = 0;
     bool resumed = false;
@@ -103,7 +104,9 @@ struct EpochReport {
     std::uint64_t steps = 0, dropped = 0;  ///< of all members; `steps` counts dropped ones, too
     bool best = false;                     ///< the best weights so far
     bool classifies = true;
-    PaceReport pace;  ///< of training alone, evaluation left out
+    PaceReport pace;                                 ///< of training alone, evaluation left out
+    std::optional<std::uint64_t> loader_bytes = {};  ///< of streamed data, moved to the device since the epoch before
+    std::optional<double> mix_deviation = {};        ///< data::LoaderCounts
 };
 
 struct MemberResult {

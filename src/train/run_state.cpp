@@ -107,12 +107,14 @@ MemberSums decode_sums(const Json& json) {
 Json encode_data(const data::DataIdentity& state) {
     Json json;
     MILLRACE_DATA_FIELDS(MILLRACE_ENCODE)
+    if (state.streamed) json["streamed"] = true;
     return json;
 }
 
 data::DataIdentity decode_data(const Json& json) {
     data::DataIdentity state;
     MILLRACE_DATA_FIELDS(MILLRACE_DECODE)
+    state.streamed = json.contains("streamed") && read<bool>(json, "streamed");
     return state;
 }
 

@@ -8,16 +8,35 @@
 #include "data/load.h"
 #include "models/registry.h"
 #include "train/console.h"
+#include "train/loading.h"
 
 namespace millrace::train {
-base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
-                           const data::StoredData& stored, bool class_reports) {
+namespace {
+
+/// What set_up() was asked for.
+struct Request {
+    const base::Recipe& recipe;
+    bool training;
+    const SourceAdapter& adapt;
+    std::int32_t micro_batch;
+    const data::StoredData& stored;
+    bool class_reports;
+};
+
+/// `no_room` becomes true when everything was right but the memory.
+base::Result<Setup> set_up_as(const Request& request, const Loading& loading, ops::DeviceKind device,
+                              std::unique_ptr<ops::Backend> backend, bool& no_room) {
+    const auto& [recipe, training, adapt, micro_batch, stored, class_reports] = request;
     Setup setup;
-    MILLRACE_LET(device, choose_device(recipe.text("device")));
     MILLRACE_LET(precision, choose_precision(recipe.text("precision"), device));
     MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
     const base::Rank rank;  // training on several machines begins here
-    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored, rank));
+    MILLRACE_LET(data, data::load_data(recipe, family->data, family->token_keys, training, stored, rank, loading.stream));
+    if (!loading.reason.empty()) {
+        const std::string more = data.source->loading();
+        setup.loading =
+            fmt::format("{} ({}){}{}", loading.stream ? "streamed" : "resident", loading.reason, more.empty() ? "" : ": ", more);
+    }
     setup.data = data.identity;
     setup.unit = data::unit_of(family->data);
     MILLRACE_LET(settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
@@ -40,11 +59,8 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     if (const base::Status fits = model->check_rows(setup.settings.eval_batch); !fits.ok())
         return recipe.bad("eval.batch", fits.error().message);
 
-    ops::BackendOptions options;
-    options.deterministic = recipe.boolean("deterministic");
-    options.threads = static_cast<int>(recipe.integer("threads"));
-    setup.threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    MILLRACE_LET(backend, ops::make_backend(device, options));
+    const auto threads = static_cast<int>(recipe.integer("threads"));
+    setup.threads = threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     setup.device = fmt::format("{}: {}", ops::name_of(device), backend->description());
     setup.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
     std::unique_ptr<data::BatchSource> source = std::move(data.source);
@@ -53,9 +69,33 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     engine_options.precision = precision;
     engine_options.training = training;
     engine_options.class_reports = class_reports;
+    engine_options.no_room = &no_room;
     MILLRACE_LET(engine, Engine::create(std::move(backend), std::move(model), std::move(source), setup.settings, engine_options));
     setup.engine = std::move(engine);
     return setup;
+}
+
+}  // namespace
+
+base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const SourceAdapter& adapt, std::int32_t micro_batch,
+                           const data::StoredData& stored, bool class_reports) {
+    MILLRACE_LET(device, choose_device(recipe.text("device")));
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    const auto new_backend = [&] {
+        ops::BackendOptions options;
+        options.deterministic = recipe.boolean("deterministic");
+        options.threads = static_cast<int>(recipe.integer("threads"));
+        return ops::make_backend(device, options);
+    };
+    MILLRACE_LET(backend, new_backend());
+    MILLRACE_LET(loading, choose_loading(recipe, family->data, training, stored, *backend));
+    const Request request{recipe, training, adapt, micro_batch, stored, class_reports};
+    bool no_room = false;
+    auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
+    if (setup.ok() || !no_room || !loading.streamable) return setup;
+    loading = {true, false, fmt::format("{} and the model do not fit into the memory together", loading.reason)};
+    MILLRACE_LET(another, new_backend());
+    return set_up_as(request, loading, device, std::move(another), no_room);
 }
 
 std::string data_text(const data::DataIdentity& data, const std::string& unit) {

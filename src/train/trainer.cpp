@@ -106,6 +106,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     if (standing.checkpoint || init) {
         MILLRACE_LET(found, models::stored_data(recipe, init ? init->weights : *standing.checkpoint));
         stored = std::move(found);
+        if (standing.checkpoint) stored.streamed = standing.state.data.streamed;
     }
     MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
     if (standing.checkpoint) {

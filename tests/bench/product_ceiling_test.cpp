@@ -44,6 +44,9 @@ public:
     }
     void upload(std::byte* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
     void download(void* host, const std::byte* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
+    [[nodiscard]] base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override {
+        return base::Error{"copies nothing beside its products"};
+    }
     void synchronize() override {}
     [[nodiscard]] base::Status check() override { return failure ? base::Status(*failure) : base::ok(); }
     [[nodiscard]] base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound>,

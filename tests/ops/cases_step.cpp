@@ -88,6 +88,7 @@ struct Features {
     std::uint32_t mask = 0;
     bool shuffle = true, training = true;
     Layout layout = kDense;
+    std::uint32_t window = 0;
 };
 
 OpCase features(const Features& g) {
@@ -95,8 +96,14 @@ OpCase features(const Features& g) {
     OpCase c;
     c.name = fmt::format("gather_features/{}/K{}_B{}_D{}", g.note, g.k, g.rows, g.cols);
     c.op = &gather_features::kDef;
-    c.params = GatherFeaturesParams{
-        static_cast<std::uint32_t>(g.samples), 9, static_cast<std::uint32_t>(g.per_label), g.mask, g.shuffle, g.training, {}};
+    c.params = GatherFeaturesParams{static_cast<std::uint32_t>(g.samples),
+                                    9,
+                                    static_cast<std::uint32_t>(g.per_label),
+                                    g.mask,
+                                    g.shuffle,
+                                    g.training,
+                                    {},
+                                    g.window};
     c.members = g.k;
     c.states = sample_states(g.k);
     std::vector<double> subset;
@@ -105,7 +112,7 @@ OpCase features(const Features& g) {
     c.slot(at::labels, Element::i32, 1, 1, g.labels, 1, integers(0, 4));
     c.slot(at::mean, Element::stat, 1, 1, 1, g.cols, uniform(-40, -20));
     c.slot(at::inverse, Element::stat, 1, 1, 1, g.cols, uniform(0.05, 0.2));
-    c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
+    if (g.window == 0) c.slot(at::subset, Element::i32, 1, 1, g.samples, 1, given(subset));
     c.state(at::state);
     c.slot(at::x, Element::real, g.k, 1, g.rows, g.cols, poison(), g.layout);
     c.slots[at::x].exact_zeros = g.mask > 0;
@@ -186,6 +193,16 @@ void add_data_cases(std::vector<OpCase>& cases) {
     cases.push_back(features({.note = "mask_wider_than_rows", .k = 3, .samples = 60, .rows = 17, .cols = 3, .mask = 40}));
     cases.push_back(features({.note = "own_labels", .labels = 21, .per_label = 1}));
     cases.push_back(features({.note = "windows", .layout = kWindow}));
+    // 23 samples in windows of 5: rows of two windows in a batch, and a last window of three.
+    cases.push_back(features({.note = "streamed", .labels = 10, .per_label = 1, .samples = 23, .window = 5}));
+    cases.push_back(features({.note = "streamed_in_order",
+                              .labels = 10,
+                              .per_label = 1,
+                              .samples = 23,
+                              .shuffle = false,
+                              .training = false,
+                              .window = 5}));
+    cases.push_back(features({.note = "one_window", .labels = 46, .per_label = 1, .samples = 23, .mask = 3, .window = 23}));
     cases.push_back(features({.note = "no_rows", .rows = 0}));
     cases.push_back(gather({.note = "in_order", .shuffle = false}));
     cases.push_back(gather({.note = "evaluation", .k = 2, .rows = 11, .shuffle = false, .training = false}));

@@ -32,8 +32,9 @@ public:
     [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
-    base::Status await_rows(std::uint64_t step) override {
-        hook_(step);
+    base::Status await_rows(const data::RowsAhead& rows, const data::StepsDone&) override {
+        if (rows.part != data::Part::train) return base::ok();
+        hook_(rows.step);
         return base::ok();
     }
     std::vector<tensor::View> gather(tape::Builder& builder, data::Part part, std::int32_t rows,

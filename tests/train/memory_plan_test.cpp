@@ -36,6 +36,7 @@ public:
     }
     void upload(std::byte* device, const void* host, std::size_t bytes) override { inner_->upload(device, host, bytes); }
     void download(void* host, const std::byte* device, std::size_t bytes) override { inner_->download(host, device, bytes); }
+    base::Result<std::unique_ptr<ops::Uploader>> make_uploader() override { return inner_->make_uploader(); }
     void synchronize() override { inner_->synchronize(); }
     base::Status check() override { return inner_->check(); }
     base::Result<std::vector<std::unique_ptr<ops::Kernel>>> prepare(std::span<const ops::Bound> records,

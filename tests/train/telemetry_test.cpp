@@ -54,7 +54,9 @@ public:
     [[nodiscard]] const data::Fields& fields() const override { return inner_->fields(); }
     base::Status declare(tape::Store& store) override { return inner_->declare(store); }
     base::Status upload(tape::Store& store) override { return inner_->upload(store); }
-    base::Status await_rows(std::uint64_t step) override {
+    base::Status await_rows(const data::RowsAhead& rows, const data::StepsDone&) override {
+        if (rows.part != data::Part::train) return base::ok();
+        const std::uint64_t step = rows.step;
         if (step == kFailing) return base::Error{"the disk is gone", "data", 1};
         const bool slow = step >= slow_step_ && (step - slow_step_) % every_ == 0;
         clock_.advance(slow ? std::chrono::milliseconds{80} : std::chrono::milliseconds{2});

@@ -2,53 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/nearest.h"
-#include "io/hdf5.h"
-#include "tensor/dtype.h"
+#include "data/recordings/feature_file.h"
 
 namespace millrace::data {
 namespace {
 
 using io::ElementType;
 
-constexpr std::uint64_t kMostRows = 1u << 30;  // windows of a part: their numbers stay below 2^31
-constexpr std::uint64_t kBlockBytes = 4 << 20;
+constexpr std::uint64_t kMostRows = 1u << 30;    // windows of a part: their numbers stay below 2^31
+constexpr std::uint64_t kBlockValues = 2 << 20;  // read at once
 
-/// Reads all rows, block by block, on as many threads as the machine has.
-base::Status read_all(const io::Hdf5Dataset& set, std::span<std::byte> out) {
-    const std::uint64_t row_bytes = std::max<std::uint64_t>(set.row_bytes(), 1), rows = set.rows();
-    const std::uint64_t block = std::max<std::uint64_t>(1, kBlockBytes / row_bytes);
-    std::atomic<std::uint64_t> next{0};
-    std::mutex mutex;
-    base::Status status = base::ok();
-    const auto work = [&] {
-        for (std::uint64_t first = next.fetch_add(block); first < rows; first = next.fetch_add(block)) {
-            const std::uint64_t count = std::min(block, rows - first);
-            base::Status done = set.read_rows(first, count, out.subspan(first * row_bytes, count * row_bytes));
-            if (done.ok()) continue;
-            const std::lock_guard lock(mutex);
-            status = std::move(done);
-            next = rows;
-        }
-    };
-    const unsigned threads = set.direct() ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-    std::vector<std::jthread> others;
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-    others.clear();
-    return status;
-}
+/// A small data set as a whole.
+Status read_all(const io::Hdf5Dataset& set, std::span<std::byte> out) { return set.read_rows(0, set.rows(), out); }
 
 /// One file of the folder, opened.
 struct PartFile {
@@ -118,26 +90,26 @@ base::Status read_labels(const PartFile& part, std::size_t classes, std::vector<
     return base::ok();
 }
 
-base::Status read_features(const PartFile& part, std::vector<std::uint16_t>& features) {
+Result<std::shared_ptr<const FeatureFile>> open_features(const PartFile& part) {
     MILLRACE_LET(set, part.file.dataset("segments_mel"));
-    const std::uint64_t values = set.rows() * static_cast<std::uint64_t>(part.together[0]) *
-                                 static_cast<std::uint64_t>(part.together[1]) * static_cast<std::uint64_t>(part.width);
-    const std::uint64_t needed = values * (*set.description().type == ElementType::kF16 ? 2 : 6);
-    if (const auto pages = sysconf(_SC_PHYS_PAGES); pages > 0 && needed > static_cast<std::uint64_t>(pages) * 4096)
-        return part.bad(fmt::format("{} needs {} bytes, more than this machine's memory", set.description().text(), needed));
-    features.resize(values);
-    if (*set.description().type == ElementType::kF16) {
-        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(features))));
-    } else {
-        std::vector<float> wide(values);
-        MILLRACE_TRY(read_all(set, std::as_writable_bytes(std::span(wide))));
-        std::ranges::transform(wide, features.begin(), tensor::to_f16);
+    const std::uint64_t windows = static_cast<std::uint64_t>(part.together[0]) * static_cast<std::uint64_t>(part.together[1]);
+    return std::make_shared<const FeatureFile>(std::move(set), part.path, windows * static_cast<std::uint64_t>(part.width));
+}
+
+/// Of the training part, block by block where it is not in memory.
+Result<Scaling> measure_features(const RecordingSet& set) {
+    if (!set.file(Part::train)) return measure(set.part(Part::train), set.width);
+    const FeatureFile& file = *set.file(Part::train);
+    ColumnStatistics statistics(set.width);
+    const std::uint64_t block = std::max<std::uint64_t>(1, kBlockValues / (file.values() * file.together())) * file.together();
+    std::vector<std::uint16_t> features;
+    for (std::uint64_t first = 0; first < file.count(); first += block) {
+        const std::uint64_t count = std::min(block, file.count() - first);
+        features.resize(count * file.values());
+        MILLRACE_TRY(file.read(first, count, features));
+        statistics.add(features);
     }
-    const auto infinite = std::ranges::find_if(features, [](std::uint16_t bits) { return (bits & 0x7c00u) == 0x7c00u; });
-    if (infinite != features.end())
-        return part.bad(fmt::format("segments_mel: a feature of recording {} is not finite, or too large for a half",
-                                    static_cast<std::uint64_t>(infinite - features.begin()) / (values / part.count)));
-    return base::ok();
+    return statistics.scaling();
 }
 
 Result<std::vector<std::string>> class_names(const PartFile& part) {
@@ -195,7 +167,13 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
         Recordings& recordings = set.parts[index_of(which)];
         recordings.count = static_cast<std::int32_t>(part.count);
         MILLRACE_TRY(read_labels(part, names.size(), recordings.labels));
-        MILLRACE_TRY(read_features(part, recordings.features));
+        MILLRACE_LET(file, open_features(part));
+        if (request.resident) {
+            MILLRACE_LET(features, file->read_all());
+            recordings.features = std::move(features);
+        } else {
+            set.files[index_of(which)] = file;
+        }
     }
     const auto positive = std::ranges::find(set.classes.names, request.positive);
     if (positive == set.classes.names.end())
@@ -210,10 +188,26 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
     if (request.scaling && request.scaling->mean.size() != static_cast<std::size_t>(set.width))
         return Error{fmt::format("its windows have {} features, those of the run {}", set.width, request.scaling->mean.size()),
                      folder.string()};
-    if (!set.scaling) set.scaling = std::make_shared<const Scaling>(measure(set.part(Part::train), set.width));
+    if (!set.scaling) {
+        MILLRACE_LET(scaling, measure_features(set));
+        set.scaling = std::make_shared<const Scaling>(std::move(scaling));
+    }
     if (request.binary && set.classes.names.size() != 2) make_binary(set);
     count_classes(set);
     return set;
+}
+
+Result<std::uint64_t> resident_recording_bytes(const Path& folder) {
+    std::uint64_t bytes = 0;
+    for (const char* name : kRecordingFiles) {
+        std::error_code ignored;
+        if (name != kRecordingFiles[0] && !std::filesystem::exists(folder / name, ignored)) continue;
+        MILLRACE_LET(part, open_part(folder / name));
+        const std::uint64_t windows =
+            part.count * static_cast<std::uint64_t>(part.together[0]) * static_cast<std::uint64_t>(part.together[1]);
+        bytes += windows * (sizeof(std::uint16_t) * static_cast<std::uint64_t>(part.width) + sizeof(std::int32_t));
+    }
+    return bytes;
 }
 
 }  // namespace millrace::data

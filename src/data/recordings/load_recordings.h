@@ -15,9 +15,13 @@ struct RecordingRequest {
     std::string positive = "LEAK";                ///< the class that is looked for
     bool binary = true;                           ///< that class against all others
     std::shared_ptr<const Scaling> scaling = {};  ///< instead of the folder's own
+    bool resident = true;                         ///< false: features stay in their files, which stay open
 };
 
 /// Refuses files that do not fit together, labels without a name, features that are not finite, an unknown class.
 Result<RecordingSet> load_recording_set(const Path& folder, const RecordingRequest& request);
+
+/// What the set would take of device memory, by the headers of its files.
+Result<std::uint64_t> resident_recording_bytes(const Path& folder);
 
 }  // namespace millrace::data

@@ -2,31 +2,91 @@
 
 #include <cmath>
 
+#include "tape/record.h"
 #include "tensor/dtype.h"
 
 namespace millrace::data {
 
-Scaling measure(const Recordings& recordings, std::int32_t width) {
-    const auto columns = static_cast<std::size_t>(width);
-    const std::size_t rows = recordings.features.size() / columns;
-    std::vector<double> sum(columns), squares(columns);
-    std::vector<double> offset(columns);  // the first row: squares of values around it keep their digits
-    for (std::size_t c = 0; c < columns && rows > 0; ++c)
-        offset[c] = static_cast<double>(tensor::from_f16(recordings.features[c]));
-    for (std::size_t i = 0; i < recordings.features.size(); ++i) {
-        const std::size_t c = i % columns;
-        const double value = static_cast<double>(tensor::from_f16(recordings.features[i])) - offset[c];
-        sum[c] += value;
-        squares[c] += value * value;
+ColumnStatistics::ColumnStatistics(std::int32_t width)
+    : sum_(static_cast<std::size_t>(width)), squares_(static_cast<std::size_t>(width)) {}
+
+void ColumnStatistics::add(std::span<const std::uint16_t> rows) {
+    const std::size_t columns = sum_.size();
+    if (offset_.empty()) {  // the first row: squares of values around it keep their digits
+        offset_.resize(columns);
+        for (std::size_t c = 0; c < columns && c < rows.size(); ++c) offset_[c] = static_cast<double>(tensor::from_f16(rows[c]));
     }
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::size_t c = i % columns;
+        const double value = static_cast<double>(tensor::from_f16(rows[i])) - offset_[c];
+        sum_[c] += value;
+        squares_[c] += value * value;
+    }
+    rows_ += static_cast<double>(rows.size() / columns);
+}
+
+Scaling ColumnStatistics::scaling() const {
     Scaling scaling;
-    const double n = static_cast<double>(rows > 0 ? rows : 1);
-    for (std::size_t c = 0; c < columns; ++c) {
-        const double mean = sum[c] / n, deviation = std::sqrt(std::max(0.0, squares[c] / n - mean * mean));
-        scaling.mean.push_back(static_cast<float>(mean + offset[c]));
+    const double n = std::max(1.0, rows_);
+    for (std::size_t c = 0; c < sum_.size(); ++c) {
+        const double mean = sum_[c] / n, deviation = std::sqrt(std::max(0.0, squares_[c] / n - mean * mean));
+        scaling.mean.push_back(static_cast<float>(mean + (offset_.empty() ? 0 : offset_[c])));
         scaling.deviation.push_back(deviation > 1e-6 ? static_cast<float>(deviation) : 1.0f);
     }
     return scaling;
+}
+
+Scaling measure(const Recordings& recordings, std::int32_t width) {
+    ColumnStatistics statistics(width);
+    statistics.add(recordings.features);
+    return statistics.scaling();
+}
+
+Fields fields_of(const RecordingSet& set) {
+    Fields fields{{"features", Field::Kind::real, set.width},
+                  {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set.classes.names.size())}};
+    fields[0].scaling = set.scaling;
+    fields[1].names = set.classes.names;
+    fields[1].classes = std::make_shared<const Classes>(set.classes);
+    return fields;
+}
+
+void ScalingViews::declare(tape::Store& store, std::int32_t width) {
+    const tensor::DType stat = tape::stat_of(store.options().precision);
+    mean = store.add_data("means of features", stat, 1, width);
+    inverse = store.add_data("inverse deviations of features", stat, 1, width);
+}
+
+void ScalingViews::upload(tape::Store& store, const Scaling& scaling) const {
+    const auto write = [&](const tensor::View& view, const auto& values) {
+        store.write(view, values.data(), values.size() * sizeof(values[0]));
+    };
+    std::vector<double> means, inverses;
+    for (std::size_t c = 0; c < scaling.mean.size(); ++c) {
+        means.push_back(static_cast<double>(scaling.mean[c]));
+        inverses.push_back(1 / static_cast<double>(scaling.deviation[c]));
+    }
+    if (mean.dtype == tensor::DType::f64) {
+        write(mean, means);
+        write(inverse, inverses);
+    } else {
+        write(mean, std::vector<float>(means.begin(), means.end()));
+        write(inverse, std::vector<float>(inverses.begin(), inverses.end()));
+    }
+}
+
+std::vector<tensor::View> append_gather(tape::Builder& builder, const ops::GatherFeaturesParams& params,
+                                        const FeatureTables& from, std::int32_t rows, std::span<const Wanted> fields) {
+    tensor::View x, labels;
+    for (const Wanted& wanted : fields) (wanted.field == "features" ? x : labels) = wanted.into;
+    if (!x.present()) x = builder.buffer(1, rows, from.mean.cols, builder.real(), tape::Role::activation, "features");
+    if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
+    builder.append(
+        tape::record_of(&ops::gather_features::kDef, params, "data",
+                        {from.features, from.labels, from.mean, from.inverse, from.order, builder.store().state(), x, labels}));
+    std::vector<tensor::View> views;
+    for (const Wanted& wanted : fields) views.push_back(wanted.field == "features" ? x : labels);
+    return views;
 }
 
 void make_binary(RecordingSet& set) {

@@ -5,23 +5,12 @@
 #include <limits>
 
 #include "ops/gather/gather.h"
-#include "tape/record.h"
 
 namespace millrace::data {
-namespace {
-
-constexpr Part kParts[] = {Part::train, Part::validation, Part::test};
-
-}  // namespace
 
 ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, RecordingOptions options, base::Rank rank)
-    : set_(std::move(set)), options_(options), rank_(rank) {
-    fields_ = {{"features", Field::Kind::real, set_->width},
-               {"label", Field::Kind::integer, 1, static_cast<std::int32_t>(set_->classes.names.size())}};
-    fields_[0].scaling = set_->scaling;
-    fields_[1].names = set_->classes.names;
-    fields_[1].classes = std::make_shared<const Classes>(set_->classes);
-    for (const Part part : kParts) {
+    : set_(std::move(set)), options_(options), rank_(rank), fields_(fields_of(*set_)) {
+    for (const Part part : kAllParts) {
         std::vector<std::int32_t>& order = order_[index_of(part)];
         const Recordings& recordings = set_->part(part);
         std::int64_t windows = 0;  // what an epoch takes; declare() refuses more than can be counted
@@ -40,7 +29,7 @@ ResidentRecordings::ResidentRecordings(std::shared_ptr<const RecordingSet> set, 
 }
 
 base::Status ResidentRecordings::declare(tape::Store& store) {
-    for (const Part part : kParts)
+    for (const Part part : kAllParts)
         if (asked_[index_of(part)] > std::numeric_limits<std::int32_t>::max())
             return base::Error{fmt::format("the {} part has {} segments an epoch; at most 2^31 - 1 would be right", name_of(part),
                                            asked_[index_of(part)])};
@@ -48,15 +37,13 @@ base::Status ResidentRecordings::declare(tape::Store& store) {
     const auto add = [&](const char* what, Part part, tensor::DType type, std::int32_t rows, std::int32_t cols) {
         return store.add_data(fmt::format("{} {}", name_of(part), what), type, rows, cols);
     };
-    for (const Part part : kParts) {
+    for (const Part part : kAllParts) {
         const std::int32_t count = set_->part(part).count;
         resident_[index_of(part)] = {add("features", part, tensor::DType::f16, count * set_->windows, set_->width),
                                      add("labels", part, tensor::DType::i32, count, 1),
                                      add("order", part, tensor::DType::i32, whole(part), 1)};
     }
-    const tensor::DType stat = tape::stat_of(store.options().precision);
-    mean_ = store.add_data("means of features", stat, 1, set_->width);
-    inverse_ = store.add_data("inverse deviations of features", stat, 1, set_->width);
+    scaling_.declare(store, set_->width);
     return base::ok();
 }
 
@@ -64,24 +51,13 @@ base::Status ResidentRecordings::upload(tape::Store& store) {
     const auto write = [&](const tensor::View& view, const auto& values) {
         if (!values.empty()) store.write(view, values.data(), values.size() * sizeof(values[0]));
     };
-    for (const Part part : kParts) {
+    for (const Part part : kAllParts) {
         const Resident& resident = resident_[index_of(part)];
         write(resident.features, set_->part(part).features);
         write(resident.labels, set_->part(part).labels);
         write(resident.order, order_[index_of(part)]);
     }
-    std::vector<double> mean, inverse;
-    for (std::size_t c = 0; c < set_->scaling->mean.size(); ++c) {
-        mean.push_back(static_cast<double>(set_->scaling->mean[c]));
-        inverse.push_back(1 / static_cast<double>(set_->scaling->deviation[c]));
-    }
-    if (mean_.dtype == tensor::DType::f64) {
-        write(mean_, mean);
-        write(inverse_, inverse);
-    } else {
-        write(mean_, std::vector<float>(mean.begin(), mean.end()));
-        write(inverse_, std::vector<float>(inverse.begin(), inverse.end()));
-    }
+    scaling_.upload(store, *set_->scaling);
     return store.backend().check();
 }
 
@@ -98,18 +74,9 @@ std::vector<tensor::View> ResidentRecordings::gather(tape::Builder& builder, Par
     params.training = params.shuffle = builder.training();
     params.rows_per_label = static_cast<std::uint32_t>(set_->windows);
     if (builder.training()) params.mask = static_cast<std::uint32_t>(options_.mask);
-    // One record fills both fields, whichever is wanted.
-    tensor::View x, labels;
-    for (const Wanted& wanted : fields) (wanted.field == "features" ? x : labels) = wanted.into;
-    if (!x.present()) x = builder.buffer(1, rows, set_->width, builder.real(), tape::Role::activation, "features");
-    if (!labels.present()) labels = builder.buffer(1, rows, 1, tensor::DType::i32, tape::Role::activation, "labels");
     const Resident& from = resident_[index_of(part)];
-    builder.append(
-        tape::record_of(&ops::gather_features::kDef, params, "data",
-                        {from.features, from.labels, mean_, inverse_, from.order, builder.store().state(), x, labels}));
-    std::vector<tensor::View> views;
-    for (const Wanted& wanted : fields) views.push_back(wanted.field == "features" ? x : labels);
-    return views;
+    return append_gather(builder, params, {from.features, from.labels, scaling_.mean, scaling_.inverse, from.order}, rows,
+                         fields);
 }
 
 }  // namespace millrace::data

@@ -45,7 +45,7 @@ private:
     std::array<std::vector<std::int32_t>, kPartCount> order_;  ///< rows of the part's features; of the positive class repeatedly
     std::array<std::int64_t, kPartCount> asked_{};             ///< rows of an epoch, also where they are too many to be ordered
     std::array<Resident, kPartCount> resident_;
-    tensor::View mean_, inverse_;
+    ScalingViews scaling_;
 };
 
 }  // namespace millrace::data

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "data/makers.h"
+#include "data/recordings/pack.h"
 #include "data/sound/folder_source.h"
 
 namespace millrace::models {
@@ -49,6 +51,20 @@ data::DataCommand build_leak_command() {
     command.examples =
         "Examples:\n  millrace data build-leak recordings --out data/leak\n"
         "  millrace data build-leak recordings --out data/binary --positive LEAK --split 0.8,0.1,0.1";
+    return command;
+}
+
+data::DataCommand pack_command() {
+    data::DataCommand command{
+        "pack", "copy a set of recordings with its training part in random order, for streaming", {}, {}, {}};
+    command.options = {{"FOLDER", "folder with TRAINING_DATASET.H5", std::string(), {}, true},
+                       {"--out", "folder to write", std::string(), "PATH", true},
+                       {"--seed", "decides the order", data::kMakerSeed}};
+    command.examples = "Examples:\n  millrace data pack data/leak --out data/leak-packed";
+    command.run = [](const data::CommandOptions& given, const data::CommandProgress& progress) {
+        return data::pack_recordings(given[0].as<std::string>(), given[1].as<std::string>(), given[2].as<std::uint64_t>(),
+                                     progress);
+    };
     return command;
 }
 

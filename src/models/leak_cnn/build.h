@@ -6,5 +6,6 @@
 namespace millrace::models {
 
 data::DataCommand build_leak_command();
+data::DataCommand pack_command();
 
 }  // namespace millrace::models

@@ -96,7 +96,7 @@ Family leak_cnn_family() {
     family.data = data::DataKind::recordings;
     family.usual = {{"features", data::Field::Kind::real, 64}, {"label", data::Field::Kind::integer, 1, 2}};
     family.stored_data = stored_data_of;
-    family.data_commands = {build_leak_command()};
+    family.data_commands = {build_leak_command(), pack_command()};
     family.classify = classify_sounds;
     family.classify_columns = kClassifyColumns;
     family.metrics = kMetrics;

@@ -9,6 +9,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/timeline.h"
+#include "ops/cuda/uploader.h"
 #include "ops/dense/dense.h"
 #include "ops/optimizer/optimizer.h"
 #include "ops/peak.h"
@@ -119,6 +120,7 @@ public:
         (void)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, context_.stream);
         (void)cudaStreamSynchronize(context_.stream);
     }
+    base::Result<std::unique_ptr<Uploader>> make_uploader() override { return make_cuda_uploader(); }
     void synchronize() override { (void)cudaStreamSynchronize(context_.stream); }
     base::Status check() override {
         if (auto code = cudaGetLastError(); code != cudaSuccess) return cuda_error(code, "the device");

@@ -26,6 +26,12 @@ void for_each_sample(Context& context, const Params& p, const Operand& state, co
             const std::uint32_t first = p.training ? s.position : s.eval_position;
             const std::uint32_t q = p.rank.position(first + static_cast<std::uint32_t>(row));
             if (q >= p.samples) break;
+            if constexpr (requires { p.window; }) {
+                if (p.window > 0) {
+                    body(member, row, static_cast<std::int32_t>(window_row(p, s.seed, s.epoch, q)));
+                    continue;
+                }
+            }
             body(member, row, *subset.at<std::int32_t>(0, 0, p.shuffle ? base::shuffled_index(order, q) : q));
         }
     });
@@ -132,7 +138,8 @@ KernelResult make_gather_features(Context& context, const Bound& bound) {
     check.require(x, DType::f32, out.k, 1, out.rows, out.cols).require(y, DType::i32, out.k, 1, out.rows, 1).state(state, out.k);
     check.require(table, DType::f16, 1, 1, bound[table].rows, out.cols).require(labels, DType::i32, 1, 1, bound[labels].rows, 1);
     check.require(mean, DType::f32, 1, 1, 1, out.cols).require(inverse, DType::f32, 1, 1, 1, out.cols);
-    check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
+    if (p.window == 0) check.require(subset, DType::i32, 1, 1, static_cast<int>(p.samples), 1);
+    check.that(p.window == 0 || static_cast<std::int64_t>(p.window) * 2 <= bound[table].rows, "a table of windows holds two");
     MILLRACE_TRY(check.that(p.rows_per_label > 0, "a label has at least one row").status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const int width = b[x].cols;

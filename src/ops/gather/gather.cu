@@ -108,7 +108,10 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
     if (b >= a.rows) return;
     const MemberState& m = a.states[k];
     const std::uint32_t q = a.p.rank.position((a.p.training ? m.position : m.eval_position) + b);
-    const int chosen = q < a.p.samples ? a.subset[a.p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, a.p.samples) : q] : 0;
+    int chosen = 0;
+    if (q < a.p.samples)
+        chosen = a.p.window > 0 ? static_cast<int>(window_row(a.p, m.seed, m.epoch, q))
+                                : a.subset[a.p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, a.p.samples) : q];
     int first = 0, masked = 0;
     if (a.p.mask > 0) {
         const auto unit = [&](int j) {

@@ -38,13 +38,26 @@ namespace gather_rows { enum Slot { table, subset, state, out, slots }; extern c
 /// gather_features. Rows of stored features in the order of gather_images: x[d] = (table[index][d] - mean[d]) * inverse[d]; y = labels[index /
 /// rows_per_label]. mask > 0: a run of columns becomes 0, which is the mean: w = min(D, floor(u(0) * (mask + 1))) columns from floor(u(1) * (D - w + 1)) on,
 /// with u(j) = uniform01(random_bits(seed, step, micro, op_number, b * 2 + j)). Slots: table f16 [1,1,N,D], labels i32 [1,1,L,1], mean and inverse stat
-/// [1,1,1,D], subset i32 [1,1,samples,1], state, x real [K,1,B,D] (row stride free), y i32 [K,1,B,1].
+/// [1,1,1,D], subset i32 [1,1,samples,1] (absent with a window), state, x real [K,1,B,D] (row stride free), y i32 [K,1,B,1].
+/// window > 0: the table holds two windows of the pass, of `window` rows each (data/stream): index = window_row(p, state, q).
 struct GatherFeaturesParams {
     std::uint32_t samples = 0, op_number = 0, rows_per_label = 1, mask = 0;
     bool shuffle = true, training = true;
     base::Rank rank = {};
+    std::uint32_t window = 0;
 };
 namespace gather_features { enum Slot { table, labels, mean, inverse, subset, state, x, y, slots }; extern const OpDef kDef; }
 
 // clang-format on
+
+/// Where sample number q of the pass lies in a table of two windows. Window number n of the run (of the pass in evaluation) is
+/// half n % 2; a member draws its own order inside it when `shuffle`.
+MILLRACE_HD constexpr std::uint32_t window_row(const GatherFeaturesParams& p, std::uint64_t seed, std::uint32_t epoch,
+                                               std::uint32_t q) {
+    const std::uint32_t windows = (p.samples + p.window - 1) / p.window, at = q / p.window, first = at * p.window;
+    const std::uint32_t number = p.training ? epoch * windows + at : at,
+                        rows = p.samples - first < p.window ? p.samples - first : p.window;
+    return number % 2 * p.window + (p.shuffle ? base::shuffled_index(seed, number, q - first, rows) : q - first);
+}
+
 }  // namespace millrace::ops

@@ -100,7 +100,14 @@ void run_gather_features(const Bound& bound) {
     for (int m = 0; m < x.k; ++m) {
         const MemberState& state = state_of(bound[at::state], m);
         for (int b = 0; b < x.rows; ++b) {
-            const auto index = sample_of(params, state, bound[at::subset], b);
+            std::optional<std::int32_t> index;
+            if (params.window == 0) {
+                index = sample_of(params, state, bound[at::subset], b);
+            } else {
+                const std::uint32_t q = params.rank.position((params.training ? state.position : state.eval_position) +
+                                                             static_cast<std::uint32_t>(b));
+                if (q < params.samples) index = static_cast<std::int32_t>(window_row(params, state.seed, state.epoch, q));
+            }
             if (!index) break;
             const auto uniform = [&](std::uint64_t j) {
                 return static_cast<double>(base::uniform01(base::random_bits(
