@@ -1,5 +1,5 @@
 // Where the time of a training step goes: the whole step replayed, then every kernel alone.
-//   step_profile [cpu|cuda] [debug|phase1] [batch] [members] [f32|bf16]
+//   step_profile [cpu|cuda] [preset] [batch] [members] [f32|bf16] [model]
 
 #include <fmt/format.h>
 
@@ -8,9 +8,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/philox.h"
 #include "base/recipe.h"
-#include "data/images/resident_images.h"
+#include "bench/random_data.h"
 #include "models/registry.h"
 #include "optim/settings.h"
 #include "tape/program.h"
@@ -19,23 +18,6 @@
 namespace {
 
 using namespace millrace;
-
-std::shared_ptr<data::ImageSet> random_images() {
-    auto set = std::make_shared<data::ImageSet>();
-    auto fill = [](data::LabeledImages& part, std::uint32_t count) {
-        part.count = count;
-        part.rows = part.columns = 28;
-        part.pixels.resize(std::size_t{count} * 784);
-        part.labels.resize(count);
-        for (std::size_t i = 0; i < part.pixels.size(); ++i) part.pixels[i] = static_cast<std::uint8_t>((i * 2654435761u) >> 13);
-        for (std::size_t i = 0; i < count; ++i) part.labels[i] = static_cast<std::uint8_t>(i % 10);
-    };
-    fill(set->train, 60000);
-    fill(set->test, 1000);
-    set->pixels = {0.286, 0.353};
-    set->split = data::split_validation(60000);
-    return set;
-}
 
 template <class F>
 double milliseconds(ops::Backend& backend, int steps, F f) {
@@ -46,18 +28,21 @@ double milliseconds(ops::Backend& backend, int steps, F f) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / steps;
 }
 
-base::Status profile(const std::string& device, const std::string& preset, int batch, int members, const std::string& precision) {
+base::Status profile(const std::string& device, const std::string& preset, int batch, int members, const std::string& precision,
+                     const std::string& family) {
     MILLRACE_LET(backend, ops::make_backend(device == "cuda" ? ops::DeviceKind::cuda : ops::DeviceKind::cpu, {}));
     tape::StoreOptions options;
     options.members = members;
     options.precision = precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32;
     tape::Store store(*backend, options);
     base::Schema schema;
-    MILLRACE_LET(keys, models::schema("collective", preset));
+    MILLRACE_LET(keys, models::schema(family, preset));
     schema.add("model", keys);
-    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"collective\"\nmodel.preset = \"{}\"\n", preset),
+    MILLRACE_LET(recipe, base::Recipe::parse(fmt::format("model.name = \"{}\"\nmodel.preset = \"{}\"\n", family, preset),
                                              "profile", schema));
-    data::ResidentImages source(random_images());
+    MILLRACE_LET(entry, models::find_family(family));
+    const std::unique_ptr<data::BatchSource> data = bench::random_data(entry->data, batch);
+    data::BatchSource& source = *data;
     MILLRACE_LET(model, models::make(recipe, source.fields()));
     MILLRACE_TRY(source.declare(store));
     MILLRACE_TRY(model->declare(store));
@@ -84,8 +69,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     std::vector<double> replays;
     for (int i = 0; i < 9; ++i) replays.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
     std::sort(replays.begin(), replays.end());
-    fmt::print("{} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device,
-               preset, batch, members, precision, eager, replays[4], replays[2], replays[6], program.kernel_count(),
+    fmt::print("{} {} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device,
+               family, preset, batch, members, precision, eager, replays[4], replays[2], replays[6], program.kernel_count(),
                program.plan().text());
     states = store.read_states();
     fmt::print("  after {} steps: loss {:.4f}, skipped {}, grad norm {:.4f}\n", states[0].step, states[0].loss / states[0].rows,
@@ -105,7 +90,7 @@ base::Status profile(const std::string& device, const std::string& preset, int b
 int main(int argc, char** argv) {
     auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
     auto status = profile(argument(1, "cpu"), argument(2, "debug"), std::atoi(argument(3, "32").c_str()),
-                          std::atoi(argument(4, "1").c_str()), argument(5, "f32"));
+                          std::atoi(argument(4, "1").c_str()), argument(5, "f32"), argument(6, "collective"));
     if (status.ok()) return 0;
     fmt::print(stderr, "step_profile: {}\n", status.error().text());
     return status.error().exit_status;
