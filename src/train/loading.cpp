@@ -33,7 +33,7 @@ base::Result<Loading> choose_loading(const base::Recipe& recipe, data::DataKind 
             return Loading{
                 true, false,
                 fmt::format("{}, and {} {}", size, limit->owner, base::print_bytes(static_cast<std::uint64_t>(limit->bytes)))};
-    return Loading{false, true, size};
+    return Loading{false, true, fmt::format("{}, which fit", size)};
 }
 
 }  // namespace millrace::train

@@ -93,7 +93,7 @@ base::Result<Setup> set_up(const base::Recipe& recipe, bool training, const Sour
     bool no_room = false;
     auto setup = set_up_as(request, loading, device, std::move(backend), no_room);
     if (setup.ok() || !no_room || !loading.streamable) return setup;
-    loading = {true, false, fmt::format("{} and the model do not fit into the memory together", loading.reason)};
+    loading = {true, false, "the set and the model do not fit into the memory together"};
     MILLRACE_LET(another, new_backend());
     return set_up_as(request, loading, device, std::move(another), no_room);
 }

@@ -51,8 +51,9 @@ protected:
 /// A program that gathers batches of a part, one after the other, as steps do. It owns the source, whose threads end first.
 class Batches {
 public:
-    Batches(std::unique_ptr<StreamedRecordings> from, Part part, std::int32_t rows, int members)
-        : part_(part), rows_(rows), backend_(ops::make_backend(ops::DeviceKind::cpu, {}).value()), source_(std::move(from)) {
+    Batches(std::unique_ptr<StreamedRecordings> from, Part part, std::int32_t rows, int members,
+            ops::DeviceKind device = ops::DeviceKind::cpu)
+        : part_(part), rows_(rows), backend_(ops::make_backend(device, {}).value()), source_(std::move(from)) {
         StreamedRecordings& source = *source_;
         tape::StoreOptions options;
         options.members = members;
@@ -120,35 +121,46 @@ private:
     std::uint64_t step_ = 0;
 };
 
-TEST_F(StreamedSet, EveryWindowComesOncePerEpochInTheOrderOfThePlan) {
-    for (const std::uint64_t chunk : {0, 2, 3}) {
-        spec_.chunk = chunk;
-        spec_.f32 = chunk == 3;
-        write_recording_folder(folder_ / std::to_string(chunk), spec_);
-        auto source = open(folder_ / std::to_string(chunk), small_windows());
-        ASSERT_TRUE(source.ok()) << source.error().text();
-        Batches batches(std::move(*source), Part::train, 17, 2);
-        const WindowPlan& plan = *batches.source().plan(Part::train);
-        ASSERT_EQ(plan.rows, 73u * 6);
-        ASSERT_GT(plan.windows(), 3u);
-        ops::GatherFeaturesParams params;
-        params.samples = plan.rows;
-        params.window = plan.window_rows();
-        for (const std::uint32_t epoch : {0u, 1u, 2u}) {
-            const auto seen = batches.pass(epoch, spec_);
-            ASSERT_TRUE(seen.ok()) << seen.error().text();
-            EXPECT_NE((*seen)[0], (*seen)[1]);
-            for (std::size_t k = 0; k < 2; ++k) {
-                EXPECT_EQ(std::set((*seen)[k].begin(), (*seen)[k].end()).size(), plan.rows);
-                for (std::uint32_t q = 0; q < plan.rows; ++q) {
-                    const std::uint32_t at = ops::window_row(params, 70 + k, epoch, q) % plan.window_rows();
-                    const std::uint32_t block = plan.blocks_of(epoch, q / plan.window_rows()).at(at / plan.block_rows);
-                    ASSERT_EQ((*seen)[k][q], block * plan.block_rows + at % plan.block_rows) << "sample " << q;
+/// Every window comes once per epoch, in the order of the plan, in contiguous and in packed files.
+class PlannedSet : public StreamedSet {
+protected:
+    void expect_plan(ops::DeviceKind device) {
+        for (const std::uint64_t chunk : {0, 2, 3}) {
+            spec_.chunk = chunk;
+            spec_.f32 = chunk == 3;
+            write_recording_folder(folder_ / std::to_string(chunk), spec_);
+            auto source = open(folder_ / std::to_string(chunk), small_windows());
+            ASSERT_TRUE(source.ok()) << source.error().text();
+            Batches batches(std::move(*source), Part::train, 17, 2, device);
+            const WindowPlan& plan = *batches.source().plan(Part::train);
+            ASSERT_EQ(plan.rows, 73u * 6);
+            ASSERT_GT(plan.windows(), 3u);
+            ops::GatherFeaturesParams params;
+            params.samples = plan.rows;
+            params.window = plan.window_rows();
+            for (const std::uint32_t epoch : {0u, 1u, 2u}) {
+                const auto seen = batches.pass(epoch, spec_);
+                ASSERT_TRUE(seen.ok()) << seen.error().text();
+                EXPECT_NE((*seen)[0], (*seen)[1]);
+                for (std::size_t k = 0; k < 2; ++k) {
+                    EXPECT_EQ(std::set((*seen)[k].begin(), (*seen)[k].end()).size(), plan.rows);
+                    for (std::uint32_t q = 0; q < plan.rows; ++q) {
+                        const std::uint32_t at = ops::window_row(params, 70 + k, epoch, q) % plan.window_rows();
+                        const std::uint32_t block = plan.blocks_of(epoch, q / plan.window_rows()).at(at / plan.block_rows);
+                        ASSERT_EQ((*seen)[k][q], block * plan.block_rows + at % plan.block_rows) << "sample " << q;
+                    }
                 }
             }
+            EXPECT_GE(batches.source().loader_counts(0)->bytes, std::uint64_t{3} * plan.rows * 16);
         }
-        EXPECT_GE(batches.source().loader_counts(0)->bytes, std::uint64_t{3} * plan.rows * 16);
     }
+};
+
+TEST_F(PlannedSet, EveryWindowComesOncePerEpochInTheOrderOfThePlan) { expect_plan(ops::DeviceKind::cpu); }
+
+TEST_F(PlannedSet, TheSameOnAGpu) {
+    if (const auto there = ops::cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    expect_plan(ops::DeviceKind::cuda);
 }
 
 TEST_F(StreamedSet, EvaluationTakesTheFilesOrderAgainAndAgain) {

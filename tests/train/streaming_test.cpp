@@ -126,18 +126,29 @@ private:
     data::ScalingViews scaling_;
 };
 
-TEST_F(StreamingRun, GivesTheWeightsOfAResidentSetInTheSameOrder) {
-    const auto streamed = go("streamed");
-    ASSERT_TRUE(streamed.ok()) << streamed.error().text();
-    TrainRequest request;
-    request.out = folder_ / "resident";
-    request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
-        return std::make_unique<HostOrdered>(std::move(inner), folder_ / "recordings", 42, 2);
-    };
-    const auto resident = train(recipe(settings({})), request, {});
-    ASSERT_TRUE(resident.ok()) << resident.error().text();
-    expect_equal("streamed", "resident");
-    EXPECT_EQ(streamed->members.at(0).test_loss, resident->members.at(0).test_loss);
+/// Trains twice, streamed and resident in the same order.
+class ComparedRun : public StreamingRun {
+protected:
+    void expect_equal_runs(const std::vector<std::string>& more) {
+        const auto streamed = go("streamed", more);
+        ASSERT_TRUE(streamed.ok()) << streamed.error().text();
+        TrainRequest request;
+        request.out = folder_ / "resident";
+        request.adapt_source = [&](std::unique_ptr<data::BatchSource> inner) {
+            return std::make_unique<HostOrdered>(std::move(inner), folder_ / "recordings", 42, 2);
+        };
+        const auto resident = train(recipe(settings(more)), request, {});
+        ASSERT_TRUE(resident.ok()) << resident.error().text();
+        expect_equal("streamed", "resident");
+        EXPECT_EQ(streamed->members.at(0).test_loss, resident->members.at(0).test_loss);
+    }
+};
+
+TEST_F(ComparedRun, GivesTheWeightsOfAResidentSetInTheSameOrder) { expect_equal_runs({}); }
+
+TEST_F(ComparedRun, TheSameOnAGpu) {
+    if (const auto there = ops::cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    expect_equal_runs({"device=cuda", "deterministic=true"});
 }
 
 /// Asks for a checkpoint before step `step` ends and copies the run one step later, as a process that is killed there leaves it.

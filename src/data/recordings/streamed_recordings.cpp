@@ -14,8 +14,9 @@ namespace millrace::data {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = 2 << 20;
-constexpr std::uint64_t kLeastBlocks = 16;      // of a window, where blocks can be made smaller
-constexpr std::uint32_t kCheckedEpochs = 1000;  // more take too long to begin with
+constexpr std::uint64_t kLeastBlocks = 16;           // of a window, where blocks can be made smaller
+constexpr std::uint64_t kMostWindowRows = 1u << 29;  // of a window: those of two can be counted
+constexpr std::uint32_t kCheckedEpochs = 1000;       // more take too long to begin with
 constexpr std::size_t kWord = sizeof(std::int32_t);
 
 }  // namespace
@@ -52,7 +53,8 @@ base::Status StreamedRecordings::add_part(Part part) {
     plan.rows = static_cast<std::uint32_t>(whole(part));
     plan.block_rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(block / row_bytes_, plan.rows));
     plan.shuffle = part == Part::train;
-    plan.divide(static_cast<std::uint32_t>(std::min<std::uint64_t>(half / block, plan.blocks())));
+    plan.divide(
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({half / block, plan.blocks(), kMostWindowRows / plan.block_rows})));
     parts_[index_of(part)] =
         std::make_unique<StreamedRows>(plan, row_bytes_, options_.threads, part == Part::train,
                                        [this, part, rows = plan.block_rows](std::uint32_t number, std::span<std::byte> out) {
