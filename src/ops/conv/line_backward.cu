@@ -13,6 +13,7 @@ struct BackwardArgs {
     LineTiles tiles;
     WeightSums sums;
     const bf16* weights;  ///< [K][tap][in][out], taps the other way round; null: no gradient of x
+    std::size_t bias_at;  ///< bytes of shared memory in front of the threads' sums for the bias
 };
 
 /// Gradient of x: a warp makes 32 positions x 32 channels. Weights: 16 channels in of every tap x 8 * kTiles out, of every
@@ -38,6 +39,7 @@ struct BackwardShape {
         at.end = at.chosen + t.maps * pooled * kOut / 2;
         return at;
     }
+    /// Bytes of a tile, or afterwards of the groups' sums.
     static std::size_t bytes(const LineTiles& t, int pooled, bool with_dx) {
         return std::max(sizeof(bf16) * std::size_t(places(t, pooled, with_dx).end),
                         sizeof(float) * (kGroups - 1) * kLineTaps * kIn * kOut);
@@ -130,7 +132,6 @@ template <int kIn, int kOut>
 __global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __grid_constant__ BackwardArgs m) {
     using Shape = BackwardShape<kIn, kOut>;
     extern __shared__ __align__(16) unsigned char memory[];
-    __shared__ float bias_parts[2 * kConvThreads];
     const ConvArgs<bf16>& a = m.conv;
     const LineTiles& t = m.tiles;
     const typename Shape::Places at = Shape::places(t, a.p.pooled_h(), m.weights != nullptr);
@@ -220,6 +221,7 @@ __global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __
         for_each([&](int element, const float* two) {
             *reinterpret_cast<float2*>(pile + (group - 1) * kLineTaps * kIn * kOut + element) = make_float2(two[0], two[1]);
         });
+    auto* bias_parts = reinterpret_cast<float*>(memory + m.bias_at);
     bias_parts[2 * threadIdx.x] = bias[0];
     bias_parts[2 * threadIdx.x + 1] = bias[1];
     __syncthreads();
@@ -242,8 +244,9 @@ __global__ void __launch_bounds__(kConvThreads, 1) line_backward_kernel(const __
 template <int kIn, int kOut>
 KernelResult make_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
     using Shape = BackwardShape<kIn, kOut>;
-    BackwardArgs m{a, LineTiles(a.p, a.rows, Shape::kPositions), sums, nullptr};
-    const std::size_t bytes = Shape::bytes(m.tiles, a.p.pooled_h(), bool(a.dx.data));
+    BackwardArgs m{a, LineTiles(a.p, a.rows, Shape::kPositions), sums, nullptr, 0};
+    m.bias_at = (Shape::bytes(m.tiles, a.p.pooled_h(), a.dx.data != nullptr) + 15) / 16 * 16;
+    const std::size_t bytes = m.bias_at + sizeof(float) * 2 * kConvThreads;
     if (bytes > c.shared_limit) return KernelPtr{};
     std::shared_ptr<Kernel> packed;
     if (a.dx.data != nullptr) {
@@ -260,8 +263,12 @@ KernelResult make_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums
 
 }  // namespace
 
-/// Two tiles of 128 positions at least: a slab costs as much traffic as the tiles that it saves.
-int line_slabs(const ConvParams& p, int rows) { return std::clamp(rows * p.height / 256, 1, kMostSlabs); }
+/// One for each tile, up to about the blocks that run at once: a tile takes 12 us (H200, 64 to 128 channels), a slab 0.06 us of
+/// the memory's time.
+int line_slabs(const ConvParams& p, int rows) {
+    const std::int64_t tiles = std::int64_t{rows} * p.height * p.in / (32 * 32 * kConvWarps);
+    return static_cast<int>(std::clamp<std::int64_t>(tiles, 1, kMostSlabs));
+}
 
 KernelResult make_line_backward(Context& c, const ConvArgs<bf16>& a, const WeightSums& sums) {
     return with_line_channels(a.p, [&]<int kIn, int kOut>() { return make_backward<kIn, kOut>(c, a, sums); });

@@ -12,7 +12,7 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kTile = 64, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
+constexpr int kThreads = 128, kTile = 64, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
 
 struct WgradTile {
     const bf16 *dz, *x;  ///< first column of the tile, row 0
@@ -30,14 +30,28 @@ __device__ void ldmatrix_transposed(std::uint32_t (&r)[4], const bf16* at) {
                  : "r"(address));
 }
 
-__device__ void stage(bf16* to, const bf16* from, int ld, int row0, int rows, int cols, bool vector) {
-    for (int i = threadIdx.x; i < kDepth * (kTile / 8); i += blockDim.x) {
-        const int row = i / (kTile / 8), at = 8 * (i % (kTile / 8));
-        const bf16* source = row0 + row < rows ? from + std::int64_t{row0 + row} * ld : nullptr;
-        *reinterpret_cast<uint4*>(to + row * kPitch + at) =
-            vector ? fetch8<true>(source, at, cols) : fetch8<false>(source, at, cols);
+/// A thread's share of kDepth rows of a tile, on its way to shared memory.
+struct Share {
+    uint4 v[kDepth * (kTile / 8) / kThreads];
+
+    __device__ void fetch(const bf16* from, int ld, int row0, int rows, int cols, bool vector) {
+#pragma unroll
+        for (int i = 0; i < kDepth * (kTile / 8) / kThreads; ++i) {
+            const int row = row_of(i), at = column();
+            const bf16* source = row0 + row < rows ? from + std::int64_t{row0 + row} * ld : nullptr;
+            v[i] = vector ? fetch8<true>(source, at, cols) : fetch8<false>(source, at, cols);
+        }
     }
-}
+    __device__ void put(bf16* to) const {
+#pragma unroll
+        for (int i = 0; i < kDepth * (kTile / 8) / kThreads; ++i)
+            *reinterpret_cast<uint4*>(to + row_of(i) * kPitch + column()) = v[i];
+    }
+
+private:
+    static __device__ int row_of(int i) { return static_cast<int>(threadIdx.x) / (kTile / 8) + i * (kThreads / (kTile / 8)); }
+    static __device__ int column() { return 8 * (static_cast<int>(threadIdx.x) % (kTile / 8)); }
+};
 
 __device__ void put_pair(const WgradTile& tile, int row, int col, float first, float second) {
     if (row >= tile.outputs || col >= tile.inputs) return;
@@ -55,7 +69,7 @@ __device__ void put_pair(const WgradTile& tile, int row, int col, float first, f
     }
 }
 
-__global__ void __launch_bounds__(128) wgrad_kernel(const WgradTile* tiles) {
+__global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles) {
     __shared__ __align__(16) bf16 dz[kDepth * kPitch];
     __shared__ __align__(16) bf16 x[kDepth * kPitch];
     begin_kernel();
@@ -64,11 +78,18 @@ __global__ void __launch_bounds__(128) wgrad_kernel(const WgradTile* tiles) {
     const int out0 = 32 * (warp & 1), in0 = 32 * (warp >> 1);
     const int part = lane / 8, line = lane % 8;
     float acc[2][4][4] = {};
+    Share next_dz, next_x;
+    const auto fetch = [&](int row0) {
+        next_dz.fetch(tile.dz, tile.ld_dz, row0, tile.depth, tile.outputs, tile.vector_dz);
+        next_x.fetch(tile.x, tile.ld_x, row0, tile.depth, tile.inputs, tile.vector_x);
+    };
+    fetch(0);
     for (int row0 = 0; row0 < tile.depth; row0 += kDepth) {
         __syncthreads();
-        stage(dz, tile.dz, tile.ld_dz, row0, tile.depth, tile.outputs, tile.vector_dz);
-        stage(x, tile.x, tile.ld_x, row0, tile.depth, tile.inputs, tile.vector_x);
+        next_dz.put(dz);
+        next_x.put(x);
         __syncthreads();
+        if (row0 + kDepth < tile.depth) fetch(row0 + kDepth);  // under way during the products
         const int steps = min(kDepth, (tile.depth - row0 + 15) / 16 * 16) / 16;
         for (int s = 0; s < steps; ++s) {
             std::uint32_t a[2][4], b[2][4];
@@ -145,7 +166,7 @@ KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
     for (const Bound& b : wgrads) append_tiles(tiles, b);
     if (tiles.empty()) return make_kernel([] {});
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
-    return make_launch(c, wgrad_kernel, dim3(static_cast<unsigned>(tiles.size())), dim3(128), 0, table);
+    return make_launch(c, wgrad_kernel, dim3(static_cast<unsigned>(tiles.size())), dim3(kThreads), 0, table);
 }
 
 }  // namespace millrace::ops::cuda

@@ -150,7 +150,10 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     });
 }
 
-/// Over very many rows: first dz, then the bias's gradient as a sum over it.
+/// From so many rows on: plain_backward_kernel takes 0.04 us a row (H200, 21 us at 512), the launches below about 7 us.
+constexpr int kManyRows = 256;
+
+/// Over many rows: first dz, then the bias's gradient as a sum over it.
 template <class T>
 KernelResult make_rows_backward(Context& c, const Bound& b, const PlainBackwardArgs<T>& a) {
     using namespace dense_backward;
@@ -173,7 +176,7 @@ KernelResult make_plain_backward(Context& c, const Bound& b) {
     using namespace dense_backward;
     const PlainBackwardArgs<T> a{layer_backward<T>(b), b[dz].g, b[dz].rows, b[dz].cols};
     if (b[dz].k * b[dz].g * b[dz].cols == 0) return make_kernel([] {});
-    if (a.p.norm == Norm::none && a.rows >= c.library_rows) return make_rows_backward<T>(c, b, a);
+    if (a.p.norm == Norm::none && a.rows >= kManyRows) return make_rows_backward<T>(c, b, a);
     const dim3 grid(blocks_for(a.cols, kLanes), 1, b[dz].k * b[dz].g);
     return make_launch(c, plain_backward_kernel<T>, grid, dim3(kLanes, kRows), 0, a);
 }
