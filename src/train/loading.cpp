@@ -15,8 +15,7 @@ base::Result<Loading> choose_loading(const base::Recipe& recipe, data::DataKind 
     if (!needed) {
         if (mode != "stream") return Loading{};
         return recipe.bad("data.mode",
-                          fmt::format("data.mode = \"stream\": {} are always resident; sets of recordings, as leak_cnn "
-                                      "is trained on, can be streamed",
+                          fmt::format("data.mode = \"stream\": {} are always resident; sets of recordings can be streamed",
                                       data::unit_of(kind)));
     }
     if (stored.streamed && mode != "auto" && *stored.streamed != (mode == "stream"))

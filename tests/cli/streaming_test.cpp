@@ -22,8 +22,8 @@ protected:
         EXPECT_NE(packed.out.find("42 training recordings in random order, seed 5"), std::string::npos) << packed.out;
         write(
             "leak.toml",
-            "device = \"cpu\"\nthreads = 1\n[model]\nname = \"leak_cnn\"\npreset = \"debug\"\n[train]\nepochs = 20\nbatch = 64\n"
-            "[optim]\nlr = 3e-3\n[checkpoint]\nevery_time = \"20ms\"\n[telemetry]\ninterval = \"0s\"\n"
+            "device = \"cpu\"\nthreads = 1\n[model]\nname = \"leak_cnn\"\npreset = \"debug\"\n[train]\nepochs = 12\nbatch = 64\n"
+            "[optim]\nlr = 3e-3\n[checkpoint]\nevery_epochs = 100\n[telemetry]\ninterval = \"0s\"\n"
             "[data]\nmode = \"stream\"\nwindow = \"256KiB\"\npath = \"" +
                 path("packed") + "\"\n");
     }
@@ -46,7 +46,7 @@ TEST_F(Streaming, AKilledRunGoesOnToTheBit) {
         << whole.out << whole.err;
     constexpr std::uint64_t kSteps = 53;  // of an epoch: 3,360 windows
     {
-        Child child(folder_.string(), words("killed"));
+        Child child(folder_.string(), words("killed", {"--set", "checkpoint.every_time=20ms"}));
         const auto within_an_epoch = [&] {
             const auto loaded = io::load_checkpoint(folder_ / "killed/checkpoints/last", io::LoadParts::kModelOnly);
             return loaded.ok() && loaded->step > kSteps && loaded->step % kSteps != 0;
@@ -65,7 +65,8 @@ TEST_F(Streaming, AKilledRunGoesOnToTheBit) {
 }
 
 TEST_F(Streaming, AFileThatIsCutEndsTheRunWithItsName) {
-    Child child(folder_.string(), words("cut", {"--set", "train.epochs=1000", "--set", "data.window=512KiB"}));
+    Child child(folder_.string(), words("cut", {"--set", "train.epochs=1000", "--set", "data.window=512KiB", "--set",
+                                                "checkpoint.every_time=20ms"}));
     while (child.running() && !io::load_checkpoint(folder_ / "cut/checkpoints/last", io::LoadParts::kModelOnly).ok())
         std::this_thread::yield();
     std::filesystem::resize_file(folder_ / "packed" / data::kRecordingFiles[0], 5000);

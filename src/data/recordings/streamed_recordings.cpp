@@ -128,7 +128,7 @@ base::Status StreamedRecordings::await_rows(const RowsAhead& rows, const StepsDo
     common.first = rank.position(static_cast<std::uint32_t>(rows.first));
     common.count = (rows.count - 1) * rank.world + 1;
     const base::Status there = parts_[index_of(rows.part)]->await(common, done);
-    if (there.ok()) return there;
+    if (there.ok()) return base::ok();
     return base::Error{
         fmt::format("cannot read the {} data of {}", name_of(rows.part), set_->name), {}, there.error().exit_status}
         .because(there.error());

@@ -41,11 +41,12 @@ base::Status StreamedRows::await(const RowsAhead& rows, const StepsDone& done) {
     }
     first_ = first;
     last_ = last;
-    while (true) {
+    for (std::uint64_t window = first; window <= last;) {
         MILLRACE_TRY(release(done));
-        MILLRACE_LET(there, feed_->wait_for(last, releases_.empty() ? kIdle : kPoll));
-        if (there) return base::ok();
+        MILLRACE_LET(there, feed_->wait_for(window, releases_.empty() ? kIdle : kPoll));
+        if (there) window += 1;
     }
+    return base::ok();
 }
 
 base::Status StreamedRows::release(const StepsDone& done) {

@@ -105,6 +105,37 @@ TEST(WindowFeed, EndsInTheMiddleOfReading) {
     }
 }
 
+TEST(StreamedRows, AStepOfTwoWindowsWaitsForBothWhenARunGoesOn) {
+    const auto backend = ops::make_backend(ops::DeviceKind::cpu, {}).value();
+    WindowPlan plan{.seed = 3, .rows = 101, .block_rows = 4, .window_blocks = 1};
+    plan.divide(7);
+    const std::uint32_t slow = plan.blocks_of(0, 1)[2];  // comes after the whole second window
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool returned = false;
+    tape::Store store(*backend, {});
+    StreamedRows rows(plan, 8, 2, true, [&](std::uint32_t block, std::span<std::byte> out) {
+        if (block == slow) {
+            std::unique_lock lock(mutex);
+            changed.wait_for(lock, std::chrono::milliseconds{200}, [&] { return returned; });
+        }
+        return number_rows(plan, block, out);
+    });
+    rows.declare(store, "rows");
+    ASSERT_TRUE(store.allocate().ok());
+    ASSERT_TRUE(rows.start(store).ok());
+    const std::uint32_t first = 2 * plan.window_rows() - 3;
+    ASSERT_TRUE(rows.await({Part::train, 0, first, 6, 11}, [] { return base::Result<std::uint64_t>(11); }).ok());
+    const auto* table = reinterpret_cast<const std::uint64_t*>(store.address(rows.table().buffer));
+    const std::uint64_t found = table[plan.window_rows() + 2 * plan.block_rows];
+    {
+        const std::lock_guard lock(mutex);
+        returned = true;
+    }
+    changed.notify_all();
+    EXPECT_EQ(found, slow * plan.block_rows);
+}
+
 /// Steps of five rows that end some time after they were launched, as on a device.
 TEST(StreamedRows, StepsOfAnySizeFindTheirRowsWhileOthersRun) {
     const auto backend = ops::make_backend(ops::DeviceKind::cpu, {}).value();
