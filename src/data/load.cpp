@@ -195,7 +195,7 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
         schema.integer("data.mask", 0, "the most neighbouring bands that are hidden from a training window").between(0, 65536);
         schema.bytes("data.window", "256MiB", "stream: device memory for training rows; validation and test get a quarter each")
             .between(1024, 1e15);
-        schema.integer("data.threads", 2, "stream: threads that read, at most one per core").between(1, 1024);
+        schema.integer("data.threads", 8, "stream: threads that read, at most one per core").between(1, 1024);
         return;
     }
     const bool pairs = kind == DataKind::pairs;
