@@ -22,6 +22,7 @@ struct Classes {
     std::int32_t positive = -1;        ///< the one that is looked for; -1: none
     /// Samples in a row that have one label in common, outermost first: 40 x 2 windows of a recording. Empty: each has its own.
     std::vector<std::int32_t> together;
+    bool repeats = false;  ///< of recordings: short ones were repeated to their full length; else padded with silence
 };
 
 /// What is taken from each element of a sample and what it is divided by, so that training values have mean 0 and deviation 1.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "models/leak_cnn/stored.h"
 
 namespace millrace::models {
 namespace {
@@ -104,6 +105,18 @@ TEST(Voting, ConstantAnswersAreRefused) {
         const Scored scored = score(rules(2, 2), std::vector<double>(8, constant), labels);
         EXPECT_NE(scored.refused.find("does not beat always answering LEAK"), std::string::npos) << constant;
     }
+}
+
+TEST(StoredRecordings, SayWhetherShortOnesWereRepeated) {
+    RecordingData data{{{"NO", "YES"}, {}, 1, {4, 2}}, {{0.5f, 1}, {1, 2}}};
+    for (const bool repeats : {false, true}) {
+        data.classes.repeats = repeats;
+        const auto read = decode(encode(data), "here");
+        ASSERT_TRUE(read.ok()) << read.error().text();
+        EXPECT_EQ(read->classes.repeats, repeats);
+    }
+    const std::string older = R"({"classes":["NO","YES"],"positive":1,"together":[4,2],"mean":[0.5],"deviation":[1]})";
+    EXPECT_FALSE(decode(older, "here")->classes.repeats);
 }
 
 }  // namespace

@@ -124,6 +124,13 @@ Result<std::vector<std::string>> class_names(const PartFile& part) {
     return names;
 }
 
+/// Whether the builder says so; files of others say nothing.
+bool repeats(const PartFile& part) {
+    const auto text = part.file.attribute("config_json");
+    const auto config = nlohmann::json::parse(text.ok() ? *text : "", nullptr, false);
+    return config.is_object() && config.contains("repeat") && config["repeat"] == true;
+}
+
 /// mel_mean and mel_std of a file; null where it has none.
 Result<std::shared_ptr<const Scaling>> scaling_of(const PartFile& part) {
     Scaling scaling;
@@ -156,6 +163,7 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
         if (which == Part::train) {
             set.classes.names = names;
             set.classes.together = part.together;
+            set.classes.repeats = repeats(part);
             set.windows = part.together[0] * part.together[1];
             set.width = part.width;
             MILLRACE_LET(own, scaling_of(part));

@@ -27,16 +27,19 @@ std::string checksum_of(const std::vector<RecordingFile>& files) {
 
 }  // namespace
 
-Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples) {
+Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples, bool repeat) {
     MILLRACE_LET(sound, io::read_sound(path, kSecondsRead));
     const auto resampler = resamplers.from(sound.rate);
     const std::vector<float> resampled = resampler->resample(sound.samples, kSoundSamples);
-    std::ranges::fill(std::ranges::copy(resampled, samples.begin()).out, samples.end(), 0.0f);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        const bool within = i < resampled.size();
+        samples[i] = within ? resampled[i] : repeat && !resampled.empty() ? samples[i - resampled.size()] : 0.0f;
+    }
     const std::uint64_t whole = resampler->length(std::max<std::uint64_t>(sound.frames, sound.samples.size()));
     return whole < kSoundSamples ? Fit::padded : whole > kSoundSamples ? Fit::cut : Fit::exact;
 }
 
-Result<SoundSource> sound_source(const Path& root) {
+Result<SoundSource> sound_source(const Path& root, bool repeat) {
     if (!io::can_read_sound()) return io::read_sound(root).error();
     MILLRACE_LET(found, find_recordings(root));
     if (found.files.empty())
@@ -49,12 +52,15 @@ Result<SoundSource> sound_source(const Path& root) {
     SoundSource source;
     source.classes = found.classes;
     source.skipped = found.skipped;
-    source.identity = nlohmann::ordered_json{{"recordings", found.files.size()}, {"checksum", checksum_of(found.files)}}.dump();
+    source.repeat = repeat;
+    nlohmann::ordered_json identity{{"recordings", found.files.size()}, {"checksum", checksum_of(found.files)}};
+    if (repeat) identity["repeat"] = true;
+    source.identity = identity.dump();
     for (const RecordingFile& file : found.files) source.items.push_back({file.name, file.label});
     auto files = std::make_shared<const std::vector<RecordingFile>>(std::move(found.files));
     auto resamplers = std::make_shared<Resamplers>(kSoundRate);
-    source.read = [files, resamplers](std::size_t i, std::span<float, kSoundSamples> samples) {
-        return read_recording((*files)[i].path, *resamplers, samples);
+    source.read = [files, resamplers, repeat](std::size_t i, std::span<float, kSoundSamples> samples) {
+        return read_recording((*files)[i].path, *resamplers, samples, repeat);
     };
     return source;
 }

@@ -6,11 +6,11 @@
 
 namespace millrace::data {
 
-/// One file at kSoundRate: resampled, padded with silence or cut to 10 s. From several threads at once.
-Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples);
+/// One file at kSoundRate: resampled, cut to 10 s or padded with silence, with `repeat` with itself again and again. From several
+/// threads at once.
+Result<Fit> read_recording(const Path& path, Resamplers& resamplers, std::span<float, kSoundSamples> samples, bool repeat);
 
-/// What find_recordings() gives. Items are read from their files when they are asked for: resampled to kSoundRate, padded with
-/// silence or cut to 10 s. Errors where there is no recording at all, and in a build that reads none.
-Result<SoundSource> sound_source(const Path& root);
+/// What find_recordings() gives. Items are read from their files by read_recording() when they are asked for. Errors where there is no recording at all, and in a build that reads none.
+Result<SoundSource> sound_source(const Path& root, bool repeat = false);
 
 }  // namespace millrace::data

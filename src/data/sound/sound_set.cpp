@@ -83,7 +83,8 @@ Status check_parts(const SoundSource& source, const TransformedRecordings& all, 
     return base::ok();
 }
 
-SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSetOptions& options, const Json& made) {
+SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSource& source, const SoundSetOptions& options,
+                       const Json& made) {
     const Json config{{"sample_rate", kSoundRate},
                       {"duration_sec", kSoundSeconds},
                       {"long_window", kLongWindow},
@@ -96,6 +97,7 @@ SoundSetTexts texts_of(const std::vector<std::string>& names, const SoundSetOpti
                       {"short_points", kShortWindow},
                       {"center", false},
                       {"positive", options.positive},
+                      {"repeat", source.repeat},
                       {"made", made}};
     Json numbers = Json::object();
     for (std::size_t label = 0; label < names.size(); ++label) numbers[names[label]] = label;
@@ -132,7 +134,7 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
     MILLRACE_TRY(check_parts(source, all, labels, parts, options.shares));
 
     const BandStatistics bands = measure_bands(all, parts[0]);
-    const SoundSetTexts texts = texts_of(report.classes, options, made);
+    const SoundSetTexts texts = texts_of(report.classes, source, options, made);
     Json sizes = Json::object();
     for (std::size_t part = 0; part < kSoundParts; ++part) {
         report.counts[part] = parts[part].size();
@@ -153,6 +155,7 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
     report.skipped = source.skipped;
     report.skipped.insert(report.skipped.end(), all.skipped.begin(), all.skipped.end());
     report.padded = all.padded;
+    report.repeated = source.repeat;
     report.cut = all.cut;
     return report;
 }
@@ -162,7 +165,12 @@ std::string summary_of(const Path& folder, const SoundSetReport& report) {
                                    report.outcome == MakeOutcome::kWritten ? "written" : "holds this set already",
                                    report.counts[0], report.counts[1], report.counts[2], fmt::join(report.classes, ", "));
     if (report.padded + report.cut > 0)
-        text += fmt::format("; {} shorter than {} s padded, {} longer cut", report.padded, kSoundSeconds, report.cut);
+        text += fmt::format("; {} shorter than {} s {}, {} longer cut", report.padded, kSoundSeconds,
+                            report.repeated ? "repeated" : "padded", report.cut);
+    const std::uint64_t all = report.counts[0] + report.counts[1] + report.counts[2];
+    if (!report.repeated && 2 * report.padded > all)
+        text +=
+            "\n  most recordings are short, so that many windows are silence and vote on nothing; --repeat fills them with sound";
     if (!report.skipped.empty()) text += fmt::format("; {} skipped ({} says why)", report.skipped.size(), kRecordingList);
     return text;
 }

@@ -42,6 +42,7 @@ struct SoundSource {
     /// Fills in item `i` at kSoundRate. From several threads at once. An error skips the item.
     std::function<Result<Fit>(std::size_t i, std::span<float, kSoundSamples> samples)> read;
     std::string identity;  ///< JSON: what the items are a function of
+    bool repeat = false;   ///< short recordings are repeated; else padded with silence
 };
 
 struct SoundSetOptions {
@@ -58,6 +59,7 @@ struct SoundSetReport {
     std::vector<std::string> classes;  ///< names by label
     std::vector<SkippedRecording> skipped;
     std::uint64_t padded = 0, cut = 0;
+    bool repeated = false;
 };
 
 /// Reads and transforms the items, splits them, and writes the set into `folder` as a whole: until then nothing there changes. A

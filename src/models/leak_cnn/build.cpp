@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kNamed = 20;  // skipped recordings that are named; recordings.csv has all
 
-enum Given : std::size_t { kFolder, kOut, kPositive, kSplit, kSeed, kThreads, kWaveform };
+enum Given : std::size_t { kFolder, kOut, kPositive, kSplit, kSeed, kThreads, kWaveform, kRepeat };
 
 void name_skipped(const std::vector<data::SkippedRecording>& skipped) {
     for (std::size_t i = 0; i < std::min(kNamed, skipped.size()); ++i)
@@ -28,7 +28,7 @@ base::Result<std::string> build(const data::CommandOptions& given, const data::C
     options.positive = given[kPositive].as<std::string>();
     options.threads = static_cast<int>(given[kThreads].as<std::uint32_t>());
     options.waveform = given[kWaveform].as<bool>();
-    MILLRACE_LET(source, data::sound_source(given[kFolder].as<std::string>()));
+    MILLRACE_LET(source, data::sound_source(given[kFolder].as<std::string>(), given[kRepeat].as<bool>()));
     const std::string& out = given[kOut].as<std::string>();
     MILLRACE_LET(report, data::make_sound_set(out, source, options, progress));
     name_skipped(report.skipped);
@@ -47,7 +47,8 @@ data::DataCommand build_leak_command() {
                        {"--split", "shares of training, validation and test", std::string("0.7,0.2,0.1")},
                        {"--seed", "decides which recordings go where", usual.seed},
                        {"--threads", "0: one per processor", std::uint32_t{0}},
-                       {"--waveform", "store the samples beside the mel windows", false}};
+                       {"--waveform", "store the samples beside the mel windows", false},
+                       {"--repeat", "repeat recordings shorter than 10 s instead of padding them with silence", false}};
     command.examples =
         "Examples:\n  millrace data build-leak recordings --out data/leak\n"
         "  millrace data build-leak recordings --out data/binary --positive LEAK --split 0.8,0.1,0.1";

@@ -49,12 +49,13 @@ struct Heard {
 
 /// Reads recordings [first, first + heard.size()) of `files` on all processors.
 void hear(const std::vector<fs::path>& files, std::size_t first, data::Resamplers& resamplers, const data::MelBands& bands,
-          std::vector<Heard>& heard, std::vector<std::uint16_t>& features) {
+          bool repeat, std::vector<Heard>& heard, std::vector<std::uint16_t>& features) {
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
         std::vector<float> samples(data::kSoundSamples);
         for (std::size_t i = next++; i < heard.size(); i = next++) {
-            const auto fit = data::read_recording(files[first + i], resamplers, std::span<float, data::kSoundSamples>(samples));
+            const auto fit =
+                data::read_recording(files[first + i], resamplers, std::span<float, data::kSoundSamples>(samples), repeat);
             heard[i].error = fit.ok() ? "" : fit.error().message;
             if (!fit.ok()) continue;
             heard[i].fit = *fit;
@@ -202,7 +203,7 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     std::uint64_t positives = 0;
     for (std::size_t first = 0; first < files.size(); first += kBatch) {
         std::vector<Heard> heard(std::min(kBatch, files.size() - first));
-        hear(files, first, resamplers, bands, heard, features);
+        hear(files, first, resamplers, bands, stored.classes.repeats, heard, features);
         const std::vector<double> votes = detector->votes(features);
         MILLRACE_TRY(detector->check());
         for (std::size_t i = 0; i < heard.size(); ++i) {

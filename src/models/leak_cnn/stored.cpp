@@ -21,11 +21,9 @@ bool sound(const RecordingData& d) {
 }  // namespace
 
 std::string encode(const RecordingData& data) {
-    return nlohmann::ordered_json{{"classes", data.classes.names},
-                                  {"positive", data.classes.positive},
-                                  {"together", data.classes.together},
-                                  {"mean", data.scaling.mean},
-                                  {"deviation", data.scaling.deviation}}
+    return nlohmann::ordered_json{{"classes", data.classes.names},     {"positive", data.classes.positive},
+                                  {"together", data.classes.together}, {"repeats", data.classes.repeats},
+                                  {"mean", data.scaling.mean},         {"deviation", data.scaling.deviation}}
         .dump();
 }
 
@@ -36,6 +34,7 @@ base::Result<RecordingData> decode(const std::string& text, const std::string& p
         parsed.at("classes").get_to(data.classes.names);
         parsed.at("positive").get_to(data.classes.positive);
         parsed.at("together").get_to(data.classes.together);
+        data.classes.repeats = parsed.value("repeats", false);
         parsed.at("mean").get_to(data.scaling.mean);
         parsed.at("deviation").get_to(data.scaling.deviation);
     } catch (const nlohmann::json::exception& e) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/half.h"
+#include "data/recordings/load_recordings.h"
 #include "data/sound/folder_source.h"
 #include "data/sound/make_hydrophone.h"
 #include "io/hdf5.h"
@@ -271,6 +272,38 @@ TEST_F(SoundSet, AFolderThatMayNotBeReadIsListed) {
     fs::permissions(root() / "LEAK/closed", fs::perms::owner_all);
     ASSERT_TRUE(made.ok()) << made.error().text();
     EXPECT_NE(list().find("\"LEAK/closed\",,skipped"), std::string::npos);
+}
+
+TEST_F(SoundSet, ShortRecordingsAreRepeatedWhereThatIsAskedFor) {
+    put("LEAK/short.wav", sound(500, 3, kSoundRate), kSoundRate);
+    put("NORMAL/other.wav", sound(60, 10, kSoundRate), kSoundRate);
+    const auto silent = sound_source(root()), repeating = sound_source(root(), true);
+    ASSERT_TRUE(repeating.ok()) << repeating.error().text();
+    EXPECT_NE(silent->identity, repeating->identity);
+    EXPECT_EQ(repeating->items.at(0).name, "LEAK/short.wav");
+    std::vector<float> a(kSoundSamples), b(kSoundSamples);
+    ASSERT_EQ(*silent->read(0, std::span<float, kSoundSamples>(a)), Fit::padded);
+    ASSERT_EQ(*repeating->read(0, std::span<float, kSoundSamples>(b)), Fit::padded);
+    constexpr std::size_t kShort = 3 * kSoundRate;
+    for (std::size_t i = 0; i < kSoundSamples; ++i) {
+        EXPECT_EQ(a[i], i < kShort ? b[i] : 0) << i;
+        EXPECT_EQ(b[i], b[i % kShort]) << i;
+    }
+    EXPECT_NE(b[kShort + 10], 0);
+}
+
+TEST_F(SoundSet, LoadedSetKnowsThatRecordingsWereRepeated) {
+    put_classes(6);
+    for (const bool repeat : {false, true}) {
+        const auto source = sound_source(root(), repeat);
+        ASSERT_TRUE(source.ok()) << source.error().text();
+        const Path folder = folder_ / (repeat ? "repeated" : "padded");
+        const auto made = make_sound_set(folder, *source, {});
+        ASSERT_TRUE(made.ok()) << made.error().text();
+        const auto set = load_recording_set(folder, {});
+        ASSERT_TRUE(set.ok()) << set.error().text();
+        EXPECT_EQ(set->classes.repeats, repeat);
+    }
 }
 
 TEST_F(SoundSet, RecordingsOfTheHydrophoneAreTheSameThroughFiles) {
