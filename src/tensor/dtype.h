@@ -16,10 +16,10 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i32, u8 };
 constexpr std::size_t size_of(DType type) {
     switch (type) {
         case DType::f64: return 8;
-        case DType::f32: return 4;
-        case DType::bf16: return 2;
-        case DType::f16: return 2;
+        case DType::f32:
         case DType::i32: return 4;
+        case DType::bf16:
+        case DType::f16: return 2;
         case DType::u8: return 1;
     }
     return 0;
