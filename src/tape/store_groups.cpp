@@ -9,7 +9,8 @@ std::int32_t Store::group_named(std::string_view name) {
     const auto found = std::ranges::find(groups_, name, &Group::name);
     const auto id = static_cast<std::int32_t>(found - groups_.begin());
     if (found == groups_.end())
-        groups_.push_back({std::string(name), name == kFrozen || name == kRunning || name == kSettings, name == kNoDecay ? 0.0f : 1.0f});
+        groups_.push_back(
+            {std::string(name), name == kFrozen || name == kRunning || name == kSettings, name == kNoDecay ? 0.0f : 1.0f});
     return id;
 }
 

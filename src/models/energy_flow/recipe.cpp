@@ -86,9 +86,9 @@ base::Schema schema_of(const std::string& preset) {
     keys.integer("patience", 3, "early stop: steps without another arrival").between(1, 2048);
     keys.choice("mapper", "compact", {"compact", "deep"},
                 "how vectors become energies: one linear layer, or three with norms between them");
-    keys.choice(
-        "recompute", "none", {"none", "gates", "step"},
-        "what is computed again in the backward pass instead of being kept: nothing, the carrier's gates, all but states and flows");
+    keys.choice("recompute", "none", {"none", "gates", "step"},
+                "what is computed again in the backward pass instead of being kept: nothing, the carrier's gates, all but states "
+                "and flows");
     keys.add("text_bridge", bridge_schema());
     keys.bytes("gradient_budget", "0B",
                "gate gradients that may wait for the products of the weight gradients; 0B: 4 GiB, a quarter of the steps with "
