@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "data/load.h"
+#include "data/recording_files.h"
 #include "io/hdf5_writer.h"
 #include "temporary_folder.h"
 #include "tensor/dtype.h"
@@ -33,12 +34,7 @@ protected:
     void write(const char* name, const FileSpec& spec = {}) const {
         auto writer = io::Hdf5Writer::create(folder_ / name);
         ASSERT_TRUE(writer.ok()) << writer.error().text();
-        const auto add = [&](const io::Hdf5Layout& layout, const auto& values) {
-            const auto set = writer->add_dataset(layout);
-            ASSERT_TRUE(set.ok()) << set.error().text();
-            const auto done = writer->append(*set, std::as_bytes(std::span(values)));
-            ASSERT_TRUE(done.ok()) << done.error().text();
-        };
+        const auto add = [&](const io::Hdf5Layout& layout, const auto& values) { testing::add_dataset(*writer, layout, values); };
         std::uint64_t count = 1;
         for (const std::uint64_t extent : spec.dims) count *= extent;
         std::vector<float> wide(count);

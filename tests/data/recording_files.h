@@ -51,15 +51,18 @@ inline std::vector<std::int16_t> sorted_labels(std::size_t count) {
     return labels;
 }
 
+template <class Values>
+void add_dataset(io::Hdf5Writer& writer, const io::Hdf5Layout& layout, const Values& values) {
+    const auto set = writer.add_dataset(layout);
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    const auto done = writer.append(*set, std::as_bytes(std::span(values)));
+    ASSERT_TRUE(done.ok()) << done.error().text();
+}
+
 inline void write_recording_file(const std::filesystem::path& path, const RecordingFileSpec& spec) {
     auto writer = io::Hdf5Writer::create(path);
     ASSERT_TRUE(writer.ok()) << writer.error().text();
-    const auto add = [&](const io::Hdf5Layout& layout, const auto& values) {
-        const auto set = writer->add_dataset(layout);
-        ASSERT_TRUE(set.ok()) << set.error().text();
-        const auto done = writer->append(*set, std::as_bytes(std::span(values)));
-        ASSERT_TRUE(done.ok()) << done.error().text();
-    };
+    const auto add = [&](const io::Hdf5Layout& layout, const auto& values) { add_dataset(*writer, layout, values); };
     const std::uint64_t count = spec.labels.size();
     std::vector<float> wide;
     for (std::uint64_t row = 0; row < count * spec.windows(); ++row)

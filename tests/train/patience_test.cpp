@@ -3,28 +3,13 @@
 
 #include "record/run_directory.h"
 #include "train/console.h"
+#include "train/killer.h"
 #include "train/tiny_run.h"
 
 namespace millrace::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Copies the run before a step, as a process that is killed there would leave it; asks for a checkpoint one step earlier.
-class Killer final : public Listener {
-public:
-    Killer(fs::path run, fs::path copy, std::uint64_t step) : run_(std::move(run)), copy_(std::move(copy)), step_(step) {}
-    base::Status on_step(std::uint64_t step) override {
-        if (step + 1 == step_) saves += 1;
-        if (step == step_ + 1) fs::copy(run_, copy_, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-        return base::ok();
-    }
-    std::atomic<std::uint32_t> saves{0};
-
-private:
-    fs::path run_, copy_;
-    std::uint64_t step_;
-};
 
 /// Seven steps per epoch, ten epochs. Without a learning rate the first evaluation is the last that improves.
 class PatientRun : public TinyRun {

@@ -8,6 +8,7 @@
 #include "data/recordings/streamed_recordings.h"
 #include "record/metrics.h"
 #include "tape/record.h"
+#include "train/killer.h"
 #include "train/setup.h"
 #include "train/tiny_run.h"
 
@@ -151,26 +152,10 @@ TEST_F(ComparedRun, TheSameOnAGpu) {
     expect_equal_runs({"device=cuda", "deterministic=true"});
 }
 
-/// Asks for a checkpoint before step `step` ends and copies the run one step later, as a process that is killed there leaves it.
-class CopyingKiller final : public Listener {
-public:
-    CopyingKiller(fs::path run, fs::path copy, std::uint64_t step) : run_(std::move(run)), copy_(std::move(copy)), step_(step) {}
-    base::Status on_step(std::uint64_t step) override {
-        if (step + 1 == step_) saves += 1;
-        if (step == step_ + 1) fs::copy(run_, copy_, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-        return base::ok();
-    }
-    std::atomic<std::uint32_t> saves{0};
-
-private:
-    fs::path run_, copy_;
-    std::uint64_t step_;
-};
-
 TEST_F(StreamingRun, ResumesInTheMiddleOfAnEpochToTheBit) {
     for (const std::string members : {"1", "2"}) {
         const std::vector<std::string> more{"members=" + members};
-        CopyingKiller killer(folder_ / ("whole" + members), folder_ / ("killed" + members), 17);  // twelve steps per epoch
+        Killer killer(folder_ / ("whole" + members), folder_ / ("killed" + members), 17);  // twelve steps per epoch
         TrainRequest request;
         request.out = folder_ / ("whole" + members);
         request.saves = &killer.saves;

@@ -4,6 +4,7 @@
 
 #include "ops/conv/launch.cuh"
 #include "ops/conv/tiles.cuh"
+#include "ops/cuda/hopper.cuh"
 
 namespace millrace::ops::cuda {
 
@@ -25,9 +26,7 @@ struct LineTiles {
     [[nodiscard]] __device__ int line_of(int position) const { return position + map_of(position) + 1; }
 };
 
-__device__ inline std::uint32_t shared_address(const void* at) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-}
+using hopper::shared_address;
 /// Begins a copy of 16 bytes to shared memory, of zeros unless they are `there`.
 __device__ inline void copy16(std::uint32_t to, const void* from, bool there) {
 #if __CUDA_ARCH__ >= 800

@@ -84,22 +84,6 @@ __device__ inline uint4 eight_of_dz(const ConvArgs<bf16>& a, float scale, int k,
     return *reinterpret_cast<const uint4*>(values);
 }
 
-/// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8. Transposed: of their transposes.
-__device__ inline void load_matrices(std::uint32_t (&to)[4], const bf16* row) {
-    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(at)
-                 : "memory");
-}
-__device__ inline void load_transposed(std::uint32_t (&to)[4], const bf16* row) {
-    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(at)
-                 : "memory");
-}
-
 /// Channels that a tile takes at once.
 inline int conv_chunk(int channels) { return channels % 64 == 0 ? 64 : channels % 32 == 0 ? 32 : 16; }
 

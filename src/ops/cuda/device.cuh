@@ -143,11 +143,13 @@ __device__ inline DropoutRule dropout_rule(const DropoutKey& key) {
     const float p = fminf(key.probability * key.scale, 0x1.fffffep-1f);
     return {__float2uint_rz(p * 0x1p32f), 1 / (1 - p)};
 }
-/// 0 or 1 / (1 - p).
-__device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t element) {
-    const DropoutRule rule = dropout_rule(key);
+/// 0 or 1 / (1 - p). A thread with several elements works the rule out once.
+__device__ inline float dropout_factor(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element) {
     if (rule.threshold == 0) return 1;
     return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= rule.threshold ? rule.factor : 0;
+}
+__device__ inline float dropout_factor(const DropoutKey& key, std::uint64_t element) {
+    return dropout_factor(key, dropout_rule(key), element);
 }
 
 /// Programmatic dependent launch: every kernel waits here before it touches memory that its predecessor may write, then lets its

@@ -23,13 +23,6 @@ struct WgradTile {
     std::uint8_t vector_dz, vector_x, pairs, accumulate;
 };
 
-__device__ void ldmatrix_transposed(std::uint32_t (&r)[4], const bf16* at) {
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
 /// A thread's share of kDepth rows of a tile, on its way to shared memory.
 struct Share {
     uint4 v[kDepth * (kTile / 8) / kThreads];
@@ -95,10 +88,10 @@ __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles)
             std::uint32_t a[2][4], b[2][4];
 #pragma unroll
             for (int m = 0; m < 2; ++m)
-                ldmatrix_transposed(a[m], dz + (16 * s + (part >> 1) * 8 + line) * kPitch + out0 + 16 * m + (part & 1) * 8);
+                load_transposed(a[m], dz + (16 * s + (part >> 1) * 8 + line) * kPitch + out0 + 16 * m + (part & 1) * 8);
 #pragma unroll
             for (int n = 0; n < 2; ++n)
-                ldmatrix_transposed(b[n], x + (16 * s + (part & 1) * 8 + line) * kPitch + in0 + 16 * n + (part >> 1) * 8);
+                load_transposed(b[n], x + (16 * s + (part & 1) * 8 + line) * kPitch + in0 + 16 * n + (part >> 1) * 8);
 #pragma unroll
             for (int m = 0; m < 2; ++m)
 #pragma unroll

@@ -6,12 +6,6 @@
 
 namespace millrace::ops::cuda {
 
-/// dropout_factor for a thread that has several elements: the rule is worked out once.
-__device__ inline float dropout_factor(const DropoutKey& key, const DropoutRule& rule, std::uint64_t element) {
-    if (rule.threshold == 0) return 1;
-    return base::random_bits(key.seed, key.step, key.micro, key.op, element) >= rule.threshold ? rule.factor : 0;
-}
-
 template <class T>
 struct LayerForward {
     Mat<const float> bias, gamma, beta;
