@@ -74,7 +74,7 @@ double best_threshold(const std::vector<double>& votes, const std::vector<bool>&
 void VotingScoring::add(const std::vector<std::vector<double>>& tensors) {
     const std::vector<double>&logits = tensors[0], &leak = tensors[1], &labels = tensors[2];
     const std::size_t rows = labels.size(), classes = rows > 0 ? logits.size() / rows : 1;
-    const auto per_recording = static_cast<std::size_t>(rules_.votes * rules_.windows_per_vote);
+    const auto per_recording = static_cast<std::size_t>(rules_.votes) * static_cast<std::size_t>(rules_.windows_per_vote);
     for (std::size_t r = 0; r < rows; ++r, ++rows_) {
         const double* l = logits.data() + r * classes;
         const bool present = static_cast<std::int32_t>(labels[r]) == rules_.positive;
