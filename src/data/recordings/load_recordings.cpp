@@ -68,6 +68,7 @@ std::vector<std::int32_t> whole_numbers(const std::vector<std::byte>& bytes) {
     std::vector<T> given(bytes.size() / sizeof(T));
     std::memcpy(given.data(), bytes.data(), given.size() * sizeof(T));
     std::vector<std::int32_t> numbers;
+    numbers.reserve(given.size());
     for (const T value : given)
         numbers.push_back(value >= 0 && static_cast<std::uint64_t>(value) < 32768 ? static_cast<std::int32_t>(value) : -1);
     return numbers;

@@ -22,7 +22,8 @@ void ColumnStatistics::add(std::span<const std::uint16_t> rows) {
         sum_[c] += value;
         squares_[c] += value * value;
     }
-    rows_ += static_cast<double>(rows.size() / columns);
+    const std::size_t count = rows.size() / columns;
+    rows_ += static_cast<double>(count);
 }
 
 Scaling ColumnStatistics::scaling() const {
