@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
+
 namespace millrace::plot {
 namespace {
 
@@ -13,22 +15,10 @@ text{font-family:system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fon
 .head{font-size:15px;font-weight:600;fill:#111827}.title{font-size:12px;font-weight:600;fill:#111827}.axis{font-size:10px;fill:#6b7280})";
 constexpr const char* kCommonDarkRules = ".paper{fill:#111827}text{fill:#d1d5db}.head,.title{fill:#f9fafb}.axis{fill:#9ca3af}";
 
-/// Length of the well-formed UTF-8 sequence at `at`; 0 when there is none.
+/// Length of the character at `at`; 0 when it is not UTF-8 or XML forbids it (U+FFFE, U+FFFF).
 std::size_t sequence_length(std::string_view text, std::size_t at) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-    const unsigned char first = byte(at);
-    const std::size_t length = first < 0x80                    ? 1
-                               : first >= 0xc2 && first < 0xe0 ? 2
-                               : first >= 0xe0 && first < 0xf0 ? 3
-                               : first >= 0xf0 && first < 0xf5 ? 4
-                                                               : 0;
-    if (length == 0 || at + length > text.size()) return 0;
-    for (std::size_t i = at + 1; i < at + length; ++i)
-        if ((byte(i) & 0xc0) != 0x80) return 0;
-    if (length == 3 && ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xed && byte(at + 1) >= 0xa0))) return 0;
-    if (length == 3 && first == 0xef && byte(at + 1) == 0xbf && byte(at + 2) >= 0xbe) return 0;  // U+FFFE, U+FFFF: not in XML
-    if (length == 4 && ((first == 0xf0 && byte(at + 1) < 0x90) || (first == 0xf4 && byte(at + 1) >= 0x90))) return 0;
-    return length;
+    const std::string_view three = text.substr(at, 3);
+    return three == "\xef\xbf\xbe" || three == "\xef\xbf\xbf" ? 0 : base::utf8_length(text, at);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "base/utf8.h"
 
 namespace millrace::data {
 namespace {
@@ -16,15 +17,6 @@ bool is_sound_name(const Path& path) {
     std::string ending = path.extension().string();
     std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return ending == ".wav" || ending == ".flac";
-}
-
-/// JSON texts are UTF-8, and a class's name is written into some.
-bool is_utf8(const std::string& text) {
-    try {
-        return !nlohmann::json(text).dump().empty();
-    } catch (const nlohmann::json::type_error&) {
-        return false;
-    }
 }
 
 class Search {
@@ -40,7 +32,9 @@ public:
                 continue;
             }
             const std::string name = path.filename().string();
-            if (!is_utf8(name)) return Error{"the name of a class folder is not UTF-8; rename it", path.string()};
+            // JSON texts are UTF-8, and a class's name is written into some.
+            if (base::find_broken_utf8(name) != std::string::npos)
+                return Error{"the name of a class folder is not UTF-8; rename it", path.string()};
             const std::size_t before = found_.files.size();
             visit(path, static_cast<std::uint32_t>(found_.classes.size()));
             if (found_.files.size() > before) found_.classes.push_back(name);
