@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/folder.h"
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 namespace millrace::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "data/pairs/make_pairs.h"
 #include "data/pairs/pairs.h"
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 #include "io/safetensors.h"
 #include "train/evaluate.h"
 #include "train/run_settings.h"

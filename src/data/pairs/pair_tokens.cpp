@@ -5,6 +5,8 @@
 namespace millrace::data {
 namespace {
 
+static_assert(kPairLineCap <= Tokenizer::kLongestText, "every sentence of a pair is trained on");
+
 TokenTable tabulate(const std::vector<std::vector<std::int32_t>>& sentences, std::int32_t most, std::int32_t width) {
     TokenTable table;
     table.tokens = width;

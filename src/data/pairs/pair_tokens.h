@@ -8,7 +8,7 @@
 
 #include "data/fields.h"
 #include "data/pairs/pairs.h"
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 namespace millrace::data {
 

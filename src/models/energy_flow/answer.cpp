@@ -169,13 +169,9 @@ base::Status find_nearest(const base::Recipe& recipe, std::size_t width, const s
 base::Result<data::StoredData> stored_texts(const io::LoadedCheckpoint& checkpoint) {
     data::StoredData stored;
     const io::SafetensorsFile& file = checkpoint.members.front().model;
-    const io::TensorView* bytes = file.find(TextBridge::kTokenizer);
-    if (bytes == nullptr) return stored;
-    if (bytes->type != io::ElementType::kU8)
-        return base::Error{fmt::format("tensor {} is no list of bytes", TextBridge::kTokenizer), file.place()};
-    MILLRACE_LET(tokenizer, data::Tokenizer::load(std::string(reinterpret_cast<const char*>(bytes->data), bytes->bytes),
-                                                  fmt::format("{}: {}", file.place().string(), TextBridge::kTokenizer)));
-    stored.tokenizer = std::make_shared<const data::Tokenizer>(std::move(tokenizer));
+    MILLRACE_LET(tokenizer, data::stored_tokenizer(file, TextBridge::kTokenizer));
+    if (!tokenizer) return stored;
+    stored.tokenizer = std::move(tokenizer);
     MILLRACE_LET(inputs, rows_of(file, TextBridge::kEncoderPositions, 0));
     MILLRACE_LET(targets, rows_of(file, TextBridge::kDecoderPositions, TextBridge::kPrefix));
     stored.widths = {{"input_tokens", inputs}, {"target_tokens", targets}};

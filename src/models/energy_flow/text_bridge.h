@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "data/batch_source.h"
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 #include "models/energy_flow/config.h"
 #include "nn/transformer.h"
 #include "ops/text/text.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 #include "models/energy_flow/surface_scoring.h"
 #include "ops/text/text.h"
 

@@ -1,4 +1,4 @@
-#include "data/pairs/tokenizer.h"
+#include "data/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -82,6 +82,16 @@ TEST_F(TokenizerTest, WhatCannotBeTrainedIsRefused) {
     const auto small = Tokenizer::train(sentences(50), 10);
     ASSERT_FALSE(small.ok());
     EXPECT_NE(small.error().text().find("10 tokens"), std::string::npos) << small.error().text();
+}
+
+TEST_F(TokenizerTest, AWordWithoutEndIsRefused) {
+    std::vector<std::string> texts = sentences(50);
+    texts.push_back("a " + std::string(Tokenizer::kLongestWord, 'w'));
+    EXPECT_TRUE(Tokenizer::train(texts, 150).ok());
+    texts.back() += 'w';
+    const auto refused = Tokenizer::train(texts, 150);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().text().find("16385 bytes"), std::string::npos) << refused.error().text();
 }
 
 TEST_F(TokenizerTest, DamagedBytesAreRefused) {

@@ -1,0 +1,78 @@
+#pragma once
+// Text as numbers, by one of two kinds of tokenizer: a SentencePiece model (words and parts of words) or a list of whole words.
+// Both are made from a data set's own text and are stored in checkpoints as bytes.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace::io {
+class SafetensorsFile;
+}
+
+namespace millrace::data {
+
+/// What one kind of tokenizer does.
+struct TokenModel {
+    std::string bytes;            ///< to store it; load_words() or load_pieces() takes them back
+    std::int32_t vocabulary = 0;  ///< numbers are below
+    std::int32_t unknown = 0;     ///< what the training text never had
+    std::int32_t end = 0;         ///< ends a text; encode() does not give it
+
+    virtual ~TokenModel() = default;
+    [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+    /// `ids` are below `vocabulary`.
+    [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+};
+using TokenModelResult = base::Result<std::unique_ptr<const TokenModel>>;
+
+class Tokenizer {
+public:
+    static constexpr std::size_t kLongestText = std::size_t{64} << 10;  ///< bytes; train() leaves out longer texts
+    static constexpr std::size_t kLongestWord = std::size_t{16} << 10;  ///< bytes; train() refuses longer words
+    // Of a SentencePiece model; words have others.
+    static constexpr std::int32_t kUnknown = 0;  ///< what the training text never had
+    static constexpr std::int32_t kEnd = 1;      ///< stands behind a sentence; encode() does not add it
+
+    /// Whether this build can train and load SentencePiece models (sentence_pieces_absent.cpp cannot).
+    static bool available();
+    /// Byte pairs merged until there are `vocabulary` tokens (at most: a small text gives fewer). The same texts give the same
+    /// model. Refuses texts without a character, words above kLongestWord and a vocabulary that cannot hold every character.
+    static base::Result<Tokenizer> train(const std::vector<std::string>& texts, std::int32_t vocabulary);
+    /// The most frequent words of `text` (data/text/words.h). vocabulary() is what was asked for, even when there are fewer
+    /// words.
+    static base::Result<Tokenizer> count_words(std::string_view text, std::int32_t vocabulary);
+    /// Of either kind, from what bytes() gave; `place` names it in errors.
+    static base::Result<Tokenizer> load(std::string bytes, const std::string& place);
+
+    [[nodiscard]] const std::string& bytes() const { return model_->bytes; }
+    [[nodiscard]] std::int32_t vocabulary() const { return model_->vocabulary; }
+    [[nodiscard]] std::int32_t unknown() const { return model_->unknown; }
+    [[nodiscard]] std::int32_t end() const { return model_->end; }
+
+    /// Numbers in [0, vocabulary()); none for a text of white space. SentencePiece takes bytes that are no UTF-8 for unknown.
+    [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const { return model_->encode(text); }
+    /// The text of the tokens before the first end(). Numbers outside the vocabulary are left out.
+    [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
+
+private:
+    explicit Tokenizer(std::unique_ptr<const TokenModel> model) : model_(std::move(model)) {}
+    static base::Result<Tokenizer> of(TokenModelResult made);
+
+    std::unique_ptr<const TokenModel> model_;
+};
+
+/// The tokenizer that a checkpoint holds as the tensor of bytes `name`; null when it has none of that name.
+base::Result<std::shared_ptr<const Tokenizer>> stored_tokenizer(const io::SafetensorsFile& file, const std::string& name);
+
+/// What Tokenizer::train(), load() and available() ask SentencePiece.
+TokenModelResult train_pieces(const std::vector<std::string>& texts, std::int32_t vocabulary);
+TokenModelResult load_pieces(std::string bytes, const std::string& place);
+bool have_pieces();
+
+}  // namespace millrace::data
