@@ -119,6 +119,29 @@ OpCase features(const Features& g) {
     return c.slot(at::y, Element::i32, g.k, 1, g.rows, 1, poison());
 }
 
+struct Windows {
+    std::string note;
+    int k = 2, tokens = 97, samples = 0, rows = 5, length = 7;
+    bool shuffle = true, training = true;
+    Layout layout = kDense;
+    base::Rank rank = {};
+};
+
+OpCase windows(const Windows& g) {
+    namespace at = gather_windows;
+    OpCase c;
+    c.name = fmt::format("gather_windows/{}/K{}_B{}_T{}", g.note, g.k, g.rows, g.length);
+    c.op = &gather_windows::kDef;
+    c.params = GatherWindowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training, g.rank};
+    c.members = g.k;
+    c.states = sample_states(g.k);
+    c.f32_tolerance = c.bf16_tolerance = 0;
+    c.slot(at::stream, Element::i32, 1, 1, g.tokens, 1, integers(4, 9999));
+    c.state(at::state);
+    c.slot(at::out, Element::i32, g.k, 1, g.rows, g.length + 1, poison(), g.layout);
+    return c.slot(at::lengths, Element::i32, g.k, 1, g.rows, 1, poison());
+}
+
 /// All members with the schedule of `schedule`, or member m with that of number m of several.
 OpCase begin(const std::string& note, const std::vector<MemberState>& schedules, std::uint32_t rank = 0) {
     OpCase c;
@@ -235,6 +258,15 @@ void add_data_cases(std::vector<OpCase>& cases) {
                             .shift = 0.5f,
                             .scale = 0.5f,
                             .flip = 0.5f}));
+    cases.push_back(windows({.note = "shuffled", .k = 3, .samples = 12, .rows = 4}));
+    cases.push_back(windows({.note = "short_end", .samples = 14, .rows = 11, .shuffle = false, .training = false}));
+    cases.push_back(windows({.note = "full_end", .tokens = 99, .samples = 14, .rows = 11, .shuffle = false, .training = false}));
+    cases.push_back(windows({.note = "prime", .tokens = 1009, .samples = 31, .rows = 13, .length = 31, .layout = kWindow}));
+    cases.push_back(windows({.note = "whole_pass", .k = 1, .tokens = 1000, .samples = 14, .rows = 14, .length = 64}));
+    cases.push_back(windows({.note = "second_of_two", .samples = 12, .rows = 2, .rank = {1, 2}}));
+    cases.push_back(windows({.note = "one_target", .tokens = 12, .samples = 11, .length = 1}));
+    cases.push_back(windows({.note = "no_rows", .samples = 12, .rows = 0}));
+    cases.push_back(windows({.note = "threads", .tokens = 60000, .samples = 232, .rows = 203, .length = 257}));
     cases.push_back(rows({.note = "in_order", .shuffle = false}));
     cases.push_back(rows({.note = "evaluation", .k = 3, .rows = 11, .shuffle = false, .training = false}));
     cases.push_back(rows({.note = "shuffled", .k = 3, .rows = 7, .cols = 768}));

@@ -12,7 +12,8 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Calls body(member, row, sample) for the rows of `out` that the pass still has samples for.
+/// Calls body(member, row, sample) for the rows of `out` that the pass still has samples for. Without `subset` a sample is its
+/// own number.
 template <class Params, class Body>
 void for_each_sample(Context& context, const Params& p, const Operand& state, const Operand& subset, const Operand& out,
                      Body&& body) noexcept {
@@ -32,7 +33,8 @@ void for_each_sample(Context& context, const Params& p, const Operand& state, co
                     continue;
                 }
             }
-            body(member, row, *subset.at<std::int32_t>(0, 0, p.shuffle ? base::shuffled_index(order, q) : q));
+            const std::uint32_t place = p.shuffle ? base::shuffled_index(order, q) : q;
+            body(member, row, subset.present() ? *subset.at<std::int32_t>(0, 0, place) : static_cast<std::int32_t>(place));
         }
     });
 }
@@ -158,6 +160,29 @@ KernelResult make_gather_features(Context& context, const Bound& bound) {
             };
             const int masked = std::min(width, static_cast<int>(unit(0) * static_cast<float>(p.mask + 1)));
             std::fill_n(to + static_cast<int>(unit(1) * static_cast<float>(width - masked + 1)), masked, 0.0f);
+        });
+    });
+}
+
+KernelResult make_gather_windows(Context& context, const Bound& bound) {
+    using namespace gather_windows;
+    const auto p = bound.params<GatherWindowsParams>();
+    const Operand& result = bound[out];
+    Checker check(bound);
+    check.require(out, DType::i32, result.k, 1, result.rows, result.cols)
+        .require(lengths, DType::i32, result.k, 1, result.rows, 1);
+    check.require(stream, DType::i32, 1, 1, bound[stream].rows, 1).state(state, result.k);
+    MILLRACE_TRY(check.that(result.cols > 1, "a window holds an input and a target").status());
+    return make_kernel([&context, b = bound, p]() noexcept {
+        const Operand& to = b[out];
+        for_each_sample(context, p, b[state], {}, to, [&](int member, int row, std::int32_t sample) {
+            const MemberState& s = state_of(b[state], member);
+            const TokenWindow window =
+                token_window(p, s.seed, s.epoch, static_cast<std::uint32_t>(sample), to.cols - 1, b[stream].rows);
+            auto* tokens = to.at<std::int32_t>(member, 0, row);
+            for (int c = 0; c < window.count; ++c) tokens[c] = *b[stream].at<std::int32_t>(0, 0, window.first + c);
+            std::fill(tokens + window.count, tokens + to.cols, 0);
+            *b[lengths].at<std::int32_t>(member, 0, row) = std::max(0, window.count - 1);
         });
     });
 }

@@ -44,6 +44,15 @@ __device__ float affine_pixel(const Affine& a, const std::uint8_t* image, int pi
     return image[line * side + column];
 }
 
+/// Which sample row b of the micro-batch is, by its number where there is no subset; any behind the end of the pass.
+template <class P>
+__device__ std::int32_t sample_of(const P& p, const MemberState& m, const std::int32_t* subset, int b) {
+    const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
+    if (q >= p.samples) return 0;
+    const std::uint32_t place = p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q;
+    return subset != nullptr ? subset[place] : static_cast<std::int32_t>(place);
+}
+
 template <class T>
 __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels,
                               std::int64_t label_stride, const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y,
@@ -54,8 +63,7 @@ __global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_str
     __shared__ Affine affine;
     if (threadIdx.x == 0) {
         const MemberState& m = states[k];
-        const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
-        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+        chosen = sample_of(p, m, subset, b);
         if (p.augment) affine = draw_affine(p, m, b);
         *y.row(k, 0, b) = labels[chosen * label_stride];
     }
@@ -75,9 +83,7 @@ __global__ void gather_rows_kernel(const From* table, std::int64_t stride, const
     const int b = blockIdx.x, k = blockIdx.y;
     __shared__ std::int32_t chosen;
     if (threadIdx.x == 0) {
-        const MemberState& m = states[k];
-        const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
-        chosen = q < p.samples ? subset[p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, p.samples) : q] : 0;
+        chosen = sample_of(p, states[k], subset, b);
     }
     __syncthreads();
     const From* from = table + chosen * stride;
@@ -107,11 +113,13 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
     const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
     if (b >= a.rows) return;
     const MemberState& m = a.states[k];
-    const std::uint32_t q = a.p.rank.position((a.p.training ? m.position : m.eval_position) + b);
     int chosen = 0;
-    if (q < a.p.samples)
-        chosen = a.p.window > 0 ? static_cast<int>(window_row(a.p, m.seed, m.epoch, q))
-                                : a.subset[a.p.shuffle ? base::shuffled_index(m.seed, m.epoch, q, a.p.samples) : q];
+    if (a.p.window == 0) {
+        chosen = sample_of(a.p, m, a.subset, b);
+    } else {
+        const std::uint32_t q = a.p.rank.position((a.p.training ? m.position : m.eval_position) + b);
+        if (q < a.p.samples) chosen = static_cast<int>(window_row(a.p, m.seed, m.epoch, q));
+    }
     int first = 0, masked = 0;
     if (a.p.mask > 0) {
         const auto unit = [&](int j) {
@@ -128,6 +136,22 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
         store(out + d, hidden ? 0.0f : (__half2float(from[d]) - a.mean[d]) * a.inverse[d]);
     }
     if (lane == 0) *y.row(k, 0, b) = *a.labels.row(0, 0, chosen / static_cast<int>(a.p.rows_per_label));
+}
+
+/// A warp per row.
+__global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t stride, int tokens, States states,
+                                      Mat<std::int32_t> out, Mat<std::int32_t> lengths, int rows, int cols,
+                                      GatherWindowsParams p) {
+    begin_kernel();
+    const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
+    if (b >= rows) return;
+    const MemberState& m = states[k];
+    const auto sample = static_cast<std::uint32_t>(sample_of(p, m, nullptr, b));
+    const TokenWindow window = token_window(p, m.seed, m.epoch, sample, cols - 1, tokens);
+    const std::int32_t* from = stream + window.first * stride;
+    std::int32_t* to = out.row(k, 0, b);
+    for (int c = lane; c < cols; c += 32) to[c] = c < window.count ? from[c * stride] : 0;
+    if (lane == 0) *lengths.row(k, 0, b) = max(0, window.count - 1);
 }
 
 }  // namespace
@@ -177,6 +201,15 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
         return make_launch(c, gather_features_kernel<T>, dim3(blocks_for(out.rows, 4), out.k), dim3(128), 0, a, out, b[y]);
     };
     return out.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+}
+
+KernelResult make_gather_windows(Context& c, const Bound& b) {
+    using namespace gather_windows;
+    const Operand &from = b[stream], &to = b[out];
+    if (to.count() == 0) return make_kernel([] {});
+    return make_launch(c, gather_windows_kernel, dim3(blocks_for(to.rows, 4), to.k), dim3(128), 0,
+                       static_cast<const std::int32_t*>(from.data), from.stride_row, from.rows, b[state], to, b[lengths], to.rows,
+                       to.cols, b.params<GatherWindowsParams>());
 }
 
 }  // namespace millrace::ops::cuda

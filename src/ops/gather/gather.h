@@ -48,6 +48,13 @@ struct GatherFeaturesParams {
 };
 namespace gather_features { enum Slot { table, labels, mean, inverse, subset, state, x, y, slots }; extern const OpDef kDef; }
 
+/// gather_windows. Windows of a stream of N tokens in the order of gather_images: row b of member m is window number i = order(q) with the same q, first_row
+/// and order. It begins at token first = i * T + shift, where shift = window_shift(state.seed, state.epoch, T) in training and else 0: out[c] =
+/// stream[first + c] for c in [0, T], 0 behind the stream's end; lengths = min(T, N - 1 - first), the number of targets out[1 .. T] that exist. q >= samples
+/// leaves the row undefined. Slots: stream i32 [1,1,N,1], state, out i32 [K,1,B,T+1] (row stride free), lengths i32 [K,1,B,1].
+struct GatherWindowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; base::Rank rank = {}; };
+namespace gather_windows { enum Slot { stream, state, out, lengths, slots }; extern const OpDef kDef; }
+
 // clang-format on
 
 /// Where sample number q of the pass lies in a table of two windows. Window number n of the run (of the pass in evaluation) is
@@ -58,6 +65,23 @@ MILLRACE_HD constexpr std::uint32_t window_row(const GatherFeaturesParams& p, st
     const std::uint32_t number = p.training ? epoch * windows + at : at,
                         rows = p.samples - first < p.window ? p.samples - first : p.window;
     return number % 2 * p.window + (p.shuffle ? base::shuffled_index(seed, number, q - first, rows) : q - first);
+}
+
+/// Where the first window of a member's epoch begins: in [0, length). The words are those behind base::make_shuffle's.
+MILLRACE_HD constexpr std::uint32_t window_shift(std::uint64_t seed, std::uint32_t epoch, std::uint32_t length) {
+    return base::random_bits(seed, 0x73687566u, 0x666c6531u, epoch, 8) % length;
+}
+
+/// Tokens [first, first + count) of a stream of `tokens`: a window of gather_windows without what lies behind the end.
+struct TokenWindow {
+    std::int64_t first;
+    std::int32_t count;  ///< at most length + 1
+};
+MILLRACE_HD constexpr TokenWindow token_window(const GatherWindowsParams& p, std::uint64_t seed, std::uint32_t epoch,
+                                               std::uint32_t window, std::int32_t length, std::int64_t tokens) {
+    const std::uint32_t shift = p.training ? window_shift(seed, epoch, static_cast<std::uint32_t>(length)) : 0;
+    const std::int64_t first = static_cast<std::int64_t>(window) * length + shift, left = tokens - first;
+    return {first, static_cast<std::int32_t>(left < 0 ? 0 : left > length ? length + 1 : left)};
 }
 
 }  // namespace millrace::ops

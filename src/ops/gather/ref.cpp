@@ -45,14 +45,14 @@ Affine draw(const GatherImagesParams& params, const MemberState& state, int row)
     return affine;
 }
 
-/// Which sample row `row` of the micro-batch is; none behind the end of the pass.
+/// Which sample row `row` of the micro-batch is, by its number where there is no `subset`; none behind the end of the pass.
 template <class P>
 std::optional<std::int32_t> sample_of(const P& params, const MemberState& state, const tensor::Operand& subset, int row) {
     const std::uint32_t first = params.training ? state.position : state.eval_position;
     const std::uint32_t q = params.rank.position(first + static_cast<std::uint32_t>(row));
     if (q >= params.samples) return std::nullopt;
     const std::uint32_t place = params.shuffle ? base::shuffled_index(state.seed, state.epoch, q, params.samples) : q;
-    return *subset.at<std::int32_t>(0, 0, place);
+    return subset.present() ? *subset.at<std::int32_t>(0, 0, place) : static_cast<std::int32_t>(place);
 }
 
 }  // namespace
@@ -126,6 +126,24 @@ void run_gather_features(const Bound& bound) {
             }
             *bound[at::y].at<std::int32_t>(m, 0, b) =
                 *bound[at::labels].at<std::int32_t>(0, 0, *index / static_cast<int>(params.rows_per_label));
+        }
+    }
+}
+
+void run_gather_windows(const Bound& bound) {
+    namespace at = gather_windows;
+    const auto& params = bound.params<GatherWindowsParams>();
+    const auto &stream = bound[at::stream], &out = bound[at::out];
+    for (int m = 0; m < out.k; ++m) {
+        const MemberState& state = state_of(bound[at::state], m);
+        for (int b = 0; b < out.rows; ++b) {
+            const auto index = sample_of(params, state, {}, b);
+            if (!index) break;
+            const TokenWindow window =
+                token_window(params, state.seed, state.epoch, static_cast<std::uint32_t>(*index), out.cols - 1, stream.rows);
+            for (int c = 0; c < out.cols; ++c)
+                out.at<std::int32_t>(m, 0, b)[c] = c < window.count ? *stream.at<std::int32_t>(0, 0, window.first + c) : 0;
+            *bound[at::lengths].at<std::int32_t>(m, 0, b) = std::max(0, window.count - 1);
         }
     }
 }
