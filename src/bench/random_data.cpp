@@ -8,6 +8,7 @@
 #include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/resident_recordings.h"
+#include "data/text/resident_text.h"
 
 namespace millrace::bench {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr std::uint32_t kImages = 54000, kSide = 28, kClasses = 10;
 constexpr std::uint32_t kPairs = 5021, kVector = 768;
 constexpr std::uint32_t kRecordedWindows = 400'000;
+constexpr std::uint32_t kTextWindows = 32'000, kTextLength = 64, kWords = 10'000;
 static_assert(kSide * kSide % 4 == 0);
 
 std::uint32_t whole_batches(std::uint32_t samples, std::int32_t batch) {
@@ -87,10 +89,28 @@ std::shared_ptr<const data::RecordingSet> random_recordings(std::int32_t batch) 
     return set;
 }
 
+std::shared_ptr<const data::TextSet> random_text(std::int32_t batch) {
+    auto set = std::make_shared<data::TextSet>();
+    set->name = "random";
+    set->vocabulary = kWords;
+    set->tokenizer = std::make_shared<const data::Tokenizer>(data::Tokenizer::count_words("random", kWords).value());
+    for (const data::Part part : data::kAllParts) {
+        // One window more than the samples of training: it leaves room for every shift.
+        const std::size_t windows = part == data::Part::train ? whole_batches(kTextWindows, batch) + 1 : 1;
+        std::vector<std::int32_t>& tokens = set->parts[data::index_of(part)];
+        tokens.resize(windows * kTextLength);
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            tokens[i] = static_cast<std::int32_t>(base::random_bits(13, static_cast<std::uint32_t>(part), 0, 0, i) % kWords);
+    }
+    set->statistics = data::measure_text(*set);
+    return set;
+}
+
 }  // namespace
 
 std::unique_ptr<data::BatchSource> random_data(data::DataKind kind, std::int32_t batch) {
     if (kind == data::DataKind::recordings) return std::make_unique<data::ResidentRecordings>(random_recordings(batch));
+    if (kind == data::DataKind::text) return std::make_unique<data::ResidentText>(random_text(batch), kTextLength);
     if (kind == data::DataKind::pairs) return std::make_unique<data::PairSource>(random_pairs(batch));
     return std::make_unique<data::ResidentImages>(random_images(batch));
 }

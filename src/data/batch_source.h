@@ -60,6 +60,9 @@ public:
         return {};
     }
 
+    /// What is to know about the data beside its size, for people, a line each.
+    [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
+
     /// Declares the source's buffers, before Store::allocate(), and fills them, after it.
     virtual base::Status declare(tape::Store& store) = 0;
     virtual base::Status upload(tape::Store& store) = 0;

@@ -7,11 +7,12 @@
 namespace millrace::data {
 
 /// What a set consists of.
-enum class DataKind : std::uint8_t { images, pairs, recordings };
+enum class DataKind : std::uint8_t { images, pairs, recordings, text };
 
 /// What its samples are called.
 constexpr const char* unit_of(DataKind kind) {
-    return kind == DataKind::pairs ? "pairs" : kind == DataKind::recordings ? "segments" : "images";
+    constexpr const char* kUnits[] = {"images", "pairs", "segments", "windows"};
+    return kUnits[static_cast<int>(kind)];
 }
 
 /// Identifies the data a run was trained on, wherever it lies.

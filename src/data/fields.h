@@ -30,6 +30,16 @@ struct Scaling {
     std::vector<float> mean, deviation;
 };
 
+/// Of one part of a text.
+struct TextStatistics {
+    std::int64_t tokens = 0, unknown = 0;
+    double unigram_perplexity = 0;  ///< of the training part's token frequencies: what a model must beat
+
+    [[nodiscard]] double unknown_share() const {
+        return tokens > 0 ? static_cast<double>(unknown) / static_cast<double>(tokens) : 0;
+    }
+};
+
 struct Field {
     enum class Kind : std::uint8_t { real, integer };
     std::string name;  ///< "image", "label", "vector", "goal", "input_tokens"
@@ -40,6 +50,7 @@ struct Field {
     std::vector<std::string> names = {};              ///< of integers, one for each below `limit`; empty: they have none
     std::shared_ptr<const Classes> classes = {};      ///< of a label, where the source knows them
     std::shared_ptr<const Scaling> scaling = {};      ///< of numbers that were measured
+    std::vector<TextStatistics> statistics = {};      ///< of the tokens of a text, by part: train, validation, test
 };
 using Fields = std::vector<Field>;
 

@@ -13,6 +13,8 @@
 #include "data/recordings/load_recordings.h"
 #include "data/recordings/resident_recordings.h"
 #include "data/recordings/streamed_recordings.h"
+#include "data/text/resident_text.h"
+#include "data/text/words.h"
 #include "io/checksum.h"
 
 namespace millrace::data {
@@ -29,20 +31,28 @@ base::Error cannot_load(const base::Recipe& recipe, bool training, const base::E
     return error;
 }
 
-/// A folder of the other kind is a mistake in the recipe; its files missing is only how that shows.
+/// What tells the folder of a kind.
+struct KindMark {
+    DataKind kind;
+    const char *file, *holds, *maker;
+};
+constexpr KindMark kKindMarks[] = {{DataKind::images, kTrainImages, "images", ""},
+                                   {DataKind::pairs, kPairVectors, "pairs of sentences", "pairs"},
+                                   {DataKind::text, kTextFiles.front(), "text", "text"}};
+
+/// A folder of another kind is a mistake in the recipe; its files missing is only how that shows.
 base::Status check_kind(const base::Recipe& recipe, DataKind kind) {
-    namespace fs = std::filesystem;
-    const fs::path folder = recipe.text("data.path");
-    std::error_code ignored;
-    const bool images = fs::exists(folder / kTrainImages, ignored), pairs = fs::exists(folder / kPairVectors, ignored);
-    if (kind == DataKind::images && pairs && !images)
-        return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds pairs of sentences, but {} is trained on images",
-                                                   folder.string(), recipe.text("model.name")));
-    if (kind == DataKind::pairs && images && !pairs)
-        return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds images, but {} is trained on pairs of sentences; "
-                                                   "`millrace data make pairs --out PATH` writes some",
-                                                   folder.string(), recipe.text("model.name")));
-    return base::ok();
+    const std::filesystem::path folder = recipe.text("data.path");
+    const auto is_there = [&](const KindMark& mark) {
+        std::error_code ignored;
+        return std::filesystem::exists(folder / mark.file, ignored);
+    };
+    const KindMark& own = *std::ranges::find(kKindMarks, kind, &KindMark::kind);
+    const auto* const other = std::ranges::find_if(kKindMarks, is_there);
+    if (other == std::end(kKindMarks) || is_there(own)) return base::ok();
+    const std::string maker = fmt::format("; `millrace data make {} --out PATH` writes some", own.maker);
+    return recipe.bad("data.path", fmt::format("data.path = \"{}\" holds {}, but {} is trained on {}{}", folder.string(),
+                                               other->holds, recipe.text("model.name"), own.holds, *own.maker != 0 ? maker : ""));
 }
 
 std::uint64_t split_seed(const base::Recipe& recipe) { return static_cast<std::uint64_t>(recipe.integer("data.split_seed")); }
@@ -104,6 +114,38 @@ base::Result<LoadedData> load_pairs(const base::Recipe& recipe, const std::strin
         tokens = std::move(numbered);
     }
     data.source = std::make_unique<PairSource>(std::move(set), std::move(tokens), stored.tokenizer, rank);
+    return data;
+}
+
+/// The tokenizer that data.tokenizer asks for, made from the training text.
+base::Result<Tokenizer> make_tokenizer(const base::Recipe& recipe, const TextFiles& files) {
+    const bool pieces = recipe.text("data.tokenizer") == "sentencepiece";
+    if (pieces && !Tokenizer::available())
+        return recipe.bad("data.tokenizer",
+                          "data.tokenizer = \"sentencepiece\" needs a millrace built with SentencePiece: install Debian's "
+                          "libsentencepiece-dev (tools/setup does) and build again, or take \"words\"");
+    const auto vocabulary = static_cast<std::int32_t>(recipe.integer("data.vocabulary"));
+    auto made = pieces ? piece_tokenizer(files, vocabulary) : word_tokenizer(files, vocabulary);
+    if (!made.ok()) return recipe.bad("data.vocabulary", "cannot number the words of the text").because(made.error());
+    return made;
+}
+
+base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, StoredData stored, base::Rank rank) {
+    auto files = read_text_files(recipe.text("data.path"));
+    if (!files.ok()) return cannot_load(recipe, training, files.error());
+    if (!stored.tokenizer) {
+        MILLRACE_LET(tokenizer, make_tokenizer(recipe, *files));
+        stored.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
+    }
+    const auto length = static_cast<std::int32_t>(recipe.integer("data.length"));
+    auto numbered = number_texts(*files, stored.tokenizer, static_cast<std::int32_t>(recipe.integer("data.vocabulary")), length);
+    if (!numbered.ok()) return cannot_load(recipe, training, numbered.error());
+    auto set = std::make_shared<const TextSet>(std::move(numbered).value());
+    auto source = std::make_unique<ResidentText>(set, length, rank);
+    LoadedData data;
+    data.identity = {set->name, source->whole(Part::train), source->whole(Part::validation), source->whole(Part::test),
+                     set->checksum()};
+    data.source = std::move(source);
     return data;
 }
 
@@ -198,6 +240,16 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
         schema.integer("data.threads", 8, "stream: threads that read, at most one per core").between(1, 1024);
         return;
     }
+    if (kind == DataKind::text) {
+        schema.text("data.path", "data/text", "folder with train.txt, valid.txt and test.txt, in UTF-8");
+        schema.choice("data.tokenizer", "words", {"words", "sentencepiece"},
+                      "words: whole words in lower case, cut at white space; sentencepiece: parts of words by frequency");
+        schema
+            .integer("data.vocabulary", 10000, "tokens of the model; words: four special ones and the most frequent of train.txt")
+            .between(kSpecialWords + 1, kMostWords);
+        schema.integer("data.length", 64, "tokens that a window predicts").between(1, 1 << 20);
+        return;
+    }
     const bool pairs = kind == DataKind::pairs;
     schema.text("data.path", pairs ? "data/pairs" : "data/garments",
                 pairs ? "folder with pairs.safetensors and pairs.jsonl" : "folder with the four IDX files");
@@ -226,6 +278,7 @@ base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, co
                                    const StoredData& stored, base::Rank rank, bool stream) {
     if (kind == DataKind::recordings) return load_recordings(recipe, training, stored, rank, stream);
     MILLRACE_TRY(check_kind(recipe, kind));
+    if (kind == DataKind::text) return load_text(recipe, training, stored, rank);
     return kind == DataKind::pairs ? load_pairs(recipe, token_keys, training, stored, rank) : load_images(recipe, training, rank);
 }
 

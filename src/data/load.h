@@ -25,8 +25,8 @@ base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& 
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
-/// numbered by the tokenizer in `stored`, or by one trained on them when there is none. `rank` says which share of the training
-/// part is this machine's; `identity` counts all of it. `stream`: rows are read while they are needed.
+/// numbered by the tokenizer in `stored`, or by one trained on them when there is none; so is a text. `rank` says which share of
+/// the training part is this machine's; `identity` counts all of it. `stream`: rows are read while they are needed.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
                                    const StoredData& stored = {}, base::Rank rank = {}, bool stream = false);
 

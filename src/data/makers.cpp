@@ -5,6 +5,7 @@
 #include "data/images/make_garments.h"
 #include "data/pairs/make_pairs.h"
 #include "data/sound/make_hydrophone.h"
+#include "data/text/make_text.h"
 
 namespace millrace::data {
 namespace {
@@ -64,8 +65,21 @@ Maker hydrophone_maker() {
     return maker;
 }
 
+Maker text_maker() {
+    const TextOptions usual;
+    Maker maker{"text", "statements and their consequences, as train.txt, valid.txt and test.txt", {}, {}};
+    maker.options = {{"--words", "words of train.txt; the other two have a tenth each", usual.words}};
+    maker.make = [](const std::string& folder, std::uint64_t seed, const CommandOptions& given,
+                    const CommandProgress&) -> base::Result<std::string> {
+        const TextOptions options{given[0].as<std::uint32_t>(), seed};
+        MILLRACE_LET(made, make_text(folder, options));
+        return fmt::format("{} {}: {} words to train on, seed {}", folder, outcome(made), options.words, seed);
+    };
+    return maker;
+}
+
 }  // namespace
 
-std::vector<Maker> makers() { return {garments_maker(), pairs_maker(), hydrophone_maker()}; }
+std::vector<Maker> makers() { return {garments_maker(), pairs_maker(), hydrophone_maker(), text_maker()}; }
 
 }  // namespace millrace::data

@@ -89,6 +89,7 @@ StartReport Loop::start_report() {
     start.device = setup_.device;
     start.precision = setup_.precision;
     start.data = data_text(setup_.data, setup_.unit);
+    for (const std::string& note : setup_.notes) start.data += "\n        " + note;
     start.memory = engine().memory_text();
     start.loading = setup_.loading;
     start.steps_per_epoch = steps_per_epoch_;

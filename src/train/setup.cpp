@@ -39,6 +39,7 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     }
     setup.data = data.identity;
     setup.unit = data::unit_of(family->data);
+    setup.notes = data.source->notes();
     MILLRACE_LET(settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
     setup.settings = std::move(settings);
     setup.settings.rank = rank;

@@ -16,11 +16,12 @@ namespace millrace::train {
 struct Setup {
     RunSettings settings;
     data::DataIdentity data;
-    std::string unit;       ///< what a sample is: "images"
-    std::string loading;    ///< resident or streamed, and why; empty where there is no choice
-    std::string device;     ///< "cpu: 2 threads"
-    std::string precision;  ///< "f32"
-    int threads = 1;        ///< of the CPU backend, or of the host
+    std::string unit;                ///< what a sample is: "images"
+    std::vector<std::string> notes;  ///< about the data, for people
+    std::string loading;             ///< resident or streamed, and why; empty where there is no choice
+    std::string device;              ///< "cpu: 2 threads"
+    std::string precision;           ///< "f32"
+    int threads = 1;                 ///< of the CPU backend, or of the host
     std::unique_ptr<Engine> engine;
 };
 

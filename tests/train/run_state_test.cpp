@@ -62,21 +62,21 @@ TEST(RunState, SurvivesToTheBit) {
 }
 
 TEST(RunState, MayHoldNoGroups) {
-    auto json = nlohmann::json::parse(encode_state(some_state()));
-    for (auto& member : json["members"]) member.erase("groups");
-    const auto state = decode_state(json.dump(), "x");
+    auto written = nlohmann::json::parse(encode_state(some_state()));
+    for (auto& member : written["members"]) member.erase("groups");
+    const auto state = decode_state(written.dump(), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     EXPECT_TRUE(state->groups.empty());
 }
 
 TEST(RunState, StalenessIsOfAllMembersOrMissing) {
-    auto json = nlohmann::json::parse(encode_state(some_state()));
-    json["staleness"]["best"].erase(1);
-    EXPECT_FALSE(decode_state(json.dump(), "x").ok());
-    json["staleness"] = 3;
-    EXPECT_FALSE(decode_state(json.dump(), "x").ok());
-    json.erase("staleness");
-    const auto state = decode_state(json.dump(), "x");
+    auto written = nlohmann::json::parse(encode_state(some_state()));
+    written["staleness"]["best"].erase(1);
+    EXPECT_FALSE(decode_state(written.dump(), "x").ok());
+    written["staleness"] = 3;
+    EXPECT_FALSE(decode_state(written.dump(), "x").ok());
+    written.erase("staleness");
+    const auto state = decode_state(written.dump(), "x");
     ASSERT_TRUE(state.ok()) << state.error().text();
     EXPECT_EQ(state->staleness.evaluations, 0u);
 }

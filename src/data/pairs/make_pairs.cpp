@@ -29,22 +29,18 @@ private:
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{4} << 30;  // of both tensors: they are made in memory
 
-struct Files {
-    std::string vectors, texts, description;
-};
-
 Status append_vector(std::vector<float>& all, const std::string& text, std::uint32_t dimensions) {
     MILLRACE_LET(vector, teach(text, dimensions));
     all.insert(all.end(), vector.begin(), vector.end());
     return base::ok();
 }
 
-Result<Files> make_files(const PairsOptions& options) {
-    Files files;
+Result<MadeFiles> make_files(const PairsOptions& options) {
+    std::string texts;
     std::vector<float> inputs, targets;
     for (std::uint32_t index = 0; index < options.count; ++index) {
         const TextPair pair = sentence_pair(options.seed, index);
-        files.texts += nlohmann::ordered_json{{"input", pair.input}, {"target", pair.target}}.dump() + "\n";
+        texts += nlohmann::ordered_json{{"input", pair.input}, {"target", pair.target}}.dump() + "\n";
         MILLRACE_TRY(append_vector(inputs, pair.input, options.dimensions));
         MILLRACE_TRY(append_vector(targets, pair.target, options.dimensions));
     }
@@ -53,23 +49,13 @@ Result<Files> make_files(const PairsOptions& options) {
                                       io::float_tensor(kTargetVectors, shape, targets)};
     Poured vectors;
     MILLRACE_TRY(io::write_safetensors(vectors, tensors, {}, kPairVectors));
-    files.vectors = vectors.text();
     const nlohmann::ordered_json made{
         {"generator", "pairs-1"}, {"seed", options.seed}, {"count", options.count}, {"dimensions", options.dimensions}};
-    files.description =
+    const std::string description =
         nlohmann::ordered_json{{"name", "pairs"}, {"teacher", kHashedTeacher}, {"dimensions", options.dimensions}, {"made", made}}
             .dump(2) +
         "\n";
-    return files;
-}
-
-/// Whether `path` holds exactly `text`; an error when it holds something else.
-Result<bool> is_there(const Path& path, const std::string& text) {
-    std::error_code missing;
-    if (!std::filesystem::exists(path, missing)) return false;
-    const auto old = io::read_text(path, text.size());
-    if (!old.ok() || *old != text) return foreign_set(path);
-    return true;
+    return MadeFiles{{kPairVectors, vectors.text()}, {kPairTexts, texts}, {kDescription, description}};
 }
 
 }  // namespace
@@ -81,21 +67,7 @@ Result<MakeOutcome> make_pairs(const Path& folder, const PairsOptions& options) 
         return Error{fmt::format("{} pairs of {} dimensions are {:.1f} GiB; fewer of either, at most {} GiB, would be right",
                                  options.count, options.dimensions, static_cast<double>(bytes) / (1 << 30), kMostBytes >> 30)};
     MILLRACE_LET(files, make_files(options));
-    std::error_code failure;
-    std::filesystem::create_directories(folder, failure);
-    if (failure) return io::system_error("cannot create the folder", folder, failure.value());
-    const std::pair<Path, const std::string*> wanted[] = {{folder / kPairVectors, &files.vectors},
-                                                          {folder / kPairTexts, &files.texts},
-                                                          {folder / kDescription, &files.description}};
-    std::vector<bool> there;
-    for (const auto& [path, text] : wanted) {
-        MILLRACE_LET(same, is_there(path, *text));
-        there.push_back(same);
-    }
-    if (std::ranges::find(there, false) == there.end()) return MakeOutcome::kAlreadyThere;
-    for (std::size_t i = 0; i < there.size(); ++i)
-        if (!there[i]) MILLRACE_TRY(io::write_atomically(wanted[i].first, *wanted[i].second));
-    return MakeOutcome::kWritten;
+    return write_made_files(folder, files);
 }
 
 }  // namespace millrace::data

@@ -1,0 +1,128 @@
+#include "data/text/text_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/utf8.h"
+#include "io/checksum.h"
+
+namespace millrace::data {
+namespace {
+
+constexpr std::size_t kTextCap = std::size_t{8} << 30;
+constexpr std::string_view kWhite = " \t\n\v\f\r";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+Result<std::string> read_text_file(const Path& path) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+        return Error{fmt::format("is missing; a text has {}", fmt::join(kTextFiles, ", ")), path.string()};
+    MILLRACE_LET(text, io::read_text(path, kTextCap));
+    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+    if (const std::size_t at = base::find_broken_utf8(text); at != std::string::npos)
+        return Error{
+            fmt::format("is not UTF-8: byte 0x{:02x}", static_cast<unsigned char>(text[at])),
+            fmt::format("{}:{}", path.string(), 1 + std::count(text.begin(), text.begin() + static_cast<long>(at), '\n'))};
+    if (text.find_first_not_of(kWhite) == std::string::npos) return Error{"holds no word", path.string()};
+    return text;
+}
+
+/// Lines. What could hold a word too long for SentencePiece is cut at white space, or between two characters where there is none.
+std::vector<std::string> lines_of(std::string_view text) {
+    std::vector<std::string> lines;
+    while (!text.empty()) {
+        std::size_t end = std::min(text.find('\n'), text.size());
+        if (end > Tokenizer::kLongestWord) {
+            end = text.find_last_of(kWhite, Tokenizer::kLongestWord);
+            if (end == std::string_view::npos || end == 0) end = Tokenizer::kLongestWord;
+            while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+        }
+        lines.emplace_back(text.substr(0, end));
+        text.remove_prefix(end < text.size() && text[end] == '\n' ? end + 1 : end);
+    }
+    return lines;
+}
+
+Status check_count(Part part, std::size_t tokens, std::int32_t length, const Path& path) {
+    const std::size_t least = part == Part::train ? 2 * static_cast<std::size_t>(length) : 2;
+    if (tokens < least && part == Part::train)
+        return Error{fmt::format("has {} tokens; windows of data.length = {} need {}, or data.length = {} or less would be right",
+                                 tokens, length, least, std::max<std::size_t>(1, tokens / 2)),
+                     path.string()};
+    if (tokens < least)
+        return Error{fmt::format("has {} tokens; at least {} are needed to predict one", tokens, least), path.string()};
+    if (tokens > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+        return Error{fmt::format("has {} tokens; at most 2^31 - 1 would be right", tokens), path.string()};
+    return base::ok();
+}
+
+}  // namespace
+
+Result<TextFiles> read_text_files(const Path& folder) {
+    std::error_code ignored;
+    if (!std::filesystem::is_directory(folder, ignored))
+        return Error{fmt::format("no such folder; it should hold {} (`millrace data make text --out {}` writes some)",
+                                 fmt::join(kTextFiles, ", "), folder.string()),
+                     folder.string()};
+    TextFiles files{folder, {}};
+    for (std::size_t part = 0; part < kPartCount; ++part) {
+        MILLRACE_LET(text, read_text_file(folder / kTextFiles[part]));
+        files.texts[part] = std::move(text);
+    }
+    return files;
+}
+
+Result<Tokenizer> word_tokenizer(const TextFiles& files, std::int32_t vocabulary) {
+    return Tokenizer::count_words(files.texts.front(), vocabulary);
+}
+
+Result<Tokenizer> piece_tokenizer(const TextFiles& files, std::int32_t vocabulary) {
+    return Tokenizer::train(lines_of(files.texts.front()), vocabulary);
+}
+
+std::uint64_t TextSet::checksum() const {
+    io::Checksum64 sum;
+    for (const auto& part : parts) sum.update(std::as_bytes(std::span(part)));
+    return sum.value();
+}
+
+Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocabulary,
+                             std::int32_t length) {
+    if (tokenizer->vocabulary() > vocabulary)
+        return Error{fmt::format("the tokenizer has {} tokens; data.vocabulary = {} is too small for it", tokenizer->vocabulary(),
+                                 vocabulary)};
+    TextSet set{folder_name(files.folder), std::move(tokenizer), vocabulary, {}, {}};
+    for (const Part part : kAllParts) {
+        std::vector<std::int32_t>& tokens = set.parts[index_of(part)];
+        for (const std::string& line : lines_of(files.texts[index_of(part)])) {
+            const auto more = set.tokenizer->encode(line);
+            tokens.insert(tokens.end(), more.begin(), more.end());
+        }
+        MILLRACE_TRY(check_count(part, tokens.size(), length, files.folder / kTextFiles[index_of(part)]));
+    }
+    set.statistics = measure_text(set);
+    return set;
+}
+
+std::vector<TextStatistics> measure_text(const TextSet& set) {
+    const std::vector<std::int32_t>& train = set.tokens(Part::train);
+    std::vector<double> surprise(static_cast<std::size_t>(set.vocabulary), 1);  // counts first
+    for (const std::int32_t token : train) surprise[static_cast<std::size_t>(token)] += 1;
+    const double all = std::log(static_cast<double>(train.size()) + set.vocabulary);
+    for (double& value : surprise) value = all - std::log(value);
+    std::vector<TextStatistics> statistics;
+    for (const auto& tokens : set.parts) {
+        TextStatistics& part = statistics.emplace_back();
+        part.tokens = static_cast<std::int64_t>(tokens.size());
+        part.unknown = std::count(tokens.begin(), tokens.end(), set.tokenizer->unknown());
+        double sum = 0;
+        for (std::size_t i = 1; i < tokens.size(); ++i) sum += surprise[static_cast<std::size_t>(tokens[i])];
+        part.unigram_perplexity = tokens.size() > 1 ? std::exp(sum / static_cast<double>(tokens.size() - 1)) : 0;
+    }
+    return statistics;
+}
+
+}  // namespace millrace::data

@@ -1,0 +1,49 @@
+#pragma once
+// A folder with train.txt, valid.txt and test.txt in UTF-8. Each becomes one stream of tokens; lines have no meaning.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/batch_source.h"
+#include "data/folder.h"
+#include "data/text/tokenizer.h"
+
+namespace millrace::data {
+
+inline constexpr std::array<const char*, kPartCount> kTextFiles{"train.txt", "valid.txt", "test.txt"};  ///< by part
+
+struct TextFiles {
+    Path folder;
+    std::array<std::string, kPartCount> texts;  ///< by part, UTF-8
+};
+/// Refuses a missing file, one without a word and one that is not UTF-8, with its name and line. A byte order mark is left out.
+Result<TextFiles> read_text_files(const Path& folder);
+
+/// A tokenizer of the training text alone.
+Result<Tokenizer> word_tokenizer(const TextFiles& files, std::int32_t vocabulary);
+Result<Tokenizer> piece_tokenizer(const TextFiles& files, std::int32_t vocabulary);
+
+struct TextSet {
+    std::string name;  ///< the folder's
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::int32_t vocabulary = 0;                              ///< tokens are below; the tokenizer may have fewer
+    std::array<std::vector<std::int32_t>, kPartCount> parts;  ///< tokens
+    std::vector<TextStatistics> statistics;                   ///< by part
+
+    [[nodiscard]] const std::vector<std::int32_t>& tokens(Part part) const { return parts[index_of(part)]; }
+    [[nodiscard]] std::uint64_t checksum() const;  ///< of all tokens
+};
+
+/// The texts as tokens. Refuses a tokenizer of more than `vocabulary` tokens and texts that give too few for windows of `length`:
+/// two windows to train on and two tokens elsewhere.
+Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocabulary,
+                             std::int32_t length);
+
+/// Counts tokens and unknown ones, and asks the unigram model of the training part, (count + 1) / (tokens + vocabulary), for each
+/// part's perplexity over all tokens but the first, which nothing predicts.
+std::vector<TextStatistics> measure_text(const TextSet& set);
+
+}  // namespace millrace::data

@@ -1,0 +1,198 @@
+// Folders of texts: what they become, and what is refused with which words.
+
+#include "data/text/text_set.h"
+
+#include <cmath>
+
+#include "data/load.h"
+#include "data/text/resident_text.h"
+#include "data/text/text_files.h"
+#include "temporary_folder.h"
+
+namespace millrace::data {
+namespace {
+
+class TextFolder : public ::testing::Test {
+protected:
+    void write(const std::string& train, const std::string& valid = "a b", const std::string& test = "b a") const {
+        testing::write_texts(folder_.path(), train, valid, test);
+    }
+    [[nodiscard]] Result<TextSet> load(std::int32_t vocabulary, std::int32_t length = 1) const {
+        MILLRACE_LET(files, read_text_files(folder_.path()));
+        MILLRACE_LET(words, word_tokenizer(files, vocabulary));
+        return number_texts(files, std::make_shared<const Tokenizer>(std::move(words)), vocabulary, length);
+    }
+    [[nodiscard]] std::string refusal(std::int32_t vocabulary = 100, std::int32_t length = 1) const {
+        const auto loaded = load(vocabulary, length);
+        EXPECT_FALSE(loaded.ok());
+        return loaded.ok() ? "" : loaded.error().text();
+    }
+    [[nodiscard]] base::Recipe recipe(const std::vector<std::string>& settings) const {
+        base::Schema schema;
+        add_data_keys(schema, DataKind::text);
+        schema.text("model.name", "reader", "");
+        auto parsed = base::Recipe::parse("data.path = \"" + folder_.path().string() + "\"\n", "r.toml", schema, {settings, {}});
+        EXPECT_TRUE(parsed.ok()) << parsed.error().text();
+        return std::move(parsed).value();
+    }
+    test::TemporaryFolder folder_;
+};
+
+TEST_F(TextFolder, WordsComeFromTheTrainingTextAlone) {
+    write("a b a\nc\n", "A b d d\n",
+          "\xef\xbb\xbf"
+          "c e");
+    const auto set = load(8);
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    EXPECT_EQ(set->tokens(Part::train), (std::vector<std::int32_t>{4, 5, 4, 6}));
+    EXPECT_EQ(set->tokens(Part::validation), (std::vector<std::int32_t>{4, 5, 1, 1}));
+    EXPECT_EQ(set->tokens(Part::test), (std::vector<std::int32_t>{6, 1})) << "a byte order mark is no letter";
+    EXPECT_EQ(set->statistics[0].unknown, 0);
+    EXPECT_EQ(set->statistics[1].tokens, 4);
+    EXPECT_EQ(set->statistics[1].unknown, 2);
+    EXPECT_EQ(set->statistics[1].unknown_share(), 0.5);
+}
+
+TEST_F(TextFolder, UnigramPerplexityIsThatOfTheSmoothedFrequencies) {
+    write("a b a c", "c a b x", "a a");
+    const auto set = load(8);
+    ASSERT_TRUE(set.ok()) << set.error().text();
+    // Of 4 tokens and a vocabulary of 8: a (2 + 1) / 12, b (1 + 1) / 12, unknown 1 / 12. The first token is nobody's target.
+    EXPECT_NEAR(set->statistics[1].unigram_perplexity, std::cbrt(12.0 / 3 * 12 / 2 * 12 / 1), 1e-12);
+    EXPECT_NEAR(set->statistics[2].unigram_perplexity, 12.0 / 3, 1e-12);
+    EXPECT_NEAR(set->statistics[0].unigram_perplexity, std::cbrt(12.0 / 2 * 12 / 3 * 12 / 2), 1e-12);
+}
+
+TEST_F(TextFolder, AUniformTextIsAsPerplexingAsItHasWords) {
+    std::string text;
+    for (int turn = 0; turn < 5000; ++turn)
+        for (const char* word : {"a ", "b ", "c ", "d "}) text += word;
+    write(text, text, "a b c d");
+    const auto set = load(8);
+    ASSERT_TRUE(set.ok());
+    EXPECT_NEAR(set->statistics[1].unigram_perplexity, 4, 0.01);
+}
+
+TEST_F(TextFolder, MissingAndEmptyFilesAreNamed) {
+    EXPECT_NE(refusal().find("train.txt: is missing"), std::string::npos) << refusal();
+    write("a b c");
+    std::filesystem::remove(folder_ / "test.txt");
+    EXPECT_NE(refusal().find("test.txt: is missing; a text has train.txt, valid.txt, test.txt"), std::string::npos) << refusal();
+    write("a b c", " \n\t");
+    EXPECT_NE(refusal().find("valid.txt: holds no word"), std::string::npos) << refusal();
+    write("");
+    EXPECT_NE(refusal().find("train.txt: holds no word"), std::string::npos) << refusal();
+    const auto nowhere = read_text_files(folder_ / "nowhere");
+    ASSERT_FALSE(nowhere.ok());
+    EXPECT_NE(nowhere.error().text().find("millrace data make text"), std::string::npos);
+    std::filesystem::remove(folder_ / "train.txt");
+    std::filesystem::create_directory(folder_ / "train.txt");
+    EXPECT_NE(refusal().find("train.txt"), std::string::npos);
+}
+
+TEST_F(TextFolder, BrokenUtf8IsNamedWithItsLine) {
+    write("a b\nc \xc3\xa4\nd \xc3 e\n");
+    EXPECT_NE(refusal().find("train.txt:3: is not UTF-8: byte 0xc3"), std::string::npos) << refusal();
+    write("a b c", "\xff");
+    EXPECT_NE(refusal().find("valid.txt:1: is not UTF-8: byte 0xff"), std::string::npos) << refusal();
+}
+
+TEST_F(TextFolder, TextsShorterThanTheirWindowsAreRefused) {
+    write("a b c d e f g h i");
+    EXPECT_NE(refusal(100, 5).find("train.txt: has 9 tokens; windows of data.length = 5 need 10, or data.length = 4"),
+              std::string::npos)
+        << refusal(100, 5);
+    EXPECT_TRUE(load(100, 4).ok());
+    write("a b c d", "a");
+    EXPECT_NE(refusal(100, 2).find("valid.txt: has 1 tokens"), std::string::npos) << refusal(100, 2);
+}
+
+TEST_F(TextFolder, ATokenizerOfMoreTokensIsRefused) {
+    write("a b c d");
+    const auto files = read_text_files(folder_.path());
+    ASSERT_TRUE(files.ok());
+    const auto words = std::make_shared<const Tokenizer>(Tokenizer::count_words("a b", 50).value());
+    EXPECT_FALSE(number_texts(*files, words, 49, 1).ok());
+    const auto set = number_texts(*files, words, 60, 1);
+    ASSERT_TRUE(set.ok());
+    EXPECT_EQ(set->vocabulary, 60);
+    EXPECT_EQ(set->tokens(Part::train), (std::vector<std::int32_t>{4, 5, 1, 1}));
+}
+
+TEST_F(TextFolder, ARecipeLoadsIt) {
+    write("a b c d e f g h i j k", "a b c d e f", "k x");
+    const auto loaded = load_data(recipe({"data.length=3", "data.vocabulary=30"}), DataKind::text, "", true);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->identity.name, folder_.path().filename().string());
+    EXPECT_EQ(loaded->identity.train, 2);
+    EXPECT_EQ(loaded->identity.validation, 2);
+    EXPECT_EQ(loaded->identity.test, 1);
+    const Fields& fields = loaded->source->fields();
+    EXPECT_EQ(text_of(fields), "tokens: 4 integer below 30, length: 1 integer below 4");
+    ASSERT_NE(fields[0].tokenizer, nullptr);
+    ASSERT_EQ(fields[0].statistics.size(), 3u);
+    EXPECT_EQ(fields[0].statistics[2].unknown, 1);
+    const auto notes = loaded->source->notes();
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_TRUE(notes[2].starts_with("test: 2 tokens, 50.00 % unknown, unigram perplexity 41.0")) << notes[2];
+
+    write("a b c d e f g h i j k", "a b c d e f", "k y");
+    const auto same = load_data(recipe({"data.length=3", "data.vocabulary=30"}), DataKind::text, "", true);
+    ASSERT_TRUE(same.ok());
+    EXPECT_EQ(same->identity, loaded->identity) << "another unknown word is the same token";
+    write("a b c d e f g h i k j", "a b c d e f", "k x");
+    const auto other = load_data(recipe({"data.length=3", "data.vocabulary=30"}), DataKind::text, "", true);
+    ASSERT_TRUE(other.ok());
+    EXPECT_NE(other->identity.checksum, loaded->identity.checksum);
+}
+
+TEST_F(TextFolder, AStoredTokenizerIsKept) {
+    write("b b a a b b", "a b", "a b");
+    StoredData stored;
+    stored.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load("millrace-words 1 30\na\nb\n", "").value());
+    const auto loaded = load_data(recipe({"data.length=3", "data.vocabulary=30"}), DataKind::text, "", true, stored);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->source->fields()[0].tokenizer->encode("a b"), (std::vector<std::int32_t>{4, 5}));
+    const auto anew = load_data(recipe({"data.length=3", "data.vocabulary=30"}), DataKind::text, "", true);
+    ASSERT_TRUE(anew.ok());
+    EXPECT_EQ(anew->source->fields()[0].tokenizer->encode("a b"), (std::vector<std::int32_t>{5, 4}));
+}
+
+TEST_F(TextFolder, FoldersOfAnotherKindAreNamed) {
+    ASSERT_TRUE(io::write_atomically(folder_ / "pairs.safetensors", "x").ok());
+    const auto loaded = load_data(recipe({}), DataKind::text, "", true);
+    ASSERT_FALSE(loaded.ok());
+    EXPECT_NE(loaded.error().text().find("holds pairs of sentences, but reader is trained on text; `millrace data make text"),
+              std::string::npos)
+        << loaded.error().text();
+}
+
+TEST_F(TextFolder, SentencePieceCutsWordsIntoParts) {
+    if (!Tokenizer::available()) GTEST_SKIP() << "this build has no SentencePiece";
+    std::string text;
+    for (int line = 0; line < 40; ++line) text += "walking talking walked talked walks talks\n";
+    text += std::string(200000, 'w') + "\n";  // longer than SentencePiece takes at once
+    write(text, "walking walker", "talker");
+    const auto loaded =
+        load_data(recipe({"data.length=3", "data.vocabulary=400", "data.tokenizer=sentencepiece"}), DataKind::text, "", true);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    const Field& tokens = loaded->source->fields()[0];
+    EXPECT_EQ(tokens.limit, 400) << "what the recipe asks for, not what the text gave";
+    EXPECT_LT(tokens.tokenizer->vocabulary(), 400);
+    EXPECT_GT(tokens.statistics[1].tokens, 2);
+    EXPECT_EQ(loaded->source->texts_at(Part::test, 0).front().substr(0, 2), "ta");
+    const auto small =
+        load_data(recipe({"data.length=3", "data.vocabulary=5", "data.tokenizer=sentencepiece"}), DataKind::text, "", true);
+    ASSERT_FALSE(small.ok());
+    EXPECT_NE(small.error().text().find("data.vocabulary"), std::string::npos) << small.error().text();
+}
+
+TEST_F(TextFolder, AbsurdKeysAreRefused) {
+    base::Schema schema;
+    add_data_keys(schema, DataKind::text);
+    for (const char* setting : {"data.vocabulary=4", "data.vocabulary=99999999", "data.length=0", "data.tokenizer=bytes"})
+        EXPECT_FALSE(base::Recipe::parse("", "r.toml", schema, {{setting}, {}}).ok()) << setting;
+}
+
+}  // namespace
+}  // namespace millrace::data
