@@ -36,7 +36,7 @@ tsan: setup ## all tests under ThreadSanitizer
 	@cmake --build --preset tsan -j $(JOBS)
 	@ctest --preset tsan -j $(JOBS); status=$$?; tools/test-summary build-tsan || exit 1; exit $$status
 
-fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources and HDF5, for FUZZ_SECONDS (600) each
+fuzz: setup ## look for inputs that break the readers of runs, recordings, traces, sources, HDF5 and sound, for FUZZ_SECONDS (600) each
 	@tools/setup --fuzz
 	@cmake --preset fuzz -Wno-dev
 	@cmake --build --preset fuzz -j $(JOBS)
@@ -45,6 +45,7 @@ fuzz: setup ## look for inputs that break the readers of runs, recordings, trace
 	@$(call fuzz_target,recording,corpus-recording,8192)
 	@$(call fuzz_target,python_source,corpus-python,2048)
 	@$(call fuzz_target,hdf5,corpus-hdf5,8192)
+	@$(call fuzz_target,sound,corpus-sound,4096)
 
 # Target, its corpus, longest input.
 fuzz_target = mkdir -p build-fuzz/$(2) && cd build-fuzz && ./$(1)_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=$(3) -timeout=10 \

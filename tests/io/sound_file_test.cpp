@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
+#include "fuzz/sound_target.h"
 #include "places.h"
 #include "temporary_folder.h"
 
@@ -97,6 +100,41 @@ TEST_F(SoundFile, FlacIsRead) {
     expect_refusal(lying, "at most 268435456");
     const auto begin = read(lying, 0.0125);
     EXPECT_TRUE(begin.ok()) << begin.error().text();
+}
+
+TEST_F(SoundFile, FlacOfUnknownLengthIsReadToItsEnd) {
+    const Path corpus = millrace::testing::source_root() / "tests/fuzz/corpus-sound";
+    const auto whole = read(read_text(corpus / "flac-unknown-length-frames").value());
+    ASSERT_TRUE(whole.ok()) << whole.error().text();
+    EXPECT_EQ(whole->frames, 0u);
+    ASSERT_EQ(whole->samples.size(), 3 * 4096u);
+    EXPECT_EQ(whole->samples.back(), 2000.0f / 32768);
+    const std::string cut = read_text(corpus / "flac-unknown-length-cut").value();
+    expect_refusal(cut, "cannot be read behind frame 8192");
+    EXPECT_TRUE(read(cut, 1.0).ok()) << "8000 frames are there";
+}
+
+TEST_F(SoundFile, CorpusIsReadWithoutABrokenPromise) {
+    std::size_t inputs = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(millrace::testing::source_root() / "tests/fuzz/corpus-sound")) {
+        fuzz::read_sound_bytes(read_text(entry.path()).value(), folder_ / "x");
+        ++inputs;
+    }
+    EXPECT_GE(inputs, 28u);
+}
+
+TEST_F(SoundFile, ThreadsAreToldTheReasonsOfTheirOwnFiles) {
+    ASSERT_TRUE(write_atomically(folder_ / "bits.wav", wav({.bits = 0}, "xx")).ok());
+    ASSERT_TRUE(write_atomically(folder_ / "format.wav", wav({.format = 0x1234}, "xx")).ok());
+    const auto reason = [&](const char* name) { return read_sound(folder_ / name).error().message; };
+    const std::string bits = reason("bits.wav"), format = reason("format.wav");
+    ASSERT_NE(bits, format);
+    std::atomic<int> wrong{0};
+    const auto work = [&](const char* name, const std::string& expected) {
+        for (int i = 0; i < 2000; ++i) wrong += reason(name) == expected ? 0 : 1;
+    };
+    { const std::jthread one(work, "bits.wav", bits), other(work, "format.wav", format); }
+    EXPECT_EQ(wrong, 0);
 }
 
 TEST_F(SoundFile, OnlyTheBeginningIsRead) {
