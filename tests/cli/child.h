@@ -16,7 +16,7 @@ struct Said {
 /// Limits set in the child before it starts.
 struct ChildOptions {
     std::size_t file_size = 0;             ///< largest file it may write, 0: any
-    std::vector<std::string> environment;  ///< "NAME=value"
+    std::vector<std::string> environment;  ///< "NAME=value", or "NAME" to take it away
     std::string out;                       ///< where standard output goes unless empty
     bool close_out = false;                ///< start without a standard output
     bool reader_left = false;              ///< standard output is a pipe that nobody reads

@@ -46,6 +46,7 @@ protected:
     /// The stand-in for the driver's library, set by the variables of mock_nvml.cpp.
     static ChildOptions mock(Words environment) {
         const std::filesystem::path beside = testing::program_folder() / std::filesystem::path(MILLRACE_MOCK_NVML).filename();
+        environment.insert(environment.begin(), "CUDA_VISIBLE_DEVICES");  // of whoever runs the tests
         environment.push_back("MILLRACE_NVML=" + (std::filesystem::exists(beside) ? beside.string() : MILLRACE_MOCK_NVML));
         return {0, environment, {}, false};
     }
