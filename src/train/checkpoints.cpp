@@ -54,6 +54,7 @@ base::Status Checkpoints::on_epoch(EpochReport& report) {
         MILLRACE_TRY(save(report.best, io::CheckpointKind::kStep, last ? IfUnsaved::fails : IfUnsaved::goes_on));
     if (report.best && saved_step_ != report.step) {  // the best weights are the best that are on the disk
         parts_.selection.undo();
+        parts_.patience.undo();
         report.best = false;
     }
     return base::ok();

@@ -21,7 +21,7 @@ public:
         const base::Recipe& recipe;
         io::CheckpointStore& store;
         Selection& selection;
-        const Patience& patience;
+        Patience& patience;
         RunLog& log;
         record::EventWriter& events;
         const base::Clock& clock;

@@ -13,6 +13,7 @@ Patience::Patience(Loop& loop, Staleness state, bool was_complete) : loop_(loop)
 
 base::Status Patience::on_epoch(EpochReport& report) {
     if (report.validation.empty()) return base::ok();
+    best_before_ = state_.best;
     state_.best.resize(report.validation.size(), std::numeric_limits<double>::quiet_NaN());
     bool improved = false;
     for (std::size_t k = 0; k < report.validation.size(); ++k) {

@@ -15,6 +15,9 @@ public:
     /// set it.
     base::Status on_epoch(EpochReport& report) override;
 
+    /// The epoch's best weights could not be saved: a later epoch that reaches them improves on those before.
+    void undo() { state_.best = best_before_; }
+
     [[nodiscard]] const Staleness& state() const { return state_; }
 
 private:
@@ -22,6 +25,7 @@ private:
 
     Loop& loop_;
     Staleness state_;
+    std::vector<double> best_before_;  ///< state_.best before the newest epoch
 };
 
 }  // namespace millrace::train

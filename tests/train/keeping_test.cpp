@@ -248,6 +248,29 @@ TEST_F(Keeping, DiskFullForAMomentEndsNothingAndLosesNoRow) {
     EXPECT_TRUE(evaluate_run(name, data::Part::test).ok());
 }
 
+TEST_F(Keeping, ImprovementThatCouldNotBeSavedIsNoneForPatience) {
+    const test::SmallDisk disk(48u << 20);
+    if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
+    const std::string name = (disk.path() / "run").string();
+    nlohmann::json state;
+    const std::vector<std::string> settings{"train.epochs=3", "train.patience=2", "checkpoint.keep=1",
+                                            "checkpoint.best_metric=validation_loss"};
+    const auto result = run_hooked(name, settings, [&](std::uint64_t step) {
+        if (step == 8) disk.fill();
+        if (step == 15) disk.release();
+        if (step == 16) saves_ += 1;
+        if (step == 18) state = nlohmann::json::parse(last(name, "state.json"));
+    });
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    ASSERT_TRUE(logged("step 14 was not saved")) << log_.text();
+    ASSERT_EQ(rows(name, "epoch").size(), 3u);
+    EXPECT_LT(rows(name, "epoch")[1].number("validation_loss"), rows(name, "epoch")[0].number("validation_loss"));
+    ASSERT_EQ(state.at("step"), 17);
+    EXPECT_EQ(state.at("best").at("epoch"), 1);
+    EXPECT_EQ(state.at("staleness").at("best").at(0), state.at("best").at("value"));
+    EXPECT_EQ(state.at("staleness").at("evaluations"), 0);
+}
+
 TEST_F(Keeping, DiskFullAtTheEndFailsTheRunAndResumeFinishesIt) {
     const test::SmallDisk disk(48u << 20);
     if (!disk.mounted()) GTEST_SKIP() << "no file system can be mounted here";
