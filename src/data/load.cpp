@@ -231,7 +231,7 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
     if (kind == DataKind::recordings) {
         schema.text("data.path", "data/hydrophone",
                     "folder with TRAINING_DATASET.H5, VALIDATION_DATASET.H5 and TESTING_DATASET.H5");
-        schema.text("data.positive", "LEAK", "the class that is looked for");
+        schema.text("data.positive", "", "the class that is looked for; empty: LEAK, or else label 1 of two");
         schema.boolean("data.binary", true, "that class against all others together");
         schema.integer("data.oversample", 1, "how often an epoch takes the windows of the class looked for").between(1, 1000);
         schema.integer("data.mask", 0, "the most neighbouring bands that are hidden from a training window").between(0, 65536);

@@ -17,6 +17,7 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kBufferSize = std::size_t{256} << 10;
+constexpr int kMostLockAttempts = 100;  // where other processes lock and remove the file all the time
 
 int open_again(const char* path, int flags, unsigned mode) {
     int descriptor = -1;
@@ -225,9 +226,19 @@ Status overwrite_in_place(const Path& path, std::string_view text) {
 }
 
 Result<std::optional<FileDescriptor>> try_lock(const Path& path) {
-    MILLRACE_LET(lock, open_file(path, O_RDWR | O_CREAT));
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return std::optional(std::move(lock));
-    if (errno != EWOULDBLOCK) return system_error("cannot lock", path, errno);
+    for (int attempt = 0; attempt < kMostLockAttempts; ++attempt) {
+        MILLRACE_LET(lock, open_file(path, O_RDWR | O_CREAT));
+        if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno != EWOULDBLOCK) return system_error("cannot lock", path, errno);
+            break;
+        }
+        // A holder that removes the file before it lets go leaves a lock of nothing to whoever had opened it.
+        struct stat locked {
+        }, named{};
+        if (::fstat(lock.get(), &locked) != 0) return system_error("cannot lock", path, errno);
+        if (::stat(path.c_str(), &named) == 0 && named.st_dev == locked.st_dev && named.st_ino == locked.st_ino)
+            return std::optional(std::move(lock));
+    }
     return std::optional<FileDescriptor>{};
 }
 

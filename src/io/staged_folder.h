@@ -8,9 +8,13 @@
 namespace millrace::io {
 
 /// While it lives, `place`/.building belongs to it, and a second one for the same place is refused. Without publish() nothing is
-/// left behind, not even `place` where it was made for this. What a killed process left is removed by the next one.
+/// left behind, not even `place` where it was made for this. What a killed process left is removed by the next one, and published
+/// where it had begun to be.
 class StagedFolder {
 public:
+    /// Call first, before looking at what `place` holds: moves what a process was killed in the middle of publishing. `last` as
+    /// of publish(). Does nothing where there is no such thing, or where another process is at work.
+    static Status finish_publishing(const Path& place, const std::string& last);
     static Result<StagedFolder> begin(const Path& place);
     StagedFolder(StagedFolder&& other) noexcept;
     StagedFolder& operator=(StagedFolder&&) = delete;

@@ -96,6 +96,25 @@ TEST_F(LoadRecordings, PartsClassesAndStatisticsAreRead) {
     EXPECT_EQ(all->part(Part::train).labels, (std::vector<std::int32_t>{0, 2, 1}));
 }
 
+TEST_F(LoadRecordings, ClassLookedForIsThatOfTheSetUnlessAskedFor) {
+    FileSpec two;
+    two.labels = {0, 1, 1};
+    for (const auto& [names, label] : {std::pair{R"(["NOPUMP", "PUMP"])", 1}, std::pair{R"(["LEAK", "REST"])", 0}}) {
+        two.names = names;
+        write_all(two);
+        const auto set = load();
+        ASSERT_TRUE(set.ok()) << set.error().text();
+        EXPECT_EQ(set->classes.positive, label) << names;
+    }
+    two.names = R"(["NOPUMP", "PUMP"])";
+    write_all(two);
+    EXPECT_EQ(load({.positive = "NOPUMP"})->classes.positive, 0);
+    expect_refusal({"there is no class LEAK", "NOPUMP, PUMP"}, {.positive = "LEAK"});
+    two.names = R"(["A", "B", "C"])";
+    write_all(two);
+    expect_refusal({"there is no class LEAK", "A, B, C"});
+}
+
 TEST_F(LoadRecordings, OtherFormsGiveTheSameFeatures) {
     write_all();
     const auto plain = load();

@@ -7,8 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <thread>
 
 #include "io/append_stream.h"
 #include "temporary_folder.h"
@@ -198,6 +200,31 @@ TEST(FileLock, IsHeldForAsLongAsItsDescriptor) {
     }
     EXPECT_FALSE(is_locked(path));
     EXPECT_FALSE(try_lock(folder / "absent/lock").ok());
+}
+
+TEST(FileLock, IsOfTheFileThatHasTheName) {
+    const test::TemporaryFolder folder;
+    std::atomic<int> held{0}, of_nothing{0};
+    const auto work = [&] {
+        for (int i = 0; i < 3000; ++i) {
+            const auto lock = try_lock(folder / "lock");
+            if (!lock.ok() || !*lock) continue;
+            struct stat locked {
+            }, named{};
+            ++held;
+            of_nothing += ::fstat((*lock)->get(), &locked) == 0 && ::stat((folder / "lock").c_str(), &named) == 0 &&
+                                  locked.st_ino == named.st_ino
+                              ? 0
+                              : 1;
+            std::filesystem::remove(folder / "lock");  // as StagedFolder does before it lets go
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < 4; ++t) threads.emplace_back(work);
+    }
+    EXPECT_GT(held, 0);
+    EXPECT_EQ(of_nothing, 0);
 }
 
 TEST(AppendStream, GrowsAndTruncates) {

@@ -64,5 +64,26 @@ TEST(StagedFolder, LeftoversOfAKilledProcessGo) {
     EXPECT_TRUE(fs::is_empty(staged->inside()));
 }
 
+TEST(StagedFolder, PublishingThatWasCutShortIsFinished) {
+    const test::TemporaryFolder folder;
+    fs::create_directory(folder / ".publishing");
+    ASSERT_TRUE(write_atomically(folder / "a", "1").ok());
+    for (const char* name : {"b", "last"}) ASSERT_TRUE(write_atomically(folder / ".publishing" / name, name).ok());
+    {
+        const auto working = StagedFolder::begin(folder.path());
+        ASSERT_TRUE(StagedFolder::finish_publishing(folder.path(), "last").ok());
+        EXPECT_FALSE(fs::exists(folder / "b")) << "another process is at work";
+    }
+    const auto finished = StagedFolder::finish_publishing(folder.path(), "last");
+    ASSERT_TRUE(finished.ok()) << finished.error().text();
+    EXPECT_EQ(read_text(folder / "last").value(), "last");
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator{}), 3);
+
+    fs::create_directory(folder / ".publishing");
+    ASSERT_TRUE(write_atomically(folder / ".publishing/a", "2").ok());
+    EXPECT_FALSE(StagedFolder::finish_publishing(folder.path(), "last").ok());
+    EXPECT_EQ(read_text(folder / "a").value(), "1");
+}
+
 }  // namespace
 }  // namespace millrace::io

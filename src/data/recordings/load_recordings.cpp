@@ -132,6 +132,18 @@ bool repeats(const PartFile& part) {
     return config.is_object() && config.contains("repeat") && config["repeat"] == true;
 }
 
+/// The label of the class that is looked for. `asked` is empty where the user leaves it to the set.
+Result<std::int32_t> positive_label(const std::vector<std::string>& names, const std::string& asked, const Path& folder) {
+    const std::string wanted = asked.empty() ? "LEAK" : asked;
+    const auto found = std::ranges::find(names, wanted);
+    if (found != names.end()) return static_cast<std::int32_t>(found - names.begin());
+    if (asked.empty() && names.size() == 2) return 1;  // NOB and B, as `data build-leak --positive B` writes them
+    const std::string nearest = base::nearest_name(wanted, names);
+    return Error{fmt::format("there is no class {}{}; data.positive is one of {}", wanted,
+                             nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest), fmt::join(names, ", ")),
+                 folder.string()};
+}
+
 /// mel_mean and mel_std of a file; null where it has none.
 Result<std::shared_ptr<const Scaling>> scaling_of(const PartFile& part) {
     Scaling scaling;
@@ -184,16 +196,8 @@ Result<RecordingSet> load_recording_set(const Path& folder, const RecordingReque
             set.files[index_of(which)] = file;
         }
     }
-    const auto positive = std::ranges::find(set.classes.names, request.positive);
-    if (positive == set.classes.names.end())
-        return Error{
-            fmt::format("there is no class {}{}; data.positive is one of {}", request.positive,
-                        base::nearest_name(request.positive, set.classes.names).empty()
-                            ? ""
-                            : fmt::format(" (did you mean {}?)", base::nearest_name(request.positive, set.classes.names)),
-                        fmt::join(set.classes.names, ", ")),
-            folder.string()};
-    set.classes.positive = static_cast<std::int32_t>(positive - set.classes.names.begin());
+    MILLRACE_LET(positive, positive_label(set.classes.names, request.positive, folder));
+    set.classes.positive = positive;
     if (request.scaling && request.scaling->mean.size() != static_cast<std::size_t>(set.width))
         return Error{fmt::format("its windows have {} features, those of the run {}", set.width, request.scaling->mean.size()),
                      folder.string()};

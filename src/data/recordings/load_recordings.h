@@ -12,7 +12,7 @@
 namespace millrace::data {
 
 struct RecordingRequest {
-    std::string positive = "LEAK";                ///< the class that is looked for
+    std::string positive = {};                    ///< the class that is looked for; empty: LEAK, or else label 1 of two
     bool binary = true;                           ///< that class against all others
     std::shared_ptr<const Scaling> scaling = {};  ///< instead of the folder's own
     bool resident = true;                         ///< false: features stay in their files, which stay open

@@ -131,6 +131,7 @@ Status copy_unchanged(const Path& from, const Path& to) {
 
 Result<std::string> pack_recordings(const Path& in, const Path& out, std::uint64_t seed, const CommandProgress& progress) {
     std::error_code ignored;
+    MILLRACE_TRY(io::StagedFolder::finish_publishing(out, kRecordingFiles[0]));
     for (const char* name : kRecordingFiles)
         if (fs::exists(out / name, ignored)) return foreign_set(out / name);
     MILLRACE_LET(file, io::Hdf5File::open(in / kRecordingFiles[0]));

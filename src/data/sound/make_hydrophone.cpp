@@ -66,6 +66,7 @@ Result<MakeOutcome> make_hydrophone_wav(const Path& folder, const HydrophoneOpti
     if (options.binary || options.waveform)
         return Error{"--wav writes recordings of all classes: --binary and --waveform are not for it"};
     const nlohmann::ordered_json made = wav_identity(options);
+    MILLRACE_TRY(io::StagedFolder::finish_publishing(folder, kDescription));
     std::error_code failure;
     if (std::filesystem::exists(folder / kDescription, failure)) {
         MILLRACE_LET(text, io::read_text(folder / kDescription));

@@ -25,6 +25,7 @@ public:
 
     Status run() {
         MILLRACE_LET(classes, entries_of(root_));
+        (void)first_visit(root_, true);  // for links that lead back
         for (const Path& path : classes) {
             std::error_code failure;
             if (!fs::is_directory(path, failure)) {
@@ -35,10 +36,13 @@ public:
             // JSON texts are UTF-8, and a class's name is written into some.
             if (base::find_broken_utf8(name) != std::string::npos)
                 return Error{"the name of a class folder is not UTF-8; rename it", path.string()};
-            const std::size_t before = found_.files.size();
-            visit(path, static_cast<std::uint32_t>(found_.classes.size()));
-            if (found_.files.size() > before) found_.classes.push_back(name);
+            found_.classes.push_back(name);
+            visit(path, static_cast<std::uint32_t>(found_.classes.size() - 1));
         }
+        // Behind everything that is where it seems to be: a link into another class must not take its recordings away from it.
+        for (std::size_t i = 0; i < links_.size(); ++i) follow(Path(links_[i].first), links_[i].second);
+        std::ranges::sort(found_.files, {}, &RecordingFile::path);
+        remove_empty_classes();
         return base::ok();
     }
     RecordingFolder take() && { return std::move(found_); }
@@ -55,26 +59,45 @@ private:
         return entries;
     }
 
-    void visit(const Path& folder, std::uint32_t label) {
-        if (first_visit(folder, true) == nullptr) return;
-        const auto entries = entries_of(folder);
-        if (!entries.ok()) return skip(folder, entries.error().message);
-        for (const Path& path : *entries) {
-            std::error_code failure;
-            const fs::file_status status = fs::status(path, failure);
-            if (fs::is_directory(status)) {
-                visit(path, label);
-            } else if (!is_sound_name(path)) {
-                ++found_.others;
-            } else if (!fs::exists(status)) {
-                skip(path, "leads to nothing");
-            } else if (!fs::is_regular_file(status)) {
-                skip(path, "is no regular file");
-            } else if (const struct stat* file = first_visit(path, false)) {
-                found_.files.push_back({path, name_of(path), label, static_cast<std::uint64_t>(file->st_size),
-                                        std::int64_t{file->st_mtim.tv_sec} * 1'000'000'000 + file->st_mtim.tv_nsec});
-            }
+    /// What is a link itself is left for later.
+    void visit(const Path& path, std::uint32_t label) {
+        std::error_code failure;
+        if (fs::is_symlink(path, failure))
+            links_.emplace_back(path, label);
+        else
+            follow(path, label);
+    }
+
+    void follow(const Path& path, std::uint32_t label) {
+        std::error_code failure;
+        const fs::file_status status = fs::status(path, failure);
+        if (fs::is_directory(status)) {
+            if (first_visit(path, true) == nullptr) return;
+            const auto entries = entries_of(path);
+            if (!entries.ok()) return skip(path, entries.error().message);
+            for (const Path& entry : *entries) visit(entry, label);
+        } else if (!is_sound_name(path)) {
+            ++found_.others;
+        } else if (!fs::exists(status)) {
+            skip(path, "leads to nothing");
+        } else if (!fs::is_regular_file(status)) {
+            skip(path, "is no regular file");
+        } else if (const struct stat* file = first_visit(path, false)) {
+            found_.files.push_back({path, name_of(path), label, static_cast<std::uint64_t>(file->st_size),
+                                    std::int64_t{file->st_mtim.tv_sec} * 1'000'000'000 + file->st_mtim.tv_nsec});
         }
+    }
+
+    void remove_empty_classes() {
+        std::vector<std::string> kept;
+        std::vector<std::uint32_t> renumbered(found_.classes.size());
+        for (std::uint32_t label = 0; label < found_.classes.size(); ++label) {
+            renumbered[label] = static_cast<std::uint32_t>(kept.size());
+            if (std::ranges::find(found_.files, label, &RecordingFile::label) != found_.files.end())
+                kept.push_back(found_.classes[label]);
+        }
+        for (RecordingFile& file : found_.files) file.label = renumbered[file.label];
+        found_.classes = std::move(kept);
     }
 
     /// Null, and listed as skipped, when the same thing was met under another name.
@@ -93,6 +116,7 @@ private:
 
     Path root_;
     RecordingFolder found_;
+    std::vector<std::pair<Path, std::uint32_t>> links_;  ///< and the class that they lie in
     std::map<std::pair<dev_t, ino_t>, std::string> met_;
     struct stat last_ {};
 };

@@ -27,8 +27,9 @@ struct RecordingFolder {
 };
 
 /// The folders directly below `root` are the classes; what lies in them at any depth and ends in .wav or .flac (in any case) is a
-/// recording. Links are followed, but what is reached twice counts once: a copy must not be trained on and tested with. Names
-/// that begin with a dot are passed over. Folders that cannot be listed and links to nowhere are listed as skipped.
+/// recording. Links are followed, but what is reached twice counts once, where it lies rather than where a link does: a copy must
+/// not be trained on and tested with. Names that begin with a dot are passed over. Folders that cannot be listed and links to
+/// nowhere are listed as skipped.
 Result<RecordingFolder> find_recordings(const Path& root);
 
 }  // namespace millrace::data

@@ -34,9 +34,13 @@ Result<bool> already_there(const Path& folder, const Json& made, SoundSetReport&
             return foreign_set(folder / kDescription);
         for (const auto& [name, size] : json["files"].items())
             if (Json(std::filesystem::file_size(folder / name, failure)) != size) return foreign_set(folder / name);
+        try {
+            report.classes = json.value("classes", report.classes);
+            report.counts = json.value("recordings", report.counts);
+        } catch (const Json::exception&) {
+            return foreign_set(folder / kDescription);
+        }
         report.outcome = MakeOutcome::kAlreadyThere;
-        report.classes = json.value("classes", report.classes);
-        report.counts = json.value("recordings", report.counts);
         return true;
     }
     for (const char* name : {kRecordingFiles[0], kRecordingFiles[1], kRecordingFiles[2], kRecordingList})
@@ -117,6 +121,7 @@ Result<SoundSetReport> make_sound_set(const Path& folder, const SoundSource& sou
     report.classes =
         options.positive.empty() ? source.classes : std::vector<std::string>{"NO" + options.positive, options.positive};
     const Json made = made_by(source, options);
+    MILLRACE_TRY(io::StagedFolder::finish_publishing(folder, kDescription));
     MILLRACE_LET(complete, already_there(folder, made, report));
     if (complete) return report;
 

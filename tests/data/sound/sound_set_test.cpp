@@ -86,6 +86,53 @@ TEST_F(SoundSet, WritesThreePartsAndLeavesThemAlone) {
     EXPECT_EQ(fs::last_write_time(out() / kRecordingFiles[0]), before);
 }
 
+TEST_F(SoundSet, DescriptionsOfOtherTypesAreAnotherSets) {
+    put_classes(5);
+    ASSERT_TRUE(make().ok());
+    const auto whole = nlohmann::ordered_json::parse(io::read_text(out() / kDescription).value());
+    const nlohmann::ordered_json wrong{{"classes", 3}, {"recordings", "many"}, {"files", 1}, {"made", 7}};
+    for (const auto& [key, value] : wrong.items()) {
+        auto changed = whole;
+        changed[key] = value;
+        ASSERT_TRUE(io::write_atomically(out() / kDescription, changed.dump()).ok());
+        const auto again = make();
+        ASSERT_FALSE(again.ok()) << key;
+        EXPECT_NE(again.error().text().find("dataset.json: belongs to a data set"), std::string::npos) << again.error().text();
+    }
+}
+
+TEST_F(SoundSet, SetThatWasBeingPublishedIsFinished) {
+    put_classes(5);
+    const auto made = make();
+    ASSERT_TRUE(made.ok()) << made.error().text();
+    fs::create_directory(out() / ".publishing");
+    for (const char* name : {kRecordingFiles[2], kDescription}) fs::rename(out() / name, out() / ".publishing" / name);
+    const auto again = make();
+    ASSERT_TRUE(again.ok()) << again.error().text();
+    EXPECT_EQ(again->outcome, MakeOutcome::kAlreadyThere);
+    EXPECT_EQ(again->counts, made->counts);
+    EXPECT_EQ(std::distance(fs::directory_iterator(out()), fs::directory_iterator{}), 5);
+}
+
+TEST_F(SoundSet, LinksTakeNoRecordingFromItsClass) {
+    put_classes(5);
+    fs::create_directory_symlink("../NORMAL", root() / "LEAK/all of normal");
+    fs::create_directory_symlink("..", root() / "LEAK/loop");
+    fs::create_directory_symlink("LEAK", root() / "ANOTHER");
+    put_bytes("lost.wav", "in no class");
+    const auto source = sound_source(root());
+    ASSERT_TRUE(source.ok()) << source.error().text();
+    EXPECT_EQ(source->classes, (std::vector<std::string>{"LEAK", "NORMAL"}));
+    ASSERT_EQ(source->items.size(), 10u);
+    for (const SoundSource::Item& item : source->items)
+        EXPECT_TRUE(item.name.starts_with(source->classes[item.label] + "/")) << item.name;
+    std::vector<std::string> skipped;
+    for (const SkippedRecording& entry : source->skipped) skipped.push_back(entry.name + " " + entry.reason);
+    EXPECT_EQ(skipped,
+              (std::vector<std::string>{"lost.wav lies in no class folder", "ANOTHER is the same folder as LEAK",
+                                        "LEAK/all of normal is the same folder as NORMAL", "LEAK/loop is the same folder as ."}));
+}
+
 TEST_F(SoundSet, RowsDoNotDependOnTheNumberOfThreads) {
     put_classes(6);
     put("LEAK/other.wav", sound(500, 3, 44'100), 44'100);
