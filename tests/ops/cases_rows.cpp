@@ -2,6 +2,7 @@
 
 #include "op_case.h"
 #include "ops/norm/layernorm.h"
+#include "ops/sound/mel.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -46,6 +47,19 @@ OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout 
     return c;
 }
 
+OpCase mel(int k, int rows, const std::string& note, const Values& samples, Element out, Layout layout = kDense) {
+    namespace at = mel_bands;
+    OpCase c;
+    c.name = fmt::format("mel_bands/{}{}/K{}_B{}", note, out == Element::f16 ? "_f16" : "", k, rows);
+    c.op = &mel_bands::kDef;
+    c.params = MelBandsParams{};
+    c.members = k;
+    // Of f16 the neighbour may be taken: a step of 1/1024 of the value at most.
+    if (out == Element::f16) c.f32_tolerance = 1.0 / 1000;
+    c.slot(at::x, Element::stat, k, 1, rows, kMelWindow, samples, layout);
+    return c.slot(at::y, out, k, 1, rows, kMelBands, poison(), layout);
+}
+
 }  // namespace
 
 void add_row_cases(std::vector<OpCase>& cases) {
@@ -58,6 +72,14 @@ void add_row_cases(std::vector<OpCase>& cases) {
     cases.push_back(norm_forward(small, "windows", kWindow, kConcat));
     cases.push_back(norm_backward(small, "windows", kConcat, kWindow, false));
     cases.push_back(norm_backward(small, "adding", kDense, kDense, true));
+    // Noise, whose bands are all about as loud: f32 and f64 give the same decibels. MelBands.* (mel_test.cpp) has tones.
+    for (const Element out : {Element::stat, Element::f16}) {
+        for (const auto& [k, rows] : {std::pair{1, 1}, {2, 7}, {1, 300}, {1, 0}})
+            cases.push_back(mel(k, rows, "noise", uniform(-1, 1), out));
+        cases.push_back(mel(2, 5, "windows", uniform(-1, 1), out, kWindow));
+        cases.push_back(mel(1, 3, "quiet", uniform(-1e-6, 1e-6), out));
+        cases.push_back(mel(1, 3, "silence", constant(0), out));
+    }
 }
 
 }  // namespace millrace::ops::cases

@@ -28,6 +28,8 @@ public:
     std::vector<tensor::View> gather(tape::Builder& builder, Part part, std::int32_t rows,
                                      std::span<const Wanted> fields) override;
     using BatchSource::gather;
+    /// Where the features of a part lie, f16 [1, 1, windows, width], once they are declared.
+    [[nodiscard]] const tensor::View& features(Part part) const { return resident_[index_of(part)].features; }
     /// Other features for the windows of a part, as many.
     void write_features(tape::Store& store, Part part, const std::vector<std::uint16_t>& features) const;
 

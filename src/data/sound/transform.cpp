@@ -62,15 +62,14 @@ Result<TransformedRecordings> transform_recordings(const SoundSource& source, in
     std::vector<Outcome> outcomes(count);
     TransformedRecordings all;
     all.mels.resize(std::size_t{count} * kRecordingMels);
-    const MelBands mel;
     MILLRACE_TRY(for_all_items(count, threads, stop, progress, [&](std::uint32_t i) {
         std::vector<float> samples(kSoundSamples);
         const std::span<float, kSoundSamples> recording(samples);
         const auto fit = source.read(i, recording);
         outcomes[i] = {fit.ok(), fit.ok() ? *fit : Fit::exact, fit.ok() ? "" : fit.error().message};
         if (fit.ok())
-            mel.of_recording(recording, std::span<std::uint16_t, kRecordingMels>(
-                                            all.mels.data() + std::size_t{i} * kRecordingMels, kRecordingMels));
+            mels_of_recording(recording, std::span<std::uint16_t, kRecordingMels>(
+                                             all.mels.data() + std::size_t{i} * kRecordingMels, kRecordingMels));
         return base::ok();
     }));
     for (std::uint32_t i = 0; i < count; ++i) {

@@ -17,6 +17,7 @@
 #include "models/leak_cnn/voting.h"
 #include "models/weights.h"
 #include "tape/program.h"
+#include "tape/record.h"
 
 namespace millrace::models {
 namespace {
@@ -47,21 +48,28 @@ struct Heard {
     data::Fit fit = data::Fit::exact;
 };
 
+/// kBatch recordings: their samples where the device makes features of them, else their features.
+struct Batch {
+    std::vector<float> samples;
+    std::vector<std::uint16_t> features;
+};
+
 /// Reads recordings [first, first + heard.size()) of `files` on all processors.
-void hear(const std::vector<fs::path>& files, std::size_t first, data::Resamplers& resamplers, const data::MelBands& bands,
-          bool repeat, std::vector<Heard>& heard, std::vector<std::uint16_t>& features) {
+void hear(const std::vector<fs::path>& files, std::size_t first, data::Resamplers& resamplers, bool repeat,
+          std::vector<Heard>& heard, Batch& batch) {
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
-        std::vector<float> samples(data::kSoundSamples);
+        std::vector<float> own(batch.samples.empty() ? data::kSoundSamples : 0);
         for (std::size_t i = next++; i < heard.size(); i = next++) {
-            const auto fit =
-                data::read_recording(files[first + i], resamplers, std::span<float, data::kSoundSamples>(samples), repeat);
+            const std::span<float, data::kSoundSamples> samples(
+                own.empty() ? batch.samples.data() + i * data::kSoundSamples : own.data(), data::kSoundSamples);
+            const auto fit = data::read_recording(files[first + i], resamplers, samples, repeat);
             heard[i].error = fit.ok() ? "" : fit.error().message;
             if (!fit.ok()) continue;
             heard[i].fit = *fit;
-            bands.of_recording(
-                std::span<const float, data::kSoundSamples>(samples),
-                std::span<std::uint16_t, data::kRecordingMels>(features.data() + i * data::kRecordingMels, data::kRecordingMels));
+            if (own.empty()) continue;
+            data::mels_of_recording(samples, std::span<std::uint16_t, data::kRecordingMels>(
+                                                 batch.features.data() + i * data::kRecordingMels, data::kRecordingMels));
         }
     };
     std::vector<std::jthread> others;
@@ -73,8 +81,10 @@ void hear(const std::vector<fs::path>& files, std::size_t first, data::Resampler
 class Detector {
 public:
     static base::Result<std::unique_ptr<Detector>> create(const ClassifyRequest& request, const RecordingData& stored);
+    /// Room for what votes() takes.
+    [[nodiscard]] Batch batch() const;
     /// The votes of every recording, one after the other.
-    std::vector<double> votes(const std::vector<std::uint16_t>& features);
+    std::vector<double> votes(const Batch& batch);
     [[nodiscard]] const std::string& device() const { return device_; }
     [[nodiscard]] const VotingRules& rules() const { return rules_; }
     base::Status check() { return backend_->check(); }
@@ -88,6 +98,7 @@ private:
     std::unique_ptr<tape::Arena> arena_;
     std::unique_ptr<tape::Program> program_;
     std::vector<tensor::View> kept_;
+    tensor::View samples_;  ///< f32 [1, 1, windows, 512] where the program begins with them; else absent
     VotingRules rules_;
 };
 
@@ -132,6 +143,9 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     tape::Store& store = *made->store_;
     MILLRACE_TRY(made->model_->declare(store));
     MILLRACE_TRY(made->source_->declare(store));
+    constexpr auto windows = static_cast<std::int32_t>(kBatch * data::kLongs * data::kShorts);
+    if (request.device == ops::DeviceKind::cuda)
+        made->samples_ = store.add_data("samples", tensor::DType::f32, windows, data::kShortWindow);
     MILLRACE_TRY(store.allocate());
     store.initialize(std::vector<std::uint64_t>(request.checkpoint.members.size(), 1));
     MILLRACE_TRY(made->source_->upload(store));
@@ -140,7 +154,10 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     tape::BuildOptions build;
     build.training = false;
     tape::Builder builder(store, build);
-    made->kept_ = made->model_->build(builder, *made->source_, data::Part::test, kBatch * data::kLongs * data::kShorts).kept;
+    if (made->samples_.present())
+        builder.append(tape::record_of(&ops::mel_bands::kDef, ops::MelBandsParams{}, "mel",
+                                       {made->samples_, made->source_->features(data::Part::test)}));
+    made->kept_ = made->model_->build(builder, *made->source_, data::Part::test, windows).kept;
     for (tensor::View& view : made->kept_) {
         view.offset += static_cast<std::int64_t>(request.member) * view.stride_k;
         view.k = 1;
@@ -153,8 +170,16 @@ base::Result<std::unique_ptr<Detector>> Detector::create(const ClassifyRequest& 
     return made;
 }
 
-std::vector<double> Detector::votes(const std::vector<std::uint16_t>& features) {
-    source_->write_features(*store_, data::Part::test, features);
+Batch Detector::batch() const {
+    if (samples_.present()) return {std::vector<float>(kBatch * data::kSoundSamples), {}};
+    return {{}, std::vector<std::uint16_t>(kBatch * data::kRecordingMels)};
+}
+
+std::vector<double> Detector::votes(const Batch& batch) {
+    if (samples_.present())
+        store_->write(samples_, batch.samples.data(), batch.samples.size() * sizeof(float));
+    else
+        source_->write_features(*store_, data::Part::test, batch.features);
     program_->run();
     const std::vector<double> logits = program_->read(kept_[0]), leak = program_->read(kept_[1]);
     const std::size_t classes = logits.size() / leak.size();
@@ -198,13 +223,12 @@ base::Result<ClassifyReport> classify_sounds(const ClassifyRequest& request) {
     report.device = detector->device();
     const auto begin = std::chrono::steady_clock::now();
     data::Resamplers resamplers(data::kSoundRate);
-    const data::MelBands bands;
-    std::vector<std::uint16_t> features(kBatch * data::kRecordingMels);
+    Batch batch = detector->batch();
     std::uint64_t positives = 0;
     for (std::size_t first = 0; first < files.size(); first += kBatch) {
         std::vector<Heard> heard(std::min(kBatch, files.size() - first));
-        hear(files, first, resamplers, bands, stored.classes.repeats, heard, features);
-        const std::vector<double> votes = detector->votes(features);
+        hear(files, first, resamplers, stored.classes.repeats, heard, batch);
+        const std::vector<double> votes = detector->votes(batch);
         MILLRACE_TRY(detector->check());
         for (std::size_t i = 0; i < heard.size(); ++i) {
             const std::string path = files[first + i].string();

@@ -28,7 +28,7 @@ double tone(double hertz, double n) { return std::sin(2 * std::numbers::pi * her
 
 Bands bands_of(const Window& window) {
     Bands bands{};
-    MelBands().of_window(window, bands);
+    ops::mel_bands_of<double, float>(window, bands);
     return bands;
 }
 
@@ -91,9 +91,8 @@ TEST(Mel, AQuieterRecordingIsShiftedByItsGain) {
         quiet[n] = loud[n] * 0x1p-10f;  // exact, so that rounding is not part of the test
     }
     std::vector<std::uint16_t> a(kRecordingMels), b(kRecordingMels);
-    const MelBands mel;
-    mel.of_recording(std::span<const float, kSoundSamples>(loud), std::span<std::uint16_t, kRecordingMels>(a));
-    mel.of_recording(std::span<const float, kSoundSamples>(quiet), std::span<std::uint16_t, kRecordingMels>(b));
+    mels_of_recording(std::span<const float, kSoundSamples>(loud), std::span<std::uint16_t, kRecordingMels>(a));
+    mels_of_recording(std::span<const float, kSoundSamples>(quiet), std::span<std::uint16_t, kRecordingMels>(b));
     for (std::size_t i = 0; i < a.size(); ++i)
         ASSERT_NEAR(base::from_half(a[i]) - base::from_half(b[i]), 60.206, 0.2) << i;  // steps of f16: 0.125 dB below -128
 }
@@ -104,7 +103,7 @@ TEST(Mel, WindowsFollowOneAnother) {
     const std::size_t at = (7 * kShorts + 1) * kShortWindow;  // the second half of the eighth long window
     std::ranges::copy(window, samples.begin() + at);
     std::vector<std::uint16_t> mels(kRecordingMels);
-    MelBands().of_recording(std::span<const float, kSoundSamples>(samples), std::span<std::uint16_t, kRecordingMels>(mels));
+    mels_of_recording(std::span<const float, kSoundSamples>(samples), std::span<std::uint16_t, kRecordingMels>(mels));
     const Bands expected = bands_of(window);
     for (std::size_t i = 0; i < mels.size(); ++i) {
         const std::size_t segment = i / kMelBands;
