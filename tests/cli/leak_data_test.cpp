@@ -1,11 +1,14 @@
 #include <csignal>
 #include <fstream>
+#include <functional>
+#include <numeric>
 #include <thread>
 
 #include "cli/folder.h"
 #include "data/sound/make_hydrophone.h"
 #include "io/hdf5_writer.h"
 #include "io/sound_file.h"
+#include "ops/backend.h"
 
 namespace millrace::cli {
 namespace {
@@ -64,7 +67,21 @@ TEST_F(LeakData, ATrainedDetectorDecidesAboutFiles) {
     }
     EXPECT_EQ(rows, 71);
     EXPECT_EQ(errors, 1);
-    EXPECT_GE(right, 50);  // always NOLEAK would have 40
+    EXPECT_GE(right, 50);              // always NOLEAK would have 40
+    if (ops::cuda_available().ok()) {  // which makes the features itself, and may compute in bf16
+        const auto decisions = [&](const std::string& device) {
+            EXPECT_EQ(call({"classify", path("run"), "--in", path("wav"), "--out", path(device), "--device", device}).status, 0);
+            std::ifstream in(folder_ / device);
+            std::vector<char> found;
+            for (std::string row; std::getline(in, row);)
+                if (const std::size_t at = row.find("wav,"); at != std::string::npos) found.push_back(row[at + 4]);
+            return found;
+        };
+        const std::vector<char> cpu = decisions("cpu"), cuda = decisions("cuda");
+        ASSERT_EQ(cpu.size(), 70u);
+        ASSERT_EQ(cuda.size(), cpu.size());
+        EXPECT_LE(70 - std::inner_product(cpu.begin(), cpu.end(), cuda.begin(), 0, std::plus<>(), std::equal_to<>()), 5);
+    }
     expect_refusal(call({"classify", path("run"), "--in", path("set"), "--out", path("x.csv")}), {"holds no WAV or FLAC file"});
     EXPECT_FALSE(std::filesystem::exists(folder_ / "x.csv"));
 }
