@@ -43,7 +43,10 @@ tape::Value TransformerLayer::attend(tape::Builder& builder, const tape::Value& 
         if (!dout.present()) return;
         const tape::Builder::Target dqkv = builder.gradient_target(qkv);
         MILLRACE_ASSERT(!dqkv.accumulate, label);
-        builder.append(record_of(&ops::attention_backward::kDef, params, label, {dout, qkv, sequences.lengths, logsumexp, dqkv}));
+        const tensor::View delta =
+            builder.buffer(1, qkv.view.rows, params.heads, builder.stat(), tape::Role::scratch, label + ".delta");
+        builder.append(record_of(&ops::attention_backward::kDef, params, label,
+                                 {dout, qkv, sequences.lengths, logsumexp, out, delta, dqkv}));
     });
     return out;
 }

@@ -1,5 +1,7 @@
 // Attention within sentences: lengths, prefixes, causal or not.
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -40,7 +42,8 @@ OpCase forward(const Sentences& s, const std::string& note, Values qkv, Layout l
     return c.slot(at::out, Element::real, s.k, 1, s.rows(), s.cols(), poison(), layout);
 }
 
-/// The logsumexp stands for whatever the weights were divided by: any number gives a gradient that can be compared.
+/// The logsumexp stands for whatever the weights were divided by, and out for their mean: any numbers give a gradient that can be
+/// compared. With logarithms near that of the positions the weights of a row sum up to about one.
 OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDense) {
     namespace at = attention_backward;
     OpCase c;
@@ -51,7 +54,10 @@ OpCase backward(const Sentences& s, const std::string& note, Layout layout = kDe
     c.slot(at::dout, Element::real, s.k, 1, s.rows(), s.cols(), uniform(-1, 1), layout);
     c.slot(at::qkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), uniform(-1, 1), layout);
     c.slot(at::lengths, Element::i32, s.k, 1, s.sentences, 1, s.lengths());
-    c.slot(at::logsumexp, Element::stat, s.k, 1, s.rows(), s.heads, uniform(1, 3));
+    const double level = std::max(2.0, std::log(s.positions));
+    c.slot(at::logsumexp, Element::stat, s.k, 1, s.rows(), s.heads, uniform(level - 1, level + 1));
+    c.slot(at::out, Element::real, s.k, 1, s.rows(), s.cols(), uniform(-1, 1), layout);
+    c.slot(at::delta, Element::stat, s.k, 1, s.rows(), s.heads, poison()).slots[at::delta].compare = false;
     return c.slot(at::dqkv, Element::real, s.k, 1, s.rows(), 3 * s.cols(), poison(), layout);
 }
 
@@ -69,7 +75,18 @@ void add_attention_cases(std::vector<OpCase>& cases) {
                                 {1, 0, 5, 2, 4},
                                 {1, 3, 0, 2, 4},
                                 {1, 2, 17, 1, 67, 16, true},
-                                {1, 2, 48, 2, 64, 5, false}};
+                                {1, 2, 48, 2, 64, 5, false},
+                                // one block of each width on tensor cores, then several; widths that are padded
+                                {2, 7, 64, 2, 32, 0, true},
+                                {1, 3, 61, 3, 16, 7, true},
+                                {1, 3, 64, 1, 128, 0, true},
+                                {1, 2, 65, 2, 40, 0, true},
+                                {2, 2, 257, 1, 64, 0, true},
+                                {1, 3, 257, 2, 16, 3, false},
+                                {1, 3, 131, 1, 128, 70, true},
+                                {1, 2, 193, 1, 160, 0, true},
+                                {1, 1, 1000, 1, 32, 0, true},
+                                {1, 2, 1000, 1, 64, 130, true}};
     for (const Sentences& s : shapes) {
         cases.push_back(forward(s, "plain", uniform(-1, 1)));
         cases.push_back(backward(s, "plain"));

@@ -33,7 +33,13 @@ TEST(AttentionGradient, EqualsCentralDifferences) {
         const auto dout = p.random(1, 1, rows, width, -1, 1), dqkv = p.tensor(1, 1, rows, 3 * width);
         p.add(&attention_forward::kDef, params, {{f::qkv, qkv}, {f::lengths, lengths}, {f::logsumexp, logsumexp}, {f::out, out}});
         p.add(&attention_backward::kDef, params,
-              {{b::dout, dout}, {b::qkv, qkv}, {b::lengths, lengths}, {b::logsumexp, logsumexp}, {b::dqkv, dqkv}});
+              {{b::dout, dout},
+               {b::qkv, qkv},
+               {b::lengths, lengths},
+               {b::logsumexp, logsumexp},
+               {b::out, out},
+               {b::delta, p.tensor(1, 1, rows, params.heads)},
+               {b::dqkv, dqkv}});
         EXPECT_LT(p.gradient_error(qkv, dqkv, functional(p, out, dout)), kTolerance)
             << params.heads << " heads, prefix " << params.prefix << (params.causal ? ", causal" : "");
     }

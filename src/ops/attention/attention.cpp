@@ -22,6 +22,6 @@ std::int64_t backward_flops(const Record& r) {
 MILLRACE_OPERATOR_WITH(attention_forward, Phase::forward, forward_flops, {}, {"qkv"}, {"lengths"}, {"logsumexp", write},
                        {"out", write});
 MILLRACE_OPERATOR_WITH(attention_backward, Phase::backward, backward_flops, {}, {"dout"}, {"qkv"}, {"lengths"}, {"logsumexp"},
-                       {"dqkv", write});
+                       {"out"}, {"delta", write}, {"dqkv", write});
 
 }  // namespace millrace::ops

@@ -12,10 +12,11 @@ namespace millrace::ops {
 /// A filled position i sees the filled positions j, when `causal` only those with j <= i or j < P (the prefix is seen by all). Per head: score_ij = q_i . k_j /
 /// sqrt(C / heads), out_i = sum_j softmax_j(score_ij) v_j; out real [K,1,B*N,C]. logsumexp stat [K,1,B*N,heads] = log sum_j exp(score_ij), for the backward
 /// pass; 0 where not filled. N = rows / B; T = N - P >= 0.
-/// attention_backward. From dout real [K,1,B*N,C]: dqkv real [K,1,B*N,3C] (written). dout of positions that are not filled does not matter.
+/// attention_backward. From dout real [K,1,B*N,C], and out and logsumexp as attention_forward wrote them: dqkv real [K,1,B*N,3C] (written). dout of positions
+/// that are not filled does not matter. delta stat [K,1,B*N,heads] is scratch: dout_i . out_i of each head, which is sum_j weight_ij dweight_ij.
 struct AttentionParams { std::int32_t heads = 1, prefix = 0; bool causal = false; };
 namespace attention_forward { enum Slot { qkv, lengths, logsumexp, out, slots }; extern const OpDef kDef; }
-namespace attention_backward { enum Slot { dout, qkv, lengths, logsumexp, dqkv, slots }; extern const OpDef kDef; }
+namespace attention_backward { enum Slot { dout, qkv, lengths, logsumexp, out, delta, dqkv, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

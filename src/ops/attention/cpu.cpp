@@ -85,13 +85,17 @@ KernelResult make_attention_backward(Context& context, const Bound& bound) {
     const Heads heads(bound, at::qkv, at::lengths, at::logsumexp);
     Checker check(bound);
     heads.check(check, at::qkv, at::lengths, at::logsumexp);
-    check.require(at::dout, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all).like(at::dqkv, at::qkv);
+    check.require(at::dout, DType::f32, heads.qkv.k, 1, heads.qkv.rows, heads.all)
+        .like(at::out, at::dout)
+        .like(at::dqkv, at::qkv);
     MILLRACE_TRY(check.status());
     context.scratch.reserve_worker(attention_floats(context.simd, heads.positions, heads.width));
-    return make_kernel([&context, heads, dout = bound[at::dout], dqkv = bound[at::dqkv]]() noexcept {
+    return make_kernel([&context, heads, dout = bound[at::dout], out = bound[at::out], dqkv = bound[at::dqkv]]() noexcept {
         heads.for_each(context, [&](AttentionHead& head, int member, std::int64_t row, int column) {
             head.dout = dout.at<float>(member, 0, row) + column;
             head.dout_stride = dout.stride_row;
+            head.out = out.at<float>(member, 0, row) + column;
+            head.out_stride = out.stride_row;
             head.dq = dqkv.at<float>(member, 0, row) + column;
             head.dk = head.dq + heads.all;
             head.dv = head.dk + heads.all;

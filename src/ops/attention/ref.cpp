@@ -63,7 +63,7 @@ void run_attention_forward(const Bound& bound) {
 
 void run_attention_backward(const Bound& bound) {
     namespace at = attention_backward;
-    const auto &dout = bound[at::dout], &logsumexp = bound[at::logsumexp], &dqkv = bound[at::dqkv];
+    const auto &dout = bound[at::dout], &logsumexp = bound[at::logsumexp], &out = bound[at::out], &dqkv = bound[at::dqkv];
     for (int m = 0; m < dqkv.k; ++m)
         for (int row = 0; row < dqkv.rows; ++row) std::fill_n(dqkv.at<double>(m, 0, row), dqkv.cols, 0.0);
     for_each_head(
@@ -72,21 +72,22 @@ void run_attention_backward(const Bound& bound) {
             const double scale = 1 / std::sqrt(static_cast<double>(head.width));
             const auto gradient = [&](int i, int part) { return dqkv.at<double>(m, 0, row + i) + part * all + h * head.width; };
             for (int i = 0; i < head.filled; ++i) {
-                const double* up = dout.at<double>(m, 0, row + i) + h * head.width;
+                const double *up = dout.at<double>(m, 0, row + i) + h * head.width,
+                             *result = out.at<double>(m, 0, row + i) + h * head.width;
                 const auto weight = [&](int j) { return std::exp(head.score(i, j) - logsumexp.at<double>(m, 0, row + i)[h]); };
                 const auto dweight = [&](int j) {
                     double sum = 0;
                     for (int d = 0; d < head.width; ++d) sum += up[d] * head.v[j * head.stride + d];
                     return sum;
                 };
-                double mean = 0;
-                for (int j = 0; j < head.seen(i); ++j) mean += weight(j) * dweight(j);
+                double delta = 0;
+                for (int d = 0; d < head.width; ++d) delta += up[d] * result[d];
                 for (int j = 0; j < head.seen(i); ++j) {
-                    const double dscore = weight(j) * (dweight(j) - mean) * scale;
+                    const double share = weight(j), dscore = share * (dweight(j) - delta) * scale;
                     for (int d = 0; d < head.width; ++d) {
                         gradient(i, 0)[d] += dscore * head.k[j * head.stride + d];
                         gradient(j, 1)[d] += dscore * head.q[i * head.stride + d];
-                        gradient(j, 2)[d] += weight(j) * up[d];
+                        gradient(j, 2)[d] += share * up[d];
                     }
                 }
             }

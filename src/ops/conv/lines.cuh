@@ -4,7 +4,7 @@
 
 #include "ops/conv/launch.cuh"
 #include "ops/conv/tiles.cuh"
-#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/async_copy.cuh"
 
 namespace millrace::ops::cuda {
 
@@ -25,26 +25,6 @@ struct LineTiles {
     [[nodiscard]] __device__ int map_of(int position) const { return position * inverse >> 16; }
     [[nodiscard]] __device__ int line_of(int position) const { return position + map_of(position) + 1; }
 };
-
-using hopper::shared_address;
-/// Begins a copy of 16 bytes to shared memory, of zeros unless they are `there`.
-__device__ inline void copy16(std::uint32_t to, const void* from, bool there) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-#endif
-}
-__device__ inline void commit_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-/// Waits for this thread's copies but those of the newest `kNewest` commits.
-template <int kNewest>
-__device__ inline void await_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
-#endif
-}
 
 /// Begins copies of `rows` rows of kChannels elements, one behind the other at `from`, to rows of kChannels + kRowPad.
 template <int kChannels>

@@ -84,7 +84,7 @@ struct AttentionHead {
     std::int64_t stride;  ///< of q, k, v
     float* logsumexp;     ///< written forward, read backward
     std::int64_t logsumexp_stride;
-    float* out;
+    float* out;  ///< the same
     std::int64_t out_stride;
     const float* dout;
     std::int64_t dout_stride;
@@ -166,14 +166,17 @@ struct SimdKernels {
     void (*pixels)(std::int64_t n, const std::uint8_t* in, float scale, float shift, float* out);
 };
 
+/// Queries whose weights the backward pass of attention holds at a time.
+constexpr int kAttentionQueries = 128;
+
 /// Floats of scratch of one attention head, forward or backward.
 inline std::size_t attention_floats(const SimdKernels& simd, int positions, int width) {
     const auto up = [](std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; };
     const auto n = static_cast<std::size_t>(positions), d = static_cast<std::size_t>(width);
     const auto rows = static_cast<std::size_t>(simd.mr), nr = static_cast<std::size_t>(simd.nr);
-    const std::size_t columns = up(n, nr), across = up(d, nr);
+    const std::size_t columns = up(n, nr), across = up(d, nr), queries = n < kAttentionQueries ? n : kAttentionQueries;
     constexpr std::size_t kRounding = 16 * 16;  // every part begins at a cache line
-    return 2 * columns * d + 3 * n * across + 2 * up(n, rows) * columns + rows * (across + n) + kRounding;
+    return 2 * columns * d + (n + 2 * queries) * across + 2 * up(queries, rows) * columns + rows * (across + queries) + kRounding;
 }
 
 MILLRACE_ISA_TABLE(SimdKernels, simd_kernels)

@@ -70,10 +70,11 @@ inline void pack_right(int rows, int cols, const float* in, std::ptrdiff_t ld, f
                   panels + static_cast<std::ptrdiff_t>(c) * rows);
 }
 
-/// c [rows <= kTileRows, cols rounded up] = a [rows, depth] times packed panels.
-inline void few_rows(int rows, int depth, int cols, const float* a, std::ptrdiff_t lda, const float* panels, float* c, int ldc) {
+/// c [rows <= kTileRows, cols rounded up] = a [rows, depth] times the first `depth` rows of packed panels of `panel_depth`.
+inline void few_rows(int rows, int depth, int cols, const float* a, std::ptrdiff_t lda, const float* panels, int panel_depth,
+                     float* c, int ldc) {
     for (int col = 0; col < cols; col += kTileColumns)
-        tile_rows(depth, a, lda, rows, panels + static_cast<std::ptrdiff_t>(col) * depth, c + col, ldc, false);
+        tile_rows(depth, a, lda, rows, panels + static_cast<std::ptrdiff_t>(col) * panel_depth, c + col, ldc, false);
 }
 
 inline int seen_by(const AttentionHead& h, int i) {
@@ -81,9 +82,9 @@ inline int seen_by(const AttentionHead& h, int i) {
     return h.causal ? at_most(reach, h.filled) : h.filled;
 }
 
-inline void put_rows(int rows, int width, const float* from, int ld, float* to, std::int64_t stride) {
+inline void put_rows(int rows, int width, const float* from, int ld, float* to, std::int64_t stride, bool add = false) {
     for (int i = 0; i < rows; ++i) {
-        for (int d = 0; d < width; ++d) to[i * stride + d] = from[i * ld + d];
+        for (int d = 0; d < width; ++d) to[i * stride + d] = add ? to[i * stride + d] + from[i * ld + d] : from[i * ld + d];
     }
 }
 
@@ -113,8 +114,8 @@ void attention_forward_head(const AttentionHead& head) {
     pack_right_transposed(n, h.width, h.k, h.stride, keys);
     pack_right(n, h.width, h.v, h.stride, values);
     for (int i = 0; i < n; i += kTileRows) {
-        const int rows = at_most(kTileRows, n - i);
-        few_rows(rows, h.width, n, h.q + i * h.stride, h.stride, keys, scores, columns);
+        const int rows = at_most(kTileRows, n - i), most = seen_by(h, i + rows - 1);
+        few_rows(rows, h.width, most, h.q + i * h.stride, h.stride, keys, h.width, scores, columns);
         for (int r = 0; r < rows; ++r) {
             float* row = scores + static_cast<std::ptrdiff_t>(r) * columns;
             const int seen = seen_by(h, i + r);
@@ -124,75 +125,90 @@ void attention_forward_head(const AttentionHead& head) {
             h.logsumexp[(i + r) * h.logsumexp_stride] = top + __builtin_logf(sum);
             const float share = 1.0f / sum;
             for (int j = 0; j < seen; ++j) row[j] *= share;
-            for (int j = seen; j < n; ++j) row[j] = 0;
+            for (int j = seen; j < most; ++j) row[j] = 0;
         }
-        few_rows(rows, n, h.width, scores, columns, values, sums, width);
+        few_rows(rows, most, h.width, scores, columns, values, n, sums, width);
         put_rows(rows, h.width, sums, width, h.out + i * h.out_stride, h.out_stride);
     }
     put_zeros(n, h.positions, h.width, h.out, h.out_stride);
     put_zeros(n, h.positions, 1, h.logsumexp, h.logsumexp_stride);
 }
 
-/// One row of weights from its scores and of the scores' gradients from those of the weights, both in place.
-inline void weights_back(int seen, int n, float scale, float logsumexp, float* __restrict weight, float* __restrict gradient) {
-    for (int j = 0; j < seen; ++j) weight[j] = exp_of(weight[j] * scale - logsumexp);
-    float lane[kSoftmaxLanes] = {};
-    int j = 0;
-    for (; j + kSoftmaxLanes <= seen; j += kSoftmaxLanes) {
-        for (int l = 0; l < kSoftmaxLanes; ++l) lane[l] += weight[j + l] * gradient[j + l];
+/// One row of weights from its scores and of the scores' gradients from those of the weights, both in place; zeros in
+/// [seen, limit).
+inline void weights_back(int seen, int limit, float scale, float logsumexp, float delta, float* __restrict weight,
+                         float* __restrict gradient) {
+    for (int j = 0; j < seen; ++j) {
+        weight[j] = exp_of(weight[j] * scale - logsumexp);
+        gradient[j] = weight[j] * (gradient[j] - delta) * scale;
     }
-    for (int l = 0; j < seen; ++j, ++l) lane[l] += weight[j] * gradient[j];
-    float mean = 0;
-    for (int l = 0; l < kSoftmaxLanes; ++l) mean += lane[l];
-    for (j = 0; j < seen; ++j) gradient[j] = weight[j] * (gradient[j] - mean) * scale;
-    for (j = seen; j < n; ++j) weight[j] = gradient[j] = 0;
+    for (int j = seen; j < limit; ++j) weight[j] = gradient[j] = 0;
 }
 
-/// to [n, width] = left^T right over the n positions; right in panels.
-inline void transposed_product(const AttentionHead& h, const float* left, int ld, const float* right, float* panel, float* sums,
-                               float* to) {
-    const int n = h.filled, width = up_to(h.width, kTileColumns);
-    for (int j = 0; j < n; j += kTileRows) {
-        const int rows = at_most(kTileRows, n - j);
-        pack_rows(n, left + j, ld, rows, kTileRows, panel);
+/// Some queries and what the backward pass keeps of them: weights and gradients of the scores [rows, ld].
+struct QueryBlock {
+    int first, rows, limit;  ///< keys that one of them sees
+    float *queries, *dout;   ///< in panels
+    float *weights, *gradients;
+    int ld;
+};
+
+/// to [limit, width] (+)= left^T right over the block's queries; right in panels.
+inline void transposed_product(const AttentionHead& h, const QueryBlock& block, const float* left, const float* right,
+                               float* panel, float* sums, float* to) {
+    const int width = up_to(h.width, kTileColumns);
+    for (int j = 0; j < block.limit; j += kTileRows) {
+        const int rows = at_most(kTileRows, block.limit - j);
+        pack_rows(block.rows, left + j, block.ld, rows, kTileRows, panel);
         for (int col = 0; col < h.width; col += kTileColumns)
-            tile_panels(n, panel, right + static_cast<std::ptrdiff_t>(col) * n, sums + col, width, false);
-        put_rows(rows, h.width, sums, width, to + j * h.gradient_stride, h.gradient_stride);
+            tile_panels(block.rows, panel, right + static_cast<std::ptrdiff_t>(col) * block.rows, sums + col, width, false);
+        put_rows(rows, h.width, sums, width, to + j * h.gradient_stride, h.gradient_stride, true);
     }
 }
 
 void attention_backward_head(const AttentionHead& head) {
     const AttentionHead h = head;
     const int n = h.filled, columns = up_to(n, kTileColumns), width = up_to(h.width, kTileColumns);
-    const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(columns) * h.width, along = static_cast<std::ptrdiff_t>(n) * width;
+    const int most = at_most(n, kAttentionQueries);
+    const std::ptrdiff_t across = static_cast<std::ptrdiff_t>(columns) * h.width,
+                         part = static_cast<std::ptrdiff_t>(most) * width;
+    const std::ptrdiff_t scores = static_cast<std::ptrdiff_t>(up_to(most, kTileRows)) * columns;
     Cut cut{h.scratch};
     float *keys_across = cut.take(across), *values_across = cut.take(across);
-    float *keys = cut.take(along), *queries = cut.take(along), *up = cut.take(along);
-    const std::ptrdiff_t square = static_cast<std::ptrdiff_t>(up_to(n, kTileRows)) * columns;
-    float *weights = cut.take(square), *gradients = cut.take(square);
-    float *sums = cut.take(kTileRows * width), *panel = cut.take(static_cast<std::ptrdiff_t>(n) * kTileRows);
+    float* keys = cut.take(static_cast<std::ptrdiff_t>(n) * width);
+    QueryBlock block{0, 0, 0, cut.take(part), cut.take(part), cut.take(scores), cut.take(scores), columns};
+    float *sums = cut.take(kTileRows * width), *panel = cut.take(static_cast<std::ptrdiff_t>(most) * kTileRows);
     pack_right_transposed(n, h.width, h.k, h.stride, keys_across);
     pack_right_transposed(n, h.width, h.v, h.stride, values_across);
     pack_right(n, h.width, h.k, h.stride, keys);
-    pack_right(n, h.width, h.q, h.stride, queries);
-    pack_right(n, h.width, h.dout, h.dout_stride, up);
-    for (int i = 0; i < n; i += kTileRows) {
-        const int rows = at_most(kTileRows, n - i);
-        float *weight = weights + static_cast<std::ptrdiff_t>(i) * columns,
-              *gradient = gradients + static_cast<std::ptrdiff_t>(i) * columns;
-        few_rows(rows, h.width, n, h.q + i * h.stride, h.stride, keys_across, weight, columns);
-        few_rows(rows, h.width, n, h.dout + i * h.dout_stride, h.dout_stride, values_across, gradient, columns);
-        for (int r = 0; r < rows; ++r)
-            weights_back(seen_by(h, i + r), n, h.scale, h.logsumexp[(i + r) * h.logsumexp_stride],
-                         weight + static_cast<std::ptrdiff_t>(r) * columns, gradient + static_cast<std::ptrdiff_t>(r) * columns);
-        few_rows(rows, n, h.width, gradient, columns, keys, sums, width);
-        put_rows(rows, h.width, sums, width, h.dq + i * h.gradient_stride, h.gradient_stride);
-    }
-    transposed_product(h, gradients, columns, queries, panel, sums, h.dk);
-    transposed_product(h, weights, columns, up, panel, sums, h.dv);
     put_zeros(n, h.positions, h.width, h.dq, h.gradient_stride);
-    put_zeros(n, h.positions, h.width, h.dk, h.gradient_stride);
-    put_zeros(n, h.positions, h.width, h.dv, h.gradient_stride);
+    put_zeros(0, h.positions, h.width, h.dk, h.gradient_stride);
+    put_zeros(0, h.positions, h.width, h.dv, h.gradient_stride);
+    for (block.first = 0; block.first < n; block.first += kAttentionQueries) {
+        block.rows = at_most(kAttentionQueries, n - block.first);
+        block.limit = seen_by(h, block.first + block.rows - 1);
+        pack_right(block.rows, h.width, h.q + block.first * h.stride, h.stride, block.queries);
+        pack_right(block.rows, h.width, h.dout + block.first * h.dout_stride, h.dout_stride, block.dout);
+        for (int at = 0; at < block.rows; at += kTileRows) {
+            const int rows = at_most(kTileRows, block.rows - at), i = block.first + at, seen = seen_by(h, i + rows - 1);
+            float *weight = block.weights + static_cast<std::ptrdiff_t>(at) * columns,
+                  *gradient = block.gradients + static_cast<std::ptrdiff_t>(at) * columns;
+            few_rows(rows, h.width, seen, h.q + i * h.stride, h.stride, keys_across, h.width, weight, columns);
+            few_rows(rows, h.width, seen, h.dout + i * h.dout_stride, h.dout_stride, values_across, h.width, gradient, columns);
+            for (int r = 0; r < rows; ++r) {
+                const float *dout = h.dout + (i + r) * h.dout_stride, *out = h.out + (i + r) * h.out_stride;
+                float delta = 0;
+                for (int d = 0; d < h.width; ++d) delta += dout[d] * out[d];
+                weights_back(seen_by(h, i + r), block.limit, h.scale, h.logsumexp[(i + r) * h.logsumexp_stride], delta,
+                             weight + static_cast<std::ptrdiff_t>(r) * columns,
+                             gradient + static_cast<std::ptrdiff_t>(r) * columns);
+            }
+            few_rows(rows, seen, h.width, gradient, columns, keys, n, sums, width);
+            put_rows(rows, h.width, sums, width, h.dq + i * h.gradient_stride, h.gradient_stride);
+        }
+        transposed_product(h, block, block.gradients, block.queries, panel, sums, h.dk);
+        transposed_product(h, block, block.weights, block.dout, panel, sums, h.dv);
+    }
 }
 
 }  // namespace

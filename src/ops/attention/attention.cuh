@@ -1,0 +1,73 @@
+#pragma once
+// What the kernels of attention know of their record, and which kernels there are.
+
+#include "ops/attention/attention.h"
+#include "ops/text/sequences.cuh"
+
+namespace millrace::ops::cuda {
+
+struct AttentionShape {
+    int positions, heads, width, prefix;
+    bool causal;
+    float scale;  ///< 1 / sqrt(width)
+
+    /// Position i sees the first so many of the filled ones.
+    [[nodiscard]] __device__ int seen(int i, int filled) const { return causal ? min(filled, max(i + 1, prefix)) : filled; }
+    /// Query from which on key j is seen.
+    [[nodiscard]] __device__ int first_query(int j) const { return causal && j >= prefix ? j : 0; }
+};
+
+/// Of both directions; what a direction has no slot for is null. `out` is written forward and read backward.
+template <class Real>
+struct AttentionArgs {
+    Mat<const Real> qkv, dout;
+    Mat<const std::int32_t> lengths;
+    Mat<float> logsumexp, delta;
+    Mat<Real> out, dqkv;
+    AttentionShape shape;
+    int sequences, members;
+
+    [[nodiscard]] int pairs() const { return sequences * shape.heads; }
+};
+
+/// One head of one sequence.
+struct AttentionPlace {
+    int k, head, filled, column;  ///< member; head and its first column; filled positions of the sequence
+    std::int64_t row;             ///< of the sequence's first position
+};
+template <class Real>
+__device__ AttentionPlace place_of(const AttentionArgs<Real>& a, int pair) {
+    const int k = blockIdx.z, sequence = pair / a.shape.heads, head = pair % a.shape.heads;
+    const int filled = a.shape.prefix + tokens_of(a.lengths, k, sequence, a.shape.positions - a.shape.prefix);
+    return {k, head, filled, head * a.shape.width, std::int64_t{sequence} * a.shape.positions};
+}
+/// Queries (part 0), keys (1) or values (2) of a place at its position 0, or their gradients in dqkv.
+template <class Real>
+__device__ Real* part_of(const Mat<Real>& qkv, const AttentionShape& shape, const AttentionPlace& place, int part) {
+    return qkv.row(place.k, 0, place.row) + part * shape.heads * shape.width + place.column;
+}
+
+/// Grid of `blocks` per head.
+template <class Real>
+dim3 attention_grid(const AttentionArgs<Real>& a, int blocks) {
+    return dim3(static_cast<unsigned>(a.pairs() * blocks), 1, static_cast<unsigned>(a.members));
+}
+
+/// Tensor cores take heads of up to 128 columns in eights whose rows begin at multiples of 16 bytes.
+constexpr int kMostFlashWidth = 128;
+/// Up to so many positions one block has a whole head.
+constexpr int kShortPositions = 64;
+
+KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a);
+/// Two launches: gradients of the queries, which also find delta, then those of keys and values.
+KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a);
+/// One launch, for sequences of at most kShortPositions positions.
+KernelResult make_short_backward(Context& c, const AttentionArgs<bf16>& a);
+
+/// Of any width and alignment, without tensor cores.
+template <class Real>
+KernelResult make_plain_attention_forward(Context& c, const AttentionArgs<Real>& a);
+template <class Real>
+KernelResult make_plain_attention_backward(Context& c, const AttentionArgs<Real>& a);
+
+}  // namespace millrace::ops::cuda

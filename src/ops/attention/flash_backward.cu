@@ -1,0 +1,140 @@
+// Attention backward on tensor cores for sequences of any length, in two launches: queries' gradients by blocks of queries that
+// stream keys and values, then keys' and values' by blocks of keys that stream queries. Two more products than in one launch, but
+// no sum is shared between blocks and no weight leaves the registers.
+
+#include "ops/attention/flash_backward.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+template <int kWidth>
+constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< 32 rows of 128 columns would not fit into a warp's registers
+template <int kWidth>
+constexpr int kBlockRows = 16 * kRowTiles<kWidth>* kFlashWarps;
+
+template <int kWidth>
+__global__ void __launch_bounds__(kFlashThreads, 2) flash_queries_kernel(AttentionArgs<bf16> a) {
+    constexpr int kStride = kFlashStride<kWidth>, kRows = kBlockRows<kWidth>, kOwn = kRows / kFlashWarps;
+    extern __shared__ uint4 memory[];
+    bf16 *queries = reinterpret_cast<bf16*>(memory), *douts = queries + kRows * kStride;
+    bf16 *keys = douts + kRows * kStride, *values = keys + 2 * kStreamed * kStride;
+    float* deltas = reinterpret_cast<float*>(values + 2 * kStreamed * kStride);
+    begin_kernel();
+    const AttentionShape shape = a.shape;
+    const int blocks = (shape.positions + kRows - 1) / kRows;
+    const int first = (blocks - 1 - static_cast<int>(blockIdx.x) % blocks) * kRows;  // those that see most begin first
+    const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
+    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
+    const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
+    const bf16* rows = part_of(a.qkv, shape, place, 0);
+    const int tiles = first < filled ? (shape.seen(min(first + kRows, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
+    const auto stage = [&](int tile) {
+        const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
+        const bf16* from = rows + std::int64_t{at} * stride + across;
+        stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
+        stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
+    };
+    stage_rows<kWidth, kRows>(rows + std::int64_t{first} * stride, stride, filled - first, shape.width, queries);
+    stage_rows<kWidth, kRows>(a.dout.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.dout.stride_row),
+                              filled - first, shape.width, douts);
+    if (tiles > 0) stage(0);
+    commit_copies();
+    Deltas<kWidth, kRows> own_deltas;
+    own_deltas.fetch(a.out.row(place.k, 0, place.row + first) + place.column, static_cast<int>(a.out.stride_row), filled - first,
+                     shape.width);
+    await_copies<0>();
+    __syncthreads();
+    own_deltas.find(douts, deltas);
+    __syncthreads();
+    for (int i = threadIdx.x; i < min(kRows, filled - first); i += kFlashThreads)
+        a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
+
+    QueryGradient<kRowTiles<kWidth>, kWidth> gradient;
+    gradient.begin(a, place, first + mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
+    for (int tile = 0; tile < tiles; ++tile) {
+        if (tile > 0) {
+            await_copies<0>();
+            __syncthreads();
+        }
+        if (tile + 1 < tiles) stage(tile + 1);
+        commit_copies();
+        const int from = tile % 2 * kStreamed * kStride;
+#pragma unroll 1
+        for (int i = 0; i < kStreamed; i += kChunk)
+            gradient.take(shape, filled, tile * kStreamed + i, keys + from + i * kStride, values + from + i * kStride);
+    }
+    gradient.store(a, place, queries + mine * kStride);
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(kFlashThreads, 2) flash_keys_kernel(AttentionArgs<bf16> a) {
+    constexpr int kStride = kFlashStride<kWidth>, kRows = kBlockRows<kWidth>, kOwn = kRows / kFlashWarps;
+    extern __shared__ uint4 memory[];
+    bf16 *keys = reinterpret_cast<bf16*>(memory), *values = keys + kRows * kStride;
+    bf16 *queries = values + kRows * kStride, *douts = queries + 2 * kStreamed * kStride;
+    float* numbers = reinterpret_cast<float*>(douts + 2 * kStreamed * kStride);  // of a tile: logsumexp, delta
+    begin_kernel();
+    const AttentionShape shape = a.shape;
+    const int blocks = (shape.positions + kRows - 1) / kRows, first = static_cast<int>(blockIdx.x) % blocks * kRows;
+    const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
+    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), thread = threadIdx.x;
+    const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
+    const int dout_stride = static_cast<int>(a.dout.stride_row);
+    const bf16 *rows = part_of(a.qkv, shape, place, 0), *dout_rows = a.dout.row(place.k, 0, place.row) + place.column;
+    const int begin = shape.first_query(first) / kStreamed, end = first < filled ? (filled + kStreamed - 1) / kStreamed : begin;
+    static_assert(kFlashThreads == 2 * kStreamed);
+    const Mat<float>& number = thread < kStreamed ? a.logsumexp : a.delta;
+    const float* number_rows = number.row(place.k, 0, place.row + thread % kStreamed) + place.head;
+    const auto stage = [&](int tile) {
+        const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
+        stage_rows<kWidth, kStreamed>(rows + std::int64_t{at} * stride, stride, filled - at, shape.width, queries + to);
+        stage_rows<kWidth, kStreamed>(dout_rows + std::int64_t{at} * dout_stride, dout_stride, filled - at, shape.width,
+                                      douts + to);
+        copy4(shared_address(numbers + tile % 2 * kFlashThreads + thread), number_rows + at * number.stride_row,
+              at + thread % kStreamed < filled);
+    };
+    const bf16* key_rows = rows + std::int64_t{first} * stride + across;
+    stage_rows<kWidth, kRows>(key_rows, stride, filled - first, shape.width, keys);
+    stage_rows<kWidth, kRows>(key_rows + across, stride, filled - first, shape.width, values);
+    if (begin < end) stage(begin);
+    commit_copies();
+    await_copies<0>();
+    __syncthreads();
+
+    KeyGradient<kRowTiles<kWidth>, kWidth> gradient;
+    gradient.begin(first + mine, keys + mine * kStride, values + mine * kStride);
+    for (int tile = begin; tile < end; ++tile) {
+        if (tile > begin) {
+            await_copies<0>();
+            __syncthreads();
+        }
+        if (tile + 1 < end) stage(tile + 1);
+        commit_copies();
+        const int from = tile % 2 * kStreamed * kStride;
+        const float* tile_numbers = numbers + tile % 2 * kFlashThreads;
+#pragma unroll 1
+        for (int i = 0; i < kStreamed; i += kChunk)
+            gradient.take(shape, tile * kStreamed + i, queries + from + i * kStride, douts + from + i * kStride, tile_numbers + i,
+                          tile_numbers + kStreamed + i);
+    }
+    gradient.store(a, place, keys + mine * kStride, values + mine * kStride);
+}
+
+}  // namespace
+
+KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a) {
+    return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
+        constexpr int kRows = kBlockRows<kWidth>;
+        const auto queries = flash_queries_kernel<kWidth>, keys = flash_keys_kernel<kWidth>;
+        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
+        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
+        const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
+        const std::size_t shared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
+        return make_kernel([=, stream = c.stream] {
+            launch(queries, grid, dim3(kFlashThreads), shared + kRows * sizeof(float), stream, a);
+            launch(keys, grid, dim3(kFlashThreads), shared + 2 * kFlashThreads * sizeof(float), stream, a);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda

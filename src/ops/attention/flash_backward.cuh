@@ -1,0 +1,171 @@
+#pragma once
+// The backward pass of attention on tensor cores, 16 streamed rows at a time. Scores and weights are found again from the
+// logsumexp. Every sum has one owner and a fixed order, so queries' gradients and keys' and values' find them separately.
+
+#include "ops/attention/flash.cuh"
+#include "ops/cuda/vector.cuh"
+
+namespace millrace::ops::cuda {
+
+constexpr int kChunk = 16;
+
+/// delta = dout . out of kRows queries. `fetch` begins while `dout` is still on its way to shared memory.
+template <int kWidth, int kRows>
+struct Deltas {
+    static constexpr int kVectors = kWidth / 8, kStep = kFlashThreads / kVectors;
+    uint4 out[kRows / kStep];
+
+    /// `from`: the head's row of the first query; rows from `rows` on count as zero.
+    __device__ void fetch(const bf16* from, int stride, int rows, int width) {
+        const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+#pragma unroll
+        for (int i = 0; i < kRows; i += kStep) {
+            out[i / kStep] = make_uint4(0, 0, 0, 0);
+            if (row + i < rows && column < width)
+                out[i / kStep] = *reinterpret_cast<const uint4*>(from + (row + i) * stride + column);
+        }
+    }
+    /// dout as stage_rows laid it; `to` [kRows], by all threads.
+    __device__ void find(const bf16* dout, float* to) const {
+        const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+#pragma unroll
+        for (int i = 0; i < kRows; i += kStep) {
+            float a[8], b[8], sum = 0;
+            spread(out[i / kStep], a);
+            spread(*reinterpret_cast<const uint4*>(dout + (row + i) * kFlashStride<kWidth> + column), b);
+#pragma unroll
+            for (int d = 0; d < 8; ++d) sum = fmaf(a[d], b[d], sum);
+#pragma unroll
+            for (int d = kVectors / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+            if (column == 0) to[row + i] = sum;
+        }
+    }
+};
+
+/// A warp's queries: their gradients grow with the keys and values that stream by.
+template <int kTiles, int kWidth>
+struct QueryGradient {
+    static constexpr int kOwn = 16 * kTiles;
+    OwnRows<kTiles, kWidth> query, dout;
+    Sums<kTiles, kWidth> sums;
+    float logsumexp[kTiles][2], delta[kTiles][2];  ///< in base 2
+    int own, all_see, some_see;                    ///< first query; keys seen by all, by some
+
+    /// Of the queries from `own` on, whose rows are `queries` and `douts`, and whose `deltas` lie in shared memory.
+    __device__ void begin(const AttentionArgs<bf16>& a, const AttentionPlace& place, int first, const bf16* queries,
+                          const bf16* douts, const float* deltas) {
+        own = first;
+        all_see = a.shape.seen(own, place.filled);
+        some_see = own < place.filled ? a.shape.seen(own + kOwn - 1, place.filled) : 0;
+        load_own<kTiles, kWidth>(query, queries + along_offset<kWidth>());
+        load_own<kTiles, kWidth>(dout, douts + along_offset<kWidth>());
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int row = row_of(m, 2 * half);
+                logsumexp[m][half] =
+                    own + row < place.filled ? kLog2E * a.logsumexp.row(place.k, 0, place.row + own + row)[place.head] : 0;
+                delta[m][half] = deltas[row];
+            }
+#pragma unroll
+            for (int n = 0; n < kWidth / 8; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+        }
+    }
+    /// Keys [at, at + kChunk) of the sequence.
+    __device__ void take(const AttentionShape& shape, int filled, int at, const bf16* keys, const bf16* values) {
+        if (at >= some_see) return;
+        const float factor = shape.scale * kLog2E;
+        Sums<kTiles, kChunk> weights, gradients;
+        multiply_across<kTiles, kWidth, kChunk>(weights, query, keys + across_offset<kWidth>());
+        multiply_across<kTiles, kWidth, kChunk>(gradients, dout, values + across_offset<kWidth>());
+        const bool masked = at + kChunk > all_see;
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int n = 0; n < kChunk / 8; ++n) {
+                    float& g = gradients[m][n][i];
+                    g = exp2_fast(fmaf(weights[m][n][i], factor, -logsumexp[m][i / 2])) * (g - delta[m][i / 2]);
+                    if (masked && at + column_of(n, i) >= shape.seen(own + row_of(m, i), filled)) g = 0;
+                }
+        std::uint32_t packed[kTiles][4];
+        pack_weights<kTiles, kChunk>(packed, gradients, 0);
+        multiply_along<kTiles, kWidth>(sums, packed, keys + along_offset<kWidth>());
+    }
+    /// Writes them through the rows of `staging`.
+    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* staging) const {
+        float factor[kTiles][2];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) factor[m][0] = factor[m][1] = a.shape.scale;
+        store_rows<kTiles, kWidth>(sums, factor, staging, part_of(a.dqkv, a.shape, place, 0) + own * a.dqkv.stride_row,
+                                   a.dqkv.stride_row, place.filled - own, a.shape.positions - own, a.shape.width);
+    }
+};
+
+/// A warp's keys and values: their gradients grow with the queries that stream by.
+template <int kTiles, int kWidth>
+struct KeyGradient {
+    static constexpr int kOwn = 16 * kTiles;
+    OwnRows<kTiles, kWidth> key, value;
+    Sums<kTiles, kWidth> dkey, dvalue;
+    int own;  ///< first key
+
+    __device__ void begin(int first, const bf16* keys, const bf16* values) {
+        own = first;
+        load_own<kTiles, kWidth>(key, keys + along_offset<kWidth>());
+        load_own<kTiles, kWidth>(value, values + along_offset<kWidth>());
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+            for (int n = 0; n < kWidth / 8; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) dkey[m][n][i] = dvalue[m][n][i] = 0;
+    }
+    /// Queries [at, at + kChunk) of the sequence; what is not filled is zero in all four.
+    __device__ void take(const AttentionShape& shape, int at, const bf16* queries, const bf16* douts, const float* logsumexp,
+                         const float* deltas) {
+        if (at + kChunk <= shape.first_query(own)) return;
+        const float factor = shape.scale * kLog2E;
+        Sums<kTiles, kChunk> weights, gradients;
+        multiply_across<kTiles, kWidth, kChunk>(weights, key, queries + across_offset<kWidth>());
+        multiply_across<kTiles, kWidth, kChunk>(gradients, value, douts + across_offset<kWidth>());
+        const bool masked = at < shape.first_query(own + kOwn - 1);
+#pragma unroll
+        for (int n = 0; n < kChunk / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float level = kLog2E * logsumexp[column_of(n, i)], delta = deltas[column_of(n, i)];
+#pragma unroll
+                for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        float &w = weights[m][n][2 * half + i], &g = gradients[m][n][2 * half + i];
+                        w = exp2_fast(fmaf(w, factor, -level));
+                        g = w * (g - delta);
+                        if (masked && at + column_of(n, i) < shape.first_query(own + row_of(m, 2 * half))) w = g = 0;
+                    }
+            }
+        std::uint32_t packed[kTiles][4];
+        pack_weights<kTiles, kChunk>(packed, weights, 0);
+        multiply_along<kTiles, kWidth>(dvalue, packed, douts + along_offset<kWidth>());
+        pack_weights<kTiles, kChunk>(packed, gradients, 0);
+        multiply_along<kTiles, kWidth>(dkey, packed, queries + along_offset<kWidth>());
+    }
+    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* keys, bf16* values) const {
+        const std::int64_t stride = a.dqkv.stride_row;
+        float factor[kTiles][2], one[kTiles][2];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+            factor[m][0] = factor[m][1] = a.shape.scale;
+            one[m][0] = one[m][1] = 1;
+        }
+        store_rows<kTiles, kWidth>(dkey, factor, keys, part_of(a.dqkv, a.shape, place, 1) + own * stride, stride,
+                                   place.filled - own, a.shape.positions - own, a.shape.width);
+        store_rows<kTiles, kWidth>(dvalue, one, values, part_of(a.dqkv, a.shape, place, 2) + own * stride, stride,
+                                   place.filled - own, a.shape.positions - own, a.shape.width);
+    }
+};
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,71 @@
+// Attention backward on tensor cores for short sequences: a block has a whole head in shared memory and finds all gradients, each
+// warp those of 16 queries and then those of 16 keys.
+
+#include "ops/attention/flash_backward.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+constexpr int kRows = kShortPositions, kOwn = kRows / kFlashWarps;
+static_assert(kOwn == 16 && kFlashThreads >= kRows);
+
+template <int kWidth>
+constexpr int kShortBlocks = kWidth <= 32   ? 6
+                             : kWidth == 64 ? 4
+                                            : 2;
+
+template <int kWidth>
+__global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_backward_kernel(AttentionArgs<bf16> a) {
+    constexpr int kStride = kFlashStride<kWidth>;
+    extern __shared__ uint4 memory[];
+    bf16 *queries = reinterpret_cast<bf16*>(memory), *keys = queries + kRows * kStride;
+    bf16 *values = keys + kRows * kStride, *douts = values + kRows * kStride;
+    bf16* results = douts + kRows * kStride;
+    float *logsumexp = reinterpret_cast<float*>(results + kRows * kStride), *deltas = logsumexp + kRows;
+    begin_kernel();
+    const AttentionShape shape = a.shape;
+    const AttentionPlace place = place_of(a, blockIdx.x);
+    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), row = threadIdx.x;
+    const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
+    const bf16* rows = part_of(a.qkv, shape, place, 0);
+    stage_rows<kWidth, kRows>(rows, stride, filled, shape.width, queries);
+    stage_rows<kWidth, kRows>(rows + across, stride, filled, shape.width, keys);
+    stage_rows<kWidth, kRows>(rows + 2 * across, stride, filled, shape.width, values);
+    stage_rows<kWidth, kRows>(a.dout.row(place.k, 0, place.row) + place.column, static_cast<int>(a.dout.stride_row), filled,
+                              shape.width, douts);
+    commit_copies();
+    Deltas<kWidth, kRows> own_deltas;
+    own_deltas.fetch(a.out.row(place.k, 0, place.row) + place.column, static_cast<int>(a.out.stride_row), filled, shape.width);
+    if (row < kRows) logsumexp[row] = row < filled ? a.logsumexp.row(place.k, 0, place.row + row)[place.head] : 0;
+    await_copies<0>();
+    __syncthreads();
+    own_deltas.find(douts, deltas);
+    __syncthreads();
+
+    bf16* staging = results + mine * kStride;
+    KeyGradient<1, kWidth> key_gradient;
+    key_gradient.begin(mine, keys + mine * kStride, values + mine * kStride);
+#pragma unroll 1
+    for (int at = 0; at < filled; at += kChunk)
+        key_gradient.take(shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at, deltas + at);
+    key_gradient.store(a, place, staging, staging);
+    QueryGradient<1, kWidth> query_gradient;
+    query_gradient.begin(a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
+#pragma unroll 1
+    for (int at = 0; at < filled; at += kChunk)
+        query_gradient.take(shape, filled, at, keys + at * kStride, values + at * kStride);
+    query_gradient.store(a, place, staging);
+}
+
+}  // namespace
+
+KernelResult make_short_backward(Context& c, const AttentionArgs<bf16>& a) {
+    return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
+        const auto kernel = short_backward_kernel<kWidth>;
+        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
+        return make_launch(c, kernel, attention_grid(a, 1), dim3(kFlashThreads),
+                           flash_bytes<kWidth>(5 * kRows) + 2 * kRows * sizeof(float), a);
+    });
+}
+
+}  // namespace millrace::ops::cuda
