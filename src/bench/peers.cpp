@@ -97,6 +97,21 @@ bool read_peer_row(const std::string& line, PeerTimes& into) {
     return true;
 }
 
+PeerTimes run_peers(const std::vector<std::string>& command) {
+    PeerTimes times;
+    const auto output = run_child(command);
+    if (!output.ok()) {
+        times.reason = output.error().text();
+        return times;
+    }
+    std::string last;
+    for (const std::string& line : lines_of(output->text))
+        if (!read_peer_row(line, times)) last = line;
+    if (times.peers.empty())
+        times.reason = last.empty() ? fmt::format("{} ended with status {}", command.front(), output->status) : last;
+    return times;
+}
+
 PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision) {
     PeerTimes times;
     if (workload.batch == 0) {
@@ -121,16 +136,7 @@ PeerTimes time_peers(const Workload& workload, const Options& options, const std
                                      "--threads",   std::to_string(threads)};
     if (const std::string& modes = options.peer_modes.empty() ? workload.peer_modes : options.peer_modes; !modes.empty())
         command.insert(command.end(), {"--modes", modes});
-    const auto output = run_child(command);
-    if (!output.ok()) {
-        times.reason = output.error().text();
-        return times;
-    }
-    std::string last;
-    for (const std::string& line : lines_of(output->text))
-        if (!read_peer_row(line, times)) last = line;
-    if (times.peers.empty()) times.reason = last.empty() ? fmt::format("{} ended with status {}", python, output->status) : last;
-    return times;
+    return run_peers(command);
 }
 
 }  // namespace millrace::bench

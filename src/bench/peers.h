@@ -31,6 +31,9 @@ std::string peer_python(ops::DeviceKind device);
 /// One row of a peer's standard output; lines that are no rows give nothing.
 bool read_peer_row(const std::string& line, PeerTimes& into);
 
+/// Rows that a script of the peers' folder prints. Never fails: without a row there is a reason.
+PeerTimes run_peers(const std::vector<std::string>& command);
+
 /// Times all peers of a workload. Never fails: a peer that is absent is a row with a reason.
 PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision);
 

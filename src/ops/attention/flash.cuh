@@ -62,23 +62,38 @@ __device__ inline int across_offset() {
     return (lane % 8 + lane / 16 * 8) * kFlashStride<kWidth> + lane / 8 % 2 * 8;
 }
 
-template <int kTiles, int kWidth>
-using OwnRows = std::uint32_t[kTiles][kWidth / 16][4];
 template <int kTiles, int kColumns>
 using Sums = float[kTiles][kColumns / 8][4];
 
-/// Fragments of 16 kTiles rows; `from` has the lane's along_offset.
+/// Fragments of a warp's 16 kTiles rows. Where registers are short they are not held but read again for every product.
+template <int kTiles, int kWidth, bool kHeld = true>
+struct OwnRows {
+    std::uint32_t held[kTiles][kWidth / 16][4];
+    __device__ void load(const bf16* rows) {
+        const bf16* from = rows + along_offset<kWidth>();
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+            for (int d = 0; d < kWidth / 16; ++d) load_matrices(held[m][d], from + 16 * m * kFlashStride<kWidth> + 16 * d);
+    }
+    __device__ void fragment(std::uint32_t (&to)[4], int m, int d) const {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[i] = held[m][d][i];
+    }
+};
 template <int kTiles, int kWidth>
-__device__ inline void load_own(OwnRows<kTiles, kWidth>& to, const bf16* from) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int d = 0; d < kWidth / 16; ++d) load_matrices(to[m][d], from + 16 * m * kFlashStride<kWidth> + 16 * d);
-}
+struct OwnRows<kTiles, kWidth, false> {
+    const bf16* from;
+    __device__ void load(const bf16* rows) { from = rows + along_offset<kWidth>(); }
+    __device__ void fragment(std::uint32_t (&to)[4], int m, int d) const {
+        load_matrices(to, from + 16 * m * kFlashStride<kWidth> + 16 * d);
+    }
+};
 
 /// sums = own rows times kColumns streamed rows, over the width; `from` has the lane's across_offset.
-template <int kTiles, int kWidth, int kColumns>
-__device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<kTiles, kWidth>& own, const bf16* from) {
+template <int kTiles, int kWidth, int kColumns, bool kHeld>
+__device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<kTiles, kWidth, kHeld>& own,
+                                       const bf16* from) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -86,18 +101,21 @@ __device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRo
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
 #pragma unroll
-    for (int d = 0; d < kWidth / 16; ++d)
+    for (int d = 0; d < kWidth / 16; ++d) {
+        std::uint32_t left[kTiles][4];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) own.fragment(left[m], m, d);
 #pragma unroll
         for (int n = 0; n < kColumns / 16; ++n) {
             std::uint32_t right[4];
             load_matrices(right, from + 16 * n * kFlashStride<kWidth> + 16 * d);
 #pragma unroll
             for (int m = 0; m < kTiles; ++m) {
-                const std::uint32_t(&left)[4] = own[m][d];
-                mma_bf16(sums[m][2 * n], left[0], left[1], left[2], left[3], right[0], right[1]);
-                mma_bf16(sums[m][2 * n + 1], left[0], left[1], left[2], left[3], right[2], right[3]);
+                mma_bf16(sums[m][2 * n], left[m][0], left[m][1], left[m][2], left[m][3], right[0], right[1]);
+                mma_bf16(sums[m][2 * n + 1], left[m][0], left[m][1], left[m][2], left[m][3], right[2], right[3]);
             }
         }
+    }
 }
 
 /// sums += weights of own rows and 16 streamed rows times these rows; `from` has the lane's along_offset.

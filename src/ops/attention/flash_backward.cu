@@ -7,14 +7,9 @@
 namespace millrace::ops::cuda {
 namespace {
 
-template <int kWidth>
-constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< 32 rows of 128 columns would not fit into a warp's registers
-template <int kWidth>
-constexpr int kBlockRows = 16 * kRowTiles<kWidth>* kFlashWarps;
-
-template <int kWidth>
-__global__ void __launch_bounds__(kFlashThreads, 2) flash_queries_kernel(AttentionArgs<bf16> a) {
-    constexpr int kStride = kFlashStride<kWidth>, kRows = kBlockRows<kWidth>, kOwn = kRows / kFlashWarps;
+template <int kWidth, int kTiles, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(AttentionArgs<bf16> a) {
+    constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
     bf16 *queries = reinterpret_cast<bf16*>(memory), *douts = queries + kRows * kStride;
     bf16 *keys = douts + kRows * kStride, *values = keys + 2 * kStreamed * kStride;
@@ -49,7 +44,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_queries_kernel(Attenti
     for (int i = threadIdx.x; i < min(kRows, filled - first); i += kFlashThreads)
         a.delta.row(place.k, 0, place.row + first + i)[place.head] = deltas[i];
 
-    QueryGradient<kRowTiles<kWidth>, kWidth> gradient;
+    QueryGradient<kTiles, kWidth> gradient;
     gradient.begin(a, place, first + mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
     for (int tile = 0; tile < tiles; ++tile) {
         if (tile > 0) {
@@ -61,14 +56,15 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_queries_kernel(Attenti
         const int from = tile % 2 * kStreamed * kStride;
 #pragma unroll 1
         for (int i = 0; i < kStreamed; i += kChunk)
-            gradient.take(shape, filled, tile * kStreamed + i, keys + from + i * kStride, values + from + i * kStride);
+            gradient.template take<kChunk>(shape, filled, tile * kStreamed + i, keys + from + i * kStride,
+                                           values + from + i * kStride);
     }
     gradient.store(a, place, queries + mine * kStride);
 }
 
-template <int kWidth>
-__global__ void __launch_bounds__(kFlashThreads, 2) flash_keys_kernel(AttentionArgs<bf16> a) {
-    constexpr int kStride = kFlashStride<kWidth>, kRows = kBlockRows<kWidth>, kOwn = kRows / kFlashWarps;
+template <int kWidth, int kTiles, int kChunk, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(AttentionArgs<bf16> a) {
+    constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kRows = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
     bf16 *keys = reinterpret_cast<bf16*>(memory), *values = keys + kRows * kStride;
     bf16 *queries = values + kRows * kStride, *douts = queries + 2 * kStreamed * kStride;
@@ -101,7 +97,7 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_keys_kernel(AttentionA
     await_copies<0>();
     __syncthreads();
 
-    KeyGradient<kRowTiles<kWidth>, kWidth> gradient;
+    KeyGradient<kTiles, kWidth> gradient;
     gradient.begin(first + mine, keys + mine * kStride, values + mine * kStride);
     for (int tile = begin; tile < end; ++tile) {
         if (tile > begin) {
@@ -114,26 +110,33 @@ __global__ void __launch_bounds__(kFlashThreads, 2) flash_keys_kernel(AttentionA
         const float* tile_numbers = numbers + tile % 2 * kFlashThreads;
 #pragma unroll 1
         for (int i = 0; i < kStreamed; i += kChunk)
-            gradient.take(shape, tile * kStreamed + i, queries + from + i * kStride, douts + from + i * kStride, tile_numbers + i,
-                          tile_numbers + kStreamed + i);
+            gradient.template take<kChunk>(shape, tile * kStreamed + i, queries + from + i * kStride, douts + from + i * kStride,
+                                           tile_numbers + i, tile_numbers + kStreamed + i);
     }
     gradient.store(a, place, keys + mine * kStride, values + mine * kStride);
+}
+
+template <int kWidth, int kTiles, int kChunk, int kBlocks>
+KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
+    constexpr int kRows = 16 * kTiles * kFlashWarps;
+    const auto queries = flash_queries_kernel<kWidth, kTiles, kChunk, kBlocks>,
+               keys = flash_keys_kernel<kWidth, kTiles, kChunk, kBlocks>;
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
+    const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
+    const std::size_t shared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
+    return make_kernel([=, stream = c.stream] {
+        launch(queries, grid, dim3(kFlashThreads), shared + kRows * sizeof(float), stream, a);
+        launch(keys, grid, dim3(kFlashThreads), shared + 2 * kFlashThreads * sizeof(float), stream, a);
+    });
 }
 
 }  // namespace
 
 KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
-        constexpr int kRows = kBlockRows<kWidth>;
-        const auto queries = flash_queries_kernel<kWidth>, keys = flash_keys_kernel<kWidth>;
-        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
-        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
-        const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
-        const std::size_t shared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
-        return make_kernel([=, stream = c.stream] {
-            launch(queries, grid, dim3(kFlashThreads), shared + kRows * sizeof(float), stream, a);
-            launch(keys, grid, dim3(kFlashThreads), shared + 2 * kFlashThreads * sizeof(float), stream, a);
-        });
+        constexpr int kTiles = kWidth == 128 ? 1 : 2;  // as many rows as fit into a warp's registers
+        return launch_backward<kWidth, kTiles, 16, 2>(c, a);
     });
 }
 

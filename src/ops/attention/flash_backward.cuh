@@ -1,13 +1,11 @@
 #pragma once
-// The backward pass of attention on tensor cores, 16 streamed rows at a time. Scores and weights are found again from the
+// The backward pass of attention on tensor cores, kChunk streamed rows at a time. Scores and weights are found again from the
 // logsumexp. Every sum has one owner and a fixed order, so queries' gradients and keys' and values' find them separately.
 
 #include "ops/attention/flash.cuh"
 #include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda {
-
-constexpr int kChunk = 16;
 
 /// delta = dout . out of kRows queries. `fetch` begins while `dout` is still on its way to shared memory.
 template <int kWidth, int kRows>
@@ -43,10 +41,10 @@ struct Deltas {
 };
 
 /// A warp's queries: their gradients grow with the keys and values that stream by.
-template <int kTiles, int kWidth>
+template <int kTiles, int kWidth, bool kHeld = true>
 struct QueryGradient {
     static constexpr int kOwn = 16 * kTiles;
-    OwnRows<kTiles, kWidth> query, dout;
+    OwnRows<kTiles, kWidth, kHeld> query, dout;
     Sums<kTiles, kWidth> sums;
     float logsumexp[kTiles][2], delta[kTiles][2];  ///< in base 2
     int own, all_see, some_see;                    ///< first query; keys seen by all, by some
@@ -57,8 +55,8 @@ struct QueryGradient {
         own = first;
         all_see = a.shape.seen(own, place.filled);
         some_see = own < place.filled ? a.shape.seen(own + kOwn - 1, place.filled) : 0;
-        load_own<kTiles, kWidth>(query, queries + along_offset<kWidth>());
-        load_own<kTiles, kWidth>(dout, douts + along_offset<kWidth>());
+        query.load(queries);
+        dout.load(douts);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
@@ -73,6 +71,7 @@ struct QueryGradient {
         }
     }
     /// Keys [at, at + kChunk) of the sequence.
+    template <int kChunk>
     __device__ void take(const AttentionShape& shape, int filled, int at, const bf16* keys, const bf16* values) {
         if (at >= some_see) return;
         const float factor = shape.scale * kLog2E;
@@ -90,9 +89,12 @@ struct QueryGradient {
                     g = exp2_fast(fmaf(weights[m][n][i], factor, -logsumexp[m][i / 2])) * (g - delta[m][i / 2]);
                     if (masked && at + column_of(n, i) >= shape.seen(own + row_of(m, i), filled)) g = 0;
                 }
-        std::uint32_t packed[kTiles][4];
-        pack_weights<kTiles, kChunk>(packed, gradients, 0);
-        multiply_along<kTiles, kWidth>(sums, packed, keys + along_offset<kWidth>());
+#pragma unroll
+        for (int n = 0; n < kChunk / 16; ++n) {
+            std::uint32_t packed[kTiles][4];
+            pack_weights<kTiles, kChunk>(packed, gradients, 2 * n);
+            multiply_along<kTiles, kWidth>(sums, packed, keys + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
+        }
     }
     /// Writes them through the rows of `staging`.
     __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* staging) const {
@@ -105,17 +107,17 @@ struct QueryGradient {
 };
 
 /// A warp's keys and values: their gradients grow with the queries that stream by.
-template <int kTiles, int kWidth>
+template <int kTiles, int kWidth, bool kHeld = true>
 struct KeyGradient {
     static constexpr int kOwn = 16 * kTiles;
-    OwnRows<kTiles, kWidth> key, value;
+    OwnRows<kTiles, kWidth, kHeld> key, value;
     Sums<kTiles, kWidth> dkey, dvalue;
     int own;  ///< first key
 
     __device__ void begin(int first, const bf16* keys, const bf16* values) {
         own = first;
-        load_own<kTiles, kWidth>(key, keys + along_offset<kWidth>());
-        load_own<kTiles, kWidth>(value, values + along_offset<kWidth>());
+        key.load(keys);
+        value.load(values);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -124,6 +126,7 @@ struct KeyGradient {
                 for (int i = 0; i < 4; ++i) dkey[m][n][i] = dvalue[m][n][i] = 0;
     }
     /// Queries [at, at + kChunk) of the sequence; what is not filled is zero in all four.
+    template <int kChunk>
     __device__ void take(const AttentionShape& shape, int at, const bf16* queries, const bf16* douts, const float* logsumexp,
                          const float* deltas) {
         if (at + kChunk <= shape.first_query(own)) return;
@@ -147,11 +150,15 @@ struct KeyGradient {
                         if (masked && at + column_of(n, i) < shape.first_query(own + row_of(m, 2 * half))) w = g = 0;
                     }
             }
-        std::uint32_t packed[kTiles][4];
-        pack_weights<kTiles, kChunk>(packed, weights, 0);
-        multiply_along<kTiles, kWidth>(dvalue, packed, douts + along_offset<kWidth>());
-        pack_weights<kTiles, kChunk>(packed, gradients, 0);
-        multiply_along<kTiles, kWidth>(dkey, packed, queries + along_offset<kWidth>());
+#pragma unroll
+        for (int n = 0; n < kChunk / 16; ++n) {
+            const int from = 16 * n * kFlashStride<kWidth> + along_offset<kWidth>();
+            std::uint32_t packed[kTiles][4];
+            pack_weights<kTiles, kChunk>(packed, weights, 2 * n);
+            multiply_along<kTiles, kWidth>(dvalue, packed, douts + from);
+            pack_weights<kTiles, kChunk>(packed, gradients, 2 * n);
+            multiply_along<kTiles, kWidth>(dkey, packed, queries + from);
+        }
     }
     __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* keys, bf16* values) const {
         const std::int64_t stride = a.dqkv.stride_row;

@@ -6,48 +6,75 @@
 namespace millrace::ops::cuda {
 namespace {
 
-/// Blocks a multiprocessor should hold: with 32 rows a warp needs up to 255 registers per thread.
-template <int kWidth, int kTiles>
-constexpr int kForwardBlocks = kTiles == 2    ? 2
-                               : kWidth <= 32 ? 6
-                               : kWidth == 64 ? 4
-                                              : 3;
-
-template <int kTiles>
-struct Softmax {
+/// A warp's queries: their results grow with the keys and values that stream by.
+template <int kTiles, int kWidth>
+struct QueryResult {
+    static constexpr int kOwn = 16 * kTiles;
+    OwnRows<kTiles, kWidth> query;
+    Sums<kTiles, kWidth> out;
     float top[kTiles][2], sum[kTiles][2];  ///< of the thread's rows; the sum is of this thread's columns alone
+    int own, all_see, some_see;            ///< first query; keys seen by all, by some
 
-    __device__ Softmax() {
+    __device__ void begin(const AttentionShape& shape, int filled, int first, const bf16* queries) {
+        own = first;
+        all_see = shape.seen(own, filled);
+        some_see = own < filled ? shape.seen(own + kOwn - 1, filled) : 0;
+        query.load(queries);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
             top[m][0] = top[m][1] = -INFINITY;
             sum[m][0] = sum[m][1] = 0;
+#pragma unroll
+            for (int n = 0; n < kWidth / 8; ++n) out[m][n][0] = out[m][n][1] = out[m][n][2] = out[m][n][3] = 0;
+        }
+    }
+    /// Keys [at, at + kKeys) of the sequence.
+    template <int kKeys>
+    __device__ void take(const AttentionShape& shape, int filled, int at, const bf16* keys, const bf16* values) {
+        if (at >= some_see) return;
+        Sums<kTiles, kKeys> scores;
+        multiply_across<kTiles, kWidth, kKeys>(scores, query, keys + across_offset<kWidth>());
+        if (at + kKeys > all_see) {
+#pragma unroll
+            for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int seen = shape.seen(own + row_of(m, i), filled) - at;
+#pragma unroll
+                    for (int n = 0; n < kKeys / 8; ++n)
+                        if (column_of(n, i) >= seen) scores[m][n][i] = -INFINITY;
+                }
+        }
+        weigh<kKeys>(scores, shape.scale * kLog2E);
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n) {
+            std::uint32_t weights[kTiles][4];
+            pack_weights<kTiles, kKeys>(weights, scores, 2 * n);
+            multiply_along<kTiles, kWidth>(out, weights, values + 16 * n * kFlashStride<kWidth> + along_offset<kWidth>());
         }
     }
     /// Scores become weights relative to the largest so far; `factor` 1 / sqrt(width) in base 2.
-    template <int kWidth>
-    __device__ void take(Sums<kTiles, kStreamed>& scores, Sums<kTiles, kWidth>& out, float factor) {
+    template <int kKeys>
+    __device__ void weigh(Sums<kTiles, kKeys>& scores, float factor) {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float most = top[m][half];
 #pragma unroll
-                for (int n = 0; n < kStreamed / 8; ++n)
-                    most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+                for (int n = 0; n < kKeys / 8; ++n) most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
                 const float shrink = exp2_fast((top[m][half] - most) * factor), shift = most * factor;
                 top[m][half] = most;
-                float total = sum[m][half] * shrink;
+                sum[m][half] *= shrink;
 #pragma unroll
-                for (int n = 0; n < kStreamed / 8; ++n)
+                for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
                     for (int i = 2 * half; i < 2 * half + 2; ++i) {
                         scores[m][n][i] = exp2_fast(fmaf(scores[m][n][i], factor, -shift));
-                        total += scores[m][n][i];
+                        sum[m][half] += scores[m][n][i];
                     }
-                sum[m][half] = total;
 #pragma unroll
                 for (int n = 0; n < kWidth / 8; ++n) {
                     out[m][n][2 * half] *= shrink;
@@ -55,25 +82,45 @@ struct Softmax {
                 }
             }
     }
+    /// Writes results, through the rows of `staging`, and logsumexp.
+    __device__ void store(const AttentionArgs<bf16>& a, const AttentionPlace& place, bf16* staging) const {
+        float share[kTiles][2];
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float all = sum[m][half];
+                all += __shfl_xor_sync(0xffffffffu, all, 1);
+                all += __shfl_xor_sync(0xffffffffu, all, 2);
+                share[m][half] = 1 / all;
+                const int row = own + row_of(m, 2 * half);
+                if (threadIdx.x % 4 == 0 && row < a.shape.positions)
+                    a.logsumexp.row(place.k, 0, place.row + row)[place.head] =
+                        row < place.filled ? fmaf(top[m][half], a.shape.scale, log2f(all) * kLn2) : 0;
+            }
+        store_rows<kTiles, kWidth>(out, share, staging, a.out.row(place.k, 0, place.row + own) + place.column, a.out.stride_row,
+                                   place.filled - own, a.shape.positions - own, a.shape.width);
+    }
 };
 
-template <int kWidth, int kTiles>
-__global__ void __launch_bounds__(kFlashThreads, (kForwardBlocks<kWidth, kTiles>)) flash_forward_kernel(AttentionArgs<bf16> a) {
+/// kKeys: keys a warp takes at a time; kBlocks: blocks a multiprocessor should hold.
+template <int kWidth, int kTiles, int kKeys, int kBlocks>
+__global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(AttentionArgs<bf16> a) {
     constexpr int kStride = kFlashStride<kWidth>, kOwn = 16 * kTiles, kQueries = kOwn * kFlashWarps;
     extern __shared__ uint4 memory[];
-    bf16 *queries = reinterpret_cast<bf16*>(memory), *keys = queries + kQueries * kStride,
-         *values = keys + 2 * kStreamed * kStride;
+    bf16* queries = reinterpret_cast<bf16*>(memory);
+    bf16 *keys = queries + kQueries * kStride, *values = keys + kStreamed * kStride;  // a second pair of tiles lies behind
     begin_kernel();
     const AttentionShape shape = a.shape;
     const int blocks = (shape.positions + kQueries - 1) / kQueries;
     const int first = (blocks - 1 - static_cast<int>(blockIdx.x) % blocks) * kQueries;  // those that see most begin first
     const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
-    const int filled = place.filled, own = first + kOwn * (static_cast<int>(threadIdx.x) / 32);
+    const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const bf16* rows = part_of(a.qkv, shape, place, 0);
     const int tiles = first < filled ? (shape.seen(min(first + kQueries, filled) - 1, filled) + kStreamed - 1) / kStreamed : 0;
     const auto stage = [&](int tile) {
-        const int at = tile * kStreamed, to = tile % 2 * kStreamed * kStride;
+        const int at = tile * kStreamed, to = tile % 2 * 2 * kStreamed * kStride;
         const bf16* from = rows + std::int64_t{at} * stride + across;
         stage_rows<kWidth, kStreamed>(from, stride, filled - at, shape.width, keys + to);
         stage_rows<kWidth, kStreamed>(from + across, stride, filled - at, shape.width, values + to);
@@ -86,12 +133,9 @@ __global__ void __launch_bounds__(kFlashThreads, (kForwardBlocks<kWidth, kTiles>
     await_copies<0>();
     __syncthreads();
 
-    bf16* mine = queries + (own - first) * kStride;  // read by this warp alone, so that results may lie there later
-    OwnRows<kTiles, kWidth> query;
-    load_own<kTiles, kWidth>(query, mine + along_offset<kWidth>());
-    Sums<kTiles, kWidth> out = {};
-    Softmax<kTiles> softmax;
-    const int all_see = shape.seen(own, filled), some_see = shape.seen(own + kOwn - 1, filled);
+    bf16* own_rows = queries + mine * kStride;  // read by this warp alone, so that results may lie there later
+    QueryResult<kTiles, kWidth> result;
+    result.begin(shape, filled, first + mine, own_rows);
     for (int tile = 0; tile < tiles; ++tile) {
         if (tile > 0) {
             await_copies<0>();
@@ -99,64 +143,36 @@ __global__ void __launch_bounds__(kFlashThreads, (kForwardBlocks<kWidth, kTiles>
         }
         if (tile + 1 < tiles) stage(tile + 1);
         commit_copies();
-        const int at = tile * kStreamed, from = tile % 2 * kStreamed * kStride;
-        if (at >= some_see) continue;
-        Sums<kTiles, kStreamed> scores;
-        multiply_across<kTiles, kWidth, kStreamed>(scores, query, keys + from + across_offset<kWidth>());
-        if (at + kStreamed > all_see) {
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int seen = shape.seen(own + row_of(m, i), filled) - at;
-#pragma unroll
-                    for (int n = 0; n < kStreamed / 8; ++n)
-                        if (column_of(n, i) >= seen) scores[m][n][i] = -INFINITY;
-                }
-        }
-        softmax.template take<kWidth>(scores, out, shape.scale * kLog2E);
-#pragma unroll
-        for (int n = 0; n < kStreamed / 16; ++n) {
-            std::uint32_t weights[kTiles][4];
-            pack_weights<kTiles, kStreamed>(weights, scores, 2 * n);
-            multiply_along<kTiles, kWidth>(out, weights, values + from + 16 * n * kStride + along_offset<kWidth>());
-        }
+        const int from = tile % 2 * 2 * kStreamed * kStride;
+#pragma unroll 1
+        for (int i = 0; i < kStreamed; i += kKeys)
+            result.template take<kKeys>(shape, filled, tile * kStreamed + i, keys + from + i * kStride,
+                                        values + from + i * kStride);
     }
-
-    float share[kTiles][2];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float sum = softmax.sum[m][half];
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-            share[m][half] = 1 / sum;
-            const int row = own + row_of(m, 2 * half);
-            if (threadIdx.x % 4 == 0 && row < shape.positions)
-                a.logsumexp.row(place.k, 0, place.row + row)[place.head] =
-                    row < filled ? fmaf(softmax.top[m][half], shape.scale, log2f(sum) * kLn2) : 0;
-        }
-    store_rows<kTiles, kWidth>(out, share, mine, a.out.row(place.k, 0, place.row + own) + place.column, a.out.stride_row,
-                               filled - own, shape.positions - own, shape.width);
+    result.store(a, place, own_rows);
 }
 
-template <int kWidth, int kTiles>
+template <int kWidth, int kTiles, int kKeys, int kBlocks>
 KernelResult launch_forward(Context& c, const AttentionArgs<bf16>& a) {
     constexpr int kQueries = 16 * kTiles * kFlashWarps;
-    const auto kernel = flash_forward_kernel<kWidth, kTiles>;
+    const auto kernel = flash_forward_kernel<kWidth, kTiles, kKeys, kBlocks>;
+    const int tiles = a.shape.positions > kStreamed ? 2 : 1;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     return make_launch(c, kernel, attention_grid(a, (a.shape.positions + kQueries - 1) / kQueries), dim3(kFlashThreads),
-                       flash_bytes<kWidth>(kQueries + 4 * kStreamed), a);
+                       flash_bytes<kWidth>(kQueries + tiles * 2 * kStreamed), a);
 }
 
 }  // namespace
 
 KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
-        if constexpr (kWidth <= 64)  // 32 rows of 128 columns would not fit into a warp's registers
-            if (a.shape.positions > kShortPositions) return launch_forward<kWidth, 2>(c, a);
-        return launch_forward<kWidth, 1>(c, a);
+        // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
+        if constexpr (kWidth == 128)
+            return launch_forward<kWidth, 1, 64, 3>(c, a);
+        else if (a.shape.positions > kShortPositions)
+            return launch_forward<kWidth, 2, 64, 2>(c, a);
+        else
+            return launch_forward < kWidth, 1, 32, kWidth == 64 ? 5 : 8 > (c, a);
     });
 }
 

@@ -6,17 +6,19 @@
 namespace millrace::ops::cuda {
 namespace {
 
-constexpr int kRows = kShortPositions, kOwn = kRows / kFlashWarps;
+constexpr int kRows = kShortPositions, kOwn = kRows / kFlashWarps, kChunk = 16;
 static_assert(kOwn == 16 && kFlashThreads >= kRows);
 
+/// Blocks a multiprocessor should hold. Narrow heads are many: with 64 registers a thread, eight of them are at work.
 template <int kWidth>
-constexpr int kShortBlocks = kWidth <= 32   ? 6
+constexpr int kShortBlocks = kWidth <= 32   ? 8
                              : kWidth == 64 ? 4
                                             : 2;
 
 template <int kWidth>
 __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_backward_kernel(AttentionArgs<bf16> a) {
     constexpr int kStride = kFlashStride<kWidth>;
+    constexpr bool kHeld = kShortBlocks<kWidth> < 8;
     extern __shared__ uint4 memory[];
     bf16 *queries = reinterpret_cast<bf16*>(memory), *keys = queries + kRows * kStride;
     bf16 *values = keys + kRows * kStride, *douts = values + kRows * kStride;
@@ -43,17 +45,17 @@ __global__ void __launch_bounds__(kFlashThreads, kShortBlocks<kWidth>) short_bac
     __syncthreads();
 
     bf16* staging = results + mine * kStride;
-    KeyGradient<1, kWidth> key_gradient;
+    KeyGradient<1, kWidth, kHeld> key_gradient;
     key_gradient.begin(mine, keys + mine * kStride, values + mine * kStride);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
-        key_gradient.take(shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at, deltas + at);
+        key_gradient.template take<kChunk>(shape, at, queries + at * kStride, douts + at * kStride, logsumexp + at, deltas + at);
     key_gradient.store(a, place, staging, staging);
-    QueryGradient<1, kWidth> query_gradient;
+    QueryGradient<1, kWidth, kHeld> query_gradient;
     query_gradient.begin(a, place, mine, queries + mine * kStride, douts + mine * kStride, deltas + mine);
 #pragma unroll 1
     for (int at = 0; at < filled; at += kChunk)
-        query_gradient.take(shape, filled, at, keys + at * kStride, values + at * kStride);
+        query_gradient.template take<kChunk>(shape, filled, at, keys + at * kStride, values + at * kStride);
     query_gradient.store(a, place, staging);
 }
 
