@@ -129,7 +129,7 @@ base::Status compare(const Shape& shape, ops::DeviceKind device) {
     for (Pass& pass : passes) {
         MILLRACE_LET(ms, attention.time(pass.begin, pass.end));
         pass.ms = ms;
-        fmt::print("  {:28} {:10.4f} ms {:8.1f} TFLOP/s\n", fmt::format("millrace {}", pass.name), ms,
+        fmt::print("  {:28} {:10.4f} ms {:8.4g} TFLOP/s\n", fmt::format("millrace {}", pass.name), ms,
                    pass.products * shape.flops() / ms * 1e-9);
     }
     MILLRACE_LET(folder, bench::find_peers());

@@ -27,7 +27,7 @@ struct AttentionArgs {
     AttentionShape shape;
     int sequences, members;
 
-    [[nodiscard]] int pairs() const { return sequences * shape.heads; }
+    [[nodiscard]] __host__ __device__ int pairs() const { return sequences * shape.heads; }
 };
 
 /// One head of one sequence.

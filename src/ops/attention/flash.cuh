@@ -13,6 +13,20 @@ constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
 constexpr int kStreamed = 64;  ///< rows of a tile
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
 
+/// Which rows of which head a block has, of `blocks` per head. Number 0 of all heads of a group begin first, then number 1, ...:
+/// when these see most, the last blocks to begin are short and multiprocessors finish together. The group's keys and values stay
+/// in the L2 cache.
+struct FlashBlock {
+    int pair, number;
+    __device__ FlashBlock(int pairs, int blocks) {
+        constexpr int kGroup = 16;
+        const int first = static_cast<int>(blockIdx.x) / (kGroup * blocks) * kGroup, group = min(kGroup, pairs - first);
+        const int inside = static_cast<int>(blockIdx.x) - first * blocks;
+        number = inside / group;
+        pair = first + inside % group;
+    }
+};
+
 /// Elements of a row in shared memory: eight rows of a fragment lie in different banks.
 template <int kWidth>
 constexpr int kFlashStride = kWidth + 8;

@@ -17,8 +17,9 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_queries_kernel(A
     begin_kernel();
     const AttentionShape shape = a.shape;
     const int blocks = (shape.positions + kRows - 1) / kRows;
-    const int first = (blocks - 1 - static_cast<int>(blockIdx.x) % blocks) * kRows;  // those that see most begin first
-    const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
+    const FlashBlock block(a.pairs(), blocks);
+    const AttentionPlace place = place_of(a, block.pair);
+    const int first = (blocks - 1 - block.number) * kRows;  // late queries see most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const bf16* rows = part_of(a.qkv, shape, place, 0);
@@ -71,14 +72,15 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
     float* numbers = reinterpret_cast<float*>(douts + 2 * kStreamed * kStride);  // of a tile: logsumexp, delta
     begin_kernel();
     const AttentionShape shape = a.shape;
-    const int blocks = (shape.positions + kRows - 1) / kRows, first = static_cast<int>(blockIdx.x) % blocks * kRows;
-    const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
+    const int blocks = (shape.positions + kRows - 1) / kRows;
+    const FlashBlock block(a.pairs(), blocks);
+    const AttentionPlace place = place_of(a, block.pair);
+    const int first = block.number * kRows;  // early keys are seen by most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32), thread = threadIdx.x;
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const int dout_stride = static_cast<int>(a.dout.stride_row);
     const bf16 *rows = part_of(a.qkv, shape, place, 0), *dout_rows = a.dout.row(place.k, 0, place.row) + place.column;
     const int begin = shape.first_query(first) / kStreamed, end = first < filled ? (filled + kStreamed - 1) / kStreamed : begin;
-    static_assert(kFlashThreads == 2 * kStreamed);
     const Mat<float>& number = thread < kStreamed ? a.logsumexp : a.delta;
     const float* number_rows = number.row(place.k, 0, place.row + thread % kStreamed) + place.head;
     const auto stage = [&](int tile) {
@@ -86,8 +88,9 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
         stage_rows<kWidth, kStreamed>(rows + std::int64_t{at} * stride, stride, filled - at, shape.width, queries + to);
         stage_rows<kWidth, kStreamed>(dout_rows + std::int64_t{at} * dout_stride, dout_stride, filled - at, shape.width,
                                       douts + to);
-        copy4(shared_address(numbers + tile % 2 * kFlashThreads + thread), number_rows + at * number.stride_row,
-              at + thread % kStreamed < filled);
+        if (thread < 2 * kStreamed)
+            copy4(shared_address(numbers + tile % 2 * 2 * kStreamed + thread), number_rows + at * number.stride_row,
+                  at + thread % kStreamed < filled);
     };
     const bf16* key_rows = rows + std::int64_t{first} * stride + across;
     stage_rows<kWidth, kRows>(key_rows, stride, filled - first, shape.width, keys);
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_keys_kernel(Atte
         if (tile + 1 < end) stage(tile + 1);
         commit_copies();
         const int from = tile % 2 * kStreamed * kStride;
-        const float* tile_numbers = numbers + tile % 2 * kFlashThreads;
+        const float* tile_numbers = numbers + tile % 2 * 2 * kStreamed;
 #pragma unroll 1
         for (int i = 0; i < kStreamed; i += kChunk)
             gradient.template take<kChunk>(shape, tile * kStreamed + i, queries + from + i * kStride, douts + from + i * kStride,
@@ -127,7 +130,7 @@ KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
     const std::size_t shared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
     return make_kernel([=, stream = c.stream] {
         launch(queries, grid, dim3(kFlashThreads), shared + kRows * sizeof(float), stream, a);
-        launch(keys, grid, dim3(kFlashThreads), shared + 2 * kFlashThreads * sizeof(float), stream, a);
+        launch(keys, grid, dim3(kFlashThreads), shared + 4 * kStreamed * sizeof(float), stream, a);
     });
 }
 

@@ -136,20 +136,19 @@ struct KeyGradient {
         multiply_across<kTiles, kWidth, kChunk>(gradients, value, douts + across_offset<kWidth>());
         const bool masked = at < shape.first_query(own + kOwn - 1);
 #pragma unroll
-        for (int n = 0; n < kChunk / 8; ++n)
+        for (int n = 0; n < kChunk / 8; ++n) {
+            const float2 level = *reinterpret_cast<const float2*>(logsumexp + column_of(n, 0));
+            const float2 delta = *reinterpret_cast<const float2*>(deltas + column_of(n, 0));
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float level = kLog2E * logsumexp[column_of(n, i)], delta = deltas[column_of(n, i)];
+            for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-                for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        float &w = weights[m][n][2 * half + i], &g = gradients[m][n][2 * half + i];
-                        w = exp2_fast(fmaf(w, factor, -level));
-                        g = w * (g - delta);
-                        if (masked && at + column_of(n, i) < shape.first_query(own + row_of(m, 2 * half))) w = g = 0;
-                    }
-            }
+                for (int i = 0; i < 4; ++i) {
+                    float &w = weights[m][n][i], &g = gradients[m][n][i];
+                    w = exp2_fast(fmaf(w, factor, -kLog2E * (i % 2 == 0 ? level.x : level.y)));
+                    g = w * (g - (i % 2 == 0 ? delta.x : delta.y));
+                    if (masked && at + column_of(n, i) < shape.first_query(own + row_of(m, i))) w = g = 0;
+                }
+        }
 #pragma unroll
         for (int n = 0; n < kChunk / 16; ++n) {
             const int from = 16 * n * kFlashStride<kWidth> + along_offset<kWidth>();

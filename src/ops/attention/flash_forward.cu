@@ -113,8 +113,9 @@ __global__ void __launch_bounds__(kFlashThreads, kBlocks) flash_forward_kernel(A
     begin_kernel();
     const AttentionShape shape = a.shape;
     const int blocks = (shape.positions + kQueries - 1) / kQueries;
-    const int first = (blocks - 1 - static_cast<int>(blockIdx.x) % blocks) * kQueries;  // those that see most begin first
-    const AttentionPlace place = place_of(a, static_cast<int>(blockIdx.x) / blocks);
+    const FlashBlock block(a.pairs(), blocks);
+    const AttentionPlace place = place_of(a, block.pair);
+    const int first = (blocks - 1 - block.number) * kQueries;  // late queries see most
     const int filled = place.filled, mine = kOwn * (static_cast<int>(threadIdx.x) / 32);
     const int stride = static_cast<int>(a.qkv.stride_row), across = shape.heads * shape.width;
     const bf16* rows = part_of(a.qkv, shape, place, 0);

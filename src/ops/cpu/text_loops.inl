@@ -134,6 +134,18 @@ void attention_forward_head(const AttentionHead& head) {
     put_zeros(n, h.positions, 1, h.logsumexp, h.logsumexp_stride);
 }
 
+inline float row_dot(int n, const float* a, const float* b) {
+    float lane[kSoftmaxLanes] = {};
+    int i = 0;
+    for (; i + kSoftmaxLanes <= n; i += kSoftmaxLanes) {
+        for (int l = 0; l < kSoftmaxLanes; ++l) lane[l] += a[i + l] * b[i + l];
+    }
+    for (int l = 0; i < n; ++i, ++l) lane[l] += a[i] * b[i];
+    float sum = 0;
+    for (int l = 0; l < kSoftmaxLanes; ++l) sum += lane[l];
+    return sum;
+}
+
 /// One row of weights from its scores and of the scores' gradients from those of the weights, both in place; zeros in
 /// [seen, limit).
 inline void weights_back(int seen, int limit, float scale, float logsumexp, float delta, float* __restrict weight,
@@ -196,9 +208,7 @@ void attention_backward_head(const AttentionHead& head) {
             few_rows(rows, h.width, seen, h.q + i * h.stride, h.stride, keys_across, h.width, weight, columns);
             few_rows(rows, h.width, seen, h.dout + i * h.dout_stride, h.dout_stride, values_across, h.width, gradient, columns);
             for (int r = 0; r < rows; ++r) {
-                const float *dout = h.dout + (i + r) * h.dout_stride, *out = h.out + (i + r) * h.out_stride;
-                float delta = 0;
-                for (int d = 0; d < h.width; ++d) delta += dout[d] * out[d];
+                const float delta = row_dot(h.width, h.dout + (i + r) * h.dout_stride, h.out + (i + r) * h.out_stride);
                 weights_back(seen_by(h, i + r), block.limit, h.scale, h.logsumexp[(i + r) * h.logsumexp_stride], delta,
                              weight + static_cast<std::ptrdiff_t>(r) * columns,
                              gradient + static_cast<std::ptrdiff_t>(r) * columns);
