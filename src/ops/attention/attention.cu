@@ -19,8 +19,9 @@ base::Result<AttentionShape> shape_of(const AttentionParams& p, const Operand& q
 }
 
 template <class... Operands>
-bool takes_flash(const AttentionShape& shape, const Operands&... operands) {
-    return shape.width % 8 == 0 && shape.width <= kMostFlashWidth && (whole_runs(operands) && ...);
+bool takes_flash(const Context& c, const AttentionShape& shape, const Operands&... operands) {
+    return shape.width % 8 == 0 && shape.width <= kMostFlashWidth && flash_bytes_of(shape.width) <= c.shared_limit &&
+           (whole_runs(operands) && ...);
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ KernelResult make_attention_forward(Context& c, const Bound& b) {
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, {}, l, logsumexp, {}, out, {}, shape, l.rows, qkv.k};
         if constexpr (std::is_same_v<Real, bf16>)
-            if (takes_flash(shape, qkv, out)) return make_flash_forward(c, a);
+            if (takes_flash(c, shape, qkv, out)) return make_flash_forward(c, a);
         return make_plain_attention_forward(c, a);
     });
 }
@@ -47,7 +48,7 @@ KernelResult make_attention_backward(Context& c, const Bound& b) {
     return by_real(qkv.dtype, [&]<class Real>(Real) -> KernelResult {
         const AttentionArgs<Real> a{qkv, dout, l, logsumexp, delta, out, dqkv, shape, l.rows, qkv.k};
         if constexpr (std::is_same_v<Real, bf16>)
-            if (takes_flash(shape, qkv, dout, out, dqkv))
+            if (takes_flash(c, shape, qkv, dout, out, dqkv))
                 return shape.positions <= kShortPositions ? make_short_backward(c, a) : make_flash_backward(c, a);
         return make_plain_attention_backward(c, a);
     });

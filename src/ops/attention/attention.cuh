@@ -55,6 +55,8 @@ dim3 attention_grid(const AttentionArgs<Real>& a, int blocks) {
 
 /// Tensor cores take heads of up to 128 columns in eights whose rows begin at multiples of 16 bytes.
 constexpr int kMostFlashWidth = 128;
+/// Bytes of shared memory that suffice for all of these kernels.
+constexpr std::size_t flash_bytes_of(int width) { return (width <= 64 ? 75 : 106) * 1024; }
 /// Up to so many positions one block has a whole head.
 constexpr int kShortPositions = 64;
 

@@ -79,6 +79,14 @@ __device__ inline int across_offset() {
 template <int kTiles, int kColumns>
 using Sums = float[kTiles][kColumns / 8][4];
 
+template <int kTiles, int kColumns>
+__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
+}
+
 /// Fragments of a warp's 16 kTiles rows. Where registers are short they are not held but read again for every product.
 template <int kTiles, int kWidth, bool kHeld = true>
 struct OwnRows {
@@ -108,12 +116,7 @@ struct OwnRows<kTiles, kWidth, false> {
 template <int kTiles, int kWidth, int kColumns, bool kHeld>
 __device__ inline void multiply_across(Sums<kTiles, kColumns>& sums, const OwnRows<kTiles, kWidth, kHeld>& own,
                                        const bf16* from) {
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+    clear(sums);
 #pragma unroll
     for (int d = 0; d < kWidth / 16; ++d) {
         std::uint32_t left[kTiles][4];

@@ -127,10 +127,11 @@ KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(queries)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(keys)));
     const dim3 grid = attention_grid(a, (a.shape.positions + kRows - 1) / kRows);
-    const std::size_t shared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
+    constexpr std::size_t kShared = flash_bytes<kWidth>(2 * kRows + 4 * kStreamed);
+    static_assert(kShared + (kRows + 4 * kStreamed) * sizeof(float) <= flash_bytes_of(kWidth));
     return make_kernel([=, stream = c.stream] {
-        launch(queries, grid, dim3(kFlashThreads), shared + kRows * sizeof(float), stream, a);
-        launch(keys, grid, dim3(kFlashThreads), shared + 4 * kStreamed * sizeof(float), stream, a);
+        launch(queries, grid, dim3(kFlashThreads), kShared + kRows * sizeof(float), stream, a);
+        launch(keys, grid, dim3(kFlashThreads), kShared + 4 * kStreamed * sizeof(float), stream, a);
     });
 }
 
@@ -138,8 +139,9 @@ KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
 
 KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
-        constexpr int kTiles = kWidth == 128 ? 1 : 2;  // as many rows as fit into a warp's registers
-        return launch_backward<kWidth, kTiles, 16, 2>(c, a);
+        // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.
+        constexpr int kTiles = kWidth == 128 ? 1 : 2, kBlocks = kWidth >= 64 ? 2 : 3;
+        return launch_backward<kWidth, kTiles, 16, kBlocks>(c, a);
     });
 }
 

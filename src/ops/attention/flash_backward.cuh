@@ -58,7 +58,7 @@ struct QueryGradient {
         query.load(queries);
         dout.load(douts);
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) {
+        for (int m = 0; m < kTiles; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = row_of(m, 2 * half);
@@ -66,9 +66,7 @@ struct QueryGradient {
                     own + row < place.filled ? kLog2E * a.logsumexp.row(place.k, 0, place.row + own + row)[place.head] : 0;
                 delta[m][half] = deltas[row];
             }
-#pragma unroll
-            for (int n = 0; n < kWidth / 8; ++n) sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0;
-        }
+        clear(sums);
     }
     /// Keys [at, at + kChunk) of the sequence.
     template <int kChunk>
@@ -118,12 +116,8 @@ struct KeyGradient {
         own = first;
         key.load(keys);
         value.load(values);
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-            for (int n = 0; n < kWidth / 8; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) dkey[m][n][i] = dvalue[m][n][i] = 0;
+        clear(dkey);
+        clear(dvalue);
     }
     /// Queries [at, at + kChunk) of the sequence; what is not filled is zero in all four.
     template <int kChunk>

@@ -24,9 +24,8 @@ struct QueryResult {
         for (int m = 0; m < kTiles; ++m) {
             top[m][0] = top[m][1] = -INFINITY;
             sum[m][0] = sum[m][1] = 0;
-#pragma unroll
-            for (int n = 0; n < kWidth / 8; ++n) out[m][n][0] = out[m][n][1] = out[m][n][2] = out[m][n][3] = 0;
         }
+        clear(out);
     }
     /// Keys [at, at + kKeys) of the sequence.
     template <int kKeys>
@@ -168,12 +167,13 @@ KernelResult launch_forward(Context& c, const AttentionArgs<bf16>& a) {
 KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
+        constexpr int kBlocks = kWidth == 64 ? 2 : 3, kManyBlocks = kWidth == 64 ? 5 : 8;
         if constexpr (kWidth == 128)
-            return launch_forward<kWidth, 1, 64, 3>(c, a);
+            return launch_forward<kWidth, 1, 64, kBlocks>(c, a);
         else if (a.shape.positions > kShortPositions)
-            return launch_forward<kWidth, 2, 64, 2>(c, a);
+            return launch_forward<kWidth, 2, 64, kBlocks>(c, a);
         else
-            return launch_forward < kWidth, 1, 32, kWidth == 64 ? 5 : 8 > (c, a);
+            return launch_forward<kWidth, 1, 32, kManyBlocks>(c, a);
     });
 }
 
