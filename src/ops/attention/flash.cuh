@@ -191,6 +191,13 @@ __device__ inline void store_rows(const Sums<kTiles, kWidth>& sums, const float 
     __syncwarp();
 }
 
+/// Whether blocks of two tiles a warp give every multiprocessor two. Otherwise there are twice as many with one tile; the results
+/// are the same to the bit.
+inline bool fill_device(const Context& c, const AttentionArgs<bf16>& a) {
+    constexpr int kRows = 32 * kFlashWarps;
+    return std::int64_t{a.pairs()} * a.members * ((a.shape.positions + kRows - 1) / kRows) >= 2 * c.multiprocessors;
+}
+
 /// f<the width of the kernels that take heads of `width` columns>().
 template <class F>
 KernelResult with_flash_width(int width, F f) {

@@ -140,8 +140,12 @@ KernelResult launch_backward(Context& c, const AttentionArgs<bf16>& a) {
 KernelResult make_flash_backward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // As many rows as fit into a warp's registers: 255 a thread with two blocks at work, 168 with three.
-        constexpr int kTiles = kWidth == 128 ? 1 : 2, kBlocks = kWidth >= 64 ? 2 : 3;
-        return launch_backward<kWidth, kTiles, 16, kBlocks>(c, a);
+        if constexpr (kWidth == 128) {
+            return launch_backward<kWidth, 1, 16, 2>(c, a);
+        } else {
+            constexpr int kBlocks = kWidth == 64 ? 2 : 3;
+            return fill_device(c, a) ? launch_backward<kWidth, 2, 16, kBlocks>(c, a) : launch_backward<kWidth, 1, 16, 3>(c, a);
+        }
     });
 }
 

@@ -168,12 +168,11 @@ KernelResult make_flash_forward(Context& c, const AttentionArgs<bf16>& a) {
     return with_flash_width(a.shape.width, [&]<int kWidth>() -> KernelResult {
         // 32 rows of 64 columns take all registers that a thread may have. Short sequences want many blocks at once instead.
         constexpr int kBlocks = kWidth == 64 ? 2 : 3, kManyBlocks = kWidth == 64 ? 5 : 8;
-        if constexpr (kWidth == 128)
-            return launch_forward<kWidth, 1, 64, kBlocks>(c, a);
-        else if (a.shape.positions > kShortPositions)
-            return launch_forward<kWidth, 2, 64, kBlocks>(c, a);
-        else
-            return launch_forward<kWidth, 1, 32, kManyBlocks>(c, a);
+        if constexpr (kWidth <= 64) {
+            if (a.shape.positions <= kShortPositions) return launch_forward<kWidth, 1, 32, kManyBlocks>(c, a);
+            if (fill_device(c, a)) return launch_forward<kWidth, 2, 64, kBlocks>(c, a);
+        }
+        return launch_forward<kWidth, 1, 64, 3>(c, a);
     });
 }
 
