@@ -87,7 +87,6 @@ void add_attention_cases(std::vector<OpCase>& cases) {
                                 {1, 2, 193, 1, 160, 0, true},
                                 // enough blocks to fill a GPU: these take two tiles a warp
                                 {1, 17, 65, 16, 16, 3, true},
-                                {1, 17, 130, 8, 32, 0, false},
                                 {1, 17, 129, 8, 64, 5, true},
                                 {1, 9, 257, 10, 16, 0, true},
                                 {1, 1, 1000, 1, 32, 0, true},

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/attention/attention.h"
 #include "ops/ref/kernels.h"
@@ -49,12 +51,14 @@ void run_attention_forward(const Bound& bound) {
                           std::fill_n(to, head.width, 0.0);
                           logarithm = 0;
                           if (i >= head.filled) continue;
-                          double top = head.score(i, 0), sum = 0;
-                          for (int j = 1; j < head.seen(i); ++j) top = std::max(top, head.score(i, j));
-                          for (int j = 0; j < head.seen(i); ++j) sum += std::exp(head.score(i, j) - top);
+                          std::vector<double> scores(static_cast<std::size_t>(head.seen(i)));
+                          for (std::size_t j = 0; j < scores.size(); ++j) scores[j] = head.score(i, static_cast<int>(j));
+                          const double top = *std::max_element(scores.begin(), scores.end());
+                          double sum = 0;
+                          for (const double score : scores) sum += std::exp(score - top);
                           logarithm = top + std::log(sum);
                           for (int j = 0; j < head.seen(i); ++j) {
-                              const double weight = std::exp(head.score(i, j) - logarithm);
+                              const double weight = std::exp(scores[static_cast<std::size_t>(j)] - logarithm);
                               for (int d = 0; d < head.width; ++d) to[d] += weight * head.v[j * head.stride + d];
                           }
                       }
