@@ -26,26 +26,17 @@ public:
         const Operand &logits = b_[at::logits], &lengths = b_[at::lengths];
         const int sequences = lengths.rows;
         context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sequences, [&](int task, int) {
-            run_sequence(task / sequences, task % sequences, tokens_in(task / sequences));
+            const int member = task / sequences;
+            run_sequence(member, task % sequences, tokens_in(lengths, member, b_[at::ids].cols));
         });
         for (int member = 0; member < logits.k; ++member) conclude(member);
     }
 
 private:
-    struct Found {
-        double loss;
-        bool right, bad;
-    };
-
     [[nodiscard]] int tokens(int member, int sequence) const {
         return tokens_of(b_[at::lengths], member, sequence, b_[at::ids].cols);
     }
-    [[nodiscard]] std::int64_t tokens_in(int member) const {
-        std::int64_t sum = 0;
-        for (int b = 0; b < b_[at::lengths].rows; ++b) sum += tokens(member, b);
-        return sum;
-    }
-    [[nodiscard]] Found& found(int member, std::int64_t row) {
+    [[nodiscard]] FoundToken& found(int member, std::int64_t row) {
         return found_[static_cast<std::size_t>(member * std::int64_t{b_[at::logits].rows} + row)];
     }
 
@@ -66,7 +57,7 @@ private:
         }
     }
 
-    [[nodiscard]] Found run_row(const float* logits, std::int32_t id, float* gradient, double share) const noexcept {
+    [[nodiscard]] FoundToken run_row(const float* logits, std::int32_t id, float* gradient, double share) const noexcept {
         const int count = b_[at::logits].cols;
         if (id < 0 || id >= count) {
             if (gradient != nullptr) std::fill_n(gradient, count, 0.0f);
@@ -85,40 +76,21 @@ private:
     }
 
     void conclude(int member) noexcept {
-        MemberState& state = state_of(b_[at::state], member);
         const int sequences = b_[at::lengths].rows;
-        double sums[kTallyColumns] = {};
-        for (int b = 0; b < sequences; ++b) {
-            const int count = tokens(member, b);
-            int right = 0;
-            for (int t = 0; t < count; ++t) {
-                const Found& token = found(member, std::int64_t{b} * positions_ + params_.first + t);
-                sums[tally::loss] += token.loss;
-                right += token.right ? 1 : 0;
-                if (token.bad) state.nonfinite = 1;
-            }
-            sums[tally::tokens] += count;
-            sums[tally::right] += right;
-            sums[tally::whole] += count > 0 && right == count ? 1 : 0;
-        }
-        const double mean = sums[tally::tokens] > 0 ? sums[tally::loss] / sums[tally::tokens] : 0;
-        if (params_.as_loss) {
-            state.loss += sequences * mean;
-            state.rows += static_cast<std::uint32_t>(sequences);
-        } else {
-            state.penalty += params_.scale * mean;
-        }
-        if (!b_[at::tally].present()) return;
-        float* to = b_[at::tally].at<float>(member);
-        const bool add = b_.accumulates(at::tally);
-        for (int c = 0; c < kTallyColumns; ++c) to[c] = static_cast<float>(add ? static_cast<double>(to[c]) + sums[c] : sums[c]);
+        TokenSums sums;
+        for (int b = 0; b < sequences; ++b)
+            sums.add_sequence(tokens(member, b),
+                              [&](int t) { return found(member, std::int64_t{b} * positions_ + params_.first + t); });
+        const Operand& to = b_[at::tally];
+        sums.put(params_, sequences, state_of(b_[at::state], member), to.present() ? to.at<float>(member) : nullptr,
+                 b_.accumulates(at::tally));
     }
 
     Context& context_;
     Bound b_;
     TokenLossParams params_;
     int positions_;
-    std::vector<Found> found_;
+    std::vector<FoundToken> found_;
 };
 
 }  // namespace

@@ -1,27 +1,16 @@
 // Cross-entropy of tokens: one block per position, then one block per member that adds up in a fixed order. Greedy choice.
 
 #include "ops/cuda/context.h"
-#include "ops/text/sequences.cuh"
-#include "ops/text/text.h"
+#include "ops/text/token_sums.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
 
 using tensor::Operand;
 
-struct Shape {
-    int sequences, tokens, positions, vocabulary;
-};
-
-/// What the block of a token leaves for the sum.
-struct Found {
-    float loss;
-    std::uint32_t right, bad;
-};
-
 template <class T>
 __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> ids, Mat<const std::int32_t> lengths,
-                                  Mat<T> dlogits, Found* found, Shape shape, int first, double scale) {
+                                  Mat<T> dlogits, Found* found, TokenShape shape, int first, double scale) {
     __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
@@ -34,13 +23,11 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
         if (threadIdx.x == 0) found[std::int64_t{k} * gridDim.x + row] = {0, 0, asked};
         return;
     }
-    int mine = 0;
-    for (int b = threadIdx.x; b < shape.sequences; b += blockDim.x) mine += tokens_of(lengths, k, b, shape.tokens);
-    const int all = block_sum(mine, counts);
+    const int all = block_tokens(lengths, k, shape, counts);
     const T* l = logits.row(k, 0, row);
     float most;
     int best;
-    block_largest(l, shape.vocabulary, most, best);
+    block_largest([l](int c) { return load(l + c); }, shape.vocabulary, most, best);
     float part = 0;
     for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x) part += expf(load(l + c) - most);
     const float total = block_sum(part, sums);
@@ -57,8 +44,8 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
 constexpr int kSumThreads = 1024;
 
 /// One warp per sequence at a time.
-__global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> lengths, States state, Mat<float> tally, Shape shape,
-                                 TokenLossParams p, bool accumulate) {
+__global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> lengths, States state, Mat<float> tally,
+                                 TokenShape shape, TokenLossParams p, bool accumulate) {
     __shared__ double sums[32];
     __shared__ int counts[32];
     begin_kernel();
@@ -107,7 +94,7 @@ __global__ void token_sum_kernel(const Found* found, Mat<const std::int32_t> len
 
 /// One block per sequence.
 template <class T>
-__global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<std::int32_t> lengths, Shape shape,
+__global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<std::int32_t> lengths, TokenShape shape,
                               TokenChooseParams p) {
     begin_kernel();
     const int sequence = blockIdx.x, k = blockIdx.z;
@@ -116,23 +103,27 @@ __global__ void choose_kernel(Mat<const T> logits, Mat<std::int32_t> ids, Mat<st
     if (length == shape.tokens || (length > 0 && words[length - 1] == p.end)) return;  // the same for the whole block
     float most;
     int best;
-    block_largest(logits.row(k, 0, std::int64_t{sequence} * shape.positions + p.first + length), shape.vocabulary, most, best);
+    const T* l = logits.row(k, 0, std::int64_t{sequence} * shape.positions + p.first + length);
+    block_largest([l](int c) { return load(l + c); }, shape.vocabulary, most, best);
     if (threadIdx.x != 0) return;
     words[length] = best;
     *lengths.row(k, 0, sequence) = length + 1;
 }
 
-/// Whole warps, as many as there is work for.
-dim3 threads_for(int vocabulary) { return dim3(std::clamp((vocabulary + 31) / 32 * 32, 32, 256)); }
-
 }  // namespace
+
+void launch_token_sums(cudaStream_t stream, int members, const Found* found, const Operand& lengths, const Operand& state,
+                       const Operand& tally, const TokenShape& shape, const TokenLossParams& params, bool accumulate) {
+    launch(token_sum_kernel, dim3(members), dim3(kSumThreads), 0, stream, found, lengths, state, tally, shape, params,
+           accumulate);
+}
 
 KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
     namespace at = token_cross_entropy;
     const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths], &s = b[at::state], &d = b[at::dlogits],
                   &sums = b[at::tally];
     const auto& p = b.params<TokenLossParams>();
-    const Shape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
+    const TokenShape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
     MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
     MILLRACE_LET(found, zero_table(c, std::max<std::size_t>(1, sizeof(Found) * static_cast<std::size_t>(logits.k) *
                                                                    static_cast<std::size_t>(logits.rows))));
@@ -141,7 +132,7 @@ KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
             if (logits.rows > 0)
                 launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(shape.vocabulary), 0, stream, logits,
                        ids, l, d, found, shape, p.first, p.scale);
-            launch(token_sum_kernel, dim3(logits.k), dim3(kSumThreads), 0, stream, found, l, s, sums, shape, p, add);
+            launch_token_sums(stream, logits.k, static_cast<const Found*>(found), l, s, sums, shape, p, add);
         });
     });
 }
@@ -150,7 +141,7 @@ KernelResult make_token_choose(Context& c, const Bound& b) {
     namespace at = token_choose;
     const Operand &logits = b[at::logits], &ids = b[at::ids], &l = b[at::lengths];
     const auto& p = b.params<TokenChooseParams>();
-    const Shape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
+    const TokenShape shape{l.rows, ids.cols, positions_of(logits, l), logits.cols};
     MILLRACE_TRY(check_positions(logits, l, p.first + ids.cols));
     if (logits.cols == 0) return base::Error{"there is no token to choose"};
     if (ids.count() == 0) return make_kernel([] {});

@@ -127,41 +127,22 @@ void run_token_cross_entropy(const Bound& bound) {
     const auto &logits = bound[at::logits], &ids = bound[at::ids], &lengths = bound[at::lengths], &dlogits = bound[at::dlogits];
     const int positions = positions_of(logits, lengths);
     for (int m = 0; m < logits.k; ++m) {
-        double found[kTallyColumns] = {};
-        for (int b = 0; b < lengths.rows; ++b) found[tally::tokens] += tokens_of(lengths, m, b, ids.cols);
-        const double share = found[tally::tokens] > 0 ? 1 / found[tally::tokens] : 0;
-        MemberState& state = state_of(bound[at::state], m);
+        const double share = params.scale / static_cast<double>(tokens_in(lengths, m, ids.cols));
         for (int row = 0; dlogits.present() && row < dlogits.rows; ++row)
             std::fill_n(dlogits.at<double>(m, 0, row), dlogits.cols, 0.0);
-        for (int b = 0; b < lengths.rows; ++b) {
-            const int tokens = tokens_of(lengths, m, b, ids.cols);
-            int right = 0;
-            for (int t = 0; t < tokens; ++t) {
-                const int row = b * positions + params.first + t;
+        TokenSums sums;
+        for (int b = 0; b < lengths.rows; ++b)
+            sums.add_sequence(tokens_of(lengths, m, b, ids.cols), [&](int t) -> FoundToken {
                 const std::int32_t id = ids.at<std::int32_t>(m, 0, b)[t];
-                if (id < 0 || id >= logits.cols) {
-                    state.nonfinite = 1;
-                    continue;
-                }
+                if (id < 0 || id >= logits.cols) return {0, false, true};
+                const int row = b * positions + params.first + t;
                 const double* values = logits.at<double>(m, 0, row);
                 double* gradient = dlogits.present() ? dlogits.at<double>(m, 0, row) : nullptr;
-                const double loss = token_loss(values, logits.cols, id, gradient, params.scale * share);
-                if (!std::isfinite(loss)) state.nonfinite = 1;
-                found[tally::loss] += loss;
-                right += largest_of(values, logits.cols) == id ? 1 : 0;
-            }
-            found[tally::right] += right;
-            found[tally::whole] += tokens > 0 && right == tokens ? 1 : 0;
-        }
-        const double mean = found[tally::loss] * share;
-        if (params.as_loss) {
-            state.loss += lengths.rows * mean;
-            state.rows += static_cast<std::uint32_t>(lengths.rows);
-        } else {
-            state.penalty += params.scale * mean;
-        }
-        for (int c = 0; bound[at::tally].present() && c < kTallyColumns; ++c)
-            store(bound[at::tally].at<double>(m)[c], found[c], bound.accumulates(at::tally));
+                const double loss = token_loss(values, logits.cols, id, gradient, share);
+                return {loss, largest_of(values, logits.cols) == id, !std::isfinite(loss)};
+            });
+        sums.put(params, lengths.rows, state_of(bound[at::state], m),
+                 bound[at::tally].present() ? bound[at::tally].at<double>(m) : nullptr, bound.accumulates(at::tally));
     }
 }
 

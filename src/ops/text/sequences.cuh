@@ -22,16 +22,16 @@ inline base::Status check_positions(const tensor::Operand& value, const tensor::
     return base::ok();
 }
 
-/// Largest of a row's logits and its number (lowest on ties; a NaN is never the largest; 0 when there is nothing else), by all
-/// threads of a block of up to 1024. Every thread gets both. Synchronises the block.
-template <class T>
-__device__ void block_largest(const T* logits, int count, float& most, int& best) {
+/// Largest of a row's logits logit(0), logit(1), ... and its number (lowest on ties; a NaN is never the largest; 0 when there is
+/// nothing else), by all threads of a block of up to 1024. Every thread gets both. Synchronises the block.
+template <class Logit>
+__device__ void block_largest(Logit logit, int count, float& most, int& best) {
     __shared__ float values[32];
     __shared__ int numbers[32];
     most = -INFINITY;
     best = count;
     for (int c = threadIdx.x; c < count; c += blockDim.x)
-        if (const float v = load(logits + c); v > most || (best == count && v == v)) {
+        if (const float v = logit(c); v > most || (best == count && v == v)) {
             most = v;
             best = c;
         }
