@@ -57,6 +57,8 @@ public:
 
     [[nodiscard]] const DenseOptions& options() const { return options_; }
     [[nodiscard]] std::int32_t groups() const { return groups_; }
+    [[nodiscard]] tape::ParameterId weight() const { return weight_; }
+    [[nodiscard]] tape::ParameterId bias() const { return bias_; }
 
 private:
     struct Call;

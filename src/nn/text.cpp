@@ -1,7 +1,10 @@
 #include "nn/text.h"
 
+#include <utility>
+
 #include "nn/slot_target.h"
 #include "ops/text/text.h"
+#include "ops/vocabulary/vocabulary.h"
 
 namespace millrace::nn {
 
@@ -58,6 +61,32 @@ void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, cons
     const Slot dlogits = logits.needs_gradient ? only_loss_of(builder, logits) : Slot{};
     builder.append(record_of(&ops::token_cross_entropy::kDef, params, options.name,
                              {logits, sequences.ids, sequences.lengths, builder.store().state(), dlogits, options.tally}));
+}
+
+VocabularyHead::VocabularyHead(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols,
+                               std::optional<tape::Init> weight, std::optional<tape::Init> bias)
+    : name_(std::move(name)) {
+    DenseOptions options = linear(cols, vocabulary, ops::Activation::none, std::move(weight));
+    options.bias_init = std::move(bias).value_or(*linear(cols, vocabulary).weight_init);
+    linear_ = Dense(store, {name_}, {}, options);
+}
+
+void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Sequences& targets, std::int32_t first,
+                          const TokenLossOptions& options) const {
+    const std::int32_t rows = x.view.rows, positions = targets.count() > 0 ? rows / targets.count() : 0;
+    MILLRACE_ASSERT(rows == positions * targets.count() && (rows == 0 || first + targets.tokens() <= positions), name_);
+    const tape::Store& store = builder.store();
+    const tensor::View logsumexp = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, options.name + ".logsumexp");
+    Slot dx, dweight, dbias;
+    if (builder.training()) {
+        if (x.needs_gradient) dx = builder.gradient_target(x);
+        dweight = builder.parameter_gradient(linear_.weight());
+        dbias = builder.parameter_gradient(linear_.bias());
+    }
+    builder.append(record_of(&ops::vocabulary_loss::kDef,
+                             ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss}, options.name,
+                             {x, store.weight(linear_.weight()), store.parameter(linear_.bias()), targets.ids, targets.lengths,
+                              store.state(), logsumexp, dx, dweight, dbias, options.tally}));
 }
 
 void token_choose(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,

@@ -2,8 +2,10 @@
 // Sequences as rows of tokens: embedding with positions, mean over positions, loss of tokens, greedy choice. Shapes and masks as
 // in ops/text/text.h: B sequences of up to T tokens behind a prefix of P vectors, N = P + T positions, values [K,1,B*N,C].
 
+#include <optional>
 #include <string>
 
+#include "nn/dense.h"
 #include "ops/text/text.h"
 #include "tape/builder.h"
 
@@ -55,6 +57,26 @@ struct TokenLossOptions {
 /// logits' gradient.
 void token_cross_entropy(tape::Builder& builder, const tape::Value& logits, const Sequences& sequences, std::int32_t first,
                          const TokenLossOptions& options = {});
+
+/// The layer that predicts tokens, with its loss in one operator that never stores logits (ops/vocabulary/vocabulary.h).
+class VocabularyHead {
+public:
+    VocabularyHead() = default;
+    /// Declares `<name>.weight` [vocabulary, cols] and `<name>.bias` [vocabulary], uniform within 1 / sqrt(cols) unless given
+    /// otherwise.
+    VocabularyHead(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols,
+                   std::optional<tape::Init> weight = std::nullopt, std::optional<tape::Init> bias = std::nullopt);
+    /// As token_cross_entropy of the layer's logits for x [K,1,B*N,C]: position `first` + t of a sequence predicts token t of
+    /// `targets`, whose prefix does not matter. Writes the gradients of x, weight and bias at once; x may have other consumers.
+    void loss(tape::Builder& builder, const tape::Value& x, const Sequences& targets, std::int32_t first,
+              const TokenLossOptions& options = {.name = "vocabulary_loss"}) const;
+    /// Logits [K,1,rows,V] of x [K,1,rows,C], stored: for a few rows, such as the last positions of texts that are sampled.
+    [[nodiscard]] tape::Value logits(tape::Builder& builder, const tape::Value& x) const { return linear_.forward(builder, x); }
+
+private:
+    std::string name_;
+    Dense linear_;
+};
 
 /// Appends to every sequence that has room and does not end with the token `end` the likeliest next token, predicted at position
 /// `first` + length. Evaluation only; ids and lengths of `sequences` are written.

@@ -162,6 +162,7 @@ const std::vector<OpCase>& op_cases() {
         add_flow_cases(list);
         add_flow_end_cases(list);
         add_text_cases(list);
+        add_vocabulary_cases(list);
         add_attention_cases(list);
         add_conv_cases(list);
         return list;

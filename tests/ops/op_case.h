@@ -117,6 +117,7 @@ void add_gru_cases(std::vector<OpCase>& cases);
 void add_flow_cases(std::vector<OpCase>& cases);
 void add_flow_end_cases(std::vector<OpCase>& cases);
 void add_text_cases(std::vector<OpCase>& cases);
+void add_vocabulary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 void add_conv_cases(std::vector<OpCase>& cases);
 

@@ -4,6 +4,7 @@
 
 #include "ops/attention/attention.h"
 #include "ops/text/text.h"
+#include "ops/vocabulary/vocabulary.h"
 #include "ref_program.h"
 
 namespace millrace::ops::cases {
@@ -140,6 +141,42 @@ TEST(TokenCrossEntropyGradient, EqualsCentralDifferencesOfTheScaledMean) {
             EXPECT_EQ(p.state(state).nonfinite, 0u) << "ids behind a length do not matter";
             EXPECT_EQ(p.state(state).rows, as_loss ? 3u : 0u);
         }
+}
+
+TEST(VocabularyLossGradient, EqualsCentralDifferencesOfTheScaledMean) {
+    namespace at = vocabulary_loss;
+    for (const bool as_loss : {false, true}) {
+        const int sentences = 3, tokens = 3, first = 1, rows = sentences * (tokens + 2), vocabulary = 4, width = 5;
+        const double scale = 0.4;
+        RefProgram p;
+        const auto x = p.random(1, 1, rows, width, -1, 1), weight = p.random(1, 1, vocabulary, width, -1, 1),
+                   bias = p.random(1, 1, 1, vocabulary, -1, 1);
+        const auto dx = p.tensor(1, 1, rows, width), dweight = p.tensor(1, 1, vocabulary, width),
+                   dbias = p.tensor(1, 1, 1, vocabulary);
+        // The second sentence has an id outside the vocabulary, the third none at all.
+        const auto ids = p.integer_matrix(p.indices(1, sentences * tokens, {0, 3, 1, 2, 4, 9, 1, 9, 9}), sentences, tokens);
+        const auto state = p.states(std::vector<MemberState>(1)), tally = p.tensor(1, 1, 1, kTallyColumns);
+        p.add(&vocabulary_loss::kDef, TokenLossParams{scale, first, as_loss},
+              {{at::x, x},
+               {at::weight, weight},
+               {at::bias, bias},
+               {at::ids, ids},
+               {at::lengths, p.indices(1, sentences, {3, 2, 0})},
+               {at::state, state},
+               {at::logsumexp, p.tensor(1, 1, rows, 1)},
+               {at::dx, dx},
+               {at::dweight, dweight},
+               {at::dbias, dbias},
+               {at::tally, tally}});
+        const auto objective = [&] { return as_loss ? scale * p.state(state).loss / sentences : p.state(state).penalty; };
+        EXPECT_LT(p.gradient_error(x, dx, objective), kTolerance);
+        EXPECT_LT(p.gradient_error(weight, dweight, objective), kTolerance);
+        EXPECT_LT(p.gradient_error(bias, dbias, objective), kTolerance);
+        p.run();
+        EXPECT_EQ(p.values(tally)[tally::tokens], 5);
+        EXPECT_EQ(p.state(state).nonfinite, 1u);
+        for (std::size_t c = 0; c < static_cast<std::size_t>(width); ++c) EXPECT_EQ(p.values(dx)[c], 0) << "predicts nothing";
+    }
 }
 
 TEST(TokenChoose, GrowsSentencesUntilTheyEndOrAreFull) {

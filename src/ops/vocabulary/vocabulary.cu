@@ -1,0 +1,89 @@
+// Which kernels a vocabulary head takes, and their memory.
+
+#include "ops/vocabulary/tiles.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+using namespace vocabulary;
+namespace at = vocabulary_loss;
+
+constexpr int kMostColumns = 256, kBlocksPerMultiprocessor = 2;
+
+bool takes_tiles(const Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &dx = b[at::dx];
+    const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
+    return c.fuse && x.dtype == tensor::DType::bf16 && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 && x.cols <= kMostColumns &&
+           aligned16(x) && aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && bytes <= c.shared_limit;
+}
+
+/// Into how many parts the streamed tiles are split so that `blocks` of owned rows fill the device.
+int parts_for(const Context& c, int owned, int per_block, int members, int streamed) {
+    const int blocks = (owned + per_block - 1) / per_block * (c.deterministic ? 1 : members);
+    const int tiles = (streamed + kTile - 1) / kTile;
+    return std::clamp(kBlocksPerMultiprocessor * c.multiprocessors / blocks, 1, std::min(tiles, kMostParts));
+}
+
+KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, const DeviceTable& found) {
+    const Operand &x = b[at::x], &weight = b[at::weight], &dx = b[at::dx], &dweight = b[at::dweight], &dbias = b[at::dbias];
+    Args args;
+    args.x = x;
+    args.weight = weight;
+    args.bias = b[at::bias];
+    args.ids = b[at::ids];
+    args.lengths = b[at::lengths];
+    args.shape = shape;
+    args.params = b.params<TokenLossParams>();
+    args.members = x.k;
+    args.rows = x.rows;
+    args.cols = x.cols;
+    args.exact = b[at::tally].present();
+    args.found = static_cast<Found*>(found);
+    const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
+    args.parts = parts_for(c, x.rows, owned, x.k, weight.rows);
+    args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
+    const bool wants_weights = dweight.present() || dbias.present();
+    const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
+               cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);
+    const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
+    const std::size_t sums =
+        std::max(dx.present() ? stats * cols : 0,
+                 wants_weights ? static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1) : 0);
+    MILLRACE_LET(memory, zero_table(c, stats * sizeof(float4) + sums * sizeof(float)));
+    MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
+    args.stats = static_cast<float4*>(memory);
+    args.sums = reinterpret_cast<float*>(args.stats + stats);
+    args.info = static_cast<RowInfo*>(info);
+    MILLRACE_LET(forward, make_forward(c, args, b[at::logsumexp], dx, b.accumulates(at::dx)));
+    KernelPtr backward;
+    if (wants_weights) {
+        MILLRACE_LET(made, make_weight_gradient(c, args, dweight, dbias, b.accumulates(at::dweight), b.accumulates(at::dbias)));
+        backward = std::move(made);
+    }
+    return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info] {
+        forward->run();
+        if (backward) backward->run();
+    });
+}
+
+}  // namespace
+
+KernelResult make_vocabulary_loss(Context& c, const Bound& b) {
+    const Operand &x = b[at::x], &ids = b[at::ids], &lengths = b[at::lengths];
+    const auto& params = b.params<TokenLossParams>();
+    const TokenShape shape{lengths.rows, ids.cols, positions_of(x, lengths), b[at::weight].rows};
+    MILLRACE_TRY(check_positions(x, lengths, params.first + ids.cols));
+    if (shape.vocabulary < 1) return base::Error{"the vocabulary is empty"};
+    MILLRACE_LET(found, zero_table(c, std::max<std::size_t>(
+                                          1, sizeof(Found) * static_cast<std::size_t>(x.k) * static_cast<std::size_t>(x.rows))));
+    MILLRACE_LET(rows, takes_tiles(c, b) ? make_tiles(c, b, shape, found) : make_plain(c, b, shape, found));
+    return make_kernel([stream = c.stream, rows = std::shared_ptr<Kernel>(std::move(rows)), found, members = x.k, lengths,
+                        state = b[at::state], tally = b[at::tally], shape, params, add = b.accumulates(at::tally)] {
+        rows->run();
+        launch_token_sums(stream, members, static_cast<const Found*>(found), lengths, state, tally, shape, params, add);
+    });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,138 @@
+// Blocks own entries of the vocabulary, rows of the batch stream: the logits of a tile are computed again and become
+// probabilities, less one where an entry is the row's target, whose products with the rows are dweight. Several blocks share the
+// rows for the same entries; a second kernel adds their parts in order.
+
+#include "ops/vocabulary/tiles.cuh"
+
+namespace millrace::ops::cuda::vocabulary {
+namespace {
+
+using tensor::Operand;
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __grid_constant__ Args a) {
+    using Shape = Layout<kWidth>;
+    constexpr int kTiles = Shape::kTiles;
+    extern __shared__ __align__(16) unsigned char memory[];
+    bf16 *own = reinterpret_cast<bf16*>(memory), *tiles = own + Shape::kOwned * Shape::kStride;
+    auto* infos = reinterpret_cast<RowInfo*>(tiles + 2 * kTile * Shape::kStride);
+    const int lane = threadIdx.x % 32, part = blockIdx.y, k = blockIdx.z;
+    const int warp_row = threadIdx.x / 32 * 16 * kTiles, entry = blockIdx.x * Shape::kOwned + warp_row;
+    const int all = a.padded_rows() / kTile, first = all * part / a.weight_parts, last = all * (part + 1) / a.weight_parts;
+    begin_kernel();
+    const RowInfo* info = a.info_of(k);
+    const auto fetch = [&](int tile) {
+        const int buffer = tile % 2, pair = threadIdx.x * 2;
+        stage<kWidth, kTile>(a.x, k, tile * kTile, a.rows, a.cols, tiles + buffer * kTile * Shape::kStride);
+        if (pair < kTile) copy16(shared_address(infos + buffer * kTile + pair), info + tile * kTile + pair, true);
+        commit_copies();
+    };
+    stage<kWidth, Shape::kOwned>(a.weight, k, blockIdx.x * Shape::kOwned, a.shape.vocabulary, a.cols, own);
+    fetch(first);
+    float bias[kTiles][2], bias_sum[kTiles][2] = {};
+    typename Shape::Sums sums;
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int v = entry + row_of(m, 2 * half);
+            bias[m][half] = a.bias && v < a.shape.vocabulary ? a.bias.row(k, 0, 0)[v] * kLog2E : 0;
+        }
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+    }
+    for (int tile = first; tile < last; ++tile) {
+        await_copies<0>();
+        __syncthreads();
+        if (tile + 1 < last) fetch(tile + 1);
+        const bf16* rows = tiles + tile % 2 * kTile * Shape::kStride;
+        const RowInfo* of = infos + tile % 2 * kTile;
+        const int low = of[lane].target, high = of[lane + 32].target;
+        if (!__any_sync(0xffffffffu, low >= 0 || high >= 0)) continue;  // rows that predict nothing
+        const auto owned = [&](int target) { return target >= entry && target < entry + 16 * kTiles; };
+        const bool meets = __any_sync(0xffffffffu, owned(low) || owned(high));
+        typename Shape::Products weights;
+        multiply_across<kWidth>(weights, own + warp_row * Shape::kStride, rows);
+#pragma unroll
+        for (int n = 0; n < kTile / 8; ++n) {
+            const float4 both = *reinterpret_cast<const float4*>(of + column_of(n, 0));
+#pragma unroll
+            for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float logsumexp = i % 2 == 0 ? both.x : both.z;
+                    weights[m][n][i] = exp2_fast(fmaf(weights[m][n][i], kLog2E, bias[m][i / 2] - logsumexp));
+                }
+        }
+        if (meets) {
+#pragma unroll
+            for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int target = of[column_of(n, i)].target - entry;
+#pragma unroll
+                    for (int m = 0; m < kTiles; ++m)
+                        if (row_of(m, i) == target) weights[m][n][i] -= 1;
+                }
+        }
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+            for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) bias_sum[m][i / 2] += weights[m][n][i];
+        multiply_along<kWidth>(sums, weights, rows);
+    }
+    const std::int64_t place = (std::int64_t{part} * a.members + k) * a.shape.vocabulary + entry;
+    const int left = a.shape.vocabulary - entry;
+    put_sums<kWidth>(sums, a.sums + place * a.cols, left, a.cols);
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const float sum = row_sum(bias_sum[m][half]);
+            if (const int row = row_of(m, 2 * half); lane % 4 == 0 && row < left) a.bias_sums()[place + row] = sum;
+        }
+}
+
+constexpr int kAddThreads = 256;
+
+__global__ void add_parts_kernel(const __grid_constant__ Args a, Mat<float> dweight, Mat<float> dbias, bool add_weight,
+                                 bool add_bias) {
+    __shared__ int counts[32];
+    begin_kernel();
+    const int k = blockIdx.z, vocabulary = a.shape.vocabulary;
+    const int tokens = block_tokens(a.lengths, k, a.shape, counts);
+    const float share = tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+    const auto total = [&](const float* from, std::int64_t elements, std::int64_t at) {
+        float sum = 0;
+        for (int p = 0; p < a.weight_parts; ++p) sum += from[(std::int64_t{p} * a.members + k) * elements + at];
+        return sum * share;
+    };
+    const std::int64_t all = std::int64_t{vocabulary} * a.cols;
+    for (std::int64_t i = std::int64_t{blockIdx.x} * kAddThreads + threadIdx.x; i < all; i += gridDim.x * kAddThreads) {
+        const auto row = static_cast<int>(i / a.cols), column = static_cast<int>(i - std::int64_t{row} * a.cols);
+        if (dweight) put(dweight.row(k, 0, row) + column, total(a.sums, all, i), add_weight);
+        if (dbias && i < vocabulary) put(dbias.row(k, 0, 0) + i, total(a.bias_sums(), vocabulary, i), add_bias);
+    }
+}
+
+}  // namespace
+
+KernelResult make_weight_gradient(Context& c, const Args& a, const Operand& dweight, const Operand& dbias, bool add_weight,
+                                  bool add_bias) {
+    return with_width(a.cols, [&]<int kWidth>() -> KernelResult {
+        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(weight_gradient_kernel<kWidth>)));
+        const auto members = static_cast<unsigned>(a.members);
+        const dim3 grid(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned), static_cast<unsigned>(a.weight_parts), members);
+        const dim3 adding(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * a.cols, kAddThreads), 2048u), 1, members);
+        return make_kernel([stream = c.stream, a, dweight, dbias, add_weight, add_bias, grid, adding] {
+            launch(weight_gradient_kernel<kWidth>, grid, dim3(kThreads), Layout<kWidth>::kBytes, stream, a);
+            launch(add_parts_kernel, adding, dim3(kAddThreads), 0, stream, a, dweight, dbias, add_weight, add_bias);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda::vocabulary
