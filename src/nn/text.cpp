@@ -76,7 +76,7 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
     const std::int32_t rows = x.view.rows, positions = targets.count() > 0 ? rows / targets.count() : 0;
     MILLRACE_ASSERT(rows == positions * targets.count() && (rows == 0 || first + targets.tokens() <= positions), name_);
     const tape::Store& store = builder.store();
-    const tensor::View logsumexp = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, options.name + ".logsumexp");
+    const tensor::View logsumexp = builder.buffer(1, rows, 1, builder.stat(), tape::Role::scratch, name_ + ".logsumexp");
     Slot dx, dweight, dbias;
     if (builder.training()) {
         if (x.needs_gradient) dx = builder.gradient_target(x);
@@ -84,7 +84,7 @@ void VocabularyHead::loss(tape::Builder& builder, const tape::Value& x, const Se
         dbias = builder.parameter_gradient(linear_.bias());
     }
     builder.append(record_of(&ops::vocabulary_loss::kDef,
-                             ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss}, options.name,
+                             ops::TokenLossParams{options.weight * builder.share(), first, options.as_loss}, name_,
                              {x, store.weight(linear_.weight()), store.parameter(linear_.bias()), targets.ids, targets.lengths,
                               store.state(), logsumexp, dx, dweight, dbias, options.tally}));
 }

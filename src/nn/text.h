@@ -67,9 +67,10 @@ public:
     VocabularyHead(tape::Store& store, std::string name, std::int32_t vocabulary, std::int32_t cols,
                    std::optional<tape::Init> weight = std::nullopt, std::optional<tape::Init> bias = std::nullopt);
     /// As token_cross_entropy of the layer's logits for x [K,1,B*N,C]: position `first` + t of a sequence predicts token t of
-    /// `targets`, whose prefix does not matter. Writes the gradients of x, weight and bias at once; x may have other consumers.
+    /// `targets`, whose prefix does not matter, nor does options.name. Writes the gradients of x, weight and bias at once; x may
+    /// have other consumers.
     void loss(tape::Builder& builder, const tape::Value& x, const Sequences& targets, std::int32_t first,
-              const TokenLossOptions& options = {.name = "vocabulary_loss"}) const;
+              const TokenLossOptions& options = {}) const;
     /// Logits [K,1,rows,V] of x [K,1,rows,C], stored: for a few rows, such as the last positions of texts that are sampled.
     [[nodiscard]] tape::Value logits(tape::Builder& builder, const tape::Value& x) const { return linear_.forward(builder, x); }
 

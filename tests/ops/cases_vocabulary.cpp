@@ -18,10 +18,12 @@ struct Head {
     [[nodiscard]] int rows() const { return sentences * (before + tokens); }
 };
 
-// Tails of tiles of 64 and 128 rows or entries, several slices and blocks, widths that kernels pad, and those they refuse.
+// Tails of tiles of 64 and 128 rows or entries, several slices and blocks, widths that kernels pad, and those they refuse; at the
+// end so many entries or rows that every part of them has several tiles.
 const Head kHeads[] = {{1, 1, 1, 0, 1, 1},       {2, 3, 7, 0, 7, 16},    {1, 4, 16, 1, 64, 32},   {2, 2, 31, 1, 129, 64},
                        {1, 5, 40, 0, 1000, 128}, {1, 2, 65, 2, 300, 24}, {1, 1, 63, 0, 200, 256}, {1, 3, 5, 0, 70, 13},
-                       {1, 2, 9, 0, 33, 264},    {1, 3, 0, 2, 5, 16},    {1, 0, 3, 1, 5, 16},     {1, 20, 32, 0, 2500, 48}};
+                       {1, 2, 9, 0, 33, 264},    {1, 3, 0, 2, 5, 16},    {1, 0, 3, 1, 5, 16},     {1, 20, 32, 0, 2500, 48},
+                       {1, 2, 20, 0, 8200, 16},  {1, 70, 64, 0, 130, 16}};
 
 OpCase loss(const Head& h, const std::string& note, const TokenLossParams& params, bool outside = false, Layout layout = kDense) {
     OpCase c;
@@ -85,6 +87,8 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     for (int v = 0; v < small.vocabulary; ++v) bias.push_back(v - 75.0);
     c.slots[at::bias].values = given(bias);
     cases.push_back(c);
+    c.name += "/untallied";
+    cases.push_back(without(c, {at::tally}));
     c = loss(small, "large", {1, 1, true});  // of numbers whose sums are exact
     c.slots[at::x].values = given({1, 0, -1, 0, 0});
     c.slots[at::weight].values = given({0.5, 0.25, -0.25, 0, 1, -0.75, 0.5});

@@ -83,7 +83,7 @@ __device__ inline void multiply_across(typename Layout<kWidth>::Products& produc
         for (int n = 0; n < kTile / 8; ++n)
 #pragma unroll
             for (int i = 0; i < 4; ++i) products[m][n][i] = 0;
-#pragma unroll
+#pragma unroll 4  // all at once would not leave enough registers
     for (int d = 0; d < kWidth; d += 16) {
         std::uint32_t left[kTiles][4];
 #pragma unroll

@@ -20,11 +20,10 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     const int warp_row = threadIdx.x / 32 * 16 * kTiles, entry = blockIdx.x * Shape::kOwned + warp_row;
     const int all = a.padded_rows() / kTile, first = all * part / a.weight_parts, last = all * (part + 1) / a.weight_parts;
     begin_kernel();
-    const RowInfo* info = a.info_of(k);
     const auto fetch = [&](int tile) {
         const int buffer = tile % 2, pair = threadIdx.x * 2;
         stage<kWidth, kTile>(a.x, k, tile * kTile, a.rows, a.cols, tiles + buffer * kTile * Shape::kStride);
-        if (pair < kTile) copy16(shared_address(infos + buffer * kTile + pair), info + tile * kTile + pair, true);
+        if (pair < kTile) copy16(shared_address(infos + buffer * kTile + pair), a.info_of(k) + tile * kTile + pair, true);
         commit_copies();
     };
     stage<kWidth, Shape::kOwned>(a.weight, k, blockIdx.x * Shape::kOwned, a.shape.vocabulary, a.cols, own);
@@ -49,10 +48,7 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
         if (tile + 1 < last) fetch(tile + 1);
         const bf16* rows = tiles + tile % 2 * kTile * Shape::kStride;
         const RowInfo* of = infos + tile % 2 * kTile;
-        const int low = of[lane].target, high = of[lane + 32].target;
-        if (!__any_sync(0xffffffffu, low >= 0 || high >= 0)) continue;  // rows that predict nothing
-        const auto owned = [&](int target) { return target >= entry && target < entry + 16 * kTiles; };
-        const bool meets = __any_sync(0xffffffffu, owned(low) || owned(high));
+        if (!__any_sync(0xffffffffu, of[lane].target >= 0 || of[lane + 32].target >= 0)) continue;  // rows that predict nothing
         typename Shape::Products weights;
         multiply_across<kWidth>(weights, own + warp_row * Shape::kStride, rows);
 #pragma unroll
@@ -66,7 +62,11 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
                     weights[m][n][i] = exp2_fast(fmaf(weights[m][n][i], kLog2E, bias[m][i / 2] - logsumexp));
                 }
         }
-        if (meets) {
+        const auto owned = [&](int number) {
+            const int target = of[number].target;
+            return target >= entry && target < entry + 16 * kTiles;
+        };
+        if (__any_sync(0xffffffffu, owned(lane) || owned(lane + 32))) {
 #pragma unroll
             for (int n = 0; n < kTile / 8; ++n)
 #pragma unroll
