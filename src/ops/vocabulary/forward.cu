@@ -57,10 +57,22 @@ __device__ inline void raise(Carried<kWidth>& carried, const float (&largest)[La
         }
 }
 
-/// Adds biases and masks entries behind the vocabulary; the largest logits of this thread.
+/// Entries behind the vocabulary never count.
 template <int kWidth>
-__device__ inline void finish_logits(typename Layout<kWidth>::Products& logits, const float* bias, int entries,
-                                     float (&largest)[Layout<kWidth>::kTiles][2]) {
+__device__ inline void mask(typename Layout<kWidth>::Products& logits, int entries) {
+#pragma unroll
+    for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (column_of(n, i) >= entries) logits[m][n][i] = -INFINITY;
+}
+
+/// Adds biases; the largest logits of this thread.
+template <int kWidth>
+__device__ inline void add_bias(typename Layout<kWidth>::Products& logits, const float* bias,
+                                float (&largest)[Layout<kWidth>::kTiles][2]) {
 #pragma unroll
     for (int m = 0; m < Layout<kWidth>::kTiles; ++m) largest[m][0] = largest[m][1] = -INFINITY;
 #pragma unroll
@@ -70,12 +82,41 @@ __device__ inline void finish_logits(typename Layout<kWidth>::Products& logits, 
         for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float& logit = logits[m][n][i];
-                logit += i % 2 == 0 ? shift.x : shift.y;
-                if (entries < kTile && column_of(n, i) >= entries) logit = -INFINITY;
-                largest[m][i / 2] = fmaxf(largest[m][i / 2], logit);
+                logits[m][n][i] += i % 2 == 0 ? shift.x : shift.y;
+                largest[m][i / 2] = fmaxf(largest[m][i / 2], logits[m][n][i]);
             }
     }
+}
+
+/// Keeps the logits of the targets that lie in the tile; targets and chosen: of the warp's rows.
+template <int kWidth>
+__device__ inline void keep_targets(const typename Layout<kWidth>::Products& logits, const int* targets, int begin,
+                                    float* chosen) {
+#pragma unroll
+    for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = row_of(m, i), entry = targets[row] - begin;
+#pragma unroll
+            for (int n = 0; n < kTile / 8; ++n)
+                if (column_of(n, i) == entry) chosen[row] = logits[m][n][i];
+        }
+}
+
+/// Logits become exponentials over the references, which are added up.
+template <int kWidth>
+__device__ inline void exponentiate(typename Layout<kWidth>::Products& logits, Carried<kWidth>& carried) {
+#pragma unroll
+    for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float base = carried.top[m][i / 2] * kLog2E;
+#pragma unroll
+            for (int n = 0; n < kTile / 8; ++n) {
+                logits[m][n][i] = exp2_fast(fmaf(logits[m][n][i], kLog2E, -base));
+                carried.sum[m][i / 2] += logits[m][n][i];
+            }
+        }
 }
 
 template <int kWidth, bool kGradient>
@@ -115,14 +156,11 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
     }
     const int warp_row = threadIdx.x / 32 * 16 * kTiles;
     Carried<kWidth> carried;
+    clear(carried.sums);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
         carried.top[m][0] = carried.top[m][1] = -INFINITY;
         carried.sum[m][0] = carried.sum[m][1] = 0;
-#pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) carried.sums[m][n][i] = 0;
     }
     const float margin = a.exact ? 0 : kMargin;
     for (int tile = first; tile < last; ++tile) {
@@ -130,43 +168,24 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
         __syncthreads();
         if (tile + 1 < last) fetch(tile + 1);
         const bf16* weights = tiles + tile % 2 * kTile * Shape::kStride;
+        const int entry = tile * kTile;
         typename Shape::Products logits;
         multiply_across<kWidth>(logits, own + warp_row * Shape::kStride, weights);
+        if (entry + kTile > a.shape.vocabulary) mask<kWidth>(logits, a.shape.vocabulary - entry);
         float largest[kTiles][2];
-        finish_logits<kWidth>(logits, biases + tile % 2 * kTile, a.shape.vocabulary - tile * kTile, largest);
+        add_bias<kWidth>(logits, biases + tile % 2 * kTile, largest);
         bool rises = false, meets = false;
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 rises = rises || largest[m][half] > carried.top[m][half] + margin;
-                const int entry = targets[warp_row + row_of(m, 2 * half)] - tile * kTile;
-                meets = meets || (entry >= 0 && entry < kTile);
+                const int target = targets[warp_row + row_of(m, 2 * half)];
+                meets = meets || (target >= entry && target < entry + kTile);
             }
-        if (__any_sync(0xffffffffu, rises))
-            raise<kWidth, kGradient>(carried, largest, logits, tile * kTile, best + warp_row, a.exact);
-        if (__any_sync(0xffffffffu, meets)) {
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int row = warp_row + row_of(m, i), entry = targets[row] - tile * kTile;
-#pragma unroll
-                    for (int n = 0; n < kTile / 8; ++n)
-                        if (column_of(n, i) == entry) chosen[row] = logits[m][n][i];
-                }
-        }
-#pragma unroll
-        for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float base = carried.top[m][i / 2] * kLog2E;
-#pragma unroll
-                for (int n = 0; n < kTile / 8; ++n) {
-                    logits[m][n][i] = exp2_fast(fmaf(logits[m][n][i], kLog2E, -base));
-                    carried.sum[m][i / 2] += logits[m][n][i];
-                }
-            }
+        if (__any_sync(0xffffffffu, rises)) raise<kWidth, kGradient>(carried, largest, logits, entry, best + warp_row, a.exact);
+        if (__any_sync(0xffffffffu, meets)) keep_targets<kWidth>(logits, targets + warp_row, entry, chosen + warp_row);
+        exponentiate<kWidth>(logits, carried);
         if constexpr (kGradient) multiply_along<kWidth>(carried.sums, logits, weights);
     }
     __syncwarp();

@@ -56,6 +56,16 @@ __device__ inline float exp2_fast(float x) {
 __device__ inline int row_of(int m, int i) { return 16 * m + static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
 __device__ inline int column_of(int n, int i) { return 8 * n + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 
+template <int kTiles, int kColumns>
+__device__ inline void clear(float (&sums)[kTiles][kColumns][4]) {
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+}
+
 /// Begins copies of kRows rows from `begin` on to shared memory, zeros beyond `rows` and `cols`.
 template <int kWidth, int kRows>
 __device__ inline void stage(const Mat<const bf16>& from, int k, int begin, int rows, int cols, bf16* to) {
@@ -77,12 +87,7 @@ __device__ inline void multiply_across(typename Layout<kWidth>::Products& produc
     const int lane = threadIdx.x % 32;
     own += lane % 16 * kStride + lane / 16 * 8;
     tile += (lane % 8 + lane / 16 * 8) * kStride + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int n = 0; n < kTile / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) products[m][n][i] = 0;
+    clear(products);
 #pragma unroll 4  // all at once would not leave enough registers
     for (int d = 0; d < kWidth; d += 16) {
         std::uint32_t left[kTiles][4];

@@ -9,6 +9,37 @@ namespace {
 
 using tensor::Operand;
 
+/// Products become probabilities; `of` has the rows of the tile, bias the entries of this thread, both in units of log 2.
+template <int kWidth>
+__device__ inline void to_probabilities(typename Layout<kWidth>::Products& products, const RowInfo* of,
+                                        const float (&bias)[Layout<kWidth>::kTiles][2]) {
+#pragma unroll
+    for (int n = 0; n < kTile / 8; ++n) {
+        const float4 both = *reinterpret_cast<const float4*>(of + column_of(n, 0));
+#pragma unroll
+        for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float logsumexp = i % 2 == 0 ? both.x : both.z;
+                products[m][n][i] = exp2_fast(fmaf(products[m][n][i], kLog2E, bias[m][i / 2] - logsumexp));
+            }
+    }
+}
+
+/// Less one where an entry of the warp, which begin at `begin`, is the row's target.
+template <int kWidth>
+__device__ inline void subtract_targets(typename Layout<kWidth>::Products& weights, const RowInfo* of, int begin) {
+#pragma unroll
+    for (int n = 0; n < kTile / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int target = of[column_of(n, i)].target - begin;
+#pragma unroll
+            for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
+                if (row_of(m, i) == target) weights[m][n][i] -= 1;
+        }
+}
+
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __grid_constant__ Args a) {
     using Shape = Layout<kWidth>;
@@ -30,18 +61,14 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     fetch(first);
     float bias[kTiles][2], bias_sum[kTiles][2] = {};
     typename Shape::Sums sums;
+    clear(sums);
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
+    for (int m = 0; m < kTiles; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int v = entry + row_of(m, 2 * half);
             bias[m][half] = a.bias && v < a.shape.vocabulary ? a.bias.row(k, 0, 0)[v] * kLog2E : 0;
         }
-#pragma unroll
-        for (int n = 0; n < kWidth / 8; ++n)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
-    }
     for (int tile = first; tile < last; ++tile) {
         await_copies<0>();
         __syncthreads();
@@ -51,32 +78,12 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
         if (!__any_sync(0xffffffffu, of[lane].target >= 0 || of[lane + 32].target >= 0)) continue;  // rows that predict nothing
         typename Shape::Products weights;
         multiply_across<kWidth>(weights, own + warp_row * Shape::kStride, rows);
-#pragma unroll
-        for (int n = 0; n < kTile / 8; ++n) {
-            const float4 both = *reinterpret_cast<const float4*>(of + column_of(n, 0));
-#pragma unroll
-            for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float logsumexp = i % 2 == 0 ? both.x : both.z;
-                    weights[m][n][i] = exp2_fast(fmaf(weights[m][n][i], kLog2E, bias[m][i / 2] - logsumexp));
-                }
-        }
+        to_probabilities<kWidth>(weights, of, bias);
         const auto owned = [&](int number) {
             const int target = of[number].target;
             return target >= entry && target < entry + 16 * kTiles;
         };
-        if (__any_sync(0xffffffffu, owned(lane) || owned(lane + 32))) {
-#pragma unroll
-            for (int n = 0; n < kTile / 8; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int target = of[column_of(n, i)].target - entry;
-#pragma unroll
-                    for (int m = 0; m < kTiles; ++m)
-                        if (row_of(m, i) == target) weights[m][n][i] -= 1;
-                }
-        }
+        if (__any_sync(0xffffffffu, owned(lane) || owned(lane + 32))) subtract_targets<kWidth>(weights, of, entry);
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
