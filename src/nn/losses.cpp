@@ -12,6 +12,7 @@ void cross_entropy(tape::Builder& builder, const tape::Value& logits, const tens
 
 tape::ParameterId declare_member_value(tape::Store& store, const std::string& name, const std::vector<double>& values) {
     std::vector<std::vector<double>> each;
+    each.reserve(values.size());
     for (const double value : values) each.push_back({value});
     return store.add_vector({name}, 1, tape::Init::blocks(std::move(each)), tape::kSettings);
 }

@@ -45,9 +45,9 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     MILLRACE_TRY(engine->model_->declare(*engine->store_));
     MILLRACE_TRY(engine->source_->declare(*engine->store_));
     MILLRACE_TRY(engine->store_->seal());
-    const base::Status planned = engine->plan(settings, options.training);
+    base::Status planned = engine->plan(settings, options.training);
     if (!planned.ok() && options.no_room != nullptr) *options.no_room = true;
-    MILLRACE_TRY(planned);
+    MILLRACE_TRY(std::move(planned));
     const std::optional<ops::MemoryState> before = engine->backend_->memory();
     MILLRACE_TRY(engine->store_->allocate());
     MILLRACE_TRY(engine->source_->upload(*engine->store_));

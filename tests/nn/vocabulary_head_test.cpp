@@ -44,7 +44,7 @@ struct Rig {
         windows = store->add_data("windows", tensor::DType::i32, kSentences, kTokens + 1);
         lengths = store->add_data("lengths", tensor::DType::i32, kSentences, 1);
         input = store->add_data("input", tape::real_of(where.precision), kRows, kIn);
-        goal = store->add_data("goal", stat, kRows, kCols);
+        goal = store->add_data("goal", tape::real_of(where.precision), kRows, kCols);
         tally = store->add_data("tally", stat, 1, ops::kTallyColumns);
         MILLRACE_TRY(store->allocate());
         store->initialize({11});

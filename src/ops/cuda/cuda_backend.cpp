@@ -23,9 +23,13 @@ base::Error cuda_error(cudaError_t code, const std::string& what) {
 }
 
 base::Status raise_shared_memory(const Context& c, const void* kernel) {
-    const cudaError_t code =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(c.shared_limit));
-    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", c.shared_limit));
+    // The limit leaves a kibibyte to what a kernel declares itself; a kernel with more gets so much less.
+    cudaFuncAttributes declared{};
+    cudaError_t code = cudaFuncGetAttributes(&declared, kernel);
+    const std::size_t bytes = c.shared_limit - (std::max<std::size_t>(declared.sharedSizeBytes, 1024) - 1024);
+    if (code == cudaSuccess)
+        code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    if (code != cudaSuccess) return cuda_error(code, fmt::format("raising a kernel's shared memory to {} bytes", bytes));
     return base::ok();
 }
 
