@@ -119,7 +119,7 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        const bool setting = store.groups()[static_cast<std::size_t>(p.group_id)].name == tape::kSettings;
+        const bool setting = store.groups()[static_cast<std::size_t>(p.group_ids.front())].name == tape::kSettings;
         if (status.ok() && (settings || !setting))
             status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;

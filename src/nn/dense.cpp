@@ -1,25 +1,13 @@
 #include "nn/dense.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <utility>
 
+#include "nn/names.h"
 #include "nn/slot_target.h"
 #include "ops/dense/dense.h"
 
 namespace millrace::nn {
-namespace {
-
-std::vector<std::string> with_suffix(const std::vector<std::string>& prefixes, const char* suffix) {
-    std::vector<std::string> names;
-    names.reserve(prefixes.size());
-    for (const std::string& prefix : prefixes) names.push_back(prefix + suffix);
-    return names;
-}
-
-}  // namespace
-
 DenseOptions linear(std::int32_t in, std::int32_t out, ops::Activation activation, std::optional<tape::Init> init) {
     const tape::Init usual = tape::Init::uniform(1 / std::sqrt(static_cast<double>(in)));
     return {.in = in, .out = out, .activation = activation, .weight_init = std::move(init).value_or(usual)};
@@ -37,13 +25,14 @@ Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vec
              const DenseOptions& options)
     : options_(options), groups_(static_cast<std::int32_t>(linear.size())) {
     MILLRACE_ASSERT(groups_ >= 1 && norm.size() == (options.batch_norm ? linear.size() : 0));
-    label_ = groups_ == 1 ? linear.front() : fmt::format("{} (x{})", linear.front(), groups_);
+    label_ = label_of(linear);
     const tape::Init init = options.weight_init.value_or(tape::Init::normal(std::sqrt(2.0 / options.in)));
-    weight_ = store.add_matrix(with_suffix(linear, ".weight"), options.out, options.in, init);
-    if (options.bias) bias_ = store.add_vector(with_suffix(linear, ".bias"), options.out, options.bias_init);
+    weight_ = store.add_matrix(with_suffix(linear, ".weight"), options.out, options.in, init, options.parameter_groups);
+    if (options.bias)
+        bias_ = store.add_vector(with_suffix(linear, ".bias"), options.out, options.bias_init, options.parameter_groups);
     if (!options.batch_norm) return;
-    gamma_ = store.add_vector(with_suffix(norm, ".weight"), options.out, tape::Init::value(1));
-    beta_ = store.add_vector(with_suffix(norm, ".bias"), options.out, tape::Init::value(0));
+    gamma_ = store.add_vector(with_suffix(norm, ".weight"), options.out, tape::Init::value(1), options.parameter_groups);
+    beta_ = store.add_vector(with_suffix(norm, ".bias"), options.out, tape::Init::value(0), options.parameter_groups);
     mean_ = store.add_vector(with_suffix(norm, ".running_mean"), options.out, tape::Init::value(0), tape::kRunning);
     variance_ = store.add_vector(with_suffix(norm, ".running_var"), options.out, tape::Init::value(1), tape::kRunning);
 }

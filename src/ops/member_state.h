@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/philox.h"
+
 namespace millrace::ops {
 
 enum class ScheduleKind : std::uint32_t { constant, cosine, step };
@@ -51,8 +53,16 @@ struct GroupState {
     std::uint32_t trainable = 1;            ///< 0: parameters, moments and bf16 copy keep their bits, the norm leaves it out
     std::uint32_t applied = 0;              ///< steps applied to this group: the t of Adam's bias correction
     float bias1 = 1, bias2 = 1;             ///< 1 - beta^t of the current step
+    // A step that chooses groups writes these before the update.
+    float gain = 1;                  ///< on this step's learning rate; 0: not chosen, the group keeps its bits and its count
+    float gradient_gain = 1;         ///< on this step's gradient, behind clipping
+    float norm = 0;                  ///< L2 norm of the group's own gradient, where something chooses by it
+    std::uint32_t last_applied = 0;  ///< number of the last step applied to this group; 0: none
+
+    /// Whether a step that is not dropped changes the group.
+    [[nodiscard]] MILLRACE_HD bool updated() const { return trainable != 0 && gain != 0; }
 };
-static_assert(sizeof(GroupState) == 24);
+static_assert(sizeof(GroupState) == 40);
 
 /// A run of parameters of one group: the arena's elements from the end of the segment before up to `end`.
 struct Segment {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -74,15 +75,19 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
 }
 
 ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                              std::string_view group, std::vector<std::int32_t> axes) {
+                              const GroupNames& groups, std::vector<std::int32_t> axes) {
     MILLRACE_ASSERT(!sealed_, "parameters are declared before allocate() or seal()");
     Parameter p;
     p.groups = static_cast<std::int32_t>(names.size());
     p.names = std::move(names);
     p.rows = rows;
     p.cols = cols;
-    p.group_id = group_named(group);
-    p.fixed = groups_[static_cast<std::size_t>(p.group_id)].fixed;
+    const std::vector<std::string> usual{std::string(kWeights)}, &given = groups.names.empty() ? usual : groups.names;
+    MILLRACE_ASSERT(given.size() == 1 || (given.size() == p.names.size() && std::int64_t{rows} * cols % 4 == 0), p.names.front());
+    for (std::size_t i = 0; i < p.names.size(); ++i) p.group_ids.push_back(group_named(given[given.size() == 1 ? 0 : i]));
+    const auto fixed = [&](std::int32_t id) { return groups_[static_cast<std::size_t>(id)].fixed; };
+    p.fixed = fixed(p.group_ids.front());
+    MILLRACE_ASSERT(std::ranges::all_of(p.group_ids, [&](std::int32_t id) { return fixed(id) == p.fixed; }), p.names.front());
     p.init = std::move(init);
     p.axes = std::move(axes);
     std::int64_t& width = p.fixed ? fixed_width_ : trainable_width_;
@@ -92,9 +97,9 @@ ParameterId Store::add_matrix(std::vector<std::string> names, std::int32_t rows,
     return static_cast<ParameterId>(parameters_.size()) - 1;
 }
 
-ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, std::string_view group) {
-    if (group.empty()) group = options_.decay_vectors ? kWeights : kNoDecay;
-    const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init), group);
+ParameterId Store::add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups) {
+    if (groups.names.empty()) groups = options_.decay_vectors ? kWeights : kNoDecay;
+    const ParameterId id = add_matrix(std::move(names), 1, cols, std::move(init), groups);
     parameters_.back().vector = true;
     return id;
 }

@@ -46,13 +46,21 @@ constexpr std::string_view kFrozen = "frozen";      ///< fixed: saved with the w
 constexpr std::string_view kSettings = "settings";  ///< fixed: a member's values from the recipe; saved, not taken over by --init
 constexpr std::string_view kRunning = "running";    ///< fixed: statistics that forward passes keep
 
+/// The group of all matrices of a parameter, or one of each.
+struct GroupNames {
+    std::vector<std::string> names;
+    GroupNames() = default;  ///< the usual one
+    GroupNames(std::string_view name) : names{std::string(name)} {}
+    GroupNames(std::vector<std::string> each) : names(std::move(each)) {}
+};
+
 /// G equal matrices [rows, cols] with one PyTorch-style name each; vectors have rows = 1 and are saved with one axis.
 struct Parameter {
     std::vector<std::string> names;
     std::int32_t groups = 1, rows = 1, cols = 1;
     bool vector = false;
-    std::int32_t group_id = 0;  ///< of Store::groups()
-    bool fixed = false;         ///< as its group
+    std::vector<std::int32_t> group_ids;  ///< of Store::groups(), one per matrix
+    bool fixed = false;                   ///< as its groups
     Init init;
     std::vector<std::int32_t> axes = {};  ///< of a row, in files; empty: one
     std::int64_t offset = 0;              ///< elements into a member's slice of its arena
@@ -73,10 +81,11 @@ class Store {
 public:
     Store(ops::Backend& backend, StoreOptions options);
 
-    // Declaring: before allocate(). An unknown name of a group makes one.
+    // Declaring: before allocate(). An unknown name of a group makes one. Matrices of different groups have a multiple of four
+    // elements.
     ParameterId add_matrix(std::vector<std::string> names, std::int32_t rows, std::int32_t cols, Init init,
-                           std::string_view group = kWeights, std::vector<std::int32_t> axes = {});
-    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, std::string_view group = {});
+                           const GroupNames& groups = {}, std::vector<std::int32_t> axes = {});
+    ParameterId add_vector(std::vector<std::string> names, std::int32_t cols, Init init, GroupNames groups = {});
     /// A buffer for a data set, [1,1,rows,cols]; filled with write().
     tensor::View add_data(std::string name, tensor::DType dtype, std::int32_t rows, std::int32_t cols);
 

@@ -18,9 +18,11 @@ void Store::set_segments() {
     segments_.clear();
     for (const Parameter& p : parameters_) {
         if (p.fixed) continue;
-        const auto begin = static_cast<std::int32_t>(p.offset);
-        if (!segments_.empty()) segments_.back().end = begin;
-        if (segments_.empty() || segments_.back().group != p.group_id) segments_.push_back({begin, p.group_id});
+        for (std::size_t i = 0; i < p.group_ids.size(); ++i) {
+            const auto begin = static_cast<std::int32_t>(p.offset + static_cast<std::int64_t>(i) * p.rows * p.cols);
+            if (!segments_.empty()) segments_.back().end = begin;
+            if (segments_.empty() || segments_.back().group != p.group_ids[i]) segments_.push_back({begin, p.group_ids[i]});
+        }
     }
     if (segments_.empty()) segments_.push_back({});
     segments_.back().end = static_cast<std::int32_t>(trainable_width_);

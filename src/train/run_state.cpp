@@ -124,7 +124,8 @@ Json encode_groups(const std::vector<NamedGroup>& groups) {
         json[name] = {{"lr_factor", state.lr_factor},
                       {"decay_factor", state.decay_factor},
                       {"trainable", state.trainable != 0},
-                      {"applied", state.applied}};
+                      {"applied", state.applied},
+                      {"last_applied", state.last_applied}};
     return json;
 }
 
@@ -136,7 +137,8 @@ std::vector<NamedGroup> decode_groups(const Json& json) {
                           {.lr_factor = read<float>(group, "lr_factor"),
                            .decay_factor = read<float>(group, "decay_factor"),
                            .trainable = read<bool>(group, "trainable") ? 1u : 0u,
-                           .applied = read<std::uint32_t>(group, "applied")}});
+                           .applied = read<std::uint32_t>(group, "applied"),
+                           .last_applied = group.contains("last_applied") ? read<std::uint32_t>(group, "last_applied") : 0}});
     return groups;
 }
 

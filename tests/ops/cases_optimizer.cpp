@@ -11,18 +11,21 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One segment of one group, or several of three groups: group 0 as it is, group 1 at half the rate without decay, group 2 frozen
-/// in even members and group 0 in odd ones.
+/// One segment of one group, or several of four groups: group 0 as it is, group 1 at half the rate without decay and at a quarter
+/// of its gradient, group 2 frozen in even members and group 0 in odd ones, group 3 not chosen in even members and chosen at 0.3
+/// of the rate in odd ones.
 struct Grouping {
     int segments = 1;
 
     [[nodiscard]] std::vector<GroupState> table(int k) const {
         if (segments == 1) return sample_groups(k, 1);
-        std::vector<GroupState> groups = sample_groups(k, 3);
+        std::vector<GroupState> groups = sample_groups(k, 4);
         for (std::size_t m = 0; m < static_cast<std::size_t>(k); ++m) {
-            groups[3 * m + 1].lr_factor = 0.5f;
-            groups[3 * m + 1].decay_factor = 0;
-            groups[3 * m + (m % 2 == 0 ? 2 : 0)].trainable = 0;
+            groups[4 * m + 1].lr_factor = 0.5f;
+            groups[4 * m + 1].decay_factor = 0;
+            groups[4 * m + 1].gradient_gain = 0.25f;
+            groups[4 * m + 3].gain = m % 2 == 0 ? 0 : 0.3f;
+            groups[4 * m + (m % 2 == 0 ? 2 : 0)].trainable = 0;
         }
         return groups;
     }
@@ -31,8 +34,8 @@ struct Grouping {
         std::vector<Segment> list;
         for (int s = 1; s < segments; ++s)
             list.push_back(
-                {static_cast<std::int32_t>(std::int64_t{count} * s * s / (segments * segments) / 4 * 4 + 4), (s - 1) % 3});
-        list.push_back({count, (segments - 1) % 3});
+                {static_cast<std::int32_t>(std::int64_t{count} * s * s / (segments * segments) / 4 * 4 + 4), (s - 1) % 4});
+        list.push_back({count, (segments - 1) % 4});
         return list;
     }
     [[nodiscard]] std::string text() const { return segments == 1 ? "" : fmt::format("_S{}", segments); }

@@ -225,7 +225,7 @@ TEST(Store, NeighboursOfOneGroupAreOneSegment) {
     rig.store->add_matrix({"b"}, 9, 9, Init::value(1));
     rig.store->add_vector({"bias"}, 9, Init::value(1));
     rig.store->add_vector({"gain"}, 70, Init::value(1));
-    rig.store->add_matrix({"head"}, 2, 2, Init::value(1), "head");
+    rig.store->add_matrix({"head"}, 2, 2, Init::value(1), std::string_view("head"));
     rig.store->add_matrix({"c"}, 2, 2, Init::value(1));
     rig.allocate();
     const auto& groups = rig.store->groups();

@@ -29,8 +29,8 @@ void for_each_piece(std::span<const Segment> segments, std::int64_t begin, std::
 
 AdamStep adam_step(const MemberState& s, const GroupState& group, OptimizerKind kind) {
     const bool decoupled = kind == OptimizerKind::adamw;
-    const float lr = s.lr * group.lr_factor, weight_decay = s.weight_decay * group.decay_factor;
-    return AdamStep{.clip = s.clip_scale,
+    const float lr = s.lr * group.lr_factor * group.gain, weight_decay = s.weight_decay * group.decay_factor;
+    return AdamStep{.clip = s.clip_scale * group.gradient_gain,
                     .l2 = decoupled ? 0 : weight_decay,
                     .decay = decoupled ? lr * weight_decay : 0,
                     .beta1 = s.beta1,
@@ -46,14 +46,14 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
     const MemberState& s = state_of(b[state], member);
     float* p = b[optimizer::params].at<float>(member) + begin;
     float* g = b[grads].at<float>(member) + begin;
-    if (s.nonfinite != 0 || group.trainable == 0) {
+    if (s.nonfinite != 0 || !group.updated()) {
         if (params.zero_grads) std::fill_n(g, n, 0.0f);
         return;
     }
     float* first = b[m].present() ? b[m].at<float>(member) + begin : nullptr;
     if (params.kind == OptimizerKind::sgd) {
-        const SgdStep step{s.clip_scale, s.weight_decay * group.decay_factor, s.beta1, s.lr * group.lr_factor,
-                           group.applied == 0};
+        const SgdStep step{s.clip_scale * group.gradient_gain, s.weight_decay * group.decay_factor, s.beta1,
+                           s.lr * group.lr_factor * group.gain, group.applied == 0};
         context.simd.sgd(n, step, p, g, first, params.zero_grads);
     } else {
         context.simd.adam(n, adam_step(s, group, params.kind), p, g, first, b[v].at<float>(member) + begin, params.zero_grads);
@@ -126,7 +126,10 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
             MemberState& s = state_of(b[state], member);
             (s.nonfinite != 0 ? s.skipped : s.applied) += 1;
             for (GroupState& group : groups_of(b[groups], member))
-                if (s.nonfinite == 0 && group.trainable != 0) group.applied += 1;
+                if (s.nonfinite == 0 && group.updated()) {
+                    group.applied += 1;
+                    group.last_applied = s.step;
+                }
         }
     });
 }

@@ -120,10 +120,14 @@ __device__ void count_step(const States& states, const Groups& groups, int i) {
     const int k = i / groups.count, g = i % groups.count;
     MemberState& m = states[k];
     GroupState& group = groups.row(k)[g];
-    const std::uint32_t nonfinite = m.nonfinite, skipped = m.skipped, applied = m.applied, trainable = group.trainable,
+    const std::uint32_t nonfinite = m.nonfinite, skipped = m.skipped, applied = m.applied, step = m.step,
                         group_applied = group.applied;
+    const bool updated = group.updated();
     const bool dropped = nonfinite != 0 | !isfinite(m.grad_norm);
-    if (!dropped && trainable != 0) group.applied = group_applied + 1;
+    if (!dropped && updated) {
+        group.applied = group_applied + 1;
+        group.last_applied = step;
+    }
     if (g > 0) return;
     m.nonfinite = dropped ? 1 : 0;
     if (dropped)
@@ -147,12 +151,12 @@ struct Rates {
     bool first;
 
     __device__ Rates(const MemberState& s, const GroupState& group)
-        : clip_scale(s.clip_scale),
+        : clip_scale(s.clip_scale * group.gradient_gain),
           weight_decay(s.weight_decay * group.decay_factor),
           beta1(s.beta1),
           beta2(s.beta2),
           epsilon(s.epsilon),
-          lr(s.lr * group.lr_factor),
+          lr(s.lr * group.lr_factor * group.gain),
           step_size(lr / group.bias1),
           root2(sqrtf(group.bias2)),
           first(group.applied == 0) {}
@@ -227,10 +231,11 @@ __device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::i
         a.state[k].clip_scale = s.clip_scale;
     }
     const bool dropped = s.nonfinite != 0;
+    const float clip_scale = s.clip_scale;
     Rates rates(s, group);
     while (i < a.width) {
         const int stop = min(static_cast<int>(a.width), cursor.now.end);
-        const bool changes = !dropped && group.trainable != 0;
+        const bool changes = !dropped && group.updated();
         for (; i < stop; i += stride) {
             Quad q = next;
             next = arenas.read(i + stride, a.width);
@@ -246,9 +251,8 @@ __device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::i
         if (i >= a.width) break;
         cursor.move(a.segments, i);
         group = a.groups.row(k)[cursor.now.group];
-        const float clip_scale = rates.clip_scale;
         rates = Rates(a.state[k], group);  // read again: registers are scarce
-        rates.clip_scale = clip_scale;
+        rates.clip_scale = clip_scale * group.gradient_gain;
     }
 }
 
@@ -288,7 +292,7 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
     const GroupState group = a.groups.row(k)[cursor.now.group];
     const Rates rates(a.state[k], group);
     float* grad = a.grads.row(k, 0, 0) + i;
-    if (a.state[k].nonfinite == 0 && group.trainable != 0) {
+    if (a.state[k].nonfinite == 0 && group.updated()) {
         float m = a.m ? a.m.row(k, 0, 0)[i] : 0, v = a.v ? a.v.row(k, 0, 0)[i] : 0;
         float* param = a.params.row(k, 0, 0) + i;
         *param = update(rates, a.p.kind, *param, *grad, m, v);

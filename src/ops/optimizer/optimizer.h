@@ -18,8 +18,8 @@ constexpr int kNormBlocks = 256;
 namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots }; extern const OpDef kDef; }
 
 /// optimizer. Element-wise over the arenas [K,1,1,P]: when state.nonfinite: nothing but state.skipped += 1; else state.applied += 1, and in
-/// each trainable group, with lr = state.lr * lr_factor, wd = state.weight_decay * decay_factor, bias1, bias2 and applied (+= 1) of the
-/// group and g' = g * clip_scale
+/// each trainable group whose gain is not 0, with lr = state.lr * lr_factor * gain, wd = state.weight_decay * decay_factor, bias1, bias2 and applied (+= 1;
+/// last_applied = state.step) of the group and g' = g * clip_scale * gradient_gain
 /// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.

@@ -33,9 +33,9 @@ struct Element {
 };
 
 void update(Element& e, OptimizerKind kind, const MemberState& state, const GroupState& group) {
-    const double lr = state.lr * group.lr_factor, decay = state.weight_decay * group.decay_factor;
+    const double lr = state.lr * group.lr_factor * group.gain, decay = state.weight_decay * group.decay_factor;
     const double beta1 = state.beta1, beta2 = state.beta2;
-    double g = e.g * state.clip_scale;
+    double g = e.g * state.clip_scale * group.gradient_gain;
     if (kind == OptimizerKind::adamw)
         e.p -= lr * decay * e.p;
     else
@@ -64,7 +64,7 @@ void run_optimizer(const Bound& bound) {
             while (i >= segment->end) ++segment;
             const GroupState& group = groups[static_cast<std::size_t>(segment->group)];
             double &p = values.at<double>(member)[i], &g = grads.at<double>(member)[i];
-            if (state.nonfinite == 0 && group.trainable != 0) {
+            if (state.nonfinite == 0 && group.updated()) {
                 Element e{p, g, first.present() ? first.at<double>(member)[i] : 0,
                           second.present() ? second.at<double>(member)[i] : 0};
                 update(e, params.kind, state, group);
@@ -78,7 +78,10 @@ void run_optimizer(const Bound& bound) {
         }
         ++(state.nonfinite == 0 ? state.applied : state.skipped);
         for (GroupState& group : groups)
-            if (state.nonfinite == 0 && group.trainable != 0) ++group.applied;
+            if (state.nonfinite == 0 && group.updated()) {
+                ++group.applied;
+                group.last_applied = state.step;
+            }
     }
 }
 
