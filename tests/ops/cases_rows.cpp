@@ -12,7 +12,7 @@ struct Shape {
     [[nodiscard]] std::string text() const { return fmt::format("K{}_G{}_B{}_C{}", k, g, rows, cols); }
 };
 
-OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout out) {
+OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout out, bool residual = false) {
     namespace at = layernorm_forward;
     OpCase c;
     c.name = fmt::format("layernorm_forward/{}/{}", note, s.text());
@@ -20,6 +20,10 @@ OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout o
     c.params = LayerNormParams{};
     c.members = s.k;
     c.slot(at::x, Element::real, s.k, s.g, s.rows, s.cols, uniform(-1, 2), in);
+    if (residual) {
+        c.slot(at::residual, Element::real, s.k, s.g, s.rows, s.cols, uniform(-2, 1), out);
+        c.slot(at::sum, Element::real, s.k, s.g, s.rows, s.cols, poison(), in);
+    }
     c.slot(at::gamma, Element::stat, s.k, s.g, 1, s.cols, uniform(0.5, 1.5));
     c.slot(at::beta, Element::stat, s.k, s.g, 1, s.cols, uniform(-0.5, 0.5));
     c.slot(at::mean, Element::stat, s.k, s.g, s.rows, 1, poison());
@@ -27,7 +31,7 @@ OpCase norm_forward(const Shape& s, const std::string& note, Layout in, Layout o
     return c.slot(at::y, Element::real, s.k, s.g, s.rows, s.cols, poison(), out);
 }
 
-OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout out, bool adding) {
+OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout out, bool adding, bool residual = false) {
     namespace at = layernorm_backward;
     const Values start = adding ? uniform(-1, 1) : poison();
     OpCase c;
@@ -43,6 +47,7 @@ OpCase norm_backward(const Shape& s, const std::string& note, Layout in, Layout 
     c.slot(at::dx, Element::real, s.k, s.g, s.rows, s.cols, start, in);
     c.slot(at::dgamma, Element::stat, s.k, s.g, 1, s.cols, start);
     c.slot(at::dbeta, Element::stat, s.k, s.g, 1, s.cols, start);
+    if (residual) c.slot(at::dresidual, Element::real, s.k, s.g, s.rows, s.cols, poison(), out);
     if (adding) c.accumulates(at::dx).accumulates(at::dgamma).accumulates(at::dbeta);
     return c;
 }
@@ -65,9 +70,13 @@ OpCase mel(int k, int rows, const std::string& note, const Values& samples, Elem
 void add_row_cases(std::vector<OpCase>& cases) {
     const Shape small{2, 3, 7, 13};
     for (const Shape& shape : {small, Shape{1, 1, 1, 1}, Shape{1, 1, 32, 256}, Shape{1, 1, 5, 384}, Shape{3, 1, 300, 3},
-                               Shape{1, 1, 0, 6}, Shape{1, 2, 2, 1031}}) {
+                               Shape{1, 1, 0, 6}, Shape{1, 2, 2, 1031}, Shape{1, 2, 131, 128}, Shape{1, 1, 3, 767}}) {
         cases.push_back(norm_forward(shape, "plain", kDense, kDense));
         cases.push_back(norm_backward(shape, "plain", kDense, kDense, false));
+    }
+    for (const Shape& shape : {small, Shape{2, 3, 65, 128}, Shape{1, 1, 2, 1031}}) {
+        cases.push_back(norm_forward(shape, "residual", kConcat, kDense, true));
+        cases.push_back(norm_backward(shape, "residual", kConcat, kDense, shape.g > 1, true));
     }
     cases.push_back(norm_forward(small, "windows", kWindow, kConcat));
     cases.push_back(norm_backward(small, "windows", kConcat, kWindow, false));

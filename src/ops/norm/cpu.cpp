@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <functional>
+
 #include "ops/cpu/kernel.h"
 #include "ops/norm/layernorm.h"
 
@@ -35,15 +38,22 @@ KernelResult make_layernorm_forward(Context& context, const Bound& bound) {
     using namespace layernorm_forward;
     const Operand out = bound[y];
     Checker check(bound);
-    check.require(y, DType::f32, out.k, out.g, out.rows, out.cols).like(x, y);
+    check.require(y, DType::f32, out.k, out.g, out.rows, out.cols).like(x, y).allow_like(residual, y).allow_like(sum, y);
+    check.that(bound[residual].present() == bound[sum].present(), "residual and sum come together");
     for (const int slot : {gamma, beta}) check.require(slot, DType::f32, out.k, out.g, 1, out.cols);
     for (const int slot : {mean, inv_std}) check.require(slot, DType::f32, out.k, out.g, out.rows, 1);
     MILLRACE_TRY(check.status());
     return make_kernel([&context, b = bound, out, eps = bound.params<LayerNormParams>().eps]() noexcept {
         for_each_row(context, out, [&](int member, int group, int row) {
+            const float* in = b[x].at<float>(member, group, row);
+            if (b[residual].present()) {
+                float* both = b[sum].at<float>(member, group, row);
+                std::transform(in, in + out.cols, b[residual].at<float>(member, group, row), both, std::plus<>());
+                in = both;
+            }
             const RowNorm norm =
-                context.simd.layernorm_row(out.cols, b[x].at<float>(member, group, row), b[gamma].at<float>(member, group),
-                                           b[beta].at<float>(member, group), eps, out.at<float>(member, group, row));
+                context.simd.layernorm_row(out.cols, in, b[gamma].at<float>(member, group), b[beta].at<float>(member, group), eps,
+                                           out.at<float>(member, group, row));
             *b[mean].at<float>(member, group, row) = norm.mean;
             *b[inv_std].at<float>(member, group, row) = norm.inv_std;
         });
@@ -57,6 +67,7 @@ KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
     check.require(x, DType::f32, in.k, in.g, in.rows, in.cols)
         .like(dy, x)
         .allow_like(dx, x)
+        .allow_like(dresidual, x)
         .require(gamma, DType::f32, in.k, in.g, 1, in.cols);
     for (const int slot : {mean, inv_std}) check.require(slot, DType::f32, in.k, in.g, in.rows, 1);
     for (const int slot : {dgamma, dbeta}) check.allow(slot, DType::f32, in.k, in.g, 1, in.cols);
@@ -65,14 +76,16 @@ KernelResult make_layernorm_backward(Context& context, const Bound& bound) {
         for_each_columns(context, in, [&](int member, int group, int col, int cols) {
             parameter_gradients(context.simd, b, member, group, col, cols);
         });
-        // Last, because dx may be the memory of dy.
-        if (b[dx].present())
-            for_each_row(context, in, [&](int member, int group, int row) {
-                const RowNorm norm{*b[mean].at<float>(member, group, row), *b[inv_std].at<float>(member, group, row)};
-                context.simd.layernorm_row_backward(in.cols, b[dy].at<float>(member, group, row),
-                                                    in.at<float>(member, group, row), b[gamma].at<float>(member, group), norm,
-                                                    b[dx].at<float>(member, group, row), b.accumulates(dx));
-            });
+        // Last, and dx behind dresidual, because dx may be the memory of dy.
+        if (!b[dx].present() && !b[dresidual].present()) return;
+        for_each_row(context, in, [&](int member, int group, int row) {
+            const RowNorm norm{*b[mean].at<float>(member, group, row), *b[inv_std].at<float>(member, group, row)};
+            for (const int slot : {dresidual, dx})
+                if (b[slot].present())
+                    context.simd.layernorm_row_backward(in.cols, b[dy].at<float>(member, group, row),
+                                                        in.at<float>(member, group, row), b[gamma].at<float>(member, group), norm,
+                                                        b[slot].at<float>(member, group, row), b.accumulates(slot));
+        });
     });
 }
 

@@ -1,4 +1,4 @@
-// Layer norm.
+// Layer norm: a warp a row while its values fit into registers, else a block.
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/device.cuh"
@@ -9,81 +9,203 @@ namespace {
 
 using tensor::Operand;
 
+constexpr int kWarps = 8;           ///< of a block
+constexpr int kMostRegisters = 24;  ///< values of a row in a lane: the sums of eight warps then fill 48 KiB
+
+template <class T>
+struct ForwardArgs {
+    Mat<const T> x, residual;
+    Mat<const float> gamma, beta;
+    Mat<float> mean, inv_std;
+    Mat<T> sum, y;
+    int groups, rows, cols;
+    float eps;
+};
+
+template <class T>
+struct BackwardArgs {
+    Mat<const T> dy, x;
+    Mat<const float> gamma, mean, inv_std;
+    Mat<T> dx, dresidual;
+    float* partial;  ///< [matrix, chunk, 2, cols]: sums of dy and of dy times the normalised x
+    int groups, rows, cols, chunk_rows;
+    bool add_x, add_residual;
+};
+
+__device__ inline float warp_sum(float value) {
+    for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+    return value;
+}
+
+/// What is normalised, element c of a row: x, or x + residual as it is stored.
+template <class T>
+__device__ float summand(const ForwardArgs<T>& a, int k, int g, std::int64_t r, int c) {
+    const float v = load(a.x.row(k, g, r) + c);
+    if (!a.residual) return v;
+    T* sum = a.sum.row(k, g, r) + c;
+    const float both = v + load(a.residual.row(k, g, r) + c);
+    store(sum, both);
+    return rounded(both, sum);
+}
+
+/// Up to 32 * N columns.
+template <class T, int N>
+__global__ void forward_warps_kernel(ForwardArgs<T> a) {
+    begin_kernel();
+    const int lane = threadIdx.x % 32, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const std::int64_t r = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+    if (r >= a.rows) return;
+    float v[N];
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int c = lane + 32 * i;
+        v[i] = c < a.cols ? summand(a, k, g, r, c) : 0;
+        sum += v[i];
+    }
+    const float mean = warp_sum(sum) / static_cast<float>(a.cols);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (lane + 32 * i < a.cols) squares += (v[i] - mean) * (v[i] - mean);
+    const float inv = 1 / sqrtf(warp_sum(squares) / static_cast<float>(a.cols) + a.eps);
+    const float *gamma = a.gamma.row(k, g, 0), *beta = a.beta.row(k, g, 0);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int c = lane + 32 * i;
+        if (c < a.cols) store(a.y.row(k, g, r) + c, gamma[c] * (v[i] - mean) * inv + beta[c]);
+    }
+    if (lane == 0) {
+        *a.mean.row(k, g, r) = mean;
+        *a.inv_std.row(k, g, r) = inv;
+    }
+}
+
 /// One block per row.
 template <class T>
-__global__ void layernorm_forward_kernel(Mat<const T> x, Mat<const float> gamma, Mat<const float> beta, Mat<float> mean,
-                                         Mat<float> inv_std, Mat<T> y, int groups, int cols, float eps) {
+__global__ void forward_block_kernel(ForwardArgs<T> a) {
     __shared__ float shared[32];
     begin_kernel();
-    const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
-    const T* in = x.row(k, g, r);
+    const int r = blockIdx.x, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
     float sum = 0;
-    for (int c = threadIdx.x; c < cols; c += blockDim.x) sum += load(in + c);
-    const float m = block_sum(sum, shared) / static_cast<float>(cols);
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) sum += summand(a, k, g, r, c);
+    const T* in = a.residual ? a.sum.row(k, g, r) : a.x.row(k, g, r);
+    const float m = block_sum(sum, shared) / static_cast<float>(a.cols);
     float squares = 0;
-    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) {
         const float d = load(in + c) - m;
         squares += d * d;
     }
-    const float inv = 1 / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + eps);
-    for (int c = threadIdx.x; c < cols; c += blockDim.x)
-        store(y.row(k, g, r) + c, gamma.row(k, g, 0)[c] * (load(in + c) - m) * inv + beta.row(k, g, 0)[c]);
+    const float inv = 1 / sqrtf(block_sum(squares, shared) / static_cast<float>(a.cols) + a.eps);
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x)
+        store(a.y.row(k, g, r) + c, a.gamma.row(k, g, 0)[c] * (load(in + c) - m) * inv + a.beta.row(k, g, 0)[c]);
     if (threadIdx.x == 0) {
-        *mean.row(k, g, r) = m;
-        *inv_std.row(k, g, r) = inv;
+        *a.mean.row(k, g, r) = m;
+        *a.inv_std.row(k, g, r) = inv;
     }
 }
 
 template <class T>
-__global__ void layernorm_input_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> gamma, Mat<const float> mean,
-                                       Mat<const float> inv_std, Mat<T> dx, int groups, int cols, bool accumulate) {
+__device__ void put_input(const BackwardArgs<T>& a, int k, int g, std::int64_t r, int c, float value) {
+    if (a.dresidual) put(a.dresidual.row(k, g, r) + c, value, a.add_residual);
+    if (a.dx) put(a.dx.row(k, g, r) + c, value, a.add_x);
+}
+
+/// One chunk of rows a block, all columns: input gradients and the chunk's part of the parameters'. dx may be the memory of dy.
+template <class T, int N>
+__global__ void backward_warps_kernel(BackwardArgs<T> a) {
+    extern __shared__ float shared[];  // [kWarps][2][cols]
+    begin_kernel();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows);
+    const auto count = static_cast<float>(a.cols);
+    float gamma[N], sums[N] = {}, dots[N] = {};
+#pragma unroll
+    for (int i = 0; i < N; ++i) gamma[i] = lane + 32 * i < a.cols ? a.gamma.row(k, g, 0)[lane + 32 * i] : 0;
+    for (int r = begin + warp; r < end; r += kWarps) {
+        const float m = *a.mean.row(k, g, r), inv = *a.inv_std.row(k, g, r);
+        float d[N], hat[N];
+        float sum = 0, dot = 0;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const int c = lane + 32 * i;
+            d[i] = c < a.cols ? load(a.dy.row(k, g, r) + c) : 0;
+            hat[i] = c < a.cols ? (load(a.x.row(k, g, r) + c) - m) * inv : 0;
+            sums[i] += d[i];
+            dots[i] += d[i] * hat[i];
+            sum += d[i] * gamma[i];
+            dot += d[i] * gamma[i] * hat[i];
+        }
+        sum = warp_sum(sum) / count;
+        dot = warp_sum(dot) / count;
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+            if (lane + 32 * i < a.cols) put_input(a, k, g, r, lane + 32 * i, inv * (d[i] * gamma[i] - sum - hat[i] * dot));
+    }
+    float* mine = shared + warp * 2 * a.cols;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (lane + 32 * i < a.cols) {
+            mine[lane + 32 * i] = sums[i];
+            mine[a.cols + lane + 32 * i] = dots[i];
+        }
+    __syncthreads();
+    float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * 2 * a.cols;
+    for (int c = threadIdx.x; c < 2 * a.cols; c += blockDim.x) {
+        float sum = 0;
+        for (int w = 0; w < kWarps; ++w) sum += shared[w * 2 * a.cols + c];
+        to[c] = sum;
+    }
+}
+
+/// One block per row.
+template <class T>
+__global__ void input_block_kernel(BackwardArgs<T> a) {
     __shared__ float shared[32];
     begin_kernel();
-    const int r = blockIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
-    const float m = *mean.row(k, g, r), inv = *inv_std.row(k, g, r);
-    const float* scale = gamma.row(k, g, 0);
+    const int r = blockIdx.x, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const float m = *a.mean.row(k, g, r), inv = *a.inv_std.row(k, g, r);
+    const float* scale = a.gamma.row(k, g, 0);
     float sum = 0, dot = 0;
-    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
-        const float d = load(dy.row(k, g, r) + c) * scale[c];
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) {
+        const float d = load(a.dy.row(k, g, r) + c) * scale[c];
         sum += d;
-        dot += d * (load(x.row(k, g, r) + c) - m) * inv;
+        dot += d * (load(a.x.row(k, g, r) + c) - m) * inv;
     }
-    sum = block_sum(sum, shared) / static_cast<float>(cols);
-    dot = block_sum(dot, shared) / static_cast<float>(cols);
-    for (int c = threadIdx.x; c < cols; c += blockDim.x) {
-        const float xhat = (load(x.row(k, g, r) + c) - m) * inv;
-        const float v = inv * (load(dy.row(k, g, r) + c) * scale[c] - sum - xhat * dot);
-        put(dx.row(k, g, r) + c, v, accumulate);
+    sum = block_sum(sum, shared) / static_cast<float>(a.cols);
+    dot = block_sum(dot, shared) / static_cast<float>(a.cols);
+    for (int c = threadIdx.x; c < a.cols; c += blockDim.x) {
+        const float xhat = (load(a.x.row(k, g, r) + c) - m) * inv;
+        put_input(a, k, g, r, c, inv * (load(a.dy.row(k, g, r) + c) * scale[c] - sum - xhat * dot));
     }
 }
 
 constexpr int kParameterRows = 64, kMostChunks = 1024;  ///< how rows are cut for the sums over them
 constexpr int kParameterLanes = 8;
 
-/// 32 columns of one chunk of rows a block: partial [matrix, chunk, 2, cols] = sums of dy and of dy times the normalised x.
+/// 32 columns of one chunk of rows a block.
 template <class T>
-__global__ void layernorm_parameter_kernel(Mat<const T> dy, Mat<const T> x, Mat<const float> mean, Mat<const float> inv_std,
-                                           float* partial, int groups, int rows, int cols, int chunk_rows) {
+__global__ void parameter_block_kernel(BackwardArgs<T> a) {
     begin_kernel();
-    const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
-    const int begin = blockIdx.y * chunk_rows, end = min(rows, begin + chunk_rows);
+    const int c = blockIdx.y * 32 + threadIdx.x, k = blockIdx.z / a.groups, g = blockIdx.z % a.groups;
+    const int begin = blockIdx.x * a.chunk_rows, end = min(a.rows, begin + a.chunk_rows);
     float sum = 0, dot = 0;
-    for (int r = begin + threadIdx.y; c < cols && r < end; r += kParameterLanes) {
-        const float d = load(dy.row(k, g, r) + c);
+    for (int r = begin + threadIdx.y; c < a.cols && r < end; r += kParameterLanes) {
+        const float d = load(a.dy.row(k, g, r) + c);
         sum += d;
-        dot += d * (load(x.row(k, g, r) + c) - *mean.row(k, g, r)) * *inv_std.row(k, g, r);
+        dot += d * (load(a.x.row(k, g, r) + c) - *a.mean.row(k, g, r)) * *a.inv_std.row(k, g, r);
     }
     sum = sum_over_y<kParameterLanes>(sum);
     dot = sum_over_y<kParameterLanes>(dot);
-    if (threadIdx.y != 0 || c >= cols) return;
-    float* to = partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * 2 * cols + c;
+    if (threadIdx.y != 0 || c >= a.cols) return;
+    float* to = a.partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * 2 * a.cols + c;
     to[0] = sum;
-    to[cols] = dot;
+    to[a.cols] = dot;
 }
 
 /// 32 columns a block; chunks in order.
-__global__ void layernorm_parameter_sum_kernel(const float* partial, Mat<float> dgamma, Mat<float> dbeta, int groups, int chunks,
-                                               int cols, bool add_gamma, bool add_beta) {
+__global__ void parameter_sum_kernel(const float* partial, Mat<float> dgamma, Mat<float> dbeta, int groups, int chunks, int cols,
+                                     bool add_gamma, bool add_beta) {
     begin_kernel();
     const int c = blockIdx.x * 32 + threadIdx.x, k = blockIdx.z / groups, g = blockIdx.z % groups;
     const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * 2 * cols + c;
@@ -99,39 +221,74 @@ __global__ void layernorm_parameter_sum_kernel(const float* partial, Mat<float> 
     if (dbeta) put(dbeta.row(k, g, 0) + c, sum, add_beta);
 }
 
+/// f with the registers a lane needs for a row, as a constant; 0: a row takes a block.
+template <class F>
+auto by_registers(int cols, F f) {
+    if (cols <= 32 * 4) return f(std::integral_constant<int, 4>{});
+    if (cols <= 32 * 8) return f(std::integral_constant<int, 8>{});
+    if (cols <= 32 * kMostRegisters) return f(std::integral_constant<int, kMostRegisters>{});
+    return f(std::integral_constant<int, 0>{});
+}
+
 }  // namespace
 
 KernelResult make_layernorm_forward(Context& c, const Bound& b) {
     using namespace layernorm_forward;
-    const Operand &ox = b[x], &og = b[gamma], &ob = b[beta], &om = b[mean], &oi = b[inv_std], &oy = b[y];
-    if (oy.count() == 0) return make_kernel([] {});
-    return by_real(oy.dtype, [&]<class T>(T) {
-        return make_launch(c, layernorm_forward_kernel<T>, dim3(oy.rows, 1, oy.k * oy.g), dim3(128), 0, ox, og, ob, om, oi, oy,
-                           oy.g, oy.cols, b.params<LayerNormParams>().eps);
+    const Operand& out = b[y];
+    if (out.count() == 0) return make_kernel([] {});
+    const auto depth = static_cast<unsigned>(out.k * out.g);
+    return by_real(out.dtype, [&]<class T>(T) -> KernelResult {
+        const ForwardArgs<T> a{b[x],   b[residual], b[gamma], b[beta],  b[mean],  b[inv_std],
+                               b[sum], b[y],        out.g,    out.rows, out.cols, b.params<LayerNormParams>().eps};
+        return by_registers(out.cols, [&]<int N>(std::integral_constant<int, N>) -> KernelResult {
+            if constexpr (N > 0)
+                return make_launch(c, forward_warps_kernel<T, N>, dim3(blocks_for(out.rows, kWarps), 1, depth), dim3(32 * kWarps),
+                                   0, a);
+            else
+                return make_launch(c, forward_block_kernel<T>, dim3(out.rows, 1, depth), dim3(128), 0, a);
+        });
     });
 }
 
 KernelResult make_layernorm_backward(Context& c, const Bound& b) {
     using namespace layernorm_backward;
-    const Operand &ody = b[dy], &ox = b[x], &og = b[gamma], &om = b[mean], &oi = b[inv_std], &odx = b[dx], &odg = b[dgamma],
-                  &odb = b[dbeta];
-    if (ox.k * ox.g * ox.cols == 0) return make_kernel([] {});
-    const int chunk_rows = std::max(kParameterRows, (ox.rows + kMostChunks - 1) / kMostChunks);
-    const int chunks = std::max(1, (ox.rows + chunk_rows - 1) / chunk_rows);
+    const Operand& in = b[x];
+    if (in.k * in.g * in.cols == 0) return make_kernel([] {});
+    const int chunk_rows = std::max(kParameterRows, (in.rows + kMostChunks - 1) / kMostChunks);
+    const int chunks = std::max(1, (in.rows + chunk_rows - 1) / chunk_rows);
     const auto floats =
-        static_cast<std::size_t>(ox.k * ox.g) * static_cast<std::size_t>(chunks) * 2 * static_cast<std::size_t>(ox.cols);
+        static_cast<std::size_t>(in.k * in.g) * static_cast<std::size_t>(chunks) * 2 * static_cast<std::size_t>(in.cols);
     MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
-    return by_real(ox.dtype, [&]<class T>(T) -> KernelResult {
-        return make_kernel([stream = c.stream, ody, ox, og, om, oi, odx, odg, odb, chunks, chunk_rows, partial,
-                            add_x = b.accumulates(dx), add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
-            const auto depth = static_cast<unsigned>(ox.k * ox.g);
-            if (odx.present() && ox.rows > 0)
-                launch(layernorm_input_kernel<T>, dim3(ox.rows, 1, depth), dim3(128), 0, stream, ody, ox, og, om, oi, odx, ox.g,
-                       ox.cols, add_x);
-            launch(layernorm_parameter_kernel<T>, dim3(blocks_for(ox.cols, 32), chunks, depth), dim3(32, kParameterLanes), 0,
-                   stream, ody, ox, om, oi, partial, ox.g, ox.rows, ox.cols, chunk_rows);
-            launch(layernorm_parameter_sum_kernel, dim3(blocks_for(ox.cols, 32), 1, depth), dim3(32, kParameterLanes), 0, stream,
-                   partial, odg, odb, ox.g, chunks, ox.cols, add_g, add_b);
+    const auto depth = static_cast<unsigned>(in.k * in.g);
+    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
+        const BackwardArgs<T> a{b[dy],
+                                b[x],
+                                b[gamma],
+                                b[mean],
+                                b[inv_std],
+                                b[dx],
+                                b[dresidual],
+                                static_cast<float*>(partial),
+                                in.g,
+                                in.rows,
+                                in.cols,
+                                chunk_rows,
+                                b.accumulates(dx),
+                                b.accumulates(dresidual)};
+        return by_registers(in.cols, [&]<int N>(std::integral_constant<int, N>) -> KernelResult {
+            return make_kernel([a, chunks, depth, partial, stream = c.stream, odg = b[dgamma], odb = b[dbeta],
+                                add_g = b.accumulates(dgamma), add_b = b.accumulates(dbeta)] {
+                if constexpr (N > 0) {
+                    launch(backward_warps_kernel<T, N>, dim3(chunks, 1, depth), dim3(32 * kWarps),
+                           sizeof(float) * kWarps * 2 * static_cast<std::size_t>(a.cols), stream, a);
+                } else {
+                    launch(parameter_block_kernel<T>, dim3(chunks, blocks_for(a.cols, 32), depth), dim3(32, kParameterLanes), 0,
+                           stream, a);
+                    if (a.rows > 0) launch(input_block_kernel<T>, dim3(a.rows, 1, depth), dim3(128), 0, stream, a);
+                }
+                launch(parameter_sum_kernel, dim3(blocks_for(a.cols, 32), 1, depth), dim3(32, kParameterLanes), 0, stream,
+                       a.partial, odg, odb, a.groups, chunks, a.cols, add_g, add_b);
+            });
         });
     });
 }

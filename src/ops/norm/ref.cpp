@@ -13,6 +13,11 @@ void run_layernorm_forward(const Bound& bound) {
         const double *gamma = bound[at::gamma].at<double>(m, g), *beta = bound[at::beta].at<double>(m, g);
         for (int b = 0; b < x.rows; ++b) {
             const double* row = x.at<double>(m, g, b);
+            if (bound[at::residual].present()) {
+                double* both = bound[at::sum].at<double>(m, g, b);
+                for (int c = 0; c < x.cols; ++c) both[c] = row[c] + bound[at::residual].at<double>(m, g, b)[c];
+                row = both;
+            }
             double sum = 0, squares = 0;
             for (int c = 0; c < x.cols; ++c) sum += row[c];
             const double mean = sum / x.cols;
@@ -48,10 +53,10 @@ void layernorm_parameters(const Bound& bound, int m, int g) {
 
 void run_layernorm_backward(const Bound& bound) {
     namespace at = layernorm_backward;
-    const auto &dy = bound[at::dy], &x = bound[at::x], &dx = bound[at::dx];
+    const auto &dy = bound[at::dy], &x = bound[at::x];
     for_each_matrix(x, [&](int m, int g) {
         layernorm_parameters(bound, m, g);
-        if (!dx.present()) return;
+        if (!bound[at::dx].present() && !bound[at::dresidual].present()) return;
         const double* gamma = bound[at::gamma].at<double>(m, g);
         for (int b = 0; b < x.rows; ++b) {
             const double mean = *bound[at::mean].at<double>(m, g, b), inv_std = *bound[at::inv_std].at<double>(m, g, b);
@@ -64,7 +69,8 @@ void run_layernorm_backward(const Bound& bound) {
             for (int c = 0; c < x.cols; ++c) {
                 const double xhat = (row[c] - mean) * inv_std;
                 const double value = inv_std * (gamma[c] * grad[c] - sum / x.cols - xhat * sum_xhat / x.cols);
-                store(dx.at<double>(m, g, b)[c], value, bound.accumulates(at::dx));
+                for (const int slot : {at::dx, at::dresidual})
+                    if (bound[slot].present()) store(bound[slot].at<double>(m, g, b)[c], value, bound.accumulates(slot));
             }
         }
     });
