@@ -165,6 +165,9 @@ const std::vector<OpCase>& op_cases() {
         add_vocabulary_cases(list);
         add_attention_cases(list);
         add_conv_cases(list);
+        add_mix_cases(list);
+        add_cached_cases(list);
+        add_choose_cases(list);
         return list;
     }();
     return cases;

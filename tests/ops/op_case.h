@@ -120,6 +120,9 @@ void add_text_cases(std::vector<OpCase>& cases);
 void add_vocabulary_cases(std::vector<OpCase>& cases);
 void add_attention_cases(std::vector<OpCase>& cases);
 void add_conv_cases(std::vector<OpCase>& cases);
+void add_mix_cases(std::vector<OpCase>& cases);
+void add_cached_cases(std::vector<OpCase>& cases);
+void add_choose_cases(std::vector<OpCase>& cases);
 
 /// All of them, built once.
 const std::vector<OpCase>& op_cases();

@@ -12,7 +12,7 @@ EXEMPT = {"Collective name"}  # a key of PyTorch's profiler
 def pattern(word):
     """The word alone, its plural, as a part of a snake_case name, and its CamelCase form."""
     camel = "".join(part.capitalize() for part in word.split("_"))
-    return re.compile(rf"(?<![a-z]){word}s?(?![a-z])|{camel}s?(?![a-z])")
+    return re.compile(rf"(?<![a-z0-9]){word}s?(?![a-z0-9])|{camel}s?(?![a-z0-9])")
 
 
 def families():

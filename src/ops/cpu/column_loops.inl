@@ -17,14 +17,14 @@ __attribute__((noinline)) void random_words(const RandomKey& key, const std::uin
             c2[i] = key.step;
             c3[i] = key.micro;
         }
-        std::uint32_t k0 = static_cast<std::uint32_t>(key.seed), k1 = static_cast<std::uint32_t>(key.seed >> 32);
-        for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        std::uint32_t key0 = static_cast<std::uint32_t>(key.seed), key1 = static_cast<std::uint32_t>(key.seed >> 32);
+        for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
 #pragma GCC unroll 1  // unrolled early, the loop would stay scalar
             for (int i = 0; i < kRandomLanes; ++i) {
                 const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * c0[i];
                 const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * c2[i];
-                c0[i] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[i] ^ k0;
-                c2[i] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[i] ^ k1;
+                c0[i] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[i] ^ key0;
+                c2[i] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[i] ^ key1;
                 c1[i] = static_cast<std::uint32_t>(product1);
                 c3[i] = static_cast<std::uint32_t>(product0);
             }

@@ -1,0 +1,81 @@
+// Norms of the nodes, a block for each piece of their parameters, then the choice, a block for each member.
+
+#include "models/k1/ops/choose_rule.h"
+#include "ops/cuda/context.h"
+#include "ops/cuda/device.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kThreads = 256;
+
+__global__ void node_squares_kernel(Mat<const float> grads, const NodePiece* pieces, float* squares) {
+    __shared__ float shared[32];
+    const NodePiece piece = pieces[blockIdx.x];
+    begin_kernel();
+    const float* g = grads.row(blockIdx.y, 0, 0);
+    float sum = 0;
+    for (int i = piece.begin + threadIdx.x; i < piece.end; i += kThreads) sum += g[i] * g[i];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) squares[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
+}
+
+/// first[n] to first[n + 1] are the pieces of node n.
+__global__ void choose_kernel(const float* squares, const int* first, int pieces, ChooseRule rule, const ChoosePolicy* policies,
+                              States states, Groups groups) {
+    __shared__ float norms[kMostNodes], gains[kMostNodes];
+    begin_kernel();
+    const int k = blockIdx.x;
+    rule.policy = policies[k];
+    const MemberState& state = states[k];
+    GroupState* table = groups.row(k);
+    for (int n = threadIdx.x; n < rule.nodes; n += kThreads) {
+        float sum = 0;
+        for (int i = first[n]; i < first[n + 1]; ++i) sum += squares[static_cast<std::int64_t>(k) * pieces + i];
+        norms[n] = sqrtf(sum);
+        gains[n] = 0;
+    }
+    __syncthreads();
+    if (rule.takes_path()) {
+        if (threadIdx.x == 0) rule.walk(state, table, norms, gains);
+    } else {
+        for (int n = threadIdx.x; n < rule.nodes; n += kThreads) gains[n] = rule.gain_of(n, state, norms);
+    }
+    __syncthreads();
+    for (int n = threadIdx.x; n < rule.nodes; n += kThreads) rule.write(table[rule.group[n]], gains[n], norms[n]);
+}
+
+}  // namespace
+
+KernelResult make_choose_nodes(Context& c, const Bound& b) {
+    namespace at = choose_nodes;
+    const Operand &grads = b[at::grads], &states = b[at::state], &groups = b[at::groups];
+    const auto& params = b.params<ChooseParams>();
+    std::vector<int> first(params.group.size() + 1);
+    for (const NodePiece& piece : params.pieces) ++first[static_cast<std::size_t>(piece.node) + 1];
+    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+    const auto table = [&c]<class T>(const std::vector<T>& values) {
+        return upload_table(c, values.data(), values.size() * sizeof(T));
+    };
+    MILLRACE_LET(pieces, table(params.pieces));
+    MILLRACE_LET(starts, table(first));
+    MILLRACE_LET(group, table(params.group));
+    MILLRACE_LET(parent, table(params.parent));
+    MILLRACE_LET(squares, zero_table(c, sizeof(float) * params.pieces.size() * static_cast<std::size_t>(grads.k)));
+    std::vector<ChoosePolicy> each(static_cast<std::size_t>(grads.k), params.policy.front());
+    if (params.policy.size() > 1) each = params.policy;
+    MILLRACE_LET(policies, table(each));
+    ChooseRule rule = rule_of(params, params.policy.front());
+    rule.group = static_cast<const std::int32_t*>(group);
+    rule.parent = static_cast<const std::int32_t*>(parent);
+    const auto count = static_cast<unsigned>(params.pieces.size());
+    return make_kernel([=, stream = c.stream, kept_group = group, kept_parent = parent] {
+        launch(node_squares_kernel, dim3(count, grads.k), dim3(kThreads), 0, stream, grads, pieces, squares);
+        launch(choose_kernel, dim3(grads.k), dim3(kThreads), 0, stream, squares, starts, static_cast<int>(count), rule, policies,
+               states, groups);
+    });
+}
+
+}  // namespace millrace::ops::cuda

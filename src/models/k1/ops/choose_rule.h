@@ -1,0 +1,140 @@
+#pragma once
+// The policies of choose_nodes, for host and device.
+
+#include <cmath>
+
+#include "base/philox.h"
+#include "models/k1/ops/choose.h"
+
+namespace millrace::ops {
+
+/// What the rule reads, in the memory of whoever runs it.
+struct ChooseRule {
+    ChoosePolicy policy = ChoosePolicy::topk;
+    int nodes = 0, count = 0;
+    bool zero_grad = false;
+    std::uint32_t op_number = 0, cooldown = 0, cooling = 1;
+    float explore = 0;
+    const std::int32_t *group = nullptr, *parent = nullptr;
+
+    MILLRACE_HD std::uint32_t bits(const MemberState& s, int node) const {
+        return base::random_bits(s.seed, s.step, s.micro, op_number, static_cast<std::uint64_t>(node));
+    }
+    MILLRACE_HD bool takes_path() const {
+        return policy != ChoosePolicy::topk && policy != ChoosePolicy::random_k && policy != ChoosePolicy::dense;
+    }
+
+    /// The gain of a node where each is judged by itself: whether fewer than `count` are better.
+    MILLRACE_HD float gain_of(int node, const MemberState& s, const float* norms) const {
+        if (policy == ChoosePolicy::dense) return 1;
+        int better = 0;
+        for (int other = 0; other < nodes; ++other) {
+            const bool first = other < node;
+            if (policy == ChoosePolicy::topk)
+                better += norms[other] > norms[node] || (norms[other] == norms[node] && first) ? 1 : 0;
+            else
+                better += bits(s, other) > bits(s, node) || (bits(s, other) == bits(s, node) && first) ? 1 : 0;
+        }
+        return better < count ? 1.0f : 0.0f;
+    }
+
+    MILLRACE_HD bool barred(const MemberState& s, const GroupState& g) const {
+        return g.last_applied > 0 && s.step - g.last_applied < cooldown;
+    }
+    MILLRACE_HD float score(const MemberState& s, const GroupState& g, float norm, float largest) const {
+        const auto updates = static_cast<float>(g.applied) + 1;
+        return (largest > 0 ? norm / largest : 0) / updates + 0.5f * sqrtf(logf(static_cast<float>(s.step) + 2) / updates);
+    }
+
+    /// The child to go on with; -1: a leaf.
+    MILLRACE_HD int next(int node, const MemberState& s, const GroupState* groups, const float* norms) const {
+        const bool bars = policy == ChoosePolicy::path_cooldown || policy == ChoosePolicy::path_balance;
+        int children = 0, free = 0;
+        for (int n = node + 1; n < nodes; ++n)
+            if (parent[n] == node) {
+                ++children;
+                free += bars && barred(s, groups[group[n]]) ? 0 : 1;
+            }
+        if (children == 0) return -1;
+        const bool obey = bars && free > 0;
+        const int eligible = obey ? free : children;
+        const float uniform = base::uniform01(bits(s, nodes + node));
+        if (policy == ChoosePolicy::path_balance) return drawn(node, s, groups, norms, obey, uniform);
+        // Exploring: the same number chooses which, spread over the unit interval again.
+        int random = policy == ChoosePolicy::path_cooldown && uniform < explore
+                         ? static_cast<int>(uniform / explore * static_cast<float>(eligible))
+                         : -1;
+        if (random >= eligible) random = eligible - 1;
+        int best = -1, seen = 0;
+        for (int n = node + 1; n < nodes; ++n) {
+            if (parent[n] != node || (obey && barred(s, groups[group[n]]))) continue;
+            if (random >= 0 ? seen == random : best < 0 || norms[n] > norms[best]) best = n;
+            ++seen;
+        }
+        return best;
+    }
+
+    /// Gains of the nodes on the path; `gains` begin at 0.
+    MILLRACE_HD void walk(const MemberState& s, const GroupState* groups, const float* norms, float* gains) const {
+        int leaf = 0;
+        float sum = norms[0];
+        for (int child = next(0, s, groups, norms); child >= 0; child = next(child, s, groups, norms)) {
+            leaf = child;
+            sum += norms[child];
+        }
+        int height = 0;
+        for (int n = leaf; n >= 0; n = parent[n], ++height) {
+            const float share = sum > 0 ? norms[n] / sum : 0;
+            if (policy == ChoosePolicy::path_dynamic)
+                gains[n] = height == 0 ? fminf(1, 0.5f + share) : fminf(0.3f, share);
+            else
+                gains[n] = height == 0 ? 1 : height == 1 ? 0.15f : 0.05f;
+        }
+    }
+
+    MILLRACE_HD void write(GroupState& g, float gain, float norm) const {
+        g.gain = zero_grad ? 1 : gain;
+        g.gradient_gain = zero_grad ? gain : 1;
+        g.norm = norm;
+    }
+
+private:
+    MILLRACE_HD int drawn(int node, const MemberState& s, const GroupState* groups, const float* norms, bool obey,
+                          float uniform) const {
+        float largest = 0, top = -1e30f, sum = 0;
+        const float cooled = cooling > 0 ? fminf(1, static_cast<float>(s.step) / static_cast<float>(cooling)) : 1;
+        const float tau = 3 - 2.5f * cooled;
+        const auto eligible = [&](int n) { return parent[n] == node && !(obey && barred(s, groups[group[n]])); };
+        for (int n = 0; n < nodes; ++n) largest = fmaxf(largest, norms[n]);
+        for (int n = node + 1; n < nodes; ++n)
+            if (eligible(n)) top = fmaxf(top, score(s, groups[group[n]], norms[n], largest));
+        for (int n = node + 1; n < nodes; ++n)
+            if (eligible(n)) sum += expf((score(s, groups[group[n]], norms[n], largest) - top) / tau);
+        float left = uniform * sum;
+        int chosen = -1;
+        for (int n = node + 1; n < nodes && left >= 0; ++n)
+            if (eligible(n)) {
+                chosen = n;
+                left -= expf((score(s, groups[group[n]], norms[n], largest) - top) / tau);
+            }
+        return chosen;
+    }
+};
+
+/// The rule without its tables.
+inline ChooseRule rule_of(const ChooseParams& p, ChoosePolicy policy) {
+    return {policy, static_cast<int>(p.group.size()), p.count, p.zero_grad, p.op_number, p.cooldown, p.cooling, p.explore};
+}
+
+/// Nodes in turn, by one thread.
+inline void choose_on_host(const ChooseParams& params, int member, const MemberState& state, GroupState* groups,
+                           const float* norms, float* gains) {
+    ChooseRule rule = rule_of(params, params.policy[params.policy.size() == 1 ? 0 : static_cast<std::size_t>(member)]);
+    rule.group = params.group.data();
+    rule.parent = params.parent.data();
+    for (int n = 0; n < rule.nodes; ++n) gains[n] = rule.takes_path() ? 0 : rule.gain_of(n, state, norms);
+    if (rule.takes_path()) rule.walk(state, groups, norms, gains);
+    for (int n = 0; n < rule.nodes; ++n) rule.write(groups[params.group[static_cast<std::size_t>(n)]], gains[n], norms[n]);
+}
+
+}  // namespace millrace::ops

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/attention/cached.h"
+#include "ops/cpu/kernel.h"
+#include "ops/ref/kernels.h"
+
+namespace millrace::ops {
+namespace {
+
+/// One sequence of one member; T is the element type and that of the sums. Two passes over the scores need no memory for them.
+template <class T>
+void attend(const Bound& bound, int member, int sequence) {
+    namespace at = attention_cached;
+    const auto &qkv = bound[at::qkv], &cache = bound[at::cache];
+    const int heads = bound.params<CachedAttentionParams>().heads, all = qkv.cols / 3, width = all / heads;
+    const int positions = cache.rows / qkv.rows;
+    const int last = std::clamp(*bound[at::position].template at<std::int32_t>(0), 0, positions - 1);
+    const T* in = qkv.template at<T>(member, 0, sequence);
+    const auto row = [&](int p) { return cache.template at<T>(member, 0, std::int64_t{sequence} * positions + p); };
+    std::copy_n(in + all, 2 * all, row(last));
+    T* out = bound[at::out].template at<T>(member, 0, sequence);
+    const T scale = 1 / std::sqrt(static_cast<T>(width));
+    for (int h = 0; h < heads; ++h) {
+        const auto score = [&](int p) {
+            T sum = 0;
+            for (int d = 0; d < width; ++d) sum += in[h * width + d] * row(p)[h * width + d];
+            return sum * scale;
+        };
+        T top = score(0), sum = 0;
+        for (int p = 1; p <= last; ++p) top = std::max(top, score(p));
+        std::fill_n(out + h * width, width, T{0});
+        for (int p = 0; p <= last; ++p) {
+            const T weight = std::exp(score(p) - top);
+            sum += weight;
+            for (int d = 0; d < width; ++d) out[h * width + d] += weight * row(p)[all + h * width + d];
+        }
+        for (int d = 0; d < width; ++d) out[h * width + d] /= sum;
+    }
+}
+
+}  // namespace
+
+namespace ref {
+
+void run_attention_cached(const Bound& bound) {
+    const auto& qkv = bound[attention_cached::qkv];
+    for (int m = 0; m < qkv.k; ++m)
+        for (int b = 0; b < qkv.rows; ++b) attend<double>(bound, m, b);
+}
+
+}  // namespace ref
+
+namespace cpu {
+
+KernelResult make_attention_cached(Context& context, const Bound& bound) {
+    namespace at = attention_cached;
+    const tensor::Operand in = bound[at::qkv], rows = bound[at::cache];
+    const int heads = bound.params<CachedAttentionParams>().heads, all = in.cols / 3;
+    Checker check(bound);
+    check.require(at::qkv, tensor::DType::f32, in.k, 1, in.rows, 3 * all)
+        .require(at::position, tensor::DType::i32, 1, 1, 1, 1)
+        .require(at::cache, tensor::DType::f32, in.k, 1, rows.rows, 2 * all)
+        .require(at::out, tensor::DType::f32, in.k, 1, in.rows, all)
+        .that(heads > 0 && all % heads == 0 && in.rows > 0 && rows.rows % in.rows == 0 && rows.rows > 0,
+              "whole heads and as many positions for every sequence are needed");
+    MILLRACE_TRY(check.status());
+    return make_kernel([&context, b = bound, in, rows]() noexcept {
+        context.pool.for_each_if(rows.count() >= kParallelElements, in.k * in.rows,
+                                 [&](int task, int) { attend<float>(b, task / in.rows, task % in.rows); });
+    });
+}
+
+}  // namespace cpu
+}  // namespace millrace::ops
