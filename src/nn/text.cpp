@@ -28,6 +28,15 @@ tape::Value TokenEmbedding::forward(tape::Builder& builder, const Sequences& seq
     return y;
 }
 
+tape::Value TokenEmbedding::forward_at(tape::Builder& builder, const Sequences& sequences, const tensor::View& position) const {
+    MILLRACE_ASSERT(!builder.training() && sequences.positions() == 1 && position.cols == cols_, name_);
+    const tape::Value y = builder.activation(sequences.rows(), cols_, name_, false);
+    const tape::Store& store = builder.store();
+    builder.append(record_of(&ops::token_embed::kDef, ops::TokenParams{}, name_,
+                             {store.parameter(tokens_), position, {}, sequences.ids, sequences.lengths, store.state(), y}));
+    return y;
+}
+
 void TokenEmbedding::backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix,
                               const tape::Value& y) const {
     const tensor::View dy = builder.gradient(y);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nn/dense.h"
 #include "ops/text/text.h"
@@ -11,11 +12,19 @@
 
 namespace millrace::nn {
 
+/// Keys and values of the positions so far, for programs that write text a token at a time; layers take them in turn.
+struct StepCaches {
+    tensor::View position;             ///< i32 [1,1,1,1]: of the new token, from 0
+    std::vector<tensor::View> layers;  ///< real [1,1,B*N,2 * width of the layer], in the order of the layers
+    std::size_t taken = 0;
+};
+
 /// The sequences of a batch, in device memory.
 struct Sequences {
     tensor::View ids;      ///< i32 [K,1,B,T]; a view of one member serves all with k = K and stride_k = 0
     tensor::View lengths;  ///< i32 [K,1,B,1]
     std::int32_t prefix = 0;
+    StepCaches* caches = nullptr;  ///< not null: each sequence is its new token alone, which sees those before it
 
     [[nodiscard]] std::int32_t count() const { return lengths.rows; }
     [[nodiscard]] std::int32_t tokens() const { return ids.cols; }
@@ -33,6 +42,9 @@ public:
     /// y [K,1,B*N,C]. `prefix` [K,1,B,P*C] stands before the tokens of each sequence; absent when P = 0. An id outside the
     /// vocabulary drops the step (state.nonfinite).
     tape::Value forward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix = {}) const;
+    /// y [K,1,B,C] of one token of each sequence, evaluation only. `position` stat [K,1,1,C] is its row of the positions' table.
+    tape::Value forward_at(tape::Builder& builder, const Sequences& sequences, const tensor::View& position) const;
+    [[nodiscard]] tape::ParameterId positions() const { return positions_; }
 
 private:
     void backward(tape::Builder& builder, const Sequences& sequences, const tape::Value& prefix, const tape::Value& y) const;
