@@ -20,6 +20,10 @@ namespace {
 struct EvalArguments {
     std::string run, device, data, split, plot;
     std::vector<std::string> texts;
+    std::string prompt;
+    std::int32_t tokens = 50, top_k = 0;
+    double temperature = 1;
+    std::uint64_t seed = 1;
     std::optional<std::int64_t> plot_sample;
     std::vector<models::EvalOption> options;  ///< of all families, their values where given
     bool json = false;
@@ -190,9 +194,40 @@ base::Result<int> run_texts(const EvalArguments& given) {
     return 0;
 }
 
+base::Result<int> run_prompt(const EvalArguments& given) {
+    if (!given.split.empty() || !given.plot.empty() || !given.texts.empty())
+        return base::Error{"--split, --plot and --text have no meaning beside --prompt"};
+    MILLRACE_LET(best, train::load_best(given.run, given.device, given.data));
+    if (best.family->go_on == nullptr)
+        return base::Error{fmt::format("{} writes no text; a run of a language model would be right", best.family->name),
+                           given.run};
+    MILLRACE_LET(device, train::choose_device(best.recipe.text("device")));
+    MILLRACE_LET(precision, train::choose_precision(best.recipe.text("precision"), device));
+    MILLRACE_LET(report, best.family->go_on({best.recipe, best.checkpoint, device, precision, given.prompt, given.tokens,
+                                             given.temperature, given.top_k, given.seed, train::best_member(best)}));
+    if (!given.json) {
+        say(fmt::format("{} {}\n", given.prompt, report.text));
+        return 0;
+    }
+    const nlohmann::ordered_json json{{"run", given.run},
+                                      {"model", best.recipe.text("model.name")},
+                                      {"preset", best.recipe.text("model.preset")},
+                                      {"device", report.device},
+                                      {"step", best.state.step},
+                                      {"prompt", given.prompt},
+                                      {"prompt_tokens", report.prompt_tokens},
+                                      {"unknown", report.unknown},
+                                      {"text", report.text},
+                                      {"tokens", report.tokens},
+                                      {"seconds", report.seconds}};
+    say(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    return 0;
+}
+
 base::Result<int> run_eval(const EvalArguments& given) {
     std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is no failure
     MILLRACE_TRY(check_plots(given));
+    if (!given.prompt.empty()) return run_prompt(given);
     if (!given.texts.empty()) return run_texts(given);
     std::optional<data::Part> part;
     if (!given.split.empty()) part = given.split == "validation" ? data::Part::validation : data::Part::test;
@@ -235,10 +270,16 @@ void add_eval(const Command& program) {
     command.option("--text", given->texts, "answer this text instead, as often as given; - reads lines from standard input")
         .placeholder("TEXT")
         .one_value_each();
+    command.option("--prompt", given->prompt, "language models: write how this text goes on").placeholder("TEXT");
+    command.option("--tokens", given->tokens, "of the text to write").placeholder("N");
+    command.option("--temperature", given->temperature, "of the draw; 0: always the likeliest token").placeholder("X");
+    command.option("--top-k", given->top_k, "draw among so many of the likeliest tokens; 0: all").placeholder("N");
+    command.option("--seed", given->seed, "another seed draws another text").placeholder("N");
     command.flag("--json", given->json, "print JSON");
     command.footer(
         "Examples:\n  millrace eval runs/demo --split validation\n  millrace eval runs/demo --plot pictures --plot-sample 7\n"
-        "  millrace eval runs/demo --text \"The shepherd broke a window.\"\n\n"
+        "  millrace eval runs/demo --text \"The shepherd broke a window.\"\n"
+        "  millrace eval runs/words --prompt \"the river\" --temperature 0.8 --top-k 40\n\n"
         "MILLRACE_CPU=sse2|avx2|avx512|neon forces the kernels of the CPU instead of the fastest that it can run.");
     command.action([given] { return run_eval(*given); });
 }

@@ -66,6 +66,25 @@ struct TextReport {
     double seconds = 0;  ///< of the answering itself
 };
 
+/// A text for a trained model to go on with.
+struct PromptRequest {
+    const base::Recipe& recipe;
+    const io::LoadedCheckpoint& checkpoint;
+    ops::DeviceKind device;
+    tape::Precision precision;
+    std::string prompt;
+    std::int32_t tokens = 50;  ///< to write
+    double temperature = 1;    ///< of the draw; 0: always the likeliest
+    std::int32_t top_k = 0;    ///< the draw is among so many of the likeliest; 0: all
+    std::uint64_t seed = 1;
+    std::size_t member = 0;  ///< of the checkpoint
+};
+struct PromptReport {
+    std::string device, text;                                 ///< what was written
+    std::int32_t prompt_tokens = 0, unknown = 0, tokens = 0;  ///< of the prompt, those of it that training never had, written
+    double seconds = 0;
+};
+
 /// Files for a trained model to classify.
 struct ClassifyRequest {
     const base::Recipe& recipe;

@@ -52,6 +52,8 @@ public:
     virtual Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) = 0;
 
     // What follows is optional.
+    /// Appends what stands between the gradients of a whole step and its update.
+    virtual void append_before_update(tape::Builder& builder) { (void)builder; }
     /// Whether the model refuses to be trained as an ensemble (K > 1).
     [[nodiscard]] virtual bool single_member_only() const { return false; }
     /// Rows a training micro-batch needs: 2 with batch normalization, since one row alone has no spread.

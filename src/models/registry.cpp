@@ -9,7 +9,9 @@
 #include "models/cnn/recipe.h"
 #include "models/collective/recipe.h"
 #include "models/energy_flow/recipe.h"
+#include "models/k1/k1.h"
 #include "models/leak_cnn/recipe.h"
+#include "models/transformer/transformer.h"
 
 namespace millrace::models {
 namespace {
@@ -20,6 +22,8 @@ std::vector<Family> all_families() {
     all.push_back(cnn_family());
     all.push_back(energy_flow_family());
     all.push_back(leak_cnn_family());
+    all.push_back(transformer_family());
+    all.push_back(k1_family());
     return all;
 }
 

@@ -43,6 +43,7 @@ struct Family {
     std::unique_ptr<Pictures> (*pictures)(Model& model) = nullptr;
     std::vector<EvalOption> picture_options = {};
     base::Result<TextReport> (*answer)(const TextRequest& request) = nullptr;
+    base::Result<PromptReport> (*go_on)(const PromptRequest& request) = nullptr;
     base::Result<ClassifyReport> (*classify)(const ClassifyRequest& request) = nullptr;
     std::vector<std::string> classify_columns = {};     ///< of the rows that it gives
     std::vector<data::DataCommand> data_commands = {};  ///< below `millrace data`: they make the family's data

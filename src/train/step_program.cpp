@@ -58,6 +58,7 @@ tape::Builder build_training_step(tape::Store& store, models::Model& model, data
     append_micro_batches(rows.tail, 1);
 
     append_reduce(builder, rank);
+    model.append_before_update(builder);
     optim::append_update(builder, settings);
     builder.close_section();
     return builder;

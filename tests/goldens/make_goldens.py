@@ -22,6 +22,7 @@ def everything():
     """Yields (file name, tensors, metadata)."""
     import cases
     import flow_cases
+    import language_cases
     import ops
     import text_cases
     yield ("ops.safetensors", *ops.golden(SEED))
@@ -31,6 +32,8 @@ def everything():
         yield (f"{name}.safetensors", *flow_cases.golden(name))
     for name in text_cases.CASES:
         yield (f"{name}.safetensors", *text_cases.golden(name))
+    for name in language_cases.CASES:
+        yield (f"{name}.safetensors", *language_cases.golden(name))
 
 
 def difference(path, tensors, metadata):

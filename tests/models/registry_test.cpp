@@ -21,8 +21,11 @@ TEST(Registry, ListGivesTheKnownParameterCounts) {
     EXPECT_EQ((counts[{"collective", "debug-r2"}]), 567044);
     EXPECT_EQ((counts[{"collective", "phase1-r2"}]), 2969887);
     EXPECT_EQ((counts[{"leak_cnn", "base"}]), 617987);
-    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5 + 2 + 2u);
-    const std::set<std::string> others{"collective", "energy_flow", "cnn", "leak_cnn"};
+    EXPECT_EQ((counts[{"transformer", "base"}]), 3108368);
+    EXPECT_EQ((counts[{"k1", "base"}]), 4300688);
+    EXPECT_EQ((counts[{"k1", "deep"}]), 8010128);
+    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5 + 2 + 2 + 2 + 3u);
+    const std::set<std::string> others{"collective", "energy_flow", "cnn", "leak_cnn", "transformer", "k1"};
     for (const auto& [key, count] : counts) {
         if (others.contains(key.first)) continue;
         const double target = key.second == "debug" ? 559738 : 2884042;

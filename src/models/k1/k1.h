@@ -1,0 +1,50 @@
+#pragma once
+// A tree of transformer layers: every node reads what its parent wrote, and the mean over the leaves, taken level by level, is
+// the answer. Each step updates the nodes that its policy chooses by the gradients of their own parameters (ops/choose.h);
+// embedding, norm and vocabulary are updated always.
+
+#include "models/k1/ops/choose.h"
+#include "models/k1/tree.h"
+#include "models/language_model.h"
+#include "models/registry.h"
+#include "nn/transformer.h"
+
+namespace millrace::models {
+
+enum class Topology : std::uint8_t {
+    tree,   ///< a node reads its parent
+    level,  ///< all nodes of a level read the mean over the level above
+};
+
+struct K1Config {
+    LanguageConfig language;
+    Tree tree = Tree::regular({3, 3});
+    Topology topology = Topology::tree;
+    std::vector<ops::ChoosePolicy> policy{ops::ChoosePolicy::topk};  ///< of all members, or of each
+    std::int32_t count = 5;                                          ///< nodes that topk and random_k take
+    bool zero_grad = false;  ///< nodes not chosen get a gradient of zero, and decay and moments go on; else they keep their bits
+    std::uint32_t cooldown = 50;
+    float explore = 0.15f;
+};
+
+class K1 final : public LanguageModel {
+public:
+    explicit K1(K1Config config) : LanguageModel(config.language), config_(std::move(config)) {}
+    [[nodiscard]] std::string description() const override;
+    void append_before_update(tape::Builder& builder) override;
+    [[nodiscard]] std::vector<std::int32_t> cached_widths() const override;
+
+    static std::string group_of(std::int32_t node);  ///< of parameters: "node.4"
+
+private:
+    base::Status declare_body(tape::Store& store) override;
+    [[nodiscard]] tape::Value body(tape::Builder& builder, const tape::Value& x, const nn::Sequences& sequences) const override;
+
+    K1Config config_;
+    std::vector<std::vector<std::int32_t>> levels_;
+    std::vector<nn::TransformerLayer> layers_;  ///< one per level: its nodes side by side
+};
+
+Family k1_family();
+
+}  // namespace millrace::models

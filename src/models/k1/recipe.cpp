@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/go_on.h"
+#include "models/k1/k1.h"
+
+namespace millrace::models {
+namespace {
+
+using ops::ChoosePolicy;
+
+struct NamedPolicy {
+    std::string_view name;
+    ChoosePolicy policy;
+};
+constexpr NamedPolicy kPolicies[] = {
+    {"topk", ChoosePolicy::topk},
+    {"random_k", ChoosePolicy::random_k},
+    {"dense", ChoosePolicy::dense},
+    {"path", ChoosePolicy::path},
+    {"path_cooldown", ChoosePolicy::path_cooldown},
+    {"path_balance", ChoosePolicy::path_balance},
+    {"path_dynamic", ChoosePolicy::path_dynamic},
+};
+
+std::string policy_names() {
+    std::string names;
+    for (const NamedPolicy& one : kPolicies) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    return names;
+}
+
+/// "topk" or "topk,dense".
+base::Result<std::vector<ChoosePolicy>> policies_of(const std::string& text) {
+    std::vector<ChoosePolicy> policies;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        const std::string_view name = std::string_view(text).substr(begin, end - begin);
+        const auto found = std::ranges::find(kPolicies, name, &NamedPolicy::name);
+        if (found == std::end(kPolicies))
+            return base::Error{fmt::format("model.policy has '{}'; one of {} would be right", name, policy_names())};
+        policies.push_back(found->policy);
+        begin = end + 1;
+    }
+    return policies;
+}
+
+base::Schema schema_of(const std::string& preset) {
+    using Counts = std::vector<std::int64_t>;
+    base::Schema keys;
+    add_language_keys(keys);
+    const bool debug = preset == "debug";
+    if (debug) {
+        keys.at("width").initial = std::int64_t{32};
+        keys.at("inner").initial = std::int64_t{64};
+    }
+    keys.integers("branching",
+                  debug              ? Counts{2, 2}
+                  : preset == "deep" ? Counts{4, 3, 2}
+                                     : Counts{3, 3},
+                  "children of a node, by level")
+        .between(1, 64)
+        .length(1, 8);
+    keys.choice("topology", "tree", {"tree", "level"}, "tree: a node reads its parent; level: the mean over the level above");
+    keys.text("policy", "topk",
+              "which nodes a step updates: " + policy_names() +
+                  "; dense and random_k are controls. One for all members, or one of each, with commas");
+    keys.integer("k", debug ? 3 : 5, "nodes that topk and random_k take").between(1, ops::kMostNodes);
+    keys.choice("update", "freeze", {"freeze", "zero_grad"}, "nodes not chosen keep their bits, or get a gradient of zero");
+    keys.integer("cooldown", 50, "path_cooldown, path_balance: steps before a node is updated again").at_least(0);
+    keys.real("explore", 0.15, "path_cooldown: share of steps that take a random child").between(0, 1);
+    return keys;
+}
+
+base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const data::Fields& fields) {
+    K1Config config;
+    config.language = language_config(recipe, fields);
+    MILLRACE_TRY(check(config.language));
+    config.tree = Tree::regular(recipe.integers("model.branching"));
+    if (config.tree.nodes() > ops::kMostNodes)
+        return base::Error{
+            fmt::format("model.branching makes {} nodes; at most {} would be right", config.tree.nodes(), ops::kMostNodes)};
+    config.topology = recipe.text("model.topology") == "level" ? Topology::level : Topology::tree;
+    MILLRACE_LET(policies, policies_of(recipe.text("model.policy")));
+    config.policy = std::move(policies);
+    config.count = static_cast<std::int32_t>(recipe.integer("model.k"));
+    config.zero_grad = recipe.text("model.update") == "zero_grad";
+    config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));
+    config.explore = static_cast<float>(recipe.real("model.explore"));
+    return std::unique_ptr<Model>(std::make_unique<K1>(std::move(config)));
+}
+
+}  // namespace
+
+Family k1_family() {
+    Family family = language_family("k1");
+    family.presets = {"debug", "base", "deep"};
+    family.schema = schema_of;
+    family.make = make_k1;
+    family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
+    return family;
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,119 @@
+#include "models/language_model.h"
+
+#include <fmt/format.h>
+
+#include "models/go_on.h"
+#include "models/perplexity.h"
+
+namespace millrace::models {
+namespace {
+
+constexpr auto kGauge = record::MetricKind::kGauge;
+constexpr auto kTrain = record::MetricScope::kTrain;
+
+constexpr record::MetricInfo kMetrics[] = {
+    {"perplexity", "", kGauge, kTrain, "exp of the mean loss over all tokens of the part."},
+    {"token_accuracy", "ratio", kGauge, kTrain, "Share of the tokens that were thought likeliest."},
+    {"unigram_perplexity", "", kGauge, kTrain, "Perplexity of the training tokens' frequencies on the part."},
+    {"unknown_share", "ratio", kGauge, kTrain, "Share of the part's tokens that stand for unknown words."},
+};
+
+}  // namespace
+
+base::Status LanguageModel::declare(tape::Store& store) {
+    MILLRACE_TRY(check(config_));
+    embedding_ = nn::TokenEmbedding(store, "embed", config_.vocabulary, config_.length, config_.width);
+    MILLRACE_TRY(declare_body(store));
+    norm_ = nn::LayerNorm(store, "norm", config_.width);
+    head_ = nn::VocabularyHead(store, "head", config_.vocabulary, config_.width);
+    return base::ok();
+}
+
+data::Fields LanguageModel::wants() const {
+    return {{"tokens", data::Field::Kind::integer, config_.length + 1}, {"length", data::Field::Kind::integer, 1}};
+}
+
+Outputs LanguageModel::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+    const std::vector<tensor::View> gathered = source.gather(builder, part, rows, {{"tokens"}, {"length"}});
+    const nn::Sequences seen{gathered[0].columns(0, config_.length), gathered[1]},
+        wanted{gathered[0].columns(1, config_.length), gathered[1]};
+    const tape::Value x = norm_.forward(builder, body(builder, embedding_.forward(builder, seen), seen));
+    nn::TokenLossOptions options;
+    options.as_loss = true;
+    Outputs outputs{x, {}};
+    if (!builder.training()) {
+        options.tally = builder.buffer(1, 1, ops::kTallyColumns, builder.stat(), tape::Role::activation, "tally");
+        builder.keep(options.tally);
+        outputs.kept = {options.tally};
+    }
+    head_.loss(builder, x, wanted, 0, options);
+    if (builder.training()) builder.backward();
+    return outputs;
+}
+
+std::unique_ptr<Scoring> LanguageModel::scoring(data::Part part, int /*member*/) const {
+    std::optional<data::TextStatistics> text;
+    if (config_.statistics.size() > data::index_of(part)) text = config_.statistics[data::index_of(part)];
+    return std::make_unique<PerplexityScoring>(text);
+}
+
+tape::Value LanguageModel::build_step(tape::Builder& builder, const nn::Sequences& token, const tensor::View& position_row) {
+    const tape::Value x = body(builder, embedding_.forward_at(builder, token, position_row), token);
+    return head_.logits(builder, norm_.forward(builder, x));
+}
+
+std::vector<Attachment> LanguageModel::attachments() const {
+    if (config_.tokenizer == nullptr) return {};
+    return {{kTokenizer, config_.tokenizer->bytes()}};
+}
+
+LanguageConfig language_config(const base::Recipe& recipe, const data::Fields& fields) {
+    LanguageConfig config;
+    if (const data::Field* tokens = data::find_field(fields, "tokens")) {
+        config.vocabulary = tokens->limit;
+        config.length = tokens->width - 1;
+        config.tokenizer = tokens->tokenizer;
+        config.statistics = tokens->statistics;
+    }
+    config.width = static_cast<std::int32_t>(recipe.integer("model.width"));
+    config.heads = static_cast<std::int32_t>(recipe.integer("model.heads"));
+    config.inner = static_cast<std::int32_t>(recipe.integer("model.inner"));
+    config.dropout = static_cast<float>(recipe.real("model.dropout"));
+    return config;
+}
+
+void add_language_keys(base::Schema& keys) {
+    keys.integer("width", 128, "width of a position").between(4, 1 << 14);
+    keys.integer("heads", 4, "heads of the attention; they divide the width").between(1, 1 << 10);
+    keys.integer("inner", 256, "width of the hidden linear layer").between(4, 1 << 16);
+    keys.real("dropout", 0, "of what attention and linear layers add").at_least(0).below(1);
+}
+
+base::Status check(const LanguageConfig& config) {
+    if (config.width % config.heads != 0 || config.width % 4 != 0 || config.inner % 4 != 0)
+        return base::Error{fmt::format(
+            "model.width = {} and model.inner = {} must be multiples of 4, and model.heads = {} must divide the width",
+            config.width, config.inner, config.heads)};
+    if (config.vocabulary < 1 || config.length < 1)
+        return base::Error{"a language model needs a vocabulary and windows of at least one token"};
+    return base::ok();
+}
+
+Family language_family(std::string name) {
+    Family family;
+    family.name = std::move(name);
+    family.data = data::DataKind::text;
+    family.usual = {{"tokens", data::Field::Kind::integer, 65, 10000}, {"length", data::Field::Kind::integer, 1, 65}};
+    family.set_general_defaults = [](const std::string&, base::Schema& keys) {
+        keys.at("optim.name").initial = std::string("adamw");
+        keys.at("optim.weight_decay").initial = std::vector<double>{0.01};
+        keys.at("optim.clip_norm").initial = std::vector<double>{1.0};
+        keys.at("train.batch").initial = std::int64_t{256};
+    };
+    family.measures = {"validation_loss"};
+    family.metrics = kMetrics;
+    family.stored_data = stored_language;
+    return family;
+}
+
+}  // namespace millrace::models
