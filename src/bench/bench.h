@@ -21,6 +21,7 @@ struct Workload {
     bool f32 = false;                        ///< a row of its own for full precision where the device prefers another
     std::vector<std::string> settings = {};  ///< further keys of the recipe: "model.steps=10"
     std::string peer_preset = {};            ///< what the peers call the preset; empty: the same
+    std::string peer = {};                   ///< script of the peers, without .py; empty: the model's name
     std::string peer_modes = {};             ///< "eager,graph"; empty: all that the peers know
     double bar = 0;                          ///< ratio to the fastest peer that has to be reached; 0: none
     bool on_request = false;                 ///< only when named

@@ -126,14 +126,15 @@ PeerTimes time_peers(const Workload& workload, const Options& options, const std
     const unsigned threads =
         options.threads > 0 ? static_cast<unsigned>(options.threads) : std::max(1u, std::thread::hardware_concurrency());
     const std::string python = peer_python(options.device);
-    std::vector<std::string> command{python,        *folder + "/" + workload.model + ".py",
-                                     "--device",    ops::name_of(options.device),
-                                     "--preset",    workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
-                                     "--batch",     std::to_string(workload.batch),
-                                     "--members",   std::to_string(workload.members),
-                                     "--precision", precision == "bf16" ? "bf16" : "fp32",
-                                     "--seconds",   fmt::format("{}", options.seconds),
-                                     "--threads",   std::to_string(threads)};
+    std::vector<std::string> command{
+        python,        *folder + "/" + (workload.peer.empty() ? workload.model : workload.peer) + ".py",
+        "--device",    ops::name_of(options.device),
+        "--preset",    workload.peer_preset.empty() ? workload.preset : workload.peer_preset,
+        "--batch",     std::to_string(workload.batch),
+        "--members",   std::to_string(workload.members),
+        "--precision", precision == "bf16" ? "bf16" : "fp32",
+        "--seconds",   fmt::format("{}", options.seconds),
+        "--threads",   std::to_string(threads)};
     if (const std::string& modes = options.peer_modes.empty() ? workload.peer_modes : options.peer_modes; !modes.empty())
         command.insert(command.end(), {"--modes", modes});
     return run_peers(command);

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "bench/bench.h"
@@ -78,6 +80,25 @@ void add_leak_cnn(std::vector<Workload>& all, bool gpu) {
     all.push_back(row);
 }
 
+void add_language(std::vector<Workload>& all, bool gpu) {
+    for (const char* model : {"transformer", "k1"})
+        for (const std::int32_t batch : {32, 256}) {
+            Workload row{fmt::format("{}-b{}", model, batch), model, "base", batch, 1, false};
+            row.peer = "language";
+            row.peer_preset = model;
+            row.settings = {"model.dropout=0"};
+            row.bar = !gpu ? (batch == 32 && row.model == "transformer" ? 1.3 : 0) : batch == 32 ? 3 : 2.5;
+            if (gpu) row.peer_modes = "compile+graph";
+            row.on_request = !gpu && row.name != "transformer-b32";
+            all.push_back(row);
+        }
+    Workload row{"transformer-b32-k8", "transformer", "base", 32, 8, false};
+    row.peer = "language";
+    row.peer_preset = "transformer";
+    row.on_request = true;
+    all.push_back(row);
+}
+
 }  // namespace
 
 std::vector<Workload> all_workloads(ops::DeviceKind device) {
@@ -94,6 +115,7 @@ std::vector<Workload> all_workloads(ops::DeviceKind device) {
     }
     add_energy_flow(all, gpu);
     add_leak_cnn(all, gpu);
+    add_language(all, gpu);
     // Any other preset of any family, when it is named: without peers.
     for (const models::Family& family : models::families())
         for (const std::string& preset : family.presets) {
