@@ -97,6 +97,7 @@ void print_kernels(const std::vector<tape::KernelTime>& times) {
         sum += time.microseconds;
     }
     std::vector<std::pair<double, std::string>> lines;
+    lines.reserve(parts.size());
     for (const auto& [text, part] : parts) lines.emplace_back(part.first, fmt::format("{} x {}", text, part.second));
     std::sort(lines.rbegin(), lines.rend());
     for (const auto& [microseconds, text] : lines)
@@ -147,8 +148,8 @@ base::Status profile(const std::string& device, const std::string& name, const s
     MILLRACE_TRY(backend->check());
     MILLRACE_TRY(program.capture());
     const int steps = device == "cuda" ? (name == "debug" ? 50 : 8) : 1;
-    std::vector<double> times;
-    for (int i = 0; i < 7; ++i) times.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
+    std::vector<double> times(7);
+    for (double& time : times) time = milliseconds(*backend, steps, [&] { program.launch(); });
     std::sort(times.begin(), times.end());
     const tape::Flops flops = program.flops();
     const auto total = static_cast<double>(flops.total());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include "base/recipe.h"
@@ -53,8 +54,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     tape::Program program("step", store, train::build_training_step(store, *model, source, settings, {batch, 1, 0}), arena);
     MILLRACE_TRY(arena.allocate());
     MILLRACE_TRY(program.prepare());
-    std::vector<std::uint64_t> seeds;
-    for (int k = 0; k < members; ++k) seeds.push_back(42 + static_cast<std::uint64_t>(k));
+    std::vector<std::uint64_t> seeds(static_cast<std::size_t>(members));
+    std::iota(seeds.begin(), seeds.end(), 42);
     store.initialize(seeds);
     auto states = store.read_states();
     optim::apply(settings, states);
@@ -66,8 +67,8 @@ base::Status profile(const std::string& device, const std::string& preset, int b
     MILLRACE_TRY(program.capture());
     const int steps = device == "cuda" ? 300 : 20;
     const double eager = milliseconds(*backend, steps, [&] { program.run(); });
-    std::vector<double> replays;
-    for (int i = 0; i < 9; ++i) replays.push_back(milliseconds(*backend, steps, [&] { program.launch(); }));
+    std::vector<double> replays(9);
+    for (double& replay : replays) replay = milliseconds(*backend, steps, [&] { program.launch(); });
     std::sort(replays.begin(), replays.end());
     fmt::print("{} {} {} batch {} members {} {}: eager {:.4f} ms, replay {:.4f} ms ({:.4f}-{:.4f}), {} kernels; {}\n", device,
                family, preset, batch, members, precision, eager, replays[4], replays[2], replays[6], program.kernel_count(),
