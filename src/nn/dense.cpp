@@ -21,7 +21,7 @@ struct Dense::Call {
     tensor::View saved, inv_std;
 };
 
-Dense::Dense(tape::Store& store, std::vector<std::string> linear, const std::vector<std::string>& norm,
+Dense::Dense(tape::Store& store, const std::vector<std::string>& linear, const std::vector<std::string>& norm,
              const DenseOptions& options)
     : options_(options), groups_(static_cast<std::int32_t>(linear.size())) {
     MILLRACE_ASSERT(groups_ >= 1 && norm.size() == (options.batch_norm ? linear.size() : 0));

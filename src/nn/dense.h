@@ -50,7 +50,8 @@ public:
     /// Declares `<linear>.weight`, `<linear>.bias` for each of the G names in `linear`, and `<norm>.weight`, `.bias`,
     /// `.running_mean`,
     /// `.running_var` for each in `norm` (empty without batch_norm, else G names too).
-    Dense(tape::Store& store, std::vector<std::string> linear, const std::vector<std::string>& norm, const DenseOptions& options);
+    Dense(tape::Store& store, const std::vector<std::string>& linear, const std::vector<std::string>& norm,
+          const DenseOptions& options);
 
     /// x [K,1,B,in] (shared input) or [K,1,B,G*in]. Appends the forward record and registers the backward rule; gives y
     /// [K,1,B,G*out] (or `into` as it came). The backward rule appends: dense_backward, the weight gradient, the input gradient.
