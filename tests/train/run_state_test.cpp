@@ -18,7 +18,8 @@ RunState some_state() {
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
     state.members[1].position = 31;
     state.members[1].dropout_scale = 0.25f;
-    state.groups = {{{"weights", {}}}, {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9}}}};
+    state.groups = {{{"weights", {}}},
+                    {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9, .last_applied = 12}}}};
     state.epoch_sums = StepSums(2);
     state.epoch_sums.members[1].loss = 0.1 + 0.2;
     state.epoch_sums.members[1].rows = 7;
@@ -47,6 +48,7 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->groups[1][0].state.lr_factor, before.groups[1][0].state.lr_factor);
     EXPECT_EQ(after->groups[1][0].state.trainable, 0u);
     EXPECT_EQ(after->groups[1][0].state.applied, 9u);
+    EXPECT_EQ(after->groups[1][0].state.last_applied, 12u);
     EXPECT_EQ(after->epoch_sums.members[1].loss, before.epoch_sums.members[1].loss);
     EXPECT_EQ(after->epoch_sums.members[0].loss_min, INFINITY);
     EXPECT_EQ(after->epoch_sums.members[0].loss_max, -INFINITY);
