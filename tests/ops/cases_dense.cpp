@@ -190,6 +190,8 @@ void add_dense_cases(std::vector<OpCase>& cases) {
         cases.push_back(forward({1, 1, 4099, 72, 64}, config));
         cases.push_back(backward({1, 1, 4099, 1, 64}, config));
         cases.push_back(backward({2, 1, 4097, 1, 3}, config));
+        cases.push_back(forward({2, 1, 2051, 8, 384}, config));  // two blocks of columns side by side
+        cases.push_back(backward({2, 1, 2051, 1, 384}, config));
     }
     add_forward_layouts(cases);
     add_backward_layouts(cases);

@@ -1,58 +1,33 @@
-// Sums over rows in two stages: partial sums of chunks of rows, then the chunks. How rows are cut depends on the shape of one
-// matrix alone, so that members do not change each other's bits.
+// column_sum, alone and several windows of one matrix at once.
 
-#include "ops/cuda/context.h"
-#include "ops/cuda/vector.cuh"
+#include "ops/dense/column_sum.cuh"
+
 #include "ops/dense/dense.h"
 
 namespace millrace::ops::cuda {
+namespace column_sums {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
-constexpr int kThreads = 256, kMostChunks = 512, kFinalLanes = 8;
+constexpr int kMostChunks = 512, kFinalLanes = 16;
+constexpr int kBlocks = 264;  ///< two for each multiprocessor of an H200; a constant, so that sums do not depend on the device
 
-/// blockIdx: block of columns, chunk of rows, matrix. threadIdx: run of V columns, row.
 template <class T, int V>
 __global__ void column_chunk_kernel(Mat<const T> in, float* partial, int groups, int first, int rows, int cols, int chunk_rows) {
-    __shared__ float shared[kThreads * V];
     begin_kernel();
-    const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / groups, g = matrix % groups;
-    const int width = static_cast<int>(blockDim.x) * V, col0 = static_cast<int>(blockIdx.x) * width;
-    const int col = col0 + static_cast<int>(threadIdx.x) * V;
-    const int begin = static_cast<int>(blockIdx.y) * chunk_rows, end = min(rows, begin + chunk_rows);
+    const int matrix = first + static_cast<int>(blockIdx.z), k = matrix / groups, g = matrix % groups, col = first_column<V>();
     float sum[V] = {};
-    if (col < cols) {
-#pragma unroll 4
-        for (int r = begin + static_cast<int>(threadIdx.y); r < end; r += static_cast<int>(blockDim.y)) {
-            float v[V];
-            load_run<V>(in.row(k, g, r) + col, v);
+    const auto load = [&](int r, Run<T, V>& at) { at = load_as_stored<V>(in.row(k, g, r) + col); };
+    const auto add = [&](int, const Run<T, V>& at) {
+        float v[V];
+        load_run<V>(at.v, v);
 #pragma unroll
-            for (int i = 0; i < V; ++i) sum[i] += v[i];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < V; ++i) shared[threadIdx.y * width + threadIdx.x * V + i] = sum[i];
-    __syncthreads();
-    float* out = partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * cols + col0;
-    for (int c = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x); c < width && col0 + c < cols; c += kThreads) {
-        float total = 0;
-        for (int y = 0; y < static_cast<int>(blockDim.y); ++y) total += shared[y * width + c];
-        out[c] = total;
-    }
+        for (int i = 0; i < V; ++i) sum[i] += v[i];
+    };
+    if (col < cols) over_rows<Run<T, V>>(rows, chunk_rows, load, add);
+    put_partial<V>(partial, cols, sum);
 }
-
-/// Where sums go: `cols` of them, from column `from` of what was read on.
-struct Target {
-    Mat<float> out;
-    int from, cols;
-    bool accumulate;
-};
-constexpr int kMostTargets = 4;
-struct Targets {
-    Target all[kMostTargets];
-};
 
 /// blockIdx.y: target.
 __global__ void column_final_kernel(const float* partial, const __grid_constant__ Targets targets, int groups, int first,
@@ -62,55 +37,69 @@ __global__ void column_final_kernel(const float* partial, const __grid_constant_
     const int matrix = first + static_cast<int>(blockIdx.z), col = static_cast<int>(blockIdx.x * 32 + threadIdx.x);
     const float* from = partial + static_cast<std::int64_t>(blockIdx.z) * chunks * cols + target.from;
     double sum = 0;
-    for (int chunk = static_cast<int>(threadIdx.y); col < target.cols && chunk < chunks; chunk += kFinalLanes)
-        sum += from[static_cast<std::int64_t>(chunk) * cols + col];
+    if (col < target.cols) {
+#pragma unroll 8
+        for (int chunk = static_cast<int>(threadIdx.y); chunk < chunks; chunk += kFinalLanes)
+            sum += from[static_cast<std::int64_t>(chunk) * cols + col];
+    }
     const double total = sum_over_y<kFinalLanes>(sum);
     if (threadIdx.y != 0 || col >= target.cols) return;
     float* at = target.out.row(matrix / groups, matrix % groups, 0) + col;
     *at = static_cast<float>(target.accumulate ? *at + total : total);
 }
 
-struct Plan {
-    int lanes = 1, height = kThreads, chunks = 1, chunk_rows = 1;
-};
+template <class T, int V>
+KernelResult make_sums_of(Context& c, const Operand& in, const Targets& targets) {
+    return make_sums(c, in, V, targets, [=, stream = c.stream](dim3 grid, dim3 block, const Plan& p, int first, float* partial) {
+        launch(column_chunk_kernel<T, V>, grid, block, 0, stream, in, partial, in.g, first, in.rows, in.cols, p.chunk_rows);
+    });
+}
 
-Plan plan_for(const Operand& in, int run, std::size_t workspace) {
+KernelResult make_sums_of(Context& c, const Operand& in, const Targets& targets) {
+    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
+        constexpr int kRun = 16 / sizeof(T);
+        if (whole_runs(in) && in.cols % kRun == 0) return make_sums_of<T, kRun>(c, in, targets);
+        return make_sums_of<T, 1>(c, in, targets);
+    });
+}
+
+}  // namespace
+
+Plan plan_for(int rows, int cols, int run, int least, int most_chunks) {
     Plan p;
-    while (p.lanes < 32 && p.lanes * run < in.cols) p.lanes *= 2;
+    const int runs = std::max(1, (cols + run - 1) / run);
+    p.wide = (runs + 31) / 32;
+    p.lanes = (runs + p.wide - 1) / p.wide;
     p.height = kThreads / p.lanes;
-    const auto fitting = static_cast<int>(
-        std::min<std::int64_t>(kMostChunks, static_cast<std::int64_t>(workspace / sizeof(float)) / (4 * std::int64_t{in.cols})));
-    p.chunks = std::clamp(in.rows / (8 * p.height), 1, std::max(fitting, 1));
-    p.chunk_rows = (in.rows + p.chunks - 1) / p.chunks;
+    const int wanted = std::max(kBlocks / p.wide, rows / (8 * p.height));
+    const int chunks = std::clamp(std::min(wanted, rows / (least * p.height)), 1, std::max(most_chunks, 1));
+    const int rows_each = (rows + chunks - 1) / chunks;
+    p.chunk_rows = std::max(1, (rows_each + p.height - 1) / p.height) * p.height;
+    p.chunks = std::max(1, (rows + p.chunk_rows - 1) / p.chunk_rows);
     return p;
 }
 
-template <class T, int V>
-KernelResult make_sum(Context& c, const Operand& in, const Targets& targets, int count) {
-    const Plan p = plan_for(in, V, c.workspace_bytes);
-    const std::size_t bytes = static_cast<std::size_t>(p.chunks) * static_cast<std::size_t>(in.cols) * sizeof(float);
-    const int at_once = static_cast<int>(std::min<std::size_t>(c.workspace_bytes / bytes, 65535));
-    if (at_once == 0) return base::Error{"column_sum over " + std::to_string(in.cols) + " columns: more than its scratch holds"};
-    int widest = 0;
-    for (int t = 0; t < count; ++t) widest = std::max(widest, targets.all[t].cols);
-    return make_kernel([stream = c.stream, partial = static_cast<float*>(c.workspace), p, in, targets, count, widest, at_once] {
-        for (int first = 0; first < in.k * in.g; first += at_once) {
-            const auto depth = static_cast<unsigned>(std::min(at_once, in.k * in.g - first));
-            launch(column_chunk_kernel<T, V>, dim3(blocks_for(in.cols, p.lanes * V), p.chunks, depth), dim3(p.lanes, p.height), 0,
-                   stream, in, partial, in.g, first, in.rows, in.cols, p.chunk_rows);
-            launch(column_final_kernel, dim3(blocks_for(widest, 32), count, depth), dim3(32, kFinalLanes), 0, stream, partial,
-                   targets, in.g, first, p.chunks, in.cols);
-        }
-    });
+Plan plan_for_sums(const Context& c, const Operand& in, int run) {
+    const auto fitting = static_cast<std::int64_t>(c.workspace_bytes / sizeof(float)) / (4 * std::int64_t{in.cols});
+    return plan_for(in.rows, in.cols, run, 2, static_cast<int>(std::min<std::int64_t>(kMostChunks, fitting)));
 }
 
-KernelResult make_sums(Context& c, const Operand& in, const Targets& targets, int count) {
-    return by_real(in.dtype, [&]<class T>(T) -> KernelResult {
-        constexpr int kRun = 16 / sizeof(T);
-        if (whole_runs(in) && in.cols % kRun == 0) return make_sum<T, kRun>(c, in, targets, count);
-        return make_sum<T, 1>(c, in, targets, count);
-    });
+void launch_final(cudaStream_t stream, const float* partial, const Targets& targets, const Operand& in, int first, unsigned depth,
+                  int chunks) {
+    int widest = 0;
+    for (int t = 0; t < targets.count; ++t) widest = std::max(widest, targets.all[t].cols);
+    launch(column_final_kernel, dim3(blocks_for(widest, 32), targets.count, depth), dim3(32, kFinalLanes), 0, stream, partial,
+           targets, in.g, first, chunks, in.cols);
 }
+
+}  // namespace column_sums
+
+namespace {
+
+using column_sums::kMostTargets;
+using column_sums::make_sums_of;
+using column_sums::Targets;
+using tensor::Operand;
 
 /// Columns [begin, end) of the matrix rows in which the window `at` lies, counted from the window `origin`; false when the two
 /// are not windows of one matrix.
@@ -175,7 +164,8 @@ KernelResult make_column_sums(Context& c, std::span<const Bound> records) {
         targets.all[i] = {b[column_sum::out], static_cast<int>(begin - low), b[column_sum::in].cols,
                           b.accumulates(column_sum::out)};
     }
-    return make_sums(c, all, targets, static_cast<int>(records.size()));
+    targets.count = static_cast<int>(records.size());
+    return make_sums_of(c, all, targets);
 }
 
 KernelResult make_column_sum(Context& c, const Bound& b) {
@@ -186,7 +176,8 @@ KernelResult make_column_sum(Context& c, const Operand& in, const Operand& out, 
     if (out.count() == 0) return make_kernel([] {});
     Targets targets{};
     targets.all[0] = {out, 0, out.cols, accumulate};
-    return make_sums(c, in, targets, 1);
+    targets.count = 1;
+    return make_sums_of(c, in, targets);
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,9 +1,10 @@
-// The dense layer as separate launches: a product, then one kernel for norm, activation and dropout. Any element type, any batch.
+// The dense layer as separate launches: a product, then one kernel for norm, activation and dropout (rows.cu where there is no
+// norm and rows are whole). Any element type, any batch.
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/vector.cuh"
 #include "ops/dense/fused.h"
 #include "ops/dense/layer_args.cuh"
+#include "ops/dense/rows.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -116,24 +117,6 @@ __global__ void plain_backward_kernel(const __grid_constant__ PlainBackwardArgs<
     if (threadIdx.y == 0) a.put_gradients(k, g, col, sum, dot);
 }
 
-/// dz of a layer without a norm: nothing is summed, so that every warp takes a row.
-template <class T, int V>
-__global__ void rows_backward_kernel(const __grid_constant__ PlainBackwardArgs<T> a) {
-    begin_kernel();
-    const int k = blockIdx.z / a.groups, g = blockIdx.z % a.groups, r = static_cast<int>(blockIdx.x * kRows + threadIdx.y);
-    if (r >= a.rows) return;
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
-    for (int c = static_cast<int>(threadIdx.x) * V; c < a.cols; c += kLanes * V) {
-        float d[V], u[V] = {};
-        load_run<V>(a.dy.row(k, g, r) + c, d);
-        if (a.saved) load_run<V>(a.saved.row(k, g, r) + c, u);
-        const std::uint64_t element = (static_cast<std::uint64_t>(g) * a.rows + r) * a.cols + c;
-#pragma unroll
-        for (int i = 0; i < V; ++i) d[i] *= dropout_factor(key, element + i) * activation_slope(u[i], a.p.activation);
-        store_run<V>(a.dz.row(k, g, r) + c, d);
-    }
-}
-
 template <class T>
 KernelResult make_plain_forward(Context& c, const Bound& b) {
     using namespace dense_forward;
@@ -141,7 +124,19 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     const Operand& z = b[saved].present() ? b[saved] : oy;
     MILLRACE_LET(product, make_product(c, Product::forward, b[x], b[w], z, false));
     if (oy.count() == 0) return make_kernel([] {});
-    const int row_tile = b.params<DenseParams>().norm == Norm::batch_train ? oy.rows : 64;
+    const auto& p = b.params<DenseParams>();
+    const bool only_product =
+        p.norm == Norm::none && p.activation == Activation::none && p.dropout <= 0 && !b[bias].present() && z.data == oy.data;
+    if (only_product) return KernelResult(std::move(product));
+    if (has_rows_epilogue(b)) {
+        MILLRACE_LET(epilogue, make_rows_epilogue(c, b, z));
+        return make_kernel(
+            [first = std::shared_ptr<Kernel>(std::move(product)), second = std::shared_ptr<Kernel>(std::move(epilogue))] {
+                first->run();
+                second->run();
+            });
+    }
+    const int row_tile = p.norm == Norm::batch_train ? oy.rows : 64;
     const EpilogueArgs<T> a{layer_forward<T>(b), z, oy.g, oy.rows, oy.cols, row_tile};
     const dim3 grid(blocks_for(oy.cols, kLanes), blocks_for(oy.rows, row_tile), oy.k * oy.g);
     return make_kernel([=, stream = c.stream, first = std::shared_ptr<Kernel>(std::move(product))] {
@@ -150,33 +145,15 @@ KernelResult make_plain_forward(Context& c, const Bound& b) {
     });
 }
 
-/// From so many rows on: plain_backward_kernel takes 0.04 us a row (H200, 21 us at 512), the launches below about 7 us.
+/// From so many rows on: plain_backward_kernel takes 0.04 us a row (H200, 21 us at 512), make_rows_backward less than 7 us.
 constexpr int kManyRows = 256;
-
-/// Over many rows: first dz, then the bias's gradient as a sum over it.
-template <class T>
-KernelResult make_rows_backward(Context& c, const Bound& b, const PlainBackwardArgs<T>& a) {
-    using namespace dense_backward;
-    std::shared_ptr<Kernel> sum;
-    if (b[dbias].present()) {
-        MILLRACE_LET(made, make_column_sum(c, b[dz], b[dbias], a.add_dbias));
-        sum = std::move(made);
-    }
-    const bool whole = a.cols % 8 == 0 && whole_runs(b[dy]) && whole_runs(b[saved]) && whole_runs(b[dz]);
-    const auto kernel = whole ? rows_backward_kernel<T, 8> : rows_backward_kernel<T, 1>;
-    const dim3 grid(blocks_for(a.rows, kRows), 1, b[dz].k * b[dz].g);
-    return make_kernel([=, stream = c.stream] {
-        launch(kernel, grid, dim3(kLanes, kRows), 0, stream, a);
-        if (sum) sum->run();
-    });
-}
 
 template <class T>
 KernelResult make_plain_backward(Context& c, const Bound& b) {
     using namespace dense_backward;
     const PlainBackwardArgs<T> a{layer_backward<T>(b), b[dz].g, b[dz].rows, b[dz].cols};
     if (b[dz].k * b[dz].g * b[dz].cols == 0) return make_kernel([] {});
-    if (a.p.norm == Norm::none && a.rows >= kManyRows) return make_rows_backward<T>(c, b, a);
+    if (a.p.norm == Norm::none && a.rows >= kManyRows) return make_rows_backward(c, b);
     const dim3 grid(blocks_for(a.cols, kLanes), 1, b[dz].k * b[dz].g);
     return make_launch(c, plain_backward_kernel<T>, grid, dim3(kLanes, kRows), 0, a);
 }

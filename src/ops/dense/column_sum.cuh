@@ -1,0 +1,98 @@
+#pragma once
+// Sums over rows in two stages: partial sums of chunks of rows, then the chunks. How rows are cut depends on the shape of one
+// matrix alone, so that members do not change each other's bits.
+
+#include "ops/cuda/context.h"
+#include "ops/cuda/run.cuh"
+#include "ops/cuda/vector.cuh"
+
+namespace millrace::ops::cuda::column_sums {
+
+constexpr int kThreads = 256;  ///< of a block, at most
+constexpr int kBatch = 4;      ///< rows whose loads a thread has under way
+
+/// A matrix cut into blocks, grid (chunks, wide): a block has (lanes, height) threads, a thread one run of columns and every
+/// height-th row of its chunk.
+struct Plan {
+    int lanes = 1, height = kThreads, wide = 1, chunks = 1, chunk_rows = 1;
+};
+/// Enough blocks to fill a device where each thread still gets `least` rows; about 8 rows a thread in larger matrices, more once
+/// there are `most_chunks`.
+Plan plan_for(int rows, int cols, int run, int least, int most_chunks);
+/// The same for sums whose partial sums have to fit into the workspace.
+Plan plan_for_sums(const Context&, const tensor::Operand& in, int run);
+
+/// Where sums go: `cols` of them, from column `from` of what was read on.
+struct Target {
+    Mat<float> out;
+    int from, cols;
+    bool accumulate;
+};
+constexpr int kMostTargets = 4;
+struct Targets {
+    Target all[kMostTargets];
+    int count;
+};
+
+/// The second stage for matrices first .. first + depth - 1. partial: [depth, chunks, cols].
+void launch_final(cudaStream_t, const float* partial, const Targets&, const tensor::Operand& in, int first, unsigned depth,
+                  int chunks);
+
+/// Both stages. first_stage(grid, block, plan, first, partial) launches the kernel that sums the chunks of matrices first ..
+/// first + grid.z - 1 with put_partial. Without targets it is the only one and `partial` is null.
+template <class F>
+KernelResult make_sums(Context& c, const tensor::Operand& in, int run, const Targets& targets, F first_stage) {
+    const Plan p = plan_for_sums(c, in, run);
+    const std::size_t bytes = static_cast<std::size_t>(p.chunks) * static_cast<std::size_t>(in.cols) * sizeof(float);
+    const int at_once = static_cast<int>(std::min<std::size_t>(c.workspace_bytes / bytes, 65535));
+    if (at_once == 0) return base::Error{"column_sum over " + std::to_string(in.cols) + " columns: more than its scratch holds"};
+    float* partial = targets.count > 0 ? static_cast<float*>(c.workspace) : nullptr;
+    return make_kernel([=, stream = c.stream] {
+        for (int first = 0; first < in.k * in.g; first += at_once) {
+            const auto depth = static_cast<unsigned>(std::min(at_once, in.k * in.g - first));
+            first_stage(dim3(p.chunks, p.wide, depth), dim3(p.lanes, p.height), p, first, partial);
+            if (partial) launch_final(stream, partial, targets, in, first, depth, p.chunks);
+        }
+    });
+}
+
+/// use(row, values) of this thread's rows of the chunk, after load(row, values) of kBatch rows. `use` may write where `load`
+/// read.
+template <class Values, class Load, class Use>
+__device__ void over_rows(int rows, int chunk_rows, Load load, Use use) {
+    const int step = static_cast<int>(blockDim.y), begin = static_cast<int>(blockIdx.x) * chunk_rows;
+    const int end = min(rows, begin + chunk_rows);
+    for (int first = begin + static_cast<int>(threadIdx.y); first < end; first += kBatch * step) {
+        Values values[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+            if (first + i * step < end) load(first + i * step, values[i]);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+            if (first + i * step < end) use(first + i * step, values[i]);
+    }
+}
+
+/// This thread's first column.
+template <int V>
+__device__ int first_column() {
+    return static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * V;
+}
+
+/// The chunk's sums from those of each thread, rows of threads in order. Every thread of the block calls it.
+template <int V>
+__device__ void put_partial(float* partial, int cols, const float (&sum)[V]) {
+    __shared__ __align__(16) float shared[kThreads * V];
+    const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x), width = static_cast<int>(blockDim.x) * V;
+    const int col0 = static_cast<int>(blockIdx.y) * width;
+    store_run<V>(shared + thread * V, sum);
+    __syncthreads();
+    float* out = partial + (static_cast<std::int64_t>(blockIdx.z) * gridDim.x + blockIdx.x) * cols + col0;
+    for (int c = thread; c < min(width, cols - col0); c += static_cast<int>(blockDim.x * blockDim.y)) {
+        float total = 0;
+        for (int y = 0; y < static_cast<int>(blockDim.y); ++y) total += shared[y * width + c];
+        out[c] = total;
+    }
+}
+
+}  // namespace millrace::ops::cuda::column_sums
