@@ -1,5 +1,6 @@
 // Sentences: embedding, mean over positions, loss of tokens, greedy choice.
 
+#include <cmath>
 #include <limits>
 
 #include <fmt/format.h>
@@ -68,6 +69,26 @@ OpCase embed_back(const Text& t, const std::string& note, bool adding, bool outs
     if (t.prefix > 0) c.slot(at::dbefore, Element::real, t.k, 1, t.sentences, t.prefix * t.cols, before, layout);
     if (adding) c.accumulates(at::dtable).accumulates(at::dposition).accumulates(at::dbefore);
     return c;
+}
+
+/// One id for all tokens, all ids in turn, and few ids for most tokens as in a text: runs of equal ids of every length, over
+/// several chunks of tokens.
+void add_frequencies(std::vector<OpCase>& cases) {
+    const auto add = [&cases](const Text& t, const char* note, bool adding, Values ids) {
+        OpCase c = embed_back(t, note, adding);
+        c.slots[token_embed_backward::ids].values = std::move(ids);
+        cases.push_back(c);
+    };
+    std::vector<double> turns, text;
+    for (int i = 0; i < 4999; ++i) {
+        turns.push_back(i * 7919 % 4999);
+        text.push_back(std::floor(700 * std::pow(std::fmod(i * 0.6180339887, 1), 6)));
+    }
+    add({2, 9, 37, 1, 5, 16}, "equal", false, constant(3));
+    add({1, 140, 40, 0, 3, 8}, "equal", true, constant(1));
+    add({1, 140, 40, 1, 4999, 5}, "different", false, given(turns));
+    add({2, 140, 40, 0, 700, 8}, "text", false, given(text));
+    add({1, 700, 50, 2, 700, 8}, "text", true, given(text));
 }
 
 OpCase mean(const Text& t, const std::string& note, Layout layout = kDense) {
@@ -165,6 +186,7 @@ void add_text_cases(std::vector<OpCase>& cases) {
     cases.push_back(embed(small, "windows", false, kWindow));
     cases.push_back(embed_back(small, "outside", false, true));
     cases.push_back(embed_back(small, "windows", false, false, kWindow));
+    add_frequencies(cases);
     cases.push_back(without(embed_back(small, "some", false), {token_embed_backward::dtable}, "/positions"));
     cases.push_back(
         without(embed_back(small, "some", false), {token_embed_backward::dposition, token_embed_backward::dbefore}, "/table"));

@@ -17,8 +17,8 @@ namespace millrace::ops {
 /// token_embed. y[b][p] = prefix[b][p] + position[p] for p < P, y[b][P + t] = table[ids[b][t]] + position[P + t] for t < length, zeros elsewhere. An id
 /// outside [0, V) reads zeros from the table and sets state.nonfinite. Slots: table stat [K,1,V,C]; position stat [K,1,N,C]; before real [K,1,B,P*C]
 /// (the prefix, absent when P = 0); ids; lengths; state; y real [K,1,B*N,C].
-/// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, in ascending order of rows; dposition (+) [K,1,N,C] stat = sums
-/// over sequences, ascending; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dposition alone.
+/// token_embed_backward. dtable (+) [K,1,V,C] stat = sums of dy over the tokens of each id, dposition (+) [K,1,N,C] stat = sums over sequences,
+/// both in an order that ids and lengths alone decide; dbefore (+) real [K,1,B,P*C]. Each is optional. Ids outside [0, V) add to dposition alone.
 struct TokenParams { std::int32_t prefix = 0; };
 namespace token_embed { enum Slot { table, position, before, ids, lengths, state, y, slots }; extern const OpDef kDef; }
 namespace token_embed_backward { enum Slot { dy, ids, lengths, dtable, dposition, dbefore, slots }; extern const OpDef kDef; }

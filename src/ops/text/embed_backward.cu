@@ -1,0 +1,290 @@
+// Gradients of token_embed. The table's: tokens are sorted by id (token_sort.cuh); then a block sums the runs of equal ids among
+// kSpan neighbours, and runs that cross the border of blocks are put together from what each block leaves. All sums have an order
+// that follows from ids and lengths alone.
+
+#include "ops/text/text.h"
+#include "ops/text/token_sort.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kChunkRows = kChunk / kLanes;  ///< blocks of the first kernel are kLanes x kChunkRows
+constexpr int kGroups = 16;                  ///< blocks of the sums are kLanes x kGroups
+constexpr int kPlaces = 8;                   ///< sorted places of kLanes threads: all of their loads are under way at once
+constexpr int kSpan = kGroups * kPlaces;     ///< sorted places of a block
+static_assert(kChunk % kSpan == 0);
+
+template <class T>
+struct BackwardArgs {
+    Mat<const T> dy;
+    Mat<const std::int32_t> ids, lengths;
+    Mat<float> dtable, dposition;
+    EmbedShape shape;
+    int vocabulary;
+    int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences; the others clear
+    bool add_table, add_position;
+    TokenKey* keys;  ///< [K][count()]
+    float* borders;  ///< [K][spans()][2][cols]: sum of a run from earlier blocks that ends here, of one that goes on behind
+
+    __host__ __device__ int count() const { return chunks * kChunk; }
+    __host__ __device__ int spans() const { return count() / kSpan; }
+    __device__ float* border(int k, int span, int side) const {
+        return borders + ((std::int64_t{k} * spans() + span) * 2 + side) * shape.cols;
+    }
+};
+
+/// One position and tile of columns: sequences in strides of kChunkRows, then these sums in order.
+template <class T, int W>
+__device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, float (&sums)[kChunkRows][kLanes * W]) {
+    constexpr int kBatch = 4;  // loads under way at once
+    const EmbedShape& shape = a.shape;
+    const int c = (tile * kLanes + threadIdx.x) * W;
+    float sum[W] = {};
+    for (int first = threadIdx.y; first < shape.sequences && c < shape.cols; first += kBatch * kChunkRows) {
+        bool filled[kBatch];
+        float v[kBatch][W] = {};
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+            const int b = first + i * kChunkRows;
+            filled[i] = b < shape.sequences && at < shape.prefix + tokens_of(a.lengths, k, b, shape.tokens);
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i)
+            if (filled[i]) load_run(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c, v[i]);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) add_run(sum, v[i]);
+    }
+    store_run(&sums[threadIdx.y][threadIdx.x * W], sum);
+    __syncthreads();
+    const int column = threadIdx.y * kLanes + threadIdx.x, to = tile * kLanes * W + column;
+    if (column >= kLanes * W || to >= shape.cols) return;
+    float total = 0;
+    for (int y = 0; y < kChunkRows; ++y) total += sums[y][column];
+    put(a.dposition.row(k, 0, at) + to, total, a.add_position);
+}
+
+/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient.
+template <class T, int W>
+__global__ void __launch_bounds__(kChunk) first_kernel(BackwardArgs<T> a) {
+    __shared__ union {
+        SortMemory sort;
+        alignas(16) float sums[kChunkRows][kLanes * W];
+    } memory;
+    begin_kernel();
+    const int k = blockIdx.z, block = blockIdx.x, behind = block - a.chunks;
+    if (behind < 0) {
+        sort_chunk(a.ids, a.lengths, k, a.shape, a.vocabulary, block, threadIdx.y * kLanes + threadIdx.x,
+                   a.keys + std::int64_t{k} * a.count(), memory.sort);
+    } else if (behind < a.position_blocks) {
+        const int positions = a.shape.positions();
+        sum_position<T, W>(a, k, behind % positions, behind / positions, memory.sums);
+    } else {
+        const int v = (behind - a.position_blocks) * kChunkRows + threadIdx.y;
+        const float zeros[W] = {};
+        for (int c = threadIdx.x * W; v < a.vocabulary && c < a.shape.cols; c += kLanes * W)
+            store_run(a.dtable.row(k, 0, v) + c, zeros);
+    }
+}
+
+/// from, to: [K][count].
+__global__ void merge_kernel(const TokenKey* from, TokenKey* to, int run, int count) {
+    begin_kernel();
+    const std::int64_t member = std::int64_t{count} * blockIdx.z;
+    merge_runs(from + member, to + member, run, count, blockIdx.x);
+}
+
+/// The ids and rows of a block's places. ids[1 + i] is that of place i; the places before and behind are there as well.
+struct Span {
+    int ids[kSpan + 2], rows[kSpan];
+
+    /// The group in which the run of `id` begins that stands at the end of group `last`, or goes on from there into the next;
+    /// 0 also when it began before the block.
+    __device__ int first_group(int last, int id) const {
+        int group = last;
+        while (group > 0 && ids[group * kPlaces] == id) --group;
+        return group;
+    }
+};
+
+/// One block per kSpan sorted places and tile of columns. Runs within a group of kLanes threads are summed in registers, those
+/// that cross groups by the group in which they end.
+template <class T, int W>
+__global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a) {
+    __shared__ Span span;
+    alignas(16) __shared__ float heads[kGroups][kLanes * W], tails[kGroups][kLanes * W];
+    begin_kernel();
+    const int k = blockIdx.z, group = threadIdx.y, first = blockIdx.x * kSpan;
+    const TokenKey* keys = a.keys + std::int64_t{k} * a.count();
+    for (int i = group * kLanes + threadIdx.x; i < kSpan + 2; i += kLanes * kGroups) {
+        const int place = first + i - 1;
+        const bool exists = place >= 0 && place < a.count();
+        const TokenKey key = exists ? keys[place] : 0;
+        span.ids[i] = exists ? id_of(key) : a.vocabulary;
+        if (i >= 1 && i <= kSpan) span.rows[i - 1] = id_of(key) < a.vocabulary ? a.shape.row_of(token_of(key)) : 0;
+    }
+    __syncthreads();
+    if (span.ids[1] == a.vocabulary) return;  // nothing but tokens without a row
+    const int c = (blockIdx.y * kLanes + threadIdx.x) * W, mine = threadIdx.x * W;
+    const bool inside = c < a.shape.cols;
+    const int* ids = span.ids + group * kPlaces;  // ids[1 + i]: of place i of the group
+    float v[kPlaces][W] = {};
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i)
+        if (inside && ids[1 + i] < a.vocabulary) load_run(a.dy.row(k, 0, span.rows[group * kPlaces + i]) + c, v[i]);
+    float sum[W] = {};
+    bool open = ids[0] == ids[1];  // the run began before the group
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+        add_run(sum, v[i]);
+        const int id = ids[1 + i];
+        if (id == ids[2 + i]) continue;
+        if (open)
+            store_run(&heads[group][mine], sum);
+        else if (inside && id < a.vocabulary)
+            put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+        open = false;
+#pragma unroll
+        for (float& s : sum) s = 0;
+    }
+    store_run(&tails[group][mine], sum);
+    __syncthreads();
+    if (!inside) return;
+    const auto sum_tails = [&](int from, int to, float(&total)[W]) {
+        for (int g = from; g < to; ++g) {
+            float tail[W];
+            load_run(&tails[g][mine], tail);
+            add_run(total, tail);
+        }
+    };
+    if (const int id = ids[1]; id == ids[0] && id != ids[1 + kPlaces] && id < a.vocabulary) {
+        const int from = span.first_group(group, id);
+        float total[W] = {}, head[W];
+        sum_tails(from, group, total);
+        load_run(&heads[group][mine], head);
+        add_run(total, head);
+        if (from == 0 && span.ids[0] == id)
+            store_run(a.border(k, blockIdx.x, 0) + c, total);
+        else
+            put_run(a.dtable.row(k, 0, id) + c, total, a.add_table);
+    }
+    if (const int id = span.ids[kSpan]; group == kGroups - 1 && id == span.ids[kSpan + 1] && id < a.vocabulary) {
+        float total[W] = {};
+        sum_tails(span.first_group(group, id), kGroups, total);
+        store_run(a.border(k, blockIdx.x, 1) + c, total);
+    }
+}
+
+/// One block per block but the first of run_kernel: when a run of earlier blocks ends in this one, it adds what they left.
+template <class T, int W>
+__global__ void __launch_bounds__(kLanes* kGroups) border_kernel(BackwardArgs<T> a) {
+    alignas(16) __shared__ float sums[kGroups][kLanes * W];
+    begin_kernel();
+    const int k = blockIdx.z, block = blockIdx.x + 1, group = threadIdx.y, thread = group * kLanes + threadIdx.x;
+    const TokenKey* keys = a.keys + std::int64_t{k} * a.count();
+    const int last = id_of(keys[block * kSpan - 1]), id = id_of(keys[block * kSpan]);
+    const int next = block + 1 < a.spans() ? id_of(keys[(block + 1) * kSpan]) : a.vocabulary;
+    if (id != last || id == next || id == a.vocabulary) return;
+    int earlier = 0, found;  // blocks before this one in which the run stands
+    do {
+        const int b = block - earlier - thread;
+        found = __syncthreads_count(b > 0 && id_of(keys[b * kSpan - 1]) == id);
+        earlier += found;
+    } while (found == kLanes * kGroups);
+    const int c = (blockIdx.y * kLanes + threadIdx.x) * W, mine = threadIdx.x * W;
+    const bool inside = c < a.shape.cols;
+    float sum[W] = {}, v[W];
+#pragma unroll 4
+    for (int b = block - earlier + group; inside && b < block; b += kGroups) {
+        load_run(a.border(k, b, 1) + c, v);
+        add_run(sum, v);
+    }
+    store_run(&sums[group][mine], sum);
+    __syncthreads();
+    if (group > 0 || !inside) return;
+    for (int g = 1; g < kGroups; ++g) {
+        load_run(&sums[g][mine], v);
+        add_run(sum, v);
+    }
+    load_run(a.border(k, block, 0) + c, v);
+    add_run(sum, v);
+    put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+}
+
+/// One block per vector of the prefix.
+template <class T>
+__global__ void before_kernel(Mat<const T> dy, Mat<T> dbefore, EmbedShape shape, bool accumulate) {
+    begin_kernel();
+    const int sequence = blockIdx.x / shape.prefix, at = blockIdx.x % shape.prefix, k = blockIdx.z;
+    const T* from = dy.row(k, 0, sequence * shape.positions() + at);
+    T* to = dbefore.row(k, 0, sequence) + at * shape.cols;
+    for (int c = threadIdx.x; c < shape.cols; c += blockDim.x) put(to + c, load(from + c), accumulate);
+}
+
+/// Sorted keys of all chunks, in one of two tables; the rounds go from one to the other.
+TokenKey* launch_merges(cudaStream_t stream, int members, TokenKey* keys, TokenKey* other, int count) {
+    for (std::int64_t run = kChunk; run < count; run *= kMergeRuns) {
+        const auto runs = std::min<std::int64_t>(kMergeRuns, blocks_for(count, static_cast<int>(run)));
+        launch(merge_kernel, dim3(count / kMergeKeys, 1, members), dim3(kMergeKeys, static_cast<unsigned>(runs)), 0, stream, keys,
+               other, static_cast<int>(run), count);
+        std::swap(keys, other);
+    }
+    return keys;
+}
+
+}  // namespace
+
+KernelResult make_token_embed_backward(Context& c, const Bound& b) {
+    namespace at = token_embed_backward;
+    const Operand &dy = b[at::dy], &ids = b[at::ids], &l = b[at::lengths], &dt = b[at::dtable], &dp = b[at::dposition],
+                  &db = b[at::dbefore];
+    const EmbedShape shape{l.rows, ids.cols, b.params<TokenParams>().prefix, dy.cols};
+    if (dy.rows != shape.sequences * shape.positions())
+        return base::Error{std::to_string(dy.rows) + " rows for " + std::to_string(l.rows) + " sequences of " +
+                           std::to_string(shape.positions()) + " positions"};
+    const bool table = dt.present() && dt.count() > 0, positions = dp.present() && dp.count() > 0,
+               before = db.present() && db.count() > 0;
+    const int chunks = table ? static_cast<int>(blocks_for(std::int64_t{shape.sequences} * shape.tokens, kChunk)) : 0;
+    const auto chunk_count = static_cast<std::size_t>(chunks) * static_cast<std::size_t>(dy.k);
+    const std::size_t keys = chunk_count * kChunk,
+                      floats = chunk_count * (kChunk / kSpan) * 2 * static_cast<std::size_t>(dy.cols);
+    MILLRACE_LET(sorted, zero_table(c, std::max<std::size_t>(1, 2 * keys * sizeof(TokenKey))));
+    MILLRACE_LET(borders, zero_table(c, std::max<std::size_t>(1, floats * sizeof(float))));
+    return by_width(dy.dtype, dy.cols, {dy, dt, dp}, [&]<class T, int W>(T, std::integral_constant<int, W>) -> KernelResult {
+        const bool add_table = b.accumulates(at::dtable), add_before = b.accumulates(at::dbefore);
+        const unsigned tiles = column_tiles(dy.cols, W), members = static_cast<unsigned>(dy.k);
+        const int position_blocks = positions ? static_cast<int>(tiles) * shape.positions() : 0;
+        const BackwardArgs<T> args{.dy = dy,
+                                   .ids = ids,
+                                   .lengths = l,
+                                   .dtable = dt,
+                                   .dposition = dp,
+                                   .shape = shape,
+                                   .vocabulary = dt.rows,
+                                   .chunks = chunks,
+                                   .position_blocks = position_blocks,
+                                   .add_table = add_table,
+                                   .add_position = b.accumulates(at::dposition),
+                                   .keys = static_cast<TokenKey*>(sorted),
+                                   .borders = static_cast<float*>(borders)};
+        const unsigned blocks =
+            static_cast<unsigned>(chunks + position_blocks) + (table && !add_table ? blocks_for(dt.rows, kChunkRows) : 0);
+        return make_kernel([=, stream = c.stream, held = borders] {
+            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks, 1, members), dim3(kLanes, kChunkRows), 0, stream, args);
+            if (args.chunks > 0) {
+                BackwardArgs<T> merged = args;
+                merged.keys = launch_merges(stream, dy.k, args.keys, static_cast<TokenKey*>(sorted) + keys, args.count());
+                const auto spans = static_cast<unsigned>(args.spans());
+                const dim3 block(kLanes, kGroups);
+                launch(run_kernel<T, W>, dim3(spans, tiles, members), block, 0, stream, merged);
+                if (spans > 1) launch(border_kernel<T, W>, dim3(spans - 1, tiles, members), block, 0, stream, merged);
+            }
+            if (before)
+                launch(before_kernel<T>, dim3(static_cast<unsigned>(shape.sequences * shape.prefix), 1, members), dim3(128), 0,
+                       stream, dy, db, shape, add_before);
+        });
+    });
+}
+
+}  // namespace millrace::ops::cuda
