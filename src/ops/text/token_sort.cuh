@@ -10,9 +10,9 @@ namespace millrace::ops::cuda {
 /// the last chunk) has id V and so stands behind all others.
 using TokenKey = std::uint64_t;
 
-constexpr int kChunk = 1024;    ///< keys that a block sorts, one for each of its threads
-constexpr int kMergeRuns = 16;  ///< sorted runs that become one in a round
-constexpr int kMergeKeys = 32;  ///< neighbouring keys that a block of a round places
+constexpr int kChunkBits = 10, kChunk = 1 << kChunkBits;  ///< keys that a block sorts, one for each of its threads
+constexpr int kMergeRuns = 16;                            ///< sorted runs that become one in a round
+constexpr int kMergeKeys = 32;                            ///< neighbouring keys that a block of a round places
 
 __device__ inline int id_of(TokenKey key) { return static_cast<int>(key >> 32); }
 __device__ inline int token_of(TokenKey key) { return static_cast<int>(key); }
@@ -21,8 +21,12 @@ __device__ inline int token_of(TokenKey key) { return static_cast<int>(key); }
 template <class Word>
 __device__ Word sort_block(Word mine, int thread, Word (&exchange)[2][kChunk]) {
     int turn = 0;  // two buffers, so that one barrier is enough
-    for (int size = 2; size <= kChunk; size *= 2)
-        for (int distance = size / 2; distance > 0; distance /= 2) {
+    // Unrolled: all warps stand on one multiprocessor, so the time is that of issuing the instructions.
+#pragma unroll
+    for (int order = 1; order <= kChunkBits; ++order)
+#pragma unroll
+        for (int bit = order - 1; bit >= 0; --bit) {
+            const int distance = 1 << bit;
             Word other;
             if (distance < 32) {
                 other = __shfl_xor_sync(0xffffffffu, mine, distance);
@@ -32,8 +36,8 @@ __device__ Word sort_block(Word mine, int thread, Word (&exchange)[2][kChunk]) {
                 other = exchange[turn][thread ^ distance];
                 turn ^= 1;
             }
-            const bool keeps_less = ((thread & distance) == 0) == ((thread & size) == 0);
-            if ((other < mine) == keeps_less) mine = other;
+            const bool keeps_less = (thread >> bit & 1) == (thread >> order & 1);
+            mine = keeps_less ? min(mine, other) : max(mine, other);
         }
     return mine;
 }
@@ -47,8 +51,6 @@ union SortMemory {
 __device__ inline void sort_chunk(const Mat<const std::int32_t>& ids, const Mat<const std::int32_t>& lengths, int k,
                                   const EmbedShape& shape, int vocabulary, int chunk, int thread, TokenKey* keys,
                                   SortMemory& memory) {
-    constexpr int kPlaceBits = 10;
-    static_assert(kChunk == 1 << kPlaceBits);
     const int first = chunk * kChunk, token = first + thread;
     int id = vocabulary;
     if (token < shape.sequences * shape.tokens) {
@@ -56,9 +58,9 @@ __device__ inline void sort_chunk(const Mat<const std::int32_t>& ids, const Mat<
         const std::int32_t named = ids.row(k, 0, sequence)[t];  // read at once: it does not wait for the length
         if (t < tokens_of(lengths, k, sequence, shape.tokens) && named >= 0 && named < vocabulary) id = named;
     }
-    if (vocabulary < 1 << (32 - kPlaceBits)) {
-        const std::uint32_t word = sort_block(static_cast<std::uint32_t>(id) << kPlaceBits | thread, thread, memory.narrow);
-        keys[token] = TokenKey{word >> kPlaceBits} << 32 | (first + word % kChunk);
+    if (vocabulary < 1 << (32 - kChunkBits)) {
+        const std::uint32_t word = sort_block(static_cast<std::uint32_t>(id) << kChunkBits | thread, thread, memory.narrow);
+        keys[token] = TokenKey{word >> kChunkBits} << 32 | (first + word % kChunk);
     } else {
         keys[token] = sort_block(static_cast<TokenKey>(id) << 32 | token, thread, memory.wide);
     }
