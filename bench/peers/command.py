@@ -23,6 +23,19 @@ def parsed(parser):
     return given
 
 
+def run(given, program, row, training):
+    """Prints a row per mode of `training(given, compiled)`, a function that makes one update; the exit status."""
+    if not ready(given, program):
+        return 2
+    from timing import report
+
+    class Run:
+        def __init__(self, stacked, compiled):
+            self.step = training(given, compiled)
+    fine = report(row, Run, given.modes.split(","), given.device, given.precision, given.seconds, given.compile_seconds)
+    return 0 if fine else 1
+
+
 def ready(given, program):
     """Loads PyTorch with the given threads; False, with a message, when it or the device is missing."""
     # OpenMP reads these once, when it is loaded: before torch.

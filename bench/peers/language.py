@@ -10,7 +10,7 @@ choice of nodes where the model is a tree, AdamW. Dropout is 0.
 import argparse
 import sys
 
-from command import add_options, parsed, ready
+from command import add_options, parsed, run
 
 TOKENS, LENGTH, VOCABULARY = 2_051_910, 64, 10_000
 PRESETS = {"transformer": dict(), "k1": dict(branching=(3, 3), k=5), "k1-deep": dict(branching=(4, 3, 2), k=5)}
@@ -59,19 +59,9 @@ def training(given, compiled):
     return step
 
 
-class Run:
-    def __init__(self, given, compiled):
-        self.step = training(given, compiled)
-
-
 def main():
     given = arguments()
-    if not ready(given, "language.py"):
-        return 2
-    from timing import report
-    fine = report(f"{given.preset}-b{given.batch}", lambda stacked, compiled: Run(given, compiled), given.modes.split(","), given.device,
-                  given.precision, given.seconds, given.compile_seconds)
-    return 0 if fine else 1
+    return run(given, "language.py", f"{given.preset}-b{given.batch}", training)
 
 
 if __name__ == "__main__":

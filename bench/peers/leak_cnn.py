@@ -10,7 +10,7 @@ head's loss, backward, clip, AdamW.
 import argparse
 import sys
 
-from command import add_options, parsed, ready
+from command import add_options, parsed, run
 
 WINDOWS = 400_000
 
@@ -54,19 +54,9 @@ def training(given, compiled):
     return step
 
 
-class Run:
-    def __init__(self, given, compiled):
-        self.step = training(given, compiled)
-
-
 def main():
     given = arguments()
-    if not ready(given, "leak_cnn.py"):
-        return 2
-    from timing import report
-    fine = report(f"leak_cnn-b{given.batch}", lambda stacked, compiled: Run(given, compiled), given.modes.split(","), given.device,
-                  given.precision, given.seconds, given.compile_seconds)
-    return 0 if fine else 1
+    return run(given, "leak_cnn.py", f"leak_cnn-b{given.batch}", training)
 
 
 if __name__ == "__main__":

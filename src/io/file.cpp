@@ -232,7 +232,7 @@ Result<std::optional<FileDescriptor>> try_lock(const Path& path) {
             if (errno != EWOULDBLOCK) return system_error("cannot lock", path, errno);
             break;
         }
-        // A holder that removes the file before it lets go leaves a lock of nothing to whoever had opened it.
+        // The file may have been removed between open() and the lock: such a lock excludes nobody.
         struct stat locked {
         }, named{};
         if (::fstat(lock.get(), &locked) != 0) return system_error("cannot lock", path, errno);

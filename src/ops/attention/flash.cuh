@@ -11,7 +11,7 @@ namespace millrace::ops::cuda {
 
 constexpr int kFlashWarps = 4, kFlashThreads = 32 * kFlashWarps;
 constexpr int kStreamed = 64;  ///< rows of a tile
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+constexpr float kLn2 = 0.69314718f;
 
 /// Which rows of which head a block has, of `blocks` per head. Number 0 of all heads of a group begin first, then number 1, ...:
 /// when these see most, the last blocks to begin are short and multiprocessors finish together. The group's keys and values stay
@@ -35,15 +35,6 @@ constexpr std::size_t flash_bytes(int rows) {
     return sizeof(bf16) * static_cast<std::size_t>(rows) * kFlashStride<kWidth>;
 }
 
-__device__ inline float exp2_fast(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
 /// Two neighbours of a fragment.
 __device__ inline std::uint32_t pack(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);

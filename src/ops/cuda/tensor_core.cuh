@@ -235,4 +235,16 @@ __device__ inline float read_rank(const float* at, int rank) {
     return value;
 }
 
+constexpr float kLog2E = 1.44269504f;
+/// 2^x by the special function unit, for softmax.
+__device__ inline float exp2_fast(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
 }  // namespace millrace::ops::cuda

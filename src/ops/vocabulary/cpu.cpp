@@ -22,7 +22,7 @@ int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 std::size_t size_of(std::int64_t floats) { return static_cast<std::size_t>(floats); }
 
 /// Blocks of rows after another; a block's logits [entry][row] lie in slices of the vocabulary. Each slice is computed, then
-/// turned into gradients in place and multiplied, by one task: what it writes nobody else does, and the partial dx of the slices
+/// turned into gradients in place and multiplied, by one task. Tasks write disjoint memory; the partial dx of the slices
 /// are added in order, so threads leave no trace. Rows that predict nothing are left out.
 class VocabularyLoss {
 public:

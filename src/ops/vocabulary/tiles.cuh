@@ -13,7 +13,6 @@ namespace millrace::ops::cuda::vocabulary {
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kTile = 64;       ///< rows that stream at once
 constexpr int kMostParts = 32;  ///< blocks that share the streamed rows
-constexpr float kLog2E = 1.44269504f;
 
 /// kWidth columns, those of the matrices rounded up.
 template <int kWidth>
@@ -40,16 +39,6 @@ __device__ inline int target_of(const Mat<const std::int32_t>& ids, const Mat<co
     if (t < 0 || t >= tokens_of(lengths, k, sequence, shape.tokens)) return -1;
     const std::int32_t id = ids.row(k, 0, sequence)[t];
     return id >= 0 && id < shape.vocabulary ? id : -2;
-}
-
-__device__ inline float exp2_fast(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
 }
 
 /// The row and the column that number i of four of a fragment of sums (m, n) belongs to, of the warp's and of the tile's.

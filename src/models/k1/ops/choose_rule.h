@@ -8,7 +8,7 @@
 
 namespace millrace::ops {
 
-/// What the rule reads, in the memory of whoever runs it.
+/// A policy with its settings. The tables lie in host memory on the host and in device memory on a GPU.
 struct ChooseRule {
     ChoosePolicy policy = ChoosePolicy::topk;
     int nodes = 0, count = 0;

@@ -1,0 +1,105 @@
+// The policies of choose_nodes by hand: what every backend computes with the one rule they share.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models/k1/ops/choose_rule.h"
+
+namespace millrace::ops {
+namespace {
+
+/// A root with two children of two leaves each: 0 (1 (2, 3), 4 (5, 6)); node n is group n.
+ChooseParams tree(ChoosePolicy policy, int count = 3) {
+    ChooseParams params;
+    params.policy = {policy};
+    params.count = count;
+    params.parent = {-1, 0, 1, 1, 0, 4, 4};
+    params.group = {0, 1, 2, 3, 4, 5, 6};
+    params.cooldown = 10;
+    params.explore = 0;
+    return params;
+}
+
+using Gains = std::vector<float>;
+
+Gains chosen(const ChooseParams& params, const Gains& norms, std::vector<GroupState> groups = std::vector<GroupState>(7),
+             std::uint32_t step = 100) {
+    MemberState state;
+    state.seed = 3;
+    state.step = step;
+    Gains gains(norms.size());
+    choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data());
+    for (std::size_t n = 0; n < groups.size(); ++n) {
+        EXPECT_EQ(groups[n].norm, norms[n]);
+        EXPECT_EQ(params.zero_grad ? groups[n].gradient_gain : groups[n].gain, gains[n]);
+        EXPECT_EQ(params.zero_grad ? groups[n].gain : groups[n].gradient_gain, 1);
+    }
+    return gains;
+}
+
+TEST(ChooseRule, TopkTakesTheLargestAndTheFirstOfEqualOnes) {
+    EXPECT_EQ(chosen(tree(ChoosePolicy::topk), {1, 5, 2, 7, 3, 0, 6}), (Gains{0, 1, 0, 1, 0, 0, 1}));
+    EXPECT_EQ(chosen(tree(ChoosePolicy::topk), {2, 2, 2, 2, 2, 2, 2}), (Gains{1, 1, 1, 0, 0, 0, 0}));
+    EXPECT_EQ(chosen(tree(ChoosePolicy::topk), {1, 9, 2, 2, 2, 0, 2}), (Gains{0, 1, 1, 1, 0, 0, 0}));
+    ChooseParams zero = tree(ChoosePolicy::topk, 1);
+    zero.zero_grad = true;
+    EXPECT_EQ(chosen(zero, {0, 0, 1, 0, 0, 0, 0}), (Gains{0, 0, 1, 0, 0, 0, 0}));
+    EXPECT_EQ(chosen(tree(ChoosePolicy::topk, 99), {0, 0, 0, 0, 0, 0, 0}), Gains(7, 1));
+}
+
+TEST(ChooseRule, PathsGoToTheLargestChildAndDampWhatIsAbove) {
+    const Gains norms{1, 2, 1, 6, 3, 4, 5};  // 3 is the largest leaf, but below the smaller child
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path), norms), (Gains{0.05f, 0, 0, 0, 0.15f, 0, 1}));
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path), Gains(7, 1)), (Gains{0.05f, 0.15f, 1, 0, 0, 0, 0})) << "ties: the first child";
+    const float sum = 1 + 3 + 5;
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path_dynamic), norms), (Gains{1 / sum, 0, 0, 0, 0.3f, 0, 1}));
+}
+
+TEST(ChooseRule, CooldownBarsUnlessAllAreBarred) {
+    const Gains norms{1, 2, 1, 6, 3, 4, 5};
+    std::vector<GroupState> groups(7);
+    groups[4].last_applied = 95;
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path_cooldown), norms, groups), (Gains{0.05f, 0.15f, 0, 1, 0, 0, 0}));
+    groups[4].last_applied = 90;  // ten steps ago: free again
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path_cooldown), norms, groups)[6], 1);
+    groups[1].last_applied = groups[4].last_applied = 99;
+    EXPECT_EQ(chosen(tree(ChoosePolicy::path_cooldown), norms, groups)[6], 1) << "all are barred";
+}
+
+TEST(ChooseRule, RandomChoicesAreSpreadAndOfTheRightSize) {
+    std::vector<int> random(7), explored(7), balanced(7);
+    ChooseParams exploring = tree(ChoosePolicy::path_cooldown);
+    exploring.explore = 1;
+    for (std::uint32_t step = 1; step <= 2000; ++step) {
+        const Gains any = chosen(tree(ChoosePolicy::random_k), {9, 0, 0, 0, 0, 0, 0}, std::vector<GroupState>(7), step),
+                    path = chosen(exploring, {1, 1, 1, 1, 9, 1, 9}, std::vector<GroupState>(7), step),
+                    drawn = chosen(tree(ChoosePolicy::path_balance), Gains(7, 1), std::vector<GroupState>(7), step);
+        EXPECT_EQ(std::count(any.begin(), any.end(), 1.0f), 3);
+        for (std::size_t n = 0; n < 7; ++n) {
+            random[n] += any[n] > 0 ? 1 : 0;
+            explored[n] += path[n] == 1 ? 1 : 0;
+            balanced[n] += drawn[n] == 1 ? 1 : 0;
+        }
+    }
+    for (std::size_t n = 0; n < 7; ++n) EXPECT_NEAR(random[n], 2000 * 3 / 7.0, 110) << n;  // five standard deviations
+    for (const std::size_t leaf : {2, 3, 5, 6}) {
+        EXPECT_NEAR(explored[leaf], 500, 100) << leaf;
+        EXPECT_NEAR(balanced[leaf], 500, 100) << leaf;
+    }
+}
+
+TEST(ChooseRule, BalancePrefersNodesThatWereRarelyUpdated) {
+    std::vector<GroupState> groups(7);
+    groups[1].applied = 10000;
+    int rare = 0;
+    for (std::uint32_t step = 60000; step < 61000; ++step) {  // the temperature has fallen to 0.5
+        const Gains gains = chosen(tree(ChoosePolicy::path_balance), Gains(7, 1), groups, step);
+        rare += gains[5] == 1 || gains[6] == 1 ? 1 : 0;
+    }
+    // score 1 + 0.5 sqrt(ln 60,000) = 2.66 against about 0.02: exp(2.64 / 0.5) = 197 to 1.
+    EXPECT_GT(rare, 970);
+}
+
+}  // namespace
+}  // namespace millrace::ops
