@@ -4,8 +4,8 @@
 
 namespace millrace::ops {
 
-MILLRACE_DECLARE_REWRITE(layer_backward)
-constexpr Rewrite kLayerNormBackwardRewrites[] = {MILLRACE_REWRITE(layer_backward)};
+MILLRACE_DECLARE_REWRITE(sequence_backward)
+constexpr Rewrite kLayerNormBackwardRewrites[] = {MILLRACE_REWRITE(sequence_backward)};
 
 MILLRACE_OPERATOR(layernorm_forward, Phase::forward, {"x"}, {"residual"}, {"gamma"}, {"beta"}, {"mean", write},
                   {"inv_std", write}, {"sum", write}, {"y", write});

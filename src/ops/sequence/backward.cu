@@ -384,12 +384,12 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
 
 }  // namespace
 
-std::size_t match_layer_backward(const Context& c, std::span<const Bound> records) {
+std::size_t match_sequence_backward(const Context& c, std::span<const Bound> records) {
     const bool fits = c.shared_limit >= sizeof(Room<kMostInner>) && is_layer_chain(records);
     return fits ? LayerChain::kRecords : 0;
 }
 
-KernelResult make_layer_backward(Context& c, std::span<const Bound> records) {
+KernelResult make_sequence_backward(Context& c, std::span<const Bound> records) {
     const LayerChain chain(records);
     return chain.widen[dense_backward::dz].cols == kMostInner ? make_chain<kMostInner>(c, chain) : make_chain<128>(c, chain);
 }
