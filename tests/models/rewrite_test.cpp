@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "base/recipe.h"
 #include "models/flow_rig.h"
+#include "models/language_rig.h"
 #include "models/registry.h"
 
 namespace millrace {
@@ -93,11 +94,48 @@ StepOutcome recurrent_step(const std::vector<std::string>& off) {
                     train::build_training_step(*flows.rig.store, flows.model, flows.source, flows.rig.settings, {kRows, 1, 0}));
 }
 
+constexpr std::int32_t kWindows = 6, kLength = 37;
+const models::LanguageConfig kShortWindows{50, kLength, 128, 4, 256};
+
+/// Two levels: one layer, then three side by side; or two layers in series.
+std::unique_ptr<models::LanguageModel> language_model(bool tree, models::LanguageConfig language = kShortWindows) {
+    if (!tree) return std::make_unique<models::Transformer>(std::move(language), 2);
+    models::K1Config config;
+    config.language = std::move(language);
+    config.tree = models::Tree::regular({3});
+    config.policy = {ops::ChoosePolicy::dense};
+    return std::make_unique<models::K1>(config);
+}
+
+/// Windows of which most are not filled.
+void start_windows(testing::LanguageRig& rig, std::unique_ptr<models::LanguageModel> model, int members,
+                   const std::vector<std::string>& off) {
+    static_cast<testing::Rig&>(rig) = cuda_rig(off);
+    rig.members = members;
+    rig.model = std::move(model);
+    rig.windows = std::make_unique<testing::FedWindows>(kWindows, kLength, kShortWindows.vocabulary);
+    const auto started =
+        rig.start(*rig.model, *rig.windows, members == 1 ? std::vector<std::uint64_t>{7} : std::vector<std::uint64_t>{7, 8});
+    ASSERT_TRUE(started.ok()) << started.error().text();
+    std::vector<std::int32_t> tokens;
+    for (std::uint64_t i = 0; i < std::uint64_t{kWindows} * (kLength + 1); ++i)
+        tokens.push_back(static_cast<std::int32_t>(base::random_bits(3, 0, 0, 2, i) % 50));
+    rig.windows->feed(*rig.store, tokens, {37, 20, 1, 36, 0, 16});
+}
+
+StepOutcome windows_step(bool tree, int members, const std::vector<std::string>& off) {
+    testing::LanguageRig rig;
+    start_windows(rig, language_model(tree), members, off);
+    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, 1, 0}));
+}
+StepOutcome members_step(const std::vector<std::string>& off) { return windows_step(false, 2, off); }
+StepOutcome siblings_step(const std::vector<std::string>& off) { return windows_step(true, 1, off); }
+
 TEST(Rewrites, EachOnAgainstOff) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     const std::vector<std::string> names = ops::rewrite_names();
     std::set<std::string> seen;
-    for (const auto step : {layers_step, recurrent_step}) {
+    for (const auto step : {layers_step, recurrent_step, members_step, siblings_step}) {
         const StepOutcome on = step({});
         for (const std::string& name : names) {
             if (!on.rewrites.contains(name)) continue;
@@ -115,6 +153,54 @@ TEST(Rewrites, EachOnAgainstOff) {
         EXPECT_TRUE(step({"all"}).rewrites.empty());
     }
     EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end())) << "a rewrite that no step of this test uses";
+}
+
+struct Evaluated {
+    std::vector<float> rows;  ///< in front of the vocabulary
+    int joined = 0;           ///< layers as one kernel
+};
+Evaluated evaluate_windows(bool tree, int members, const std::vector<std::string>& off) {
+    testing::LanguageRig rig;
+    Evaluated found;
+    start_windows(rig, language_model(tree), members, off);
+    tape::BuildOptions options;
+    options.training = false;
+    tape::Builder builder(*rig.store, options);
+    const tensor::View last = rig.model->build(builder, *rig.windows, data::Part::test, kWindows).prediction.view;
+    builder.keep(last);
+    builder.close_section();
+    tape::Program program("evaluation", *rig.store, std::move(builder), *rig.arena);
+    EXPECT_TRUE(rig.arena->allocate().ok() && program.prepare().ok());
+    program.run();
+    for (const ops::Group& group : program.groups())
+        found.joined += group.rewrite != nullptr && std::string(group.rewrite->name) == "sequence_forward" ? 1 : 0;
+    const std::vector<double> values = program.read(last);
+    found.rows.assign(values.begin(), values.end());
+    return found;
+}
+
+TEST(Rewrites, LayersOverShortSequencesInEvaluation) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    for (const bool tree : {false, true}) {
+        const Evaluated on = evaluate_windows(tree, tree ? 1 : 2, {}),
+                        off = evaluate_windows(tree, tree ? 1 : 2, {"sequence_forward"});
+        EXPECT_EQ(on.joined, 2);
+        EXPECT_EQ(off.joined, 0);
+        EXPECT_LT(testing::relative_distance(on.rows, off.rows), 0.02);
+    }
+    // Members of siblings attend in several records.
+    EXPECT_EQ(evaluate_windows(true, 2, {}).joined, 1);
+}
+
+TEST(Rewrites, LayersWithDropoutStaySeparate) {
+    if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
+    models::LanguageConfig config = kShortWindows;
+    config.dropout = 0.1f;
+    testing::LanguageRig rig;
+    start_windows(rig, language_model(false, config), 1, {});
+    const StepOutcome step =
+        run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kWindows, 1, 0}));
+    EXPECT_FALSE(step.rewrites.contains("sequence_forward"));
 }
 
 TEST(Rewrites, UnknownNamesAreRefusedWithTheKnownOnes) {

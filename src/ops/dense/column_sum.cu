@@ -96,10 +96,12 @@ void launch_final(cudaStream_t stream, const float* partial, const Targets& targ
 
 namespace {
 
-using column_sums::kMostTargets;
 using column_sums::make_sums_of;
 using column_sums::Targets;
 using tensor::Operand;
+
+constexpr std::size_t kMostWindows = 4;  ///< of one matrix that are summed at once
+static_assert(kMostWindows <= column_sums::kMostTargets);
 
 /// Columns [begin, end) of the matrix rows in which the window `at` lies, counted from the window `origin`; false when the two
 /// are not windows of one matrix.
@@ -131,7 +133,7 @@ std::size_t match_column_sums(const Context& c, std::span<const Bound> records) 
     std::size_t count = 0;
     Span span;
     // Pinned runs sum every record by itself: the cut of its rows depends on its own columns.
-    while (!c.deterministic && count < records.size() && count < kMostTargets && records[count].record->op == &column_sum::kDef) {
+    while (!c.deterministic && count < records.size() && count < kMostWindows && records[count].record->op == &column_sum::kDef) {
         std::int64_t begin = 0, end = 0;
         const Operand& in = records[count][column_sum::in];
         if (in.count() == 0 || !window_of(records[0][column_sum::in], in, begin, end)) break;

@@ -28,7 +28,7 @@ struct Target {
     int from, cols;
     bool accumulate;
 };
-constexpr int kMostTargets = 4;
+constexpr int kMostTargets = 8;
 struct Targets {
     Target all[kMostTargets];
     int count;

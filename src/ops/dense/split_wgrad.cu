@@ -1,0 +1,214 @@
+// Weight gradients of several layers over very many rows in one launch: a cluster of blocks has one tile of one layer's
+// dw = dz^T x, each block a share of the rows. They add their sums through shared memory, in the order of the shares.
+
+#include <vector>
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/context.h"
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/cuda/vector.cuh"
+#include "ops/dense/dense.h"
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+constexpr int kThreads = 256, kTile = 128, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
+constexpr int kStages = 4;                                                   ///< of kDepth rows each, one of them being read
+constexpr int kFragments = 16;                                               ///< float4 of sums per thread
+constexpr std::size_t kStageElements = std::size_t{2} * kDepth * kPitch, kBytes = kStages * kStageElements * sizeof(bf16);
+static_assert(kFragments * kThreads * sizeof(float4) <= kBytes);
+
+struct SplitTile {
+    const bf16 *dz, *x;  ///< first column of the tile, row 0
+    float* dw;
+    std::int32_t ld_dz, ld_x, ld_dw;
+    std::int32_t depth;            ///< rows of the batch
+    std::int32_t outputs, inputs;  ///< valid rows and columns of the tile, multiples of 8
+    std::int32_t accumulate;
+};
+
+/// Begins copies of kDepth rows of a tile: zeros from row `rows` and column `cols` on.
+__device__ void stage(const bf16* from, int ld, int rows, int cols, bf16* to) {
+    constexpr int kVectors = kTile / 8, kStep = kThreads / kVectors;
+    const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+#pragma unroll
+    for (int i = row; i < kDepth; i += kStep)
+        copy16(shared_address(to + i * kPitch + column), from + std::int64_t{i} * ld + column, i < rows && column < cols);
+}
+
+/// What lies at `at` in the shared memory of block `rank` of the cluster.
+__device__ float4 sums_of_rank(const float4* at, int rank) {
+    float4 v = *at;
+#if __CUDA_ARCH__ >= 900
+    std::uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(remote)
+                 : "memory");
+#endif
+    return v;
+}
+
+__device__ void put_pair(const SplitTile& tile, int row, int col, float first, float second) {
+    if (row >= tile.outputs || col >= tile.inputs) return;
+    auto* at = reinterpret_cast<float2*>(tile.dw + std::int64_t{row} * tile.ld_dw + col);
+    if (tile.accumulate) {
+        const float2 before = *at;
+        first += before.x;
+        second += before.y;
+    }
+    *at = make_float2(first, second);
+}
+/// Fragment 4 m + n of a thread's sums.
+__device__ void put_fragment(const SplitTile& tile, int fragment, const float4& v) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = 64 * (warp % 2) + 16 * (fragment / 4) + lane / 4, col = 32 * (warp / 2) + 8 * (fragment % 4) + 2 * (lane % 4);
+    put_pair(tile, row, col, v.x, v.y);
+    put_pair(tile, row + 8, col, v.z, v.w);
+}
+
+__device__ void multiply_stage(float (&sums)[4][4][4], const bf16* dz, const bf16* x) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane / 8, line = lane % 8;
+    dz += ((part >> 1) * 8 + line) * kPitch + 64 * (warp % 2) + (part & 1) * 8;
+    x += ((part & 1) * 8 + line) * kPitch + 32 * (warp / 2) + (part >> 1) * 8;
+#pragma unroll
+    for (int s = 0; s < kDepth / 16; ++s) {
+        std::uint32_t left[4][4], right[2][4];
+#pragma unroll
+        for (int m = 0; m < 4; ++m) load_transposed(left[m], dz + 16 * s * kPitch + 16 * m);
+#pragma unroll
+        for (int n = 0; n < 2; ++n) load_transposed(right[n], x + 16 * s * kPitch + 16 * n);
+#pragma unroll
+        for (int m = 0; m < 4; ++m)
+#pragma unroll
+            for (int n = 0; n < 4; ++n)
+                mma_bf16(sums[m][n], left[m][0], left[m][1], left[m][2], left[m][3], right[n / 2][2 * (n & 1)],
+                         right[n / 2][2 * (n & 1) + 1]);
+    }
+}
+
+/// gridDim.z: blocks of a cluster.
+__global__ void __launch_bounds__(kThreads, 1) split_wgrad_kernel(const SplitTile* tiles) {
+    extern __shared__ uint4 memory[];
+    auto* stages = reinterpret_cast<bf16*>(memory);
+    begin_kernel();
+    const SplitTile tile = tiles[blockIdx.x];
+    const int shares = static_cast<int>(gridDim.z), rank = static_cast<int>(blockIdx.z);
+    const int share = (tile.depth + shares * kDepth - 1) / (shares * kDepth) * kDepth, begin = rank * share;
+    const int rows = max(0, min(share, tile.depth - begin)), steps = (rows + kDepth - 1) / kDepth;
+    const auto fetch = [&](int step) {
+        if (step < steps) {
+            bf16* to = stages + step % kStages * kStageElements;
+            const std::int64_t row = begin + step * kDepth;
+            stage(tile.dz + row * tile.ld_dz, tile.ld_dz, rows - step * kDepth, tile.outputs, to);
+            stage(tile.x + row * tile.ld_x, tile.ld_x, rows - step * kDepth, tile.inputs, to + kDepth * kPitch);
+        }
+        commit_copies();
+    };
+    float sums[4][4][4] = {};
+#pragma unroll
+    for (int s = 0; s < kStages - 1; ++s) fetch(s);
+    for (int s = 0; s < steps; ++s) {
+        await_copies<kStages - 2>();
+        __syncthreads();
+        fetch(s + kStages - 1);
+        const bf16* from = stages + s % kStages * kStageElements;
+        multiply_stage(sums, from, from + kDepth * kPitch);
+    }
+    if (shares == 1) {
+#pragma unroll
+        for (int i = 0; i < kFragments; ++i) {
+            const float(&v)[4] = sums[i / 4][i % 4];
+            put_fragment(tile, i, make_float4(v[0], v[1], v[2], v[3]));
+        }
+        return;
+    }
+    __syncthreads();  // the last stage has been read
+    auto* mine = reinterpret_cast<float4*>(memory) + threadIdx.x;
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) {
+        const float(&v)[4] = sums[i / 4][i % 4];
+        mine[i * kThreads] = make_float4(v[0], v[1], v[2], v[3]);
+    }
+    cluster_arrive();
+    cluster_wait();
+    const int each = kFragments / shares;
+    for (int i = rank * each; i < (rank + 1) * each; ++i) {
+        float4 total = sums_of_rank(mine + i * kThreads, 0);
+        for (int r = 1; r < shares; ++r) {
+            const float4 more = sums_of_rank(mine + i * kThreads, r);
+            total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
+        }
+        put_fragment(tile, i, total);
+    }
+    cluster_arrive();  // no block exits while others read its memory
+    cluster_wait();
+}
+
+int tiles_of(const Operand& dw) { return dw.k * dw.g * ((dw.rows + kTile - 1) / kTile) * ((dw.cols + kTile - 1) / kTile); }
+
+void append_tiles(std::vector<SplitTile>& tiles, const Bound& b) {
+    using namespace linear_wgrad;
+    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    for (int k = 0; k < ow.k; ++k)
+        for (int g = 0; g < ow.g; ++g)
+            for (int row = 0; row < ow.rows; row += kTile)
+                for (int col = 0; col < ow.cols; col += kTile)
+                    tiles.push_back({oz.at<const bf16>(k, g) + row, ox.at<const bf16>(k, g) + col, ow.at<float>(k, g, row) + col,
+                                     static_cast<std::int32_t>(oz.stride_row), static_cast<std::int32_t>(ox.stride_row),
+                                     static_cast<std::int32_t>(ow.stride_row), oz.rows, std::min(kTile, ow.rows - row),
+                                     std::min(kTile, ow.cols - col), b.accumulates(dw)});
+}
+
+/// Blocks that share a tile's rows: as many as the device holds at once, at most a portable cluster.
+int shares_for(const Context& c, int tiles) {
+    int shares = 1;
+    while (dependent_launches() && shares < 8 && 2 * shares * tiles <= c.multiprocessors) shares *= 2;
+    return shares;
+}
+
+/// Of few tiles each: larger products keep the device busy by themselves, and the library is faster then.
+bool is_small(const Context& c, const Bound& b) {
+    using namespace linear_wgrad;
+    constexpr int kLeast = 64, kMostTiles = 8;
+    const Operand &to = b[dw], &from = b[dz], &in = b[x];
+    return in.dtype == tensor::DType::bf16 && from.dtype == tensor::DType::bf16 && to.dtype == tensor::DType::f32 &&
+           in.rows >= c.library_rows && to.rows >= kLeast && to.cols >= kLeast && to.rows % 8 == 0 && to.cols % 8 == 0 &&
+           tiles_of(to) <= kMostTiles * to.k * to.g && whole_runs(from) && whole_runs(in) && whole_runs(to);
+}
+
+}  // namespace
+
+std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) {
+    using linear_wgrad::dw;
+    std::size_t count = 0;
+    int tiles = 0;
+    const auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
+        return std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
+                           [&](const Bound& earlier) { return earlier[dw].data == b[dw].data; });
+    };
+    // Pinned runs keep the order of each sum whatever stands beside it.
+    while (!c.deterministic && count < records.size() && records[count].record->op == &linear_wgrad::kDef &&
+           is_small(c, records[count]) && !adds_to_one_before(records[count])) {
+        tiles += tiles_of(records[count][dw]);
+        ++count;
+    }
+    const bool worth = count > 1 && 3 * tiles * shares_for(c, tiles) >= c.multiprocessors && c.shared_limit >= kBytes;
+    return worth ? count : 0;
+}
+
+KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {
+    std::vector<SplitTile> tiles;
+    for (const Bound& b : wgrads) append_tiles(tiles, b);
+    MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(SplitTile)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(split_wgrad_kernel)));
+    const auto shares = static_cast<unsigned>(shares_for(c, static_cast<int>(tiles.size())));
+    const dim3 grid(static_cast<unsigned>(tiles.size()), 1, shares);
+    return make_kernel(
+        [=, stream = c.stream] { launch_clusters(split_wgrad_kernel, grid, dim3(kThreads), shares, kBytes, stream, table); });
+}
+
+}  // namespace millrace::ops::cuda

@@ -1,0 +1,265 @@
+#pragma once
+// Pieces of the way back through a layer over one short sequence. A block of kWarps warps has kRows rows of the sequence in
+// shared memory (bf16) from the first gradient to the last; weights come from the L2 cache straight into registers, once per
+// block.
+
+#include "ops/attention/flash_backward.cuh"
+#include "ops/cuda/run.cuh"
+
+namespace millrace::ops::cuda::layer_back {
+
+constexpr int kRows = 64, kWarps = 8, kThreads = 32 * kWarps;
+constexpr int kWidth = 128, kHeadWidth = 32, kHeads = kWidth / kHeadWidth, kProjected = 3 * kWidth;
+
+/// Elements of a row in shared memory: eight rows of a fragment lie in different banks.
+template <int kCols>
+constexpr int kPitch = kCols + 8;
+/// Elements of one head's rows, laid as the pieces of attention want them.
+constexpr int kHeadStride = kFlashStride<kHeadWidth>, kHeadRows = kRows * kHeadStride;
+
+__device__ inline int warp_of() { return static_cast<int>(threadIdx.x) / 32; }
+__device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % 32; }
+
+/// Begins copies of kRows rows of kCols columns: zeros from row `rows` on. place(row, column) is where eight elements go.
+template <int kCols, class Place>
+__device__ void stage(const bf16* from, std::int64_t stride, int rows, Place place) {
+    constexpr int kVectors = kCols / 8;
+    static_assert(kRows * kVectors % kThreads == 0);
+#pragma unroll
+    for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
+        const int row = i / kVectors, column = i % kVectors * 8;
+        copy16(shared_address(place(row, column)), from + row * stride + column, row < rows);
+    }
+}
+template <int kCols>
+__device__ void stage(const bf16* from, std::int64_t stride, int rows, bf16* to) {
+    stage<kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
+}
+
+/// rows [kRows, kSummed] times w [kSummed, kCols]. A warp has a strip of 32 columns of all rows and, where there are fewer strips
+/// than warps, half of the summed index; join() adds the halves and leaves each warp half of the rows. Tile j of a strip has the
+/// columns 4 n + j: a lane reads four neighbouring columns of w, and its sums are eight neighbouring columns of a row.
+template <int kSummed, int kCols>
+struct RowsProduct {
+    static constexpr int kStrips = kCols / 32, kShares = kWarps / kStrips, kDepth = kSummed / kShares, kSteps = kDepth / 16;
+    static constexpr int kAhead = 4;            ///< steps whose weights are under way
+    static constexpr int kTiles = 4 / kShares;  ///< of 16 rows that a warp owns in the end
+    static_assert(kShares == 1 || kShares == 2);
+    static_assert(kSteps % kAhead == 0);
+
+    uint2 weights[kAhead][4];
+    const bf16* from;
+    int stride;
+    float sums[4][4][4];
+
+    [[nodiscard]] static __device__ int share() { return warp_of() / kStrips; }
+    /// This lane's columns [column(), + 8), and its row `half` (of two) of owned tile m.
+    [[nodiscard]] static __device__ int column() { return 32 * (warp_of() % kStrips) + 8 * (lane_of() % 4); }
+    [[nodiscard]] static __device__ int row(int m, int half) { return 16 * (kTiles * share() + m) + 8 * half + lane_of() / 4; }
+
+    /// Asks for the first weights: may be long before multiply().
+    __device__ void begin(const bf16* w, std::int64_t row_stride) {
+        stride = static_cast<int>(row_stride);
+        from = w + (share() * kDepth + 2 * (lane_of() % 4)) * row_stride + 32 * (warp_of() % kStrips) + 4 * (lane_of() / 4);
+#pragma unroll
+        for (int s = 0; s < kAhead; ++s) fetch(s);
+    }
+    /// Rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of step s.
+    __device__ void fetch(int s) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)  // from L2: what L1 holds may be older than the last update
+            weights[s % kAhead][i] = __ldcg(reinterpret_cast<const uint2*>(from + (16 * s + i % 2 + i / 2 * 8) * stride));
+    }
+    __device__ void multiply(const bf16* rows) {
+        const bf16* left_at = rows + lane_of() % 16 * kPitch<kSummed> + lane_of() / 16 * 8 + share() * kDepth;
+        clear(sums);
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+            std::uint32_t left[4][4], right[4][2];
+#pragma unroll
+            for (int m = 0; m < 4; ++m) load_matrices(left[m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
+            const uint2(&w)[4] = weights[s % kAhead];
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                right[0][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x5410);
+                right[1][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x7632);
+                right[2][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x5410);
+                right[3][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x7632);
+            }
+            if (s + kAhead < kSteps) fetch(s + kAhead);
+#pragma unroll
+            for (int m = 0; m < 4; ++m)
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    mma_bf16(sums[m][j], left[m][0], left[m][1], left[m][2], left[m][3], right[j][0], right[j][1]);
+        }
+    }
+    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. With two shares the block synchronises; `scratch` holds eight float4
+    /// per thread, which must have been read by then.
+    __device__ void join(float4* scratch) {
+        if constexpr (kShares == 2) {
+            const bool upper = share() == 1;
+            float4* mine = scratch + warp_of() * 8 * 32 + lane_of();
+            const float4* other = scratch + (warp_of() ^ kStrips) * 8 * 32 + lane_of();
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const float(&low)[4] = sums[i / 4][i % 4];
+                const float(&high)[4] = sums[2 + i / 4][i % 4];
+                mine[32 * i] =
+                    upper ? make_float4(low[0], low[1], low[2], low[3]) : make_float4(high[0], high[1], high[2], high[3]);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const float4 more = other[32 * i];
+                const float add[4] = {more.x, more.y, more.z, more.w};
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    sums[i / 4][i % 4][e] = (upper ? sums[2 + i / 4][i % 4][e] : sums[i / 4][i % 4][e]) + add[e];
+            }
+        }
+    }
+    /// The lane's eight columns of row(m, half).
+    __device__ void values(int m, int half, float (&v)[8]) const {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            v[j] = sums[m][j][2 * half];
+            v[4 + j] = sums[m][j][2 * half + 1];
+        }
+    }
+};
+
+__device__ inline float warp_total(float v) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+/// What the norm's way back reads besides its rows, in shared memory; zeros beyond the sequence.
+struct NormRows {
+    const bf16* x;                ///< [kRows, kPitch<kWidth>], what was normalised
+    const float *mean, *inv_std;  ///< [kRows]
+};
+constexpr int kNormSums = 3 * kWidth;  ///< of dy * xhat, of dy, of the result as it is stored
+
+/// d: dy in, the gradient of x out, kRows rows in shared memory and, the first `rows` of them, in `out` too. A warp has eight
+/// rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
+__device__ inline void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
+                                 float* scratch) {
+    constexpr int kEach = kRows / kWarps;
+    const int column = 4 * lane_of();
+    float dots[4] = {}, totals[4] = {}, stored[4] = {};
+#pragma unroll 4
+    for (int r = 0; r < kEach; ++r) {
+        const int row = kEach * warp_of() + r;
+        auto* at = reinterpret_cast<Run<bf16, 4>*>(d + row * kPitch<kWidth> + column);
+        const auto x = load_as_stored<4>(norm.x + row * kPitch<kWidth> + column);
+        const Run<bf16, 4> dy = *at;
+        const float mean = norm.mean[row], inv = norm.inv_std[row];
+        float v[4], hat[4], sum = 0, dot = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            v[i] = __bfloat162float(dy.v[i]);
+            hat[i] = (__bfloat162float(x.v[i]) - mean) * inv;
+            totals[i] += v[i];
+            dots[i] += v[i] * hat[i];
+            sum += v[i] * gamma[i];
+            dot += v[i] * gamma[i] * hat[i];
+        }
+        sum = warp_total(sum) / kWidth;
+        dot = warp_total(dot) / kWidth;
+        Run<bf16, 4> result;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            result.v[i] = __float2bfloat16_rn(inv * (v[i] * gamma[i] - sum - hat[i] * dot));
+            stored[i] += __bfloat162float(result.v[i]);
+        }
+        *at = result;
+        if (row < rows) store_as_stored(out + row * stride + column, result);
+    }
+    float* mine = scratch + warp_of() * kNormSums + column;
+    store_run<4>(mine, dots);
+    store_run<4>(mine + kWidth, totals);
+    store_run<4>(mine + 2 * kWidth, stored);
+}
+
+/// One head in shared memory; rows that are not filled are zeros everywhere. Those rows' gradients come out as zeros: a causal
+/// mask hides them from all others.
+struct Head {
+    const bf16 *queries, *keys, *values, *douts;  ///< [kRows, kHeadStride]
+    const float* logsumexp;                       ///< [kRows]
+    float* deltas;                                ///< [kRows]
+};
+
+/// 16 rows of a head's gradient times `factor`, to rows of kPitch<kProjected>.
+__device__ inline void put_head_rows(const Sums<1, kHeadWidth>& sums, float factor, bf16* to) {
+#pragma unroll
+    for (int n = 0; n < kHeadWidth / 8; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            *reinterpret_cast<std::uint32_t*>(to + row_of(0, 2 * half) * kPitch<kProjected> + column_of(n, 0)) =
+                pack(sums[0][n][2 * half] * factor, sums[0][n][2 * half + 1] * factor);
+}
+
+/// Gradients and deltas of queries [16 tile, + 16): all keys that they see at once, so that delta, the sum of weight times its
+/// gradient, needs no second pass.
+__device__ inline void query_back(const Head& head, int tile, float scale, bf16* to) {
+    constexpr int kTiles = kRows / 16;
+    OwnRows<1, kHeadWidth> query, dout;
+    query.load(head.queries + 16 * tile * kHeadStride);
+    dout.load(head.douts + 16 * tile * kHeadStride);
+    Sums<1, 16> weights[kTiles], gradients[kTiles];
+    float level[2], delta[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) level[half] = kLog2E * head.logsumexp[16 * tile + row_of(0, 2 * half)];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+        if (n > tile) break;
+        multiply_across<1, kHeadWidth, 16>(weights[n], query, head.keys + 16 * n * kHeadStride + across_offset<kHeadWidth>());
+        multiply_across<1, kHeadWidth, 16>(gradients[n], dout, head.values + 16 * n * kHeadStride + across_offset<kHeadWidth>());
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float& w = weights[n][0][c][i];
+                w = exp2_fast(fmaf(w, scale * kLog2E, -level[i / 2]));
+                if (n == tile && column_of(c, i) > row_of(0, i)) w = 0;
+                delta[i / 2] = fmaf(w, gradients[n][0][c][i], delta[i / 2]);
+            }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        delta[half] += __shfl_xor_sync(0xffffffffu, delta[half], 1);
+        delta[half] += __shfl_xor_sync(0xffffffffu, delta[half], 2);
+        if (lane_of() % 4 == 0) head.deltas[16 * tile + row_of(0, 2 * half)] = delta[half];
+    }
+    Sums<1, kHeadWidth> sums;
+    clear(sums);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+        if (n > tile) break;
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) gradients[n][0][c][i] = weights[n][0][c][i] * (gradients[n][0][c][i] - delta[i / 2]);
+        std::uint32_t packed[1][4];
+        pack_weights<1, 16>(packed, gradients[n], 0);
+        multiply_along<1, kHeadWidth>(sums, packed, head.keys + 16 * n * kHeadStride + along_offset<kHeadWidth>());
+    }
+    put_head_rows(sums, scale, to);
+}
+
+/// Gradients of keys and values [16 tile, + 16); the deltas of all queries are there.
+__device__ inline void key_back(const Head& head, int tile, float scale, bf16* keys, bf16* values) {
+    const AttentionShape shape{kRows, kHeads, kHeadWidth, 0, true, scale};
+    KeyGradient<1, kHeadWidth> gradient;
+    gradient.begin(16 * tile, head.keys + 16 * tile * kHeadStride, head.values + 16 * tile * kHeadStride);
+#pragma unroll 1
+    for (int at = 16 * tile; at < kRows; at += 16)
+        gradient.template take<16>(shape, at, head.queries + at * kHeadStride, head.douts + at * kHeadStride, head.logsumexp + at,
+                                   head.deltas + at);
+    put_head_rows(gradient.dkey, scale, keys);
+    put_head_rows(gradient.dvalue, 1, values);
+}
+
+}  // namespace millrace::ops::cuda::layer_back

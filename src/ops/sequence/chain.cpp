@@ -1,0 +1,150 @@
+#include "ops/sequence/chain.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace millrace::ops {
+namespace {
+
+using tensor::DType;
+using tensor::Operand;
+
+bool same_strides(const Operand& a, const Operand& b) {
+    return a.stride_row == b.stride_row && (a.g <= 1 || a.stride_g == b.stride_g) && (a.k <= 1 || a.stride_k == b.stride_k);
+}
+bool same_place(const Operand& a, const Operand& b) {
+    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
+           same_strides(a, b);
+}
+/// An operand of attention, which has groups as members, and that of another record.
+bool same_abreast(const Operand& attention, Operand other, int groups) {
+    if (groups > 1) {
+        other.k = groups;
+        other.stride_k = other.stride_g;
+        other.g = 1;
+    }
+    return same_place(attention, other);
+}
+
+/// Rows of bf16 that begin at multiples of 16 bytes.
+bool is_aligned(const Operand& o) {
+    return o.dtype == DType::bf16 && reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 &&
+           (o.g <= 1 || o.stride_g % 8 == 0) && (o.k <= 1 || o.stride_k % 8 == 0);
+}
+
+bool is_plain(const Bound& dense, Activation activation) {
+    const auto& p = dense.params<DenseParams>();
+    return p.norm == Norm::none && p.dropout == 0 && p.activation == activation && dense[dense_backward::dbias].present();
+}
+/// A linear layer whose dz is its dy.
+bool is_identity(const Bound& dense) {
+    return is_plain(dense, Activation::none) && same_place(dense[dense_backward::dy], dense[dense_backward::dz]);
+}
+bool is_norm(const Bound& norm) {
+    using namespace layernorm_backward;
+    return norm[x].cols == kChainWidth && is_aligned(norm[x]) && is_aligned(norm[dx]) && norm[dresidual].present() &&
+           norm[dgamma].present() && norm[dbeta].present() && !norm.accumulates(dx);
+}
+/// dz w with w [outputs, inputs] of every group.
+bool is_product(const Bound& dgrad, int outputs, int inputs) {
+    using namespace linear_dgrad;
+    return dgrad[w].rows == outputs && dgrad[w].cols == inputs && dgrad[dz].cols == outputs && dgrad[dx].cols == inputs &&
+           is_aligned(dgrad[w]) && is_aligned(dgrad[dx]);
+}
+
+bool are_linked(const LayerChain& c) {
+    namespace norm = layernorm_backward;
+    namespace dense = dense_backward;
+    namespace dgrad = linear_dgrad;
+    namespace attention = attention_backward;
+    const auto follows = [](const Bound& product, const Bound& layer) {
+        return same_place(product[dgrad::dz], layer[dense::dz]);
+    };
+    return same_place(c.norm2[norm::dx], c.narrow[dense::dy]) && follows(c.narrow_product, c.narrow) &&
+           same_place(c.narrow_product[dgrad::dx], c.widen[dense::dy]) && follows(c.widen_product, c.widen) &&
+           same_place(c.widen_product[dgrad::dx], c.norm2[norm::dresidual]) &&
+           same_place(c.widen_product[dgrad::dx], c.norm1[norm::dy]) && same_place(c.norm1[norm::dx], c.project[dense::dy]) &&
+           follows(c.project_product, c.project) &&
+           same_abreast(c.attention[attention::dout], c.project_product[dgrad::dx], c.groups) &&
+           same_abreast(c.attention[attention::dqkv], c.attend[dense::dy], c.groups) && follows(c.attend_product, c.attend) &&
+           same_place(c.attend_product[dgrad::dx], c.norm1[norm::dresidual]);
+}
+
+/// What is written here for the first time is written, not added to; the residuals' gradients are added to.
+bool accumulate_as_expected(const LayerChain& c) {
+    using linear_dgrad::dx;
+    return !c.norm2.accumulates(layernorm_backward::dresidual) && !c.narrow_product.accumulates(dx) &&
+           c.widen_product.accumulates(dx) && !c.project_product.accumulates(dx) && c.attend_product.accumulates(dx);
+}
+
+bool attends(const LayerChain& c) {
+    using namespace attention_backward;
+    const auto& p = c.attention.params<AttentionParams>();
+    const Operand &in = c.attention[qkv], &rows = c.attention[lengths];
+    return (c.groups == 1 || c.members == 1) && p.heads == kChainHeads && p.prefix == 0 && p.causal &&
+           in.cols == 3 * kChainWidth && in.g == 1 && in.k == (c.groups > 1 ? c.groups : c.members) &&
+           c.positions >= kLeastPositions && c.positions <= kMostPositions && c.positions * rows.rows == in.rows &&
+           is_aligned(in) && is_aligned(c.attention[dqkv]);
+}
+
+/// Whether a record names memory of `o`.
+bool names(const Bound& record, const Operand& o) {
+    const std::int64_t count = (o.k - 1) * o.stride_k + (o.g - 1) * o.stride_g + (o.rows - 1) * o.stride_row + o.cols;
+    const auto* begin = static_cast<const std::byte*>(o.data);
+    const auto* end = begin + count * static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    return std::any_of(record.operands.begin(), record.operands.end(), [&](const Operand& other) {
+        return other.data >= static_cast<const void*>(begin) && other.data < static_cast<const void*>(end);
+    });
+}
+bool is_kept_inside(std::span<const Bound> others, const LayerChain& c) {
+    const Operand* inside[] = {&c.narrow_product[linear_dgrad::dx], &c.widen_product[linear_dgrad::dx],
+                               &c.project_product[linear_dgrad::dx], &c.attention[attention_backward::delta]};
+    return std::none_of(others.begin(), others.end(), [&](const Bound& record) {
+        return std::any_of(std::begin(inside), std::end(inside), [&](const Operand* o) { return names(record, *o); });
+    });
+}
+
+}  // namespace
+
+LayerChain::LayerChain(std::span<const Bound> r)
+    : norm2(r[0]),
+      narrow(r[1]),
+      narrow_product(r[2]),
+      widen(r[3]),
+      widen_product(r[4]),
+      norm1(r[5]),
+      project(r[6]),
+      project_product(r[7]),
+      attention(r[8]),
+      attend(r[9]),
+      attend_product(r[10]),
+      members(norm2[layernorm_backward::x].k),
+      groups(norm2[layernorm_backward::x].g),
+      positions(0) {
+    const int sequences = attention[attention_backward::lengths].rows;
+    if (sequences > 0) positions = attention[attention_backward::qkv].rows / sequences;
+}
+
+bool is_layer_chain(std::span<const Bound> records) {
+    constexpr const OpDef* kOrder[LayerChain::kRecords] = {
+        &layernorm_backward::kDef, &dense_backward::kDef,     &linear_dgrad::kDef,   &dense_backward::kDef,
+        &linear_dgrad::kDef,       &layernorm_backward::kDef, &dense_backward::kDef, &linear_dgrad::kDef,
+        &attention_backward::kDef, &dense_backward::kDef,     &linear_dgrad::kDef};
+    if (records.size() < LayerChain::kRecords) return false;
+    if (!std::equal(std::begin(kOrder), std::end(kOrder), records.begin(),
+                    [](const OpDef* op, const Bound& b) { return b.record->op == op; }))
+        return false;
+    const LayerChain c(records);
+    const Operand& dz = c.widen[dense_backward::dz];
+    const int inner = dz.cols;
+    if ((inner != kMostInner && inner != kMostInner / 2) || !is_aligned(dz) || !is_aligned(c.widen[dense_backward::saved]) ||
+        !is_aligned(c.norm2[layernorm_backward::dy]))
+        return false;
+    return is_norm(c.norm2) && is_norm(c.norm1) && is_identity(c.narrow) && is_plain(c.widen, Activation::gelu) &&
+           is_identity(c.project) && is_identity(c.attend) && is_product(c.narrow_product, kChainWidth, inner) &&
+           is_product(c.widen_product, inner, kChainWidth) && is_product(c.project_product, kChainWidth, kChainWidth) &&
+           is_product(c.attend_product, 3 * kChainWidth, kChainWidth) && attends(c) && are_linked(c) &&
+           accumulate_as_expected(c) && is_kept_inside(records.subspan(LayerChain::kRecords), c);
+}
+
+}  // namespace millrace::ops

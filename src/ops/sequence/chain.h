@@ -1,0 +1,33 @@
+#pragma once
+// The records of a layer's way back in a row: attention and feed-forward, each with a residual and a norm behind it. Host code.
+
+#include <span>
+
+#include "ops/attention/attention.h"
+#include "ops/dense/dense.h"
+#include "ops/norm/layernorm.h"
+
+namespace millrace::ops {
+
+/// Limits of the kernel that does them all: columns of the layer and of a head, of the feed-forward part, positions of a
+/// sequence.
+constexpr int kChainWidth = 128, kChainHeads = 4, kMostInner = 256, kLeastPositions = 16, kMostPositions = 64;
+
+/// The records by name, in their order. dx of a norm is dz of the linear layer below it.
+struct LayerChain {
+    static constexpr std::size_t kRecords = 11;
+    explicit LayerChain(std::span<const Bound> records);
+
+    const Bound &norm2, &narrow, &narrow_product;  ///< layernorm_backward, then dense_backward and linear_dgrad of linear2
+    const Bound &widen, &widen_product;            ///< of linear1
+    const Bound &norm1, &project, &project_product;
+    const Bound &attention, &attend, &attend_product;
+    int members, groups, positions;
+};
+
+/// Whether the first kRecords of `records` are such a layer: bf16, causal, without dropout, every record reading what the one
+/// before it wrote, rows on 16 bytes, groups or members but not both in number. What the kernel keeps to itself (the gradients of
+/// linear1's output, of norm1's output and of attention's, and delta) is named by none of the other records.
+bool is_layer_chain(std::span<const Bound> records);
+
+}  // namespace millrace::ops

@@ -1,0 +1,224 @@
+#pragma once
+// Pieces of kernels that take a short sequence through a whole layer in shared memory: matrices of bf16, products of their rows
+// with weights that stream from L2 into registers, layer norm of their rows.
+
+#include "ops/cuda/tensor_core.cuh"
+#include "ops/cuda/vector.cuh"
+#include "ops/norm/layernorm.h"
+
+namespace millrace::ops::cuda::sequence {
+
+constexpr int kRows = 64;                 ///< positions that a block holds
+constexpr int kWidth = 128;               ///< columns of a layer
+constexpr int kHeadWidth = 32, kRun = 8;  ///< columns of a head; elements in 16 bytes
+constexpr int kHeads = kWidth / kHeadWidth;
+
+/// The matrix of one sequence: member, group, its first row.
+struct Place {
+    int k, g;
+    std::int64_t row;
+};
+
+/// Rows of bf16 in shared memory, kPitch (a multiple of 64) elements each. Run r (eight columns) of a row lies where r with three
+/// bits flipped by the row says: one run of eight neighbouring rows, and four runs of two, lie in different banks.
+template <int kPitch>
+struct Tile {
+    static_assert(kPitch % 64 == 0);
+    bf16* data;
+    [[nodiscard]] __device__ bf16* run(int row, int r) const {
+        return data + row * kPitch + kRun * (r ^ ((row & 1) << 2 | (row & 2) | (row >> 2 & 1)));
+    }
+    [[nodiscard]] __device__ bf16* at(int row, int column) const { return run(row, column / kRun) + column % kRun; }
+    [[nodiscard]] __device__ uint4 load(int row, int r) const { return *reinterpret_cast<const uint4*>(run(row, r)); }
+};
+
+__device__ inline std::uint32_t pack2(float low, float high) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+__device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+/// 2, 4 or 8 neighbouring elements as one word.
+template <int kCount>
+struct Words;
+template <>
+struct Words<2> {
+    using Type = std::uint32_t;
+};
+template <>
+struct Words<4> {
+    using Type = uint2;
+};
+template <>
+struct Words<8> {
+    using Type = uint4;
+};
+template <int kCount>
+using Word = typename Words<kCount>::Type;
+
+template <int kCount>
+__device__ inline Word<kCount> packed(const float (&v)[kCount]) {
+    if constexpr (kCount == 2)
+        return pack2(v[0], v[1]);
+    else if constexpr (kCount == 4)
+        return make_uint2(pack2(v[0], v[1]), pack2(v[2], v[3]));
+    else
+        return make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
+}
+__device__ inline void unpack(std::uint32_t from, float (&v)[2]) { v[0] = low_of(from), v[1] = high_of(from); }
+__device__ inline void unpack(const uint2& from, float (&v)[4]) {
+    v[0] = low_of(from.x), v[1] = high_of(from.x), v[2] = low_of(from.y), v[3] = high_of(from.y);
+}
+__device__ inline void unpack(const uint4& from, float (&v)[8]) { spread(from, v); }
+
+/// A warp's share of rows times weights^T: 16 kM rows, 8 kN columns. The eight consecutive elements that a thread reads of a row
+/// serve two steps of 16 summed elements; weights are fetched kStages chunks of 32 summed elements ahead, each of them once per
+/// warp. kStrip tiles of eight columns interleave, so that a thread has 2 kStrip neighbouring ones.
+template <int kM, int kN, int kStages>
+struct Product {
+    static constexpr int kStrip = kN % 4 == 0 ? 4 : kN % 2 == 0 ? 2 : 1, kStrips = kN / kStrip, kOwn = 2 * kStrip;
+    float sums[kM][kN][4];
+    uint4 weights[kStages][kN];
+    const bf16* from;
+    int offset[kStrips], stride;
+
+    __device__ void fetch(int stage, int chunk) {
+#pragma unroll
+        for (int j = 0; j < kN; ++j)  // from L2: what L1 holds may be older than the last update
+            weights[stage][j] =
+                __ldcg(reinterpret_cast<const uint4*>(from + offset[j / kStrip] + 2 * (j % kStrip) * stride + 32 * chunk));
+    }
+    /// Fetches the first weights and the bias. row_of(strip): the row of w, and the element of bias, of a strip's first column.
+    template <class RowOf>
+    __device__ void begin(const bf16* w, std::int64_t w_stride, const float* bias, RowOf row_of) {
+        const int lane = threadIdx.x % 32, n = lane / 4, c = lane % 4;
+        stride = static_cast<int>(w_stride);
+        from = w + kRun * c;
+#pragma unroll
+        for (int s = 0; s < kStrips; ++s) offset[s] = (row_of(s) + 2 * kStrip * (n / 2) + n % 2) * stride;
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
+#pragma unroll
+        for (int j = 0; j < kN; ++j) {
+            const float2 two = __ldcg(reinterpret_cast<const float2*>(bias + row_of(j / kStrip) + kOwn * c + 2 * (j % kStrip)));
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+                sums[m][j][0] = sums[m][j][2] = two.x;
+                sums[m][j][1] = sums[m][j][3] = two.y;
+            }
+        }
+    }
+    /// Adds the product of rows `row` and following, 32 kChunks summed columns from run `run` on.
+    template <int kChunks, int kPitch>
+    __device__ void multiply(const Tile<kPitch>& left, int row, int run) {
+        const int lane = threadIdx.x % 32;
+        row += lane / 4;
+        run += lane % 4;
+#pragma unroll
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+            const uint4(&b)[kN] = weights[chunk % kStages];
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+                const uint4 a = left.load(row + 16 * m, run + 4 * chunk), below = left.load(row + 16 * m + 8, run + 4 * chunk);
+#pragma unroll
+                for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.x, below.x, a.y, below.y, b[j].x, b[j].y);
+#pragma unroll
+                for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.z, below.z, a.w, below.w, b[j].z, b[j].w);
+            }
+            if (chunk + kStages < kChunks) fetch(chunk % kStages, chunk + kStages);
+        }
+    }
+    /// f(row, strip, column, values) for each run of this thread: the row of the warp's, the first column of the strip's.
+    template <class F>
+    __device__ void each(F f) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+            for (int s = 0; s < kStrips; ++s)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float v[kOwn];
+#pragma unroll
+                    for (int t = 0; t < kStrip; ++t) {
+                        v[2 * t] = sums[m][s * kStrip + t][2 * half];
+                        v[2 * t + 1] = sums[m][s * kStrip + t][2 * half + 1];
+                    }
+                    f(16 * m + 8 * half + lane / 4, s, kOwn * (lane % 4), v);
+                }
+    }
+};
+
+struct NormArgs {
+    Mat<const float> gamma, beta;
+    Mat<float> mean, inv_std;
+    Mat<bf16> sum, y;
+    float eps;
+};
+
+/// Gamma and beta of the sixteen columns that a lane has of a row: runs lane % 8 and 8 + lane % 8.
+struct NormColumns {
+    float gamma[16], beta[16];
+    __device__ void load(const NormArgs& a, const Place& p) {
+        const int lane = threadIdx.x % 8;
+#pragma unroll
+        for (int i = 0; i < 16; i += 4) {
+            const int column = (i / 8) * 64 + lane * 8 + i % 8;
+            const float4 scale = __ldcg(reinterpret_cast<const float4*>(a.gamma.row(p.k, p.g, 0) + column));
+            const float4 shift = __ldcg(reinterpret_cast<const float4*>(a.beta.row(p.k, p.g, 0) + column));
+            gamma[i] = scale.x, gamma[i + 1] = scale.y, gamma[i + 2] = scale.z, gamma[i + 3] = scale.w;
+            beta[i] = shift.x, beta[i + 1] = shift.y, beta[i + 2] = shift.z, beta[i + 3] = shift.w;
+        }
+    }
+};
+
+/// Sum over the eight lanes of a row.
+__device__ inline float row_sum(float value) {
+#pragma unroll
+    for (int d = 1; d < 8; d *= 2) value += __shfl_xor_sync(0xffffffffu, value, d);
+    return value;
+}
+
+/// Layer norm of four rows from `row` on, by one warp: `rows` has their sums and gets y where kKeep. Global memory gets what
+/// layernorm_forward writes, of rows in [begin, end).
+template <bool kKeep>
+__device__ inline void normalise_rows(const NormArgs& a, const NormColumns& c, const Place& p, const Tile<kWidth>& rows, int row,
+                                      int begin, int end) {
+    const int lane = threadIdx.x % 8;
+    row += static_cast<int>(threadIdx.x) % 32 / 8;
+    const uint4 stored[2] = {rows.load(row, lane), rows.load(row, 8 + lane)};
+    float v[16];
+    spread(stored[0], v);
+    spread(stored[1], v + 8);
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) sum += v[i];
+    const float mean = row_sum(sum) / kWidth;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) squares += (v[i] - mean) * (v[i] - mean);
+    const float inv = 1 / sqrtf(row_sum(squares) / kWidth + a.eps);
+    uint4 y[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float out[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out[i] = c.gamma[8 * half + i] * (v[8 * half + i] - mean) * inv + c.beta[8 * half + i];
+        y[half] = packed(out);
+        if constexpr (kKeep) *reinterpret_cast<uint4*>(rows.run(row, 8 * half + lane)) = y[half];
+    }
+    if (row < begin || row >= end) return;
+    const std::int64_t to = p.row + row;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int column = 64 * half + kRun * lane;
+        *reinterpret_cast<uint4*>(a.sum.row(p.k, p.g, to) + column) = stored[half];
+        *reinterpret_cast<uint4*>(a.y.row(p.k, p.g, to) + column) = y[half];
+    }
+    if (lane == 0) {
+        *a.mean.row(p.k, p.g, to) = mean;
+        *a.inv_std.row(p.k, p.g, to) = inv;
+    }
+}
+
+}  // namespace millrace::ops::cuda::sequence
