@@ -5,7 +5,7 @@
     language.py --device cuda --preset k1 --batch 256 --modes graph,compile+graph
 
 The step is the one Millrace runs: random windows of a resident stream of tokens, mean cross-entropy over all positions, backward, clip,
-choice of nodes where the model is a tree, AdamW. Dropout is 0.
+choice of nodes where the model is a tree, AdamW. Dropout is 0 unless the preset names it.
 """
 import argparse
 import sys
@@ -13,7 +13,7 @@ import sys
 from command import add_options, parsed, run
 
 TOKENS, LENGTH, VOCABULARY = 2_051_910, 64, 10_000
-PRESETS = {"transformer": dict(), "k1": dict(branching=(3, 3), k=5), "k1-deep": dict(branching=(4, 3, 2), k=5)}
+PRESETS = {"transformer": dict(), "transformer-dropout": dict(dropout=0.1), "k1": dict(branching=(3, 3), k=5), "k1-deep": dict(branching=(4, 3, 2), k=5)}
 
 
 def arguments():

@@ -26,15 +26,16 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, width, heads, inner):
+    def __init__(self, width, heads, inner, dropout):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
         self.self_attn = Attention(width, heads)
         self.linear1, self.linear2 = nn.Linear(width, inner), nn.Linear(inner, width)
 
     def forward(self, x):
-        x = self.norm1(x + self.self_attn(x))
-        return self.norm2(x + self.linear2(F.gelu(self.linear1(x))))
+        x = self.norm1(x + self.dropout(self.self_attn(x)))
+        return self.norm2(x + self.dropout(self.linear2(F.gelu(self.linear1(x)))))
 
 
 class Embed(nn.Module):
@@ -46,7 +47,8 @@ class Embed(nn.Module):
 class Language(nn.Module):
     """No branching: `depth` layers in series. (3, 3): a tree of 13 nodes, depth first, of which a step updates k."""
 
-    def __init__(self, vocabulary=10000, length=64, width=128, heads=4, inner=256, depth=4, branching=(), topology="tree", k=0):
+    def __init__(self, vocabulary=10000, length=64, width=128, heads=4, inner=256, depth=4, branching=(), topology="tree", k=0,
+                 dropout=0.0):
         super().__init__()
         self.embed = Embed(vocabulary, length, width)
         self.branching, self.topology, self.k = branching, topology, k
@@ -54,7 +56,7 @@ class Language(nn.Module):
         for b in branching:
             level *= b
             count += level
-        self.nodes = nn.ModuleList(Layer(width, heads, inner) for _ in range(count))
+        self.nodes = nn.ModuleList(Layer(width, heads, inner, dropout) for _ in range(count))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
 
     def levels(self):

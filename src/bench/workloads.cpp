@@ -97,6 +97,13 @@ void add_language(std::vector<Workload>& all, bool gpu) {
     row.peer_preset = "transformer";
     row.on_request = true;
     all.push_back(row);
+    row = {"transformer-b256-dropout", "transformer", "base", 256, 1, false};
+    row.peer = "language";
+    row.peer_preset = "transformer-dropout";
+    row.settings = {"model.dropout=0.1"};
+    row.on_request = true;
+    if (gpu) row.peer_modes = "compile+graph";
+    all.push_back(row);
 }
 
 }  // namespace
