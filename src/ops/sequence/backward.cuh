@@ -72,12 +72,18 @@ struct RowsProduct {
     }
     __device__ void multiply(const bf16* rows) {
         const bf16* left_at = rows + lane_of() % 16 * kPitch<kSummed> + lane_of() / 16 * 8 + share() * kDepth;
+        std::uint32_t fragments[2][4][4];  // of this step and of the next, which arrive meanwhile
+        const auto load_step = [&](int s) {
+#pragma unroll
+            for (int m = 0; m < 4; ++m) load_matrices(fragments[s % 2][m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
+        };
         clear(sums);
+        load_step(0);
 #pragma unroll
         for (int s = 0; s < kSteps; ++s) {
-            std::uint32_t left[4][4], right[4][2];
-#pragma unroll
-            for (int m = 0; m < 4; ++m) load_matrices(left[m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
+            if (s + 1 < kSteps) load_step(s + 1);
+            std::uint32_t right[4][2];
+            const std::uint32_t(&left)[4][4] = fragments[s % 2];
             const uint2(&w)[4] = weights[s % kAhead];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
