@@ -1,7 +1,7 @@
 #pragma once
-// Pieces of the way back through a layer over one short sequence. A block of kWarps warps has kRows rows of the sequence in
-// shared memory (bf16) from the first gradient to the last; weights come from the L2 cache straight into registers, once per
-// block.
+// Pieces of the way back through a layer over one short sequence of at most kRows positions. A block of kWarps warps has kOwn of
+// these rows in shared memory (bf16) from the first gradient to the last: all of them, or half with another block of its
+// cluster. Weights come from the L2 cache straight into registers, once per block.
 
 #include "ops/attention/flash_backward.cuh"
 #include "ops/cuda/run.cuh"
@@ -20,37 +20,37 @@ constexpr int kHeadStride = kFlashStride<kHeadWidth>, kHeadRows = kRows * kHeadS
 __device__ inline int warp_of() { return static_cast<int>(threadIdx.x) / 32; }
 __device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % 32; }
 
-/// Begins copies of kRows rows of kCols columns: zeros from row `rows` on. place(row, column) is where eight elements go.
-template <int kCols, class Place>
+/// Begins copies of kCount rows of kCols columns: zeros from row `rows` on. place(row, column) is where eight elements go.
+template <int kCount, int kCols, class Place>
 __device__ void stage(const bf16* from, std::int64_t stride, int rows, Place place) {
     constexpr int kVectors = kCols / 8;
-    static_assert(kRows * kVectors % kThreads == 0);
+    static_assert(kCount * kVectors % kThreads == 0);
 #pragma unroll
-    for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
+    for (int i = threadIdx.x; i < kCount * kVectors; i += kThreads) {
         const int row = i / kVectors, column = i % kVectors * 8;
         copy16(shared_address(place(row, column)), from + row * stride + column, row < rows);
     }
 }
-template <int kCols>
+template <int kCount, int kCols>
 __device__ void stage(const bf16* from, std::int64_t stride, int rows, bf16* to) {
-    stage<kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
+    stage<kCount, kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
 }
 
-/// rows [kRows, kSummed] times w [kSummed, kCols]. A warp has a strip of 32 columns of all rows and, where there are fewer strips
+/// rows [kOwn, kSummed] times w [kSummed, kCols]. A warp has a strip of 32 columns of all rows and, where there are fewer strips
 /// than warps, half of the summed index; join() adds the halves and leaves each warp half of the rows. Tile j of a strip has the
 /// columns 4 n + j: a lane reads four neighbouring columns of w, and its sums are eight neighbouring columns of a row.
-template <int kSummed, int kCols>
+template <int kOwn, int kSummed, int kCols>
 struct RowsProduct {
     static constexpr int kStrips = kCols / 32, kShares = kWarps / kStrips, kDepth = kSummed / kShares, kSteps = kDepth / 16;
-    static constexpr int kAhead = 4;            ///< steps whose weights are under way
-    static constexpr int kTiles = 4 / kShares;  ///< of 16 rows that a warp owns in the end
-    static_assert(kShares == 1 || kShares == 2);
+    static constexpr int kAhead = 4;                                 ///< steps whose weights are under way
+    static constexpr int kAll = kOwn / 16, kTiles = kAll / kShares;  ///< tiles of 16 rows; those that a warp owns in the end
+    static_assert((kShares == 1 || kShares == 2) && kAll % kShares == 0);
     static_assert(kSteps % kAhead == 0);
 
     uint2 weights[kAhead][4];
     const bf16* from;
     int stride;
-    float sums[4][4][4];
+    float sums[kAll][4][4];
 
     [[nodiscard]] static __device__ int share() { return warp_of() / kStrips; }
     /// This lane's columns [column(), + 8), and its row `half` (of two) of owned tile m.
@@ -72,10 +72,10 @@ struct RowsProduct {
     }
     __device__ void multiply(const bf16* rows) {
         const bf16* left_at = rows + lane_of() % 16 * kPitch<kSummed> + lane_of() / 16 * 8 + share() * kDepth;
-        std::uint32_t fragments[2][4][4];  // of this step and of the next, which arrive meanwhile
+        std::uint32_t fragments[2][kAll][4];  // of this step and of the next, which arrive meanwhile
         const auto load_step = [&](int s) {
 #pragma unroll
-            for (int m = 0; m < 4; ++m) load_matrices(fragments[s % 2][m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
+            for (int m = 0; m < kAll; ++m) load_matrices(fragments[s % 2][m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
         };
         clear(sums);
         load_step(0);
@@ -83,7 +83,7 @@ struct RowsProduct {
         for (int s = 0; s < kSteps; ++s) {
             if (s + 1 < kSteps) load_step(s + 1);
             std::uint32_t right[4][2];
-            const std::uint32_t(&left)[4][4] = fragments[s % 2];
+            const std::uint32_t(&left)[kAll][4] = fragments[s % 2];
             const uint2(&w)[4] = weights[s % kAhead];
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
@@ -94,34 +94,35 @@ struct RowsProduct {
             }
             if (s + kAhead < kSteps) fetch(s + kAhead);
 #pragma unroll
-            for (int m = 0; m < 4; ++m)
+            for (int m = 0; m < kAll; ++m)
 #pragma unroll
                 for (int j = 0; j < 4; ++j)
                     mma_bf16(sums[m][j], left[m][0], left[m][1], left[m][2], left[m][3], right[j][0], right[j][1]);
         }
     }
-    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. With two shares the block synchronises; `scratch` holds eight float4
-    /// per thread, which must have been read by then.
+    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. With two shares the block synchronises; `scratch` holds
+    /// 4 kTiles float4 per thread, which must have been read by then.
     __device__ void join(float4* scratch) {
         if constexpr (kShares == 2) {
+            constexpr int kSent = 4 * kTiles;
             const bool upper = share() == 1;
-            float4* mine = scratch + warp_of() * 8 * 32 + lane_of();
-            const float4* other = scratch + (warp_of() ^ kStrips) * 8 * 32 + lane_of();
+            float4* mine = scratch + warp_of() * kSent * 32 + lane_of();
+            const float4* other = scratch + (warp_of() ^ kStrips) * kSent * 32 + lane_of();
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
+            for (int i = 0; i < kSent; ++i) {
                 const float(&low)[4] = sums[i / 4][i % 4];
-                const float(&high)[4] = sums[2 + i / 4][i % 4];
+                const float(&high)[4] = sums[kTiles + i / 4][i % 4];
                 mine[32 * i] =
                     upper ? make_float4(low[0], low[1], low[2], low[3]) : make_float4(high[0], high[1], high[2], high[3]);
             }
             __syncthreads();
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
+            for (int i = 0; i < kSent; ++i) {
                 const float4 more = other[32 * i];
                 const float add[4] = {more.x, more.y, more.z, more.w};
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
-                    sums[i / 4][i % 4][e] = (upper ? sums[2 + i / 4][i % 4][e] : sums[i / 4][i % 4][e]) + add[e];
+                    sums[i / 4][i % 4][e] = (upper ? sums[kTiles + i / 4][i % 4][e] : sums[i / 4][i % 4][e]) + add[e];
             }
         }
     }
@@ -143,16 +144,17 @@ __device__ inline float warp_total(float v) {
 
 /// What the norm's way back reads besides its rows, in shared memory; zeros beyond the sequence.
 struct NormRows {
-    const bf16* x;                ///< [kRows, kPitch<kWidth>], what was normalised
-    const float *mean, *inv_std;  ///< [kRows]
+    const bf16* x;                ///< [kOwn, kPitch<kWidth>], what was normalised
+    const float *mean, *inv_std;  ///< [kOwn]
 };
 constexpr int kNormSums = 3 * kWidth;  ///< of dy * xhat, of dy, of the result as it is stored
 
-/// d: dy in, the gradient of x out, kRows rows in shared memory and, the first `rows` of them, in `out` too. A warp has eight
-/// rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
-__device__ inline void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
-                                 float* scratch) {
-    constexpr int kEach = kRows / kWarps;
+/// d: dy in, the gradient of x out, kOwn rows in shared memory and, the first `rows` of them, in `out` too. A warp has
+/// neighbouring rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
+template <int kOwn>
+__device__ void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
+                          float* scratch) {
+    constexpr int kEach = kOwn / kWarps;
     const int column = 4 * lane_of();
     float dots[4] = {}, totals[4] = {}, stored[4] = {};
 #pragma unroll 4
