@@ -87,9 +87,9 @@ __global__ void __launch_bounds__(kThreads, 1) layer_backward_kernel(const __gri
     if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
     put_douts(project, at, room);
     sequence::meet<kParts>();
-    attention_back(a, at, room);
     RowsProduct<kOwn, kProjected, kWidth> attend;
     attend.begin(weights_of(a.attend), a.attend.stride_row);
+    attention_back(a, at, room);
     __syncthreads();
     auto* columns = reinterpret_cast<float*>(room.inner);
     put_dqkv<kOwn>(room.dqkv, a.dqkv, at, columns);

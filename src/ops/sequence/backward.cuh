@@ -42,7 +42,8 @@ __device__ void stage(const bf16* from, std::int64_t stride, int rows, bf16* to)
 template <int kOwn, int kSummed, int kCols>
 struct RowsProduct {
     static constexpr int kStrips = kCols / 32, kShares = kWarps / kStrips, kDepth = kSummed / kShares, kSteps = kDepth / 16;
-    static constexpr int kAhead = 4;                                 ///< steps whose weights are under way
+    /// Steps whose weights are under way. Few rows leave registers for more, and are done with a step sooner.
+    static constexpr int kAhead = kOwn > 32 ? 4 : kSteps > 8 ? kSteps / 2 : kSteps;
     static constexpr int kAll = kOwn / 16, kTiles = kAll / kShares;  ///< tiles of 16 rows; those that a warp owns in the end
     static_assert((kShares == 1 || kShares == 2) && kAll % kShares == 0);
     static_assert(kSteps % kAhead == 0);
