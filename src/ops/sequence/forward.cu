@@ -43,10 +43,14 @@ struct Forward {
     static constexpr int kPart = kWidth / kParts, kInnerPart = kInner / kParts;  ///< columns of a block
     static constexpr int kQkvPitch = (3 * kPart + 63) / 64 * 64;
     static constexpr int kRowWarps = kParts == 1 ? 1 : 2;  ///< of the products with few columns
-    // Columns in several passes: with fewer sums a multiprocessor has registers for two blocks.
-    using In = Product<kRows / 16, 3, 2>;
+    // Columns in several passes: with fewer sums a multiprocessor has registers for two blocks of eight warps. Four warps alone
+    // cannot hide the way from L2, so that they fetch the weights of a whole product ahead.
+    using In = Product<kRows / 16, 3, kParts == 1 ? 2 : 4>;
     using Widen = Product<kRows / 16, std::min(2, kInnerPart / kWarps / 8), 4>;
-    using Few = Product<kRows / kRowWarps / 16, kPart * kRowWarps / kWarps / 8, 4>;
+    template <int kStages>
+    using Few = Product<kRows / kRowWarps / 16, kPart * kRowWarps / kWarps / 8, kStages>;
+    using Out = Few<4>;
+    using Narrow = Few<kParts == 1 ? 4 : kInner / 32>;
     static constexpr int kInPasses = 3 * kPart / kWarps / In::kColumns, kWidenPasses = kInnerPart / kWarps / Widen::kColumns;
     static_assert(kInPasses * kWarps * In::kColumns == 3 * kPart && kWidenPasses * kWarps * Widen::kColumns == kInnerPart);
     static_assert(kPart % (8 * In::kStrip) == 0);                // a strip is of queries, keys or values alone
@@ -130,8 +134,8 @@ struct Forward {
         return [first](int strip) { return first + 8 * Widen::kStrip * strip; };
     }
     [[nodiscard]] __device__ auto few_rows() const {
-        const int first = part * kPart + warp / kRowWarps * Few::kColumns;
-        return [first](int strip) { return first + 8 * Few::kStrip * strip; };
+        const int first = part * kPart + warp / kRowWarps * Out::kColumns;
+        return [first](int strip) { return first + 8 * Out::kStrip * strip; };
     }
 
     __device__ void project_in(In& product) {
@@ -175,12 +179,12 @@ struct Forward {
         }
     }
     /// `added` = product: in all blocks, or only where a row belongs.
-    template <bool kEverywhere, int kChunks, int kPitch>
-    __device__ void add_few(Few& product, const Tile<kPitch>& left, const float* bias) {
+    template <bool kEverywhere, int kChunks, class P, int kPitch>
+    __device__ void add_few(P& product, const Tile<kPitch>& left, const float* bias) {
         const int first = warp % kRowWarps * (kRows / kRowWarps);
         product.clear(bias, few_rows());
         product.template multiply<kChunks>(left, first, 0);
-        product.each([&](int row, int strip, int column, const Word<Few::kOwn>& word) {
+        product.each([&](int row, int strip, int column, const Word<P::kOwn>& word) {
             row += first;
             bf16* at = added.at(row, few_rows()(strip) + column);
             if constexpr (kEverywhere || kParts == 1)
@@ -222,14 +226,14 @@ struct Forward {
     /// Norm of rows [begin, end), of which this block's go to global memory.
     template <bool kKeep>
     __device__ void normalise(const NormArgs& n, Vector gamma, Vector beta, const Mat<bf16>& to_x, int begin, int end) {
-#pragma unroll 1
+#pragma unroll(kParts == 1 ? 1 : 2)
         for (int row = begin + 4 * warp; row < end; row += 4 * kWarps)
             normalise_rows<kKeep>(n, vector + first_of(gamma), vector + first_of(beta), to_x, p, added, stream, row, own_begin(),
                                   own_end());
     }
     __device__ void run(In& in, int filled) {
         project_in(in);
-        Few out;
+        Out out;
         begin(out, a.out, few_rows());
         __syncthreads();
         copy_out<3 * kPart / kRun>(qkv, a.in.y, 0, a.positions, [&](int run) { return qkv_column(kRun * run); });
@@ -244,7 +248,7 @@ struct Forward {
         normalise<true>(a.norm1, gamma1, beta1, a.out.y, 0, kRows);
         __syncthreads();
         widen(wide);
-        Few narrow;
+        Narrow narrow;
         begin(narrow, a.narrow, few_rows());
         __syncthreads();
         activate();
@@ -256,7 +260,7 @@ struct Forward {
 };
 
 template <int kParts, int kWarps, int kInner>
-__global__ void __launch_bounds__(32 * kWarps, kParts == 1 ? 2 : 3) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
+__global__ void __launch_bounds__(32 * kWarps, 2) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
     extern __shared__ uint4 memory[];
     const int matrix = static_cast<int>(blockIdx.z) / kParts, part = static_cast<int>(blockIdx.z) % kParts;
     const Place p{matrix / a.groups, matrix % a.groups, std::int64_t{blockIdx.x} * a.positions};
