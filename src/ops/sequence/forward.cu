@@ -311,65 +311,17 @@ Mat<T> grouped(const Operand& o, int groups) {
     return m;
 }
 
-bool is_linear(const Bound& b, const Operand& x, int inputs, int outputs, Activation activation) {
-    namespace at = dense_forward;
-    if (b.record->op != &at::kDef) return false;
-    const auto& p = b.params<DenseParams>();
-    const Operand &w = b[at::w], &bias = b[at::bias], &y = b[at::y];
-    const auto fits = [&](const Operand& o, int rows, int cols) {
-        return o.dtype == tensor::DType::bf16 && o.k == x.k && o.g == x.g && o.rows == rows && o.cols == cols && whole_runs(o);
-    };
-    return p.norm == Norm::none && p.dropout == 0 && p.activation == activation && same_place(b[at::x], x) &&
-           fits(x, x.rows, inputs) && fits(w, outputs, inputs) && fits(y, x.rows, outputs) && bias.present() &&
-           whole_runs(bias) &&
-           (b[at::saved].present() ? activation != Activation::none && fits(b[at::saved], x.rows, outputs) : true);
-}
-
-bool is_norm(const Bound& b, const Operand& x, const Operand& residual) {
-    namespace at = layernorm_forward;
-    if (b.record->op != &at::kDef) return false;
-    return same_place(b[at::x], x) && same_place(b[at::residual], residual) && whole_runs(b[at::gamma]) &&
-           whole_runs(b[at::beta]) && whole_runs(b[at::sum]) && whole_runs(b[at::y]) && b[at::mean].present() &&
-           b[at::inv_std].present();
-}
-
-bool is_attention(const Bound& b, const Operand& qkv) {
-    namespace at = attention_forward;
-    if (b.record->op != &at::kDef) return false;
-    const auto& p = b.params<AttentionParams>();
-    const Operand &lengths = b[at::lengths], &out = b[at::out];
-    const int positions = positions_of(qkv, lengths);
-    return p.heads == kHeads && p.prefix == 0 && p.causal && positions >= 1 && positions <= kRows &&
-           positions * lengths.rows == qkv.rows && (qkv.k == 1 || qkv.g == 1) && same_memory(qkv, b[at::qkv]) &&
-           lengths.k == out.k && out.cols == kWidth && b[at::logsumexp].present();
-}
-
 }  // namespace
 }  // namespace sequence
 
 std::size_t match_sequence_forward(const Context& c, std::span<const Bound> records) {
-    using namespace sequence;
-    namespace dense = dense_forward;
-    if (records.size() < kForwardRecords || records[1].record->op != &attention_forward::kDef ||
-        c.shared_limit < Forward<1, 8, 256>::kBytes)
-        return 0;
-    const ForwardRecords r = forward_records(records);
-    const Operand &x = r.in[dense::x], &seen = r.out[dense::x];
-    if (!is_linear(r.in, x, kWidth, 3 * kWidth, Activation::none) || !is_attention(r.attention, r.in[dense::y]) ||
-        !same_memory(seen, r.attention[attention_forward::out]) || !is_linear(r.out, seen, kWidth, kWidth, Activation::none) ||
-        !is_norm(r.norm1, r.out[dense::y], x))
-        return 0;
-    const Operand &h = r.norm1[layernorm_forward::y], &inner = r.widen[dense::y];
-    if (inner.cols != 128 && inner.cols != 256) return 0;
-    if (!is_linear(r.widen, h, kWidth, inner.cols, Activation::gelu) ||
-        !is_linear(r.narrow, inner, inner.cols, kWidth, Activation::none) || !is_norm(r.norm2, r.narrow[dense::y], h))
-        return 0;
-    return kForwardRecords;
+    const bool takes = is_sequence_layer(records) && sequence::Forward<1, 8, 256>::kBytes <= c.shared_limit;
+    return takes ? SequenceLayer::kRecords : 0;
 }
 
 KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     using namespace sequence;
-    const ForwardRecords r = forward_records(records);
+    const SequenceLayer r(records);
     const Bound& attention = r.attention;
     const Operand &x = r.in[dense_forward::x], &lengths = attention[attention_forward::lengths],
                   &inner = r.widen[dense_forward::y];
