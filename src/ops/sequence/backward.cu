@@ -28,95 +28,68 @@ __global__ void __launch_bounds__(kThreads, 1) layer_backward_kernel(const __gri
     at.rows = min(max(a.positions - at.first, 0), kOwn);
     at.base = std::int64_t{blockIdx.x} * a.positions;
     at.sums = a.partial + ((std::int64_t{matrix} * gridDim.x + blockIdx.x) * kParts + at.rank) * Columns::count;
-    const auto weights_of = [&](const Mat<const bf16>& w) { return w.row(at.k, at.g, 0); };
-
+    // Products in turn: linear2 back to parts of linear1's output, linear1, out_proj, in_proj. One loop for all keeps the code
+    // small.
+    constexpr int kWiden = kInner / kWidth, kProject = kWiden + 1, kAttend = kProject + 1;
+    RowsProduct<kOwn> product;
+    const auto begin_product = [&](int task) {
+        const Mat<const bf16>& w = task < kWiden ? a.narrow : task == kWiden ? a.widen : task == kProject ? a.project : a.attend;
+        const int summed = task == kWiden ? kInner : task == kAttend ? kProjected : kWidth;
+        product.begin(w.row(at.k, at.g, 0) + (task < kWiden ? task * kWidth : 0), static_cast<int>(w.stride_row), summed);
+    };
     if constexpr (kParts > 1) cluster_arrive();
-    RowsProduct<kOwn, kWidth, kInner> narrow;
-    if (a.early) narrow.begin(weights_of(a.narrow), a.narrow.stride_row);
     begin_kernel();
     at.filled = min(max(*a.lengths.row(at.k, at.g, blockIdx.x), 0), a.positions);
     stage_layer(a, at, room);
-    if (!a.early) narrow.begin(weights_of(a.narrow), a.narrow.stride_row);
-    float gamma[4];
-    load_gamma(a.norm2, at, gamma);
-
-    await_copies<3>();
-    __syncthreads();
-    norm_back<kOwn>(room.d, {room.early().x2, room.mean2, room.inv2}, gamma, at.of(a.norm2.dx), a.norm2.dx.stride_row, at.rows,
-                    room.early().norm);
+    begin_product(0);
     await_copies<2>();
-    __syncthreads();
-    put_norm_sums(room.early().norm, at.sums + Columns::norm2);
-    narrow.multiply(room.d);
-    narrow.join(room.shares);
-    RowsProduct<kOwn, kInner, kWidth> widen;
-    widen.begin(weights_of(a.widen), a.widen.stride_row);
-    through_gelu(narrow, a, at, room);
-
-    await_copies<1>();
-    __syncthreads();
-    for (int c = threadIdx.x; c < kInner; c += kThreads) {
-        const float* sums = room.early().widen + c;
-        at.sums[Columns::widen + c] = narrow.kShares == 2 ? sums[0] + sums[kInner] : sums[0];
-    }
-    widen.multiply(room.inner);
-    widen.join(room.shares);
-    RowsProduct<kOwn, kWidth, kWidth> project;
-    project.begin(weights_of(a.project), a.project.stride_row);
-    load_gamma(a.norm1, at, gamma);
-#pragma unroll
-    for (int m = 0; m < widen.kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {  // the residual's part is what norm2 gave linear2
-            bf16* place = room.d + widen.row(m, half) * kPitch<kWidth> + widen.column();
-            float d[8], more[8];
-            load_run<8>(place, d);
-            widen.values(m, half, more);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) d[i] += more[i];
-            store_run<8>(place, d);
-        }
-    __syncthreads();
-    norm_back<kOwn>(room.d, {room.x1, room.mean1, room.inv1}, gamma, at.of(a.norm1.dx), a.norm1.dx.stride_row, at.rows,
-                    room.early().norm);
-    await_copies<0>();
-    __syncthreads();
-    put_norm_sums(room.early().norm, at.sums + Columns::norm1);
-    project.multiply(room.d);
-    project.join(room.shares);
-    if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
-    put_douts(project, at, room);
-    sequence::meet<kParts>();
-    RowsProduct<kOwn, kProjected, kWidth> attend;
-    attend.begin(weights_of(a.attend), a.attend.stride_row);
-    attention_back(a, at, room);
-    __syncthreads();
     auto* columns = reinterpret_cast<float*>(room.inner);
-    put_dqkv<kOwn>(room.dqkv, a.dqkv, at, columns);
-    attend.multiply(room.dqkv);
-    attend.join(room.shares);
+#pragma unroll 1
+    for (int task = 0; task <= kAttend; ++task) {
+        __syncthreads();
+        if (task == 0 || task == kProject) through_norm(a, at, room, task == 0 ? 0 : 1);
+        if (task == kAttend) put_dqkv<kOwn>(room.dqkv, a.dqkv, at, columns);
+        product.multiply(task == kWiden    ? room.inner
+                         : task == kAttend ? room.dqkv
+                                           : room.d,
+                         task == kWiden    ? kPitch<kInner>
+                         : task == kAttend ? kPitch<kProjected>
+                                           : kPitch<kWidth>);
+        product.join(room.shares);
+        Target target{room.d, kPitch<kWidth>, 32, kOwn, kOwn, nullptr};
+        if (task < kWiden) {
+            target.to = room.early().x2;
+        } else if (task == kWiden) {  // the residual's part is what norm2 gave linear2
+            target.add = room.d;
+        } else if (task == kProject) {  // positions that are not filled get zeros
+            target = {room.douts() + at.first * kHeadStride, kHeadStride, kHeadRows, kOwn, at.filled - at.first, nullptr};
+            if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
+        } else {
+            target = {at.of(a.dx), static_cast<int>(a.dx.stride_row), 32, at.rows, kOwn, room.d};
+        }
+        // Keys of the first block are seen by queries of the second, and not the other way.
+        put_product<kParts>(product, target, task == kProject && at.rank == 1);
+        if (task == kAttend) break;
+        begin_product(task + 1);
+        if (task < kWiden) {
+            await_copies<1>();
+            __syncthreads();
+            through_gelu(a, at, room, task * kWidth);
+        } else if (task == kWiden) {
+            stage<kOwn, kWidth>(at.of(a.out), a.out.stride_row, at.filled - at.first, room.inner);
+            commit_copies();
+        } else {
+            await_copies<0>();
+            if (a.add_dx) add_old<kOwn>(a.dx, at, room.d);
+            __syncthreads();
+            find_deltas(at, room);
+            sequence::meet<kParts>();
+            attention_back(a, at, room);
+        }
+    }
     for (int c = threadIdx.x; c < kProjected; c += kThreads)
         at.sums[Columns::attend + c] =
             columns[c] + columns[kProjected + c] + (columns[2 * kProjected + c] + columns[3 * kProjected + c]);
-#pragma unroll
-    for (int m = 0; m < attend.kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = attend.row(m, half), column = attend.column();
-            if (row >= at.rows) continue;
-            bf16* place = at.of(a.dx) + row * a.dx.stride_row + column;
-            float d[8], more[8];
-            load_run<8>(room.d + row * kPitch<kWidth> + column, d);
-            if (a.add_dx) {
-                load_run<8>(place, more);
-#pragma unroll
-                for (int i = 0; i < 8; ++i) d[i] = rounded(d[i] + more[i], place);
-            }
-            attend.values(m, half, more);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) d[i] += more[i];
-            store_run<8>(place, d);
-        }
 }
 
 NormArgs norm_args(const Bound& b) {
@@ -163,8 +136,8 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
     LayerArgs a{};
     a.dy = chain.norm2[layernorm_backward::dy];
-    a.norm2 = norm_args(chain.norm2);
-    a.norm1 = norm_args(chain.norm1);
+    a.norms[0] = norm_args(chain.norm2);
+    a.norms[1] = norm_args(chain.norm1);
     a.narrow = chain.narrow_product[linear_dgrad::w];
     a.widen = chain.widen_product[linear_dgrad::w];
     a.project = chain.project_product[linear_dgrad::w];
@@ -172,6 +145,7 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.saved = chain.widen[dense_backward::saved];
     a.dz = chain.widen[dense_backward::dz];
     a.qkv = grouped(attention[at::qkv], groups);
+    a.out = grouped(attention[at::out], groups);
     a.lengths = grouped(attention[at::lengths], groups);
     a.logsumexp = grouped(attention[at::logsumexp], groups);
     a.dqkv = grouped(attention[at::dqkv], groups);
@@ -181,7 +155,6 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.groups = groups;
     a.positions = chain.positions;
     a.add_dx = chain.norm1.accumulates(layernorm_backward::dresidual);
-    a.early = c.early;
     const auto kernel = layer_backward_kernel<kInner, kParts>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     Operand sums{};

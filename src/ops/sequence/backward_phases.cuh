@@ -14,16 +14,16 @@ struct NormArgs {
 
 struct LayerArgs {
     Mat<const bf16> dy;
-    NormArgs norm2, norm1;
+    NormArgs norms[2];                               ///< norm2, norm1
     Mat<const bf16> narrow, widen, project, attend;  ///< weights of linear2, linear1, out_proj and in_proj
-    Mat<const bf16> saved, qkv;
+    Mat<const bf16> saved, qkv, out;
     Mat<const std::int32_t> lengths;
     Mat<const float> logsumexp;
     Mat<bf16> dz, dqkv, dx;  ///< of linear1, of in_proj; the gradient of the layer's input
     float* partial;          ///< [members * groups, sequences * blocks of one, SumColumns::count]
     float scale;
     int groups, positions;
-    bool add_dx, early;
+    bool add_dx;
 };
 
 /// Where each parameter's sums lie in a row of `partial`.
@@ -39,23 +39,22 @@ struct Room {
     static constexpr int kOwn = kRows / kParts;
     static constexpr int kX1 = kParts == 1 ? 0 : kOwn * kPitch<kWidth>;  ///< the other block's part comes before x1 is done with
     alignas(16) bf16 d[kOwn * kPitch<kWidth>];                           ///< dy, then the gradient that is under way
-    alignas(16) bf16 inner[kOwn * kPitch<kInner>];                       ///< saved, then dz of linear1, then column sums of dqkv
-    alignas(16) bf16 x1[kX1 + kHeads * kHeadRows];                       ///< what norm1 normalised, then or besides: douts()
-    alignas(16) bf16 heads[3 * kHeads * kHeadRows];                      ///< queries, keys, values by head, of the whole sequence
-    alignas(16) bf16 dqkv[kOwn * kPitch<kProjected>];                    ///< before that: Early
+    alignas(16) bf16 inner[kOwn * kPitch<kInner>];     ///< saved, dz of linear1, attention's output, column sums of dqkv
+    alignas(16) bf16 x1[kX1 + kHeads * kHeadRows];     ///< what norm1 normalised, then or besides: douts()
+    alignas(16) bf16 heads[3 * kHeads * kHeadRows];    ///< queries, keys, values by head, of the whole sequence
+    alignas(16) bf16 dqkv[kOwn * kPitch<kProjected>];  ///< before that: Early
     alignas(16) float4 shares[8 / kParts * kThreads];
-    float mean2[kOwn], inv2[kOwn], mean1[kOwn], inv1[kOwn];
+    float mean[2][kOwn], inv_std[2][kOwn];  ///< of norm2, of norm1
     float logsumexp[kHeads * kRows], deltas[kHeads * kRows];
 
     /// What is done with before the gradients of attention are found.
     struct Early {
-        alignas(16) bf16 x2[kOwn * kPitch<kWidth>];
-        alignas(16) float norm[kWarps * kNormSums];
-        float widen[2 * kInner];
+        alignas(16) bf16 x2[kOwn * kPitch<kWidth>];  ///< what norm2 normalised, then the gradient of linear1's output
+        alignas(16) float sums[kWarps * kNormSums];
     };
     static_assert(sizeof(Early) <= sizeof(bf16) * kOwn * kPitch<kProjected>);
     static_assert(4 * kProjected * sizeof(float) <= sizeof(bf16) * kOwn * kPitch<kInner>);
-    static_assert(kOwn * kPitch<kWidth> <= kX1 + kHeads * kHeadRows);
+    static_assert(kOwn * kPitch<kWidth> <= kX1 + kHeads * kHeadRows && kInner >= kWidth);
     [[nodiscard]] __device__ Early& early() { return *reinterpret_cast<Early*>(dqkv); }
     /// The gradient of attention's output by head, of the whole sequence.
     [[nodiscard]] __device__ bf16* douts() { return x1 + kX1; }
@@ -75,83 +74,114 @@ struct Place {
     }
 };
 
-/// Begins all copies, in the order in which they are needed, one commit each: dy and norm2, saved, norm1, attention.
+/// Begins all copies, in the order in which they are needed, one commit each: dy and norms, saved, attention.
 template <int kInner, int kParts>
 __device__ void stage_layer(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room) {
     constexpr int kOwn = kRows / kParts;
-    const auto stage_floats = [&](const Mat<const float>& from, float* to, int first) {
-        const int row = static_cast<int>(threadIdx.x) - first;
-        if (row >= 0 && row < kOwn) copy4(shared_address(to + row), at.of(from) + row * from.stride_row, row < at.rows);
-    };
     stage<kOwn, kWidth>(at.of(a.dy), a.dy.stride_row, at.rows, room.d);
-    stage<kOwn, kWidth>(at.of(a.norm2.x), a.norm2.x.stride_row, at.rows, room.early().x2);
-    stage_floats(a.norm2.mean, room.mean2, 0);
-    stage_floats(a.norm2.inv_std, room.inv2, kRows);
-    stage_floats(a.norm1.mean, room.mean1, 2 * kRows);
-    stage_floats(a.norm1.inv_std, room.inv1, 3 * kRows);
+    const int row = static_cast<int>(threadIdx.x) % kRows, part = static_cast<int>(threadIdx.x) / kRows;
+    if (row < kOwn) {
+        const Mat<const float>& from = part % 2 == 0 ? a.norms[part / 2].mean : a.norms[part / 2].inv_std;
+        float* to = part % 2 == 0 ? room.mean[part / 2] : room.inv_std[part / 2];
+        copy4(shared_address(to + row), at.of(from) + row * from.stride_row, row < at.rows);
+    }
+#pragma unroll 1
+    for (int n = 0; n < 2; ++n)
+        stage<kOwn, kWidth>(at.of(a.norms[n].x), a.norms[n].x.stride_row, at.rows, n == 0 ? room.early().x2 : room.x1);
     commit_copies();
     stage<kOwn, kInner>(at.of(a.saved), a.saved.stride_row, at.rows, room.inner);
     commit_copies();
-    stage<kOwn, kWidth>(at.of(a.norm1.x), a.norm1.x.stride_row, at.rows, room.x1);
-    commit_copies();
-    stage<kRows, kProjected>(a.qkv.row(at.k, at.g, at.base), a.qkv.stride_row, at.filled, [&](int row, int column) {
-        return room.heads + column / kHeadWidth * kHeadRows + row * kHeadStride + column % kHeadWidth;
+    stage<kRows, kProjected>(a.qkv.row(at.k, at.g, at.base), a.qkv.stride_row, at.filled, [&](int r, int column) {
+        return room.heads + column / kHeadWidth * kHeadRows + r * kHeadStride + column % kHeadWidth;
     });
-    const int row = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
-    copy4(shared_address(room.logsumexp + head * kRows + row), a.logsumexp.row(at.k, at.g, at.base + row) + head,
-          row < at.filled);
+    const int position = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
+    copy4(shared_address(room.logsumexp + head * kRows + position), a.logsumexp.row(at.k, at.g, at.base + position) + head,
+          position < at.filled);
     commit_copies();
 }
 
-/// Warps' sums in order.
-__device__ inline void put_norm_sums(const float* scratch, float* to) {
+/// Through norm2 (0) or norm1 (1): room.d, its place in memory, and the sums over rows.
+template <int kInner, int kParts>
+__device__ void through_norm(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room, int n) {
+    const NormArgs& norm = a.norms[n];
+    float gamma[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gamma[i] = __ldcg(norm.gamma.row(at.k, at.g, 0) + 4 * lane_of() + i);
+    norm_back<kRows / kParts>(room.d, {n == 0 ? room.early().x2 : room.x1, room.mean[n], room.inv_std[n]}, gamma, at.of(norm.dx),
+                              norm.dx.stride_row, at.rows, room.early().sums);
+    __syncthreads();
+    float* to = at.sums + (n == 0 ? SumColumns<kInner>::norm2 : SumColumns<kInner>::norm1);
+#pragma unroll 1
     for (int c = threadIdx.x; c < kNormSums; c += kThreads) {
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += scratch[w * kNormSums + c];
+        for (int w = 0; w < kWarps; ++w) sum += room.early().sums[w * kNormSums + c];
         to[c] = sum;
     }
 }
 
-__device__ inline void load_gamma(const NormArgs& norm, const Place& at, float (&gamma)[4]) {
+/// Where a product goes: row r, strip s of 32 columns at to + r * row + s * strip; beyond `rows` nothing, from `zero` on zeros.
+struct Target {
+    bf16* to;
+    int row, strip, rows, zero;
+    const bf16* add;  ///< rows of kPitch<kWidth> that are added, or null
+};
+template <int kParts>
+__device__ void put_product(const RowsProduct<kRows / kParts>& product, const Target& target, bool to_first_block) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) gamma[i] = __ldcg(norm.gamma.row(at.k, at.g, 0) + 4 * lane_of() + i);
-}
-
-/// From the gradient of linear1's output (`product`) to that before its activation, in the place of `saved`.
-template <int kInner, int kParts>
-__device__ void through_gelu(const RowsProduct<kRows / kParts, kWidth, kInner>& product, const LayerArgs& a, const Place& at,
-                             Room<kInner, kParts>& room) {
-    using Narrow = RowsProduct<kRows / kParts, kWidth, kInner>;
-    const int column = Narrow::column();
-    float totals[8] = {};
-#pragma unroll
-    for (int m = 0; m < Narrow::kTiles; ++m)
+    for (int m = 0; m < product.kTiles; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const int row = Narrow::row(m, half);
-            bf16* place = room.inner + row * kPitch<kInner> + column;
-            float d[8], u[8];
+            const int row = product.row(m, half), column = 8 * (lane_of() % 4);
+            float d[8];
             product.values(m, half, d);
-            load_run<8>(place, u);
+            if (target.add != nullptr) {
+                float more[8];
+                load_run<8>(target.add + row * kPitch<kWidth> + 32 * product.strip() + column, more);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                float value, slope;
-                gelu_and_slope(u[i], value, slope);
-                d[i] = rounded(d[i], place) * slope;
-                totals[i] += d[i];
+                for (int i = 0; i < 8; ++i) d[i] += more[i];
             }
-            store_run<8>(place, d);
-            if (row < at.rows) store_run<8>(at.of(a.dz) + row * a.dz.stride_row + column, d);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) d[i] = row < target.zero ? d[i] : 0;
+            bf16* place = target.to + row * target.row + product.strip() * target.strip + column;
+            if (row < target.rows) store_run<8>(place, d);
+            if constexpr (kParts > 1) {
+                if (to_first_block) sequence::put_at(0, place, *reinterpret_cast<const uint4*>(place));
+            }
         }
+}
+
+/// From the gradient of columns [first, + kWidth) of linear1's output (early().x2) to that before its activation, in the place of
+/// `saved`, and their sums.
+template <int kInner, int kParts>
+__device__ void through_gelu(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room, int first) {
+    constexpr int kVectors = kWidth / 8, kStep = kThreads / kVectors, kOwn = kRows / kParts;
+    const int lane = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+    float totals[8] = {};
+    bf16* out = at.of(a.dz) + lane * a.dz.stride_row + first + column;
+#pragma unroll 1
+    for (int row = lane; row < kOwn; row += kStep, out += kStep * a.dz.stride_row) {
+        bf16* place = room.inner + row * kPitch<kInner> + first + column;
+        float d[8], u[8];
+        load_run<8>(room.early().x2 + row * kPitch<kWidth> + column, d);
+        load_run<8>(place, u);
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) totals[i] += __shfl_xor_sync(0xffffffffu, totals[i], d);
-    if (lane_of() < 4) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) room.early().widen[Narrow::share() * kInner + column + i] = totals[i];
+        for (int i = 0; i < 8; ++i) {
+            float value, slope;
+            gelu_and_slope(u[i], value, slope);
+            d[i] *= slope;
+            totals[i] += d[i];
+        }
+        store_run<8>(place, d);
+        if (row < at.rows) store_run<8>(out, d);
     }
+    store_run<8>(room.early().sums + lane * kWidth + column, totals);
+    __syncthreads();
+    if (threadIdx.x >= kWidth) return;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kStep; ++i) sum += room.early().sums[i * kWidth + threadIdx.x];
+    at.sums[SumColumns<kInner>::widen + first + threadIdx.x] = sum;
 }
 
 /// room.dqkv to its place, and each of four threads' sums over its rows to `scratch` [4, kProjected].
@@ -161,10 +191,11 @@ __device__ void put_dqkv(const bf16* from, const Mat<bf16>& dqkv, const Place& a
     const int first = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
     if (first >= kLanes) return;
     float totals[8] = {};
-#pragma unroll 4
-    for (int row = first; row < kOwn; row += kLanes) {
+    bf16* out = at.of(dqkv) + first * dqkv.stride_row + column;
+#pragma unroll 1
+    for (int row = first; row < kOwn; row += kLanes, out += kLanes * dqkv.stride_row) {
         const uint4 eight = *reinterpret_cast<const uint4*>(from + row * kPitch<kProjected> + column);
-        if (row < at.rows) *reinterpret_cast<uint4*>(at.of(dqkv) + row * dqkv.stride_row + column) = eight;
+        if (row < at.rows) *reinterpret_cast<uint4*>(out) = eight;
         float v[8];
         spread(eight, v);
 #pragma unroll
@@ -173,26 +204,27 @@ __device__ void put_dqkv(const bf16* from, const Mat<bf16>& dqkv, const Place& a
     store_run<8>(scratch + first * kProjected + column, totals);
 }
 
-/// The gradient of attention's output, to room.douts() of all blocks that need it. Positions that are not filled get zeros.
+/// delta of the block's rows: attention's output, in room.inner, times its gradient.
 template <int kInner, int kParts>
-__device__ void put_douts(const RowsProduct<kRows / kParts, kWidth, kWidth>& product, const Place& at,
-                          Room<kInner, kParts>& room) {
+__device__ void find_deltas(const Place& at, Room<kInner, kParts>& room) {
+    const int row = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
+    if (row >= kRows / kParts) return;
+    const bf16* out = room.inner + row * kPitch<kWidth> + head * kHeadWidth;
+    const bf16* dout = room.douts() + head * kHeadRows + (at.first + row) * kHeadStride;
+    float sum = 0;
+#pragma unroll 1
+    for (int c = 0; c < kHeadWidth; c += 8) {
+        float left[8], right[8];
+        load_run<8>(out + c, left);
+        load_run<8>(dout + c, right);
 #pragma unroll
-    for (int m = 0; m < product.kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = at.first + product.row(m, half), column = product.column();
-            float d[8];
-            product.values(m, half, d);
-            bf16* place = room.douts() + column / kHeadWidth * kHeadRows + row * kHeadStride + column % kHeadWidth;
-            if (row < at.filled)
-                store_run<8>(place, d);
-            else
-                *reinterpret_cast<uint4*>(place) = make_uint4(0, 0, 0, 0);
-            if constexpr (kParts > 1) {  // keys of the first block are seen by queries of the second, and not the other way
-                if (at.rank == 1) sequence::put_at(0, place, *reinterpret_cast<const uint4*>(place));
-            }
-        }
+        for (int i = 0; i < 8; ++i) sum = fmaf(left[i], right[i], sum);
+    }
+    float* to = room.deltas + head * kRows + at.first + row;
+    *to = sum;
+    if constexpr (kParts > 1) {
+        if (at.rank == 1) sequence::put_at(0, to, __float_as_uint(sum));
+    }
 }
 
 template <int kInner, int kParts>
@@ -204,27 +236,29 @@ __device__ void attention_back(const LayerArgs& a, const Place& at, Room<kInner,
                    room.douts() + head * kHeadRows,
                    room.logsumexp + head * kRows,
                    room.deltas + head * kRows};
-    // Of four tiles of rows the first sees least: with 0 and 3, or 1 and 2, both warps of a head have as much to do.
-    const auto tile_of = [&](int i) {
-        if (kParts > 1) return 2 * at.rank + warp_of() % 2;
-        return i == 0 ? warp_of() % 2 : 3 - warp_of() % 2;
-    };
-    const auto rows_of = [&](int tile) { return room.dqkv + (16 * tile - at.first) * kPitch<kProjected> + column; };
 #pragma unroll 1
     for (int i = 0; i < 2 / kParts; ++i) {
-        const int tile = tile_of(i);
-        query_back(own, tile, a.scale, rows_of(tile));
-        if constexpr (kParts > 1) {
-            __syncwarp();
-            float* delta = own.deltas + 16 * tile + lane_of() % 16;
-            if (at.rank == 1 && lane_of() < 16) sequence::put_at(0, delta, __float_as_uint(*delta));
-        }
+        // Queries of a late tile see much, keys of an early one are seen by many: with tiles 0 and 3, or 1 and 2, both warps of a
+        // head have as much to do.
+        const int tile = kParts > 1 ? 2 * at.rank + warp_of() % 2 : i == 0 ? warp_of() % 2 : 3 - warp_of() % 2;
+        bf16* to = room.dqkv + (16 * tile - at.first) * kPitch<kProjected> + column;
+        query_back(own, tile, a.scale, to);
+        key_back(own, tile, a.scale, to + kWidth, to + 2 * kWidth);
     }
-    sequence::meet<kParts>();
+}
+
+/// room.d += what is there of the gradient of the layer's input.
+template <int kOwn>
+__device__ void add_old(const Mat<bf16>& dx, const Place& at, bf16* d) {
 #pragma unroll 1
-    for (int i = 0; i < 2 / kParts; ++i) {
-        bf16* to = rows_of(tile_of(i));
-        key_back(own, tile_of(i), a.scale, to + kWidth, to + 2 * kWidth);
+    for (int i = threadIdx.x; i < at.rows * (kWidth / 8); i += kThreads) {
+        const int row = i / (kWidth / 8), column = i % (kWidth / 8) * 8;
+        float v[8], more[8];
+        load_run<8>(d + row * kPitch<kWidth> + column, v);
+        load_run<8>(at.of(dx) + row * dx.stride_row + column, more);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[e] += more[e];
+        store_run<8>(d + row * kPitch<kWidth> + column, v);
     }
 }
 

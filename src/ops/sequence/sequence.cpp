@@ -3,6 +3,7 @@
 #include "ops/attention/attention.h"
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
+#include "ops/sequence/operands.h"
 #include "ops/text/sequences.h"
 
 namespace millrace::ops {
@@ -10,24 +11,6 @@ namespace {
 
 using tensor::DType;
 using tensor::Operand;
-
-constexpr int kColumns = 128, kLayerHeads = 4, kMostPositions = 64;
-
-/// Whether two operands are the same elements.
-bool same_place(const Operand& a, const Operand& b) {
-    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           a.stride_row == b.stride_row && (a.k <= 1 || a.stride_k == b.stride_k) && (a.g <= 1 || a.stride_g == b.stride_g);
-}
-/// The same where attention has the groups of `a` as members.
-bool same_abreast(const Operand& attention, Operand a) {
-    if (a.g > 1) {
-        if (a.k > 1) return false;
-        a.k = a.g;
-        a.stride_k = a.stride_g;
-        a.g = 1;
-    }
-    return same_place(attention, a);
-}
 
 /// A matrix for each of x's members and groups, with rows that begin at multiples of 16 bytes.
 bool fits(const Operand& o, const Operand& x, DType dtype, int rows, int cols) {
@@ -52,9 +35,10 @@ bool is_linear(const Bound& b, const Operand& x, int inputs, int outputs, Activa
 bool is_norm(const Bound& b, const Operand& x, const Operand& residual) {
     namespace at = layernorm_forward;
     if (b.record->op != &at::kDef) return false;
-    return same_place(b[at::x], x) && same_place(b[at::residual], residual) && fits(b[at::gamma], x, DType::f32, 1, kColumns) &&
-           fits(b[at::beta], x, DType::f32, 1, kColumns) && fits(b[at::sum], x, DType::bf16, x.rows, kColumns) &&
-           fits(b[at::y], x, DType::bf16, x.rows, kColumns) && b[at::mean].present() && b[at::inv_std].present();
+    return same_place(b[at::x], x) && same_place(b[at::residual], residual) &&
+           fits(b[at::gamma], x, DType::f32, 1, kLayerColumns) && fits(b[at::beta], x, DType::f32, 1, kLayerColumns) &&
+           fits(b[at::sum], x, DType::bf16, x.rows, kLayerColumns) && fits(b[at::y], x, DType::bf16, x.rows, kLayerColumns) &&
+           b[at::mean].present() && b[at::inv_std].present();
 }
 
 bool is_attention(const Bound& b, const Operand& qkv, const Operand& seen) {
@@ -78,11 +62,12 @@ bool is_sequence_layer(std::span<const Bound> records) {
         l.widen.record->op != &dense::kDef || l.narrow.record->op != &dense::kDef)
         return false;
     const Operand &x = l.in[dense::x], &seen = l.out[dense::x], &h = l.norm1[layernorm_forward::y], &inner = l.widen[dense::y];
-    return (inner.cols == kColumns || inner.cols == 2 * kColumns) &&
-           is_linear(l.in, x, kColumns, 3 * kColumns, Activation::none) && is_attention(l.attention, l.in[dense::y], seen) &&
-           is_linear(l.out, seen, kColumns, kColumns, Activation::none) && is_norm(l.norm1, l.out[dense::y], x) &&
-           is_linear(l.widen, h, kColumns, inner.cols, Activation::gelu) &&
-           is_linear(l.narrow, inner, inner.cols, kColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h);
+    return (inner.cols == kLayerColumns || inner.cols == 2 * kLayerColumns) &&
+           is_linear(l.in, x, kLayerColumns, 3 * kLayerColumns, Activation::none) &&
+           is_attention(l.attention, l.in[dense::y], seen) &&
+           is_linear(l.out, seen, kLayerColumns, kLayerColumns, Activation::none) && is_norm(l.norm1, l.out[dense::y], x) &&
+           is_linear(l.widen, h, kLayerColumns, inner.cols, Activation::gelu) &&
+           is_linear(l.narrow, inner, inner.cols, kLayerColumns, Activation::none) && is_norm(l.norm2, l.narrow[dense::y], h);
 }
 
 }  // namespace millrace::ops
