@@ -131,11 +131,25 @@ StepOutcome windows_step(bool tree, int members, const std::vector<std::string>&
 StepOutcome members_step(const std::vector<std::string>& off) { return windows_step(false, 2, off); }
 StepOutcome siblings_step(const std::vector<std::string>& off) { return windows_step(true, 1, off); }
 
+/// Thousands of rows through two layers.
+StepOutcome many_windows_step(const std::vector<std::string>& off) {
+    constexpr std::int32_t kMany = 64;
+    testing::LanguageRig rig;
+    static_cast<testing::Rig&>(rig) = cuda_rig(off);
+    rig.model = language_model(false);
+    rig.rows = kMany;
+    rig.windows = std::make_unique<testing::FedWindows>(kMany, kLength, kShortWindows.vocabulary);
+    const auto started = rig.start(*rig.model, *rig.windows, {7});
+    EXPECT_TRUE(started.ok()) << (started.ok() ? "" : started.error().text());
+    rig.feed_random(1);
+    return run_once(rig, train::build_training_step(*rig.store, *rig.model, *rig.windows, rig.settings, {kMany, 1, 0}));
+}
+
 TEST(Rewrites, EachOnAgainstOff) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     const std::vector<std::string> names = ops::rewrite_names();
     std::set<std::string> seen;
-    for (const auto step : {layers_step, recurrent_step, members_step, siblings_step}) {
+    for (const auto step : {layers_step, recurrent_step, members_step, siblings_step, many_windows_step}) {
         const StepOutcome on = step({});
         for (const std::string& name : names) {
             if (!on.rewrites.contains(name)) continue;

@@ -170,13 +170,14 @@ int shares_for(const Context& c, int tiles) {
     return shares;
 }
 
-/// Of few tiles each: larger products keep the device busy by themselves, and the library is faster then.
+/// Of few tiles each, which are filled: larger products keep the device busy by themselves, and the library is faster then.
 bool is_small(const Context& c, const Bound& b) {
     using namespace linear_wgrad;
-    constexpr int kLeast = 64, kMostTiles = 8;
+    constexpr int kMostTiles = 8;
     const Operand &to = b[dw], &from = b[dz], &in = b[x];
+    const std::int64_t area = std::int64_t{tiles_of(to)} * kTile * kTile;
     return in.dtype == tensor::DType::bf16 && from.dtype == tensor::DType::bf16 && to.dtype == tensor::DType::f32 &&
-           in.rows >= c.library_rows && to.rows >= kLeast && to.cols >= kLeast && to.rows % 8 == 0 && to.cols % 8 == 0 &&
+           in.rows >= c.library_rows && to.count() > 0 && to.rows % 8 == 0 && to.cols % 8 == 0 && 4 * to.count() >= 3 * area &&
            tiles_of(to) <= kMostTiles * to.k * to.g && whole_runs(from) && whole_runs(in) && whole_runs(to);
 }
 
@@ -196,8 +197,9 @@ std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) 
         tiles += tiles_of(records[count][dw]);
         ++count;
     }
-    const bool worth = count > 1 && 3 * tiles * shares_for(c, tiles) >= c.multiprocessors && c.shared_limit >= kBytes;
-    return worth ? count : 0;
+    // The library splits each product over the whole device; on a part of it this kernel would be slower.
+    const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors;
+    return count > 1 && fills && c.shared_limit >= kBytes ? count : 0;
 }
 
 KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {

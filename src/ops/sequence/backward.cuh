@@ -1,7 +1,7 @@
 #pragma once
-// Pieces of the way back through a layer over one short sequence. A block of kWarps warps has kRows rows of the sequence in
-// shared memory (bf16) from the first gradient to the last; weights come from the L2 cache straight into registers, once per
-// block.
+// Pieces of the way back through a layer over one short sequence of at most kRows positions. A block of kWarps warps has kOwn of
+// these rows in shared memory (bf16) from the first gradient to the last: all of them, or half with another block of its
+// cluster. Weights come from the L2 cache straight into registers, once per block.
 
 #include "ops/attention/flash_backward.cuh"
 #include "ops/cuda/run.cuh"
@@ -20,103 +20,106 @@ constexpr int kHeadStride = kFlashStride<kHeadWidth>, kHeadRows = kRows * kHeadS
 __device__ inline int warp_of() { return static_cast<int>(threadIdx.x) / 32; }
 __device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % 32; }
 
-/// Begins copies of kRows rows of kCols columns: zeros from row `rows` on. place(row, column) is where eight elements go.
-template <int kCols, class Place>
+/// Begins copies of kCount rows of kCols columns, eight elements a thread and row: zeros from row `rows` on. place(row, column)
+/// is where they go. Loops stay loops here and below: a block runs through its code once or twice, so code that is not in the
+/// instruction cache costs more than what unrolling saves.
+template <int kCount, int kCols, class Place>
 __device__ void stage(const bf16* from, std::int64_t stride, int rows, Place place) {
-    constexpr int kVectors = kCols / 8;
-    static_assert(kRows * kVectors % kThreads == 0);
-#pragma unroll
-    for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
-        const int row = i / kVectors, column = i % kVectors * 8;
-        copy16(shared_address(place(row, column)), from + row * stride + column, row < rows);
-    }
+    constexpr int kVectors = kCols / 8, kStep = kThreads / kVectors;
+    const int first = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+    if (first >= kStep) return;
+    from += first * stride + column;
+#pragma unroll 1
+    for (int row = first; row < kCount; row += kStep, from += kStep * stride)
+        copy16(shared_address(place(row, column)), from, row < rows);
 }
-template <int kCols>
+template <int kCount, int kCols>
 __device__ void stage(const bf16* from, std::int64_t stride, int rows, bf16* to) {
-    stage<kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
+    stage<kCount, kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
 }
 
-/// rows [kRows, kSummed] times w [kSummed, kCols]. A warp has a strip of 32 columns of all rows and, where there are fewer strips
-/// than warps, half of the summed index; join() adds the halves and leaves each warp half of the rows. Tile j of a strip has the
-/// columns 4 n + j: a lane reads four neighbouring columns of w, and its sums are eight neighbouring columns of a row.
-template <int kSummed, int kCols>
+/// rows [kOwn, summed] times w [summed, kWidth]. A warp has a strip of 32 columns of all rows and half of the summed index;
+/// join() adds the halves and leaves each warp half of the rows. Tile j of a strip has the columns 4 n + j: a lane reads four
+/// neighbouring columns of w, and its sums are eight neighbouring columns of a row.
+template <int kOwn>
 struct RowsProduct {
-    static constexpr int kStrips = kCols / 32, kShares = kWarps / kStrips, kDepth = kSummed / kShares, kSteps = kDepth / 16;
-    static constexpr int kAhead = 4;            ///< steps whose weights are under way
-    static constexpr int kTiles = 4 / kShares;  ///< of 16 rows that a warp owns in the end
-    static_assert(kShares == 1 || kShares == 2);
-    static_assert(kSteps % kAhead == 0);
+    static constexpr int kStrips = kWidth / 32, kAll = kOwn / 16, kTiles = kAll / 2;  ///< tiles of 16 rows: all, owned in the end
+    static constexpr int kAhead = 4;  ///< steps of 16 summed elements whose weights are under way
+    static_assert(kWarps == 2 * kStrips);
 
     uint2 weights[kAhead][4];
     const bf16* from;
-    int stride;
-    float sums[4][4][4];
+    int stride, groups;  ///< of a row of w; of kAhead steps
+    float sums[kAll][4][4];
 
     [[nodiscard]] static __device__ int share() { return warp_of() / kStrips; }
-    /// This lane's columns [column(), + 8), and its row `half` (of two) of owned tile m.
-    [[nodiscard]] static __device__ int column() { return 32 * (warp_of() % kStrips) + 8 * (lane_of() % 4); }
+    [[nodiscard]] static __device__ int strip() { return warp_of() % kStrips; }
+    /// This lane's row `half` (of two) of owned tile m.
     [[nodiscard]] static __device__ int row(int m, int half) { return 16 * (kTiles * share() + m) + 8 * half + lane_of() / 4; }
 
-    /// Asks for the first weights: may be long before multiply().
-    __device__ void begin(const bf16* w, std::int64_t row_stride) {
-        stride = static_cast<int>(row_stride);
-        from = w + (share() * kDepth + 2 * (lane_of() % 4)) * row_stride + 32 * (warp_of() % kStrips) + 4 * (lane_of() / 4);
+    /// Asks for the first weights: may be long before multiply(). `summed` is a multiple of 128.
+    __device__ void begin(const bf16* w, int row_stride, int summed) {
+        stride = row_stride;
+        groups = summed / (2 * 16 * kAhead);
+        from = w + (share() * summed / 2 + 2 * (lane_of() % 4)) * stride + 32 * strip() + 4 * (lane_of() / 4);
 #pragma unroll
         for (int s = 0; s < kAhead; ++s) fetch(s);
     }
-    /// Rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of step s.
+    /// Rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the next step.
     __device__ void fetch(int s) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)  // from L2: what L1 holds may be older than the last update
-            weights[s % kAhead][i] = __ldcg(reinterpret_cast<const uint2*>(from + (16 * s + i % 2 + i / 2 * 8) * stride));
+            weights[s][i] = __ldcg(reinterpret_cast<const uint2*>(from + (i % 2 + i / 2 * 8) * stride));
+        from += 16 * stride;
     }
-    __device__ void multiply(const bf16* rows) {
-        const bf16* left_at = rows + lane_of() % 16 * kPitch<kSummed> + lane_of() / 16 * 8 + share() * kDepth;
+    __device__ void multiply(const bf16* rows, int pitch) {
+        const bf16* left_at = rows + lane_of() % 16 * pitch + lane_of() / 16 * 8 + share() * groups * 16 * kAhead;
         clear(sums);
+#pragma unroll 1
+        for (int group = 1; group <= groups; ++group) {
 #pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-            std::uint32_t left[4][4], right[4][2];
+            for (int s = 0; s < kAhead; ++s, left_at += 16) {
+                std::uint32_t left[kAll][4], right[4][2];
 #pragma unroll
-            for (int m = 0; m < 4; ++m) load_matrices(left[m], left_at + 16 * m * kPitch<kSummed> + 16 * s);
-            const uint2(&w)[4] = weights[s % kAhead];
+                for (int m = 0; m < kAll; ++m) load_matrices(left[m], left_at + 16 * m * pitch);
+                const uint2(&w)[4] = weights[s];
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                right[0][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x5410);
-                right[1][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x7632);
-                right[2][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x5410);
-                right[3][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x7632);
+                for (int half = 0; half < 2; ++half) {
+                    right[0][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x5410);
+                    right[1][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x7632);
+                    right[2][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x5410);
+                    right[3][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x7632);
+                }
+                if (group < groups) fetch(s);
+#pragma unroll
+                for (int m = 0; m < kAll; ++m)
+#pragma unroll
+                    for (int j = 0; j < 4; ++j)
+                        mma_bf16(sums[m][j], left[m][0], left[m][1], left[m][2], left[m][3], right[j][0], right[j][1]);
             }
-            if (s + kAhead < kSteps) fetch(s + kAhead);
-#pragma unroll
-            for (int m = 0; m < 4; ++m)
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    mma_bf16(sums[m][j], left[m][0], left[m][1], left[m][2], left[m][3], right[j][0], right[j][1]);
         }
     }
-    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. With two shares the block synchronises; `scratch` holds eight float4
-    /// per thread, which must have been read by then.
+    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. The block synchronises; `scratch` holds 4 kTiles float4 per thread,
+    /// which must have been read by then.
     __device__ void join(float4* scratch) {
-        if constexpr (kShares == 2) {
-            const bool upper = share() == 1;
-            float4* mine = scratch + warp_of() * 8 * 32 + lane_of();
-            const float4* other = scratch + (warp_of() ^ kStrips) * 8 * 32 + lane_of();
+        constexpr int kSent = 4 * kTiles;
+        const bool upper = share() == 1;
+        float4* mine = scratch + warp_of() * kSent * 32 + lane_of();
+        const float4* other = scratch + (warp_of() ^ kStrips) * kSent * 32 + lane_of();
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const float(&low)[4] = sums[i / 4][i % 4];
-                const float(&high)[4] = sums[2 + i / 4][i % 4];
-                mine[32 * i] =
-                    upper ? make_float4(low[0], low[1], low[2], low[3]) : make_float4(high[0], high[1], high[2], high[3]);
-            }
-            __syncthreads();
+        for (int i = 0; i < kSent; ++i) {
+            float(&low)[4] = sums[i / 4][i % 4];
+            const float(&high)[4] = sums[kTiles + i / 4][i % 4];
+            mine[32 * i] = upper ? make_float4(low[0], low[1], low[2], low[3]) : make_float4(high[0], high[1], high[2], high[3]);
 #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const float4 more = other[32 * i];
-                const float add[4] = {more.x, more.y, more.z, more.w};
+            for (int e = 0; e < 4; ++e) low[e] = upper ? high[e] : low[e];
+        }
+        __syncthreads();
 #pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    sums[i / 4][i % 4][e] = (upper ? sums[2 + i / 4][i % 4][e] : sums[i / 4][i % 4][e]) + add[e];
-            }
+        for (int i = 0; i < kSent; ++i) {
+            const float4 more = other[32 * i];
+            float(&own)[4] = sums[i / 4][i % 4];
+            own[0] += more.x, own[1] += more.y, own[2] += more.z, own[3] += more.w;
         }
     }
     /// The lane's eight columns of row(m, half).
@@ -137,19 +140,20 @@ __device__ inline float warp_total(float v) {
 
 /// What the norm's way back reads besides its rows, in shared memory; zeros beyond the sequence.
 struct NormRows {
-    const bf16* x;                ///< [kRows, kPitch<kWidth>], what was normalised
-    const float *mean, *inv_std;  ///< [kRows]
+    const bf16* x;                ///< [kOwn, kPitch<kWidth>], what was normalised
+    const float *mean, *inv_std;  ///< [kOwn]
 };
 constexpr int kNormSums = 3 * kWidth;  ///< of dy * xhat, of dy, of the result as it is stored
 
-/// d: dy in, the gradient of x out, kRows rows in shared memory and, the first `rows` of them, in `out` too. A warp has eight
-/// rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
-__device__ inline void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
-                                 float* scratch) {
-    constexpr int kEach = kRows / kWarps;
+/// d: dy in, the gradient of x out, kOwn rows in shared memory and, the first `rows` of them, in `out` too. A warp has
+/// neighbouring rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
+template <int kOwn>
+__device__ void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
+                          float* scratch) {
+    constexpr int kEach = kOwn / kWarps;
     const int column = 4 * lane_of();
     float dots[4] = {}, totals[4] = {}, stored[4] = {};
-#pragma unroll 4
+#pragma unroll 2
     for (int r = 0; r < kEach; ++r) {
         const int row = kEach * warp_of() + r;
         auto* at = reinterpret_cast<Run<bf16, 4>*>(d + row * kPitch<kWidth> + column);
@@ -187,8 +191,7 @@ __device__ inline void norm_back(bf16* d, const NormRows& norm, const float (&ga
 /// mask hides them from all others.
 struct Head {
     const bf16 *queries, *keys, *values, *douts;  ///< [kRows, kHeadStride]
-    const float* logsumexp;                       ///< [kRows]
-    float* deltas;                                ///< [kRows]
+    const float *logsumexp, *deltas;              ///< [kRows]; delta as in ops/attention/attention.h
 };
 
 /// 16 rows of a head's gradient times `factor`, to rows of kPitch<kProjected>.
@@ -201,55 +204,41 @@ __device__ inline void put_head_rows(const Sums<1, kHeadWidth>& sums, float fact
                 pack(sums[0][n][2 * half] * factor, sums[0][n][2 * half + 1] * factor);
 }
 
-/// Gradients and deltas of queries [16 tile, + 16): all keys that they see at once, so that delta, the sum of weight times its
-/// gradient, needs no second pass.
+/// Gradients of queries [16 tile, + 16).
 __device__ inline void query_back(const Head& head, int tile, float scale, bf16* to) {
-    constexpr int kTiles = kRows / 16;
     OwnRows<1, kHeadWidth> query, dout;
     query.load(head.queries + 16 * tile * kHeadStride);
     dout.load(head.douts + 16 * tile * kHeadStride);
-    Sums<1, 16> weights[kTiles], gradients[kTiles];
-    float level[2], delta[2] = {};
+    float level[2], delta[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) level[half] = kLog2E * head.logsumexp[16 * tile + row_of(0, 2 * half)];
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-        if (n > tile) break;
-        multiply_across<1, kHeadWidth, 16>(weights[n], query, head.keys + 16 * n * kHeadStride + across_offset<kHeadWidth>());
-        multiply_across<1, kHeadWidth, 16>(gradients[n], dout, head.values + 16 * n * kHeadStride + across_offset<kHeadWidth>());
+    for (int half = 0; half < 2; ++half) {
+        level[half] = kLog2E * head.logsumexp[16 * tile + row_of(0, 2 * half)];
+        delta[half] = head.deltas[16 * tile + row_of(0, 2 * half)];
+    }
+    Sums<1, kHeadWidth> sums;
+    clear(sums);
+#pragma unroll 1
+    for (int n = 0; n <= tile; ++n) {
+        const bf16 *keys = head.keys + 16 * n * kHeadStride, *values = head.values + 16 * n * kHeadStride;
+        Sums<1, 16> weights, gradients;
+        multiply_across<1, kHeadWidth, 16>(weights, query, keys + across_offset<kHeadWidth>());
+        multiply_across<1, kHeadWidth, 16>(gradients, dout, values + across_offset<kHeadWidth>());
 #pragma unroll
         for (int c = 0; c < 2; ++c)
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float& w = weights[n][0][c][i];
-                w = exp2_fast(fmaf(w, scale * kLog2E, -level[i / 2]));
-                if (n == tile && column_of(c, i) > row_of(0, i)) w = 0;
-                delta[i / 2] = fmaf(w, gradients[n][0][c][i], delta[i / 2]);
+                float& g = gradients[0][c][i];
+                g = exp2_fast(fmaf(weights[0][c][i], scale * kLog2E, -level[i / 2])) * (g - delta[i / 2]);
+                if (n == tile && column_of(c, i) > row_of(0, i)) g = 0;
             }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        delta[half] += __shfl_xor_sync(0xffffffffu, delta[half], 1);
-        delta[half] += __shfl_xor_sync(0xffffffffu, delta[half], 2);
-        if (lane_of() % 4 == 0) head.deltas[16 * tile + row_of(0, 2 * half)] = delta[half];
-    }
-    Sums<1, kHeadWidth> sums;
-    clear(sums);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-        if (n > tile) break;
-#pragma unroll
-        for (int c = 0; c < 2; ++c)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) gradients[n][0][c][i] = weights[n][0][c][i] * (gradients[n][0][c][i] - delta[i / 2]);
         std::uint32_t packed[1][4];
-        pack_weights<1, 16>(packed, gradients[n], 0);
-        multiply_along<1, kHeadWidth>(sums, packed, head.keys + 16 * n * kHeadStride + along_offset<kHeadWidth>());
+        pack_weights<1, 16>(packed, gradients, 0);
+        multiply_along<1, kHeadWidth>(sums, packed, keys + along_offset<kHeadWidth>());
     }
     put_head_rows(sums, scale, to);
 }
 
-/// Gradients of keys and values [16 tile, + 16); the deltas of all queries are there.
+/// Gradients of keys and values [16 tile, + 16).
 __device__ inline void key_back(const Head& head, int tile, float scale, bf16* keys, bf16* values) {
     const AttentionShape shape{kRows, kHeads, kHeadWidth, 0, true, scale};
     KeyGradient<1, kHeadWidth> gradient;

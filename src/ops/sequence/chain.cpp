@@ -1,30 +1,13 @@
 #include "ops/sequence/chain.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <iterator>
 
 namespace millrace::ops {
 namespace {
 
 using tensor::DType;
 using tensor::Operand;
-
-bool same_strides(const Operand& a, const Operand& b) {
-    return a.stride_row == b.stride_row && (a.g <= 1 || a.stride_g == b.stride_g) && (a.k <= 1 || a.stride_k == b.stride_k);
-}
-bool same_place(const Operand& a, const Operand& b) {
-    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
-           same_strides(a, b);
-}
-/// An operand of attention, which has groups as members, and that of another record.
-bool same_abreast(const Operand& attention, Operand other, int groups) {
-    if (groups > 1) {
-        other.k = groups;
-        other.stride_k = other.stride_g;
-        other.g = 1;
-    }
-    return same_place(attention, other);
-}
 
 /// Rows of bf16 that begin at multiples of 16 bytes.
 bool is_aligned(const Operand& o) {
@@ -42,7 +25,7 @@ bool is_identity(const Bound& dense) {
 }
 bool is_norm(const Bound& norm) {
     using namespace layernorm_backward;
-    return norm[x].cols == kChainWidth && is_aligned(norm[x]) && is_aligned(norm[dx]) && norm[dresidual].present() &&
+    return norm[x].cols == kLayerColumns && is_aligned(norm[x]) && is_aligned(norm[dx]) && norm[dresidual].present() &&
            norm[dgamma].present() && norm[dbeta].present() && !norm.accumulates(dx);
 }
 /// dz w with w [outputs, inputs] of every group.
@@ -64,9 +47,8 @@ bool are_linked(const LayerChain& c) {
            same_place(c.narrow_product[dgrad::dx], c.widen[dense::dy]) && follows(c.widen_product, c.widen) &&
            same_place(c.widen_product[dgrad::dx], c.norm2[norm::dresidual]) &&
            same_place(c.widen_product[dgrad::dx], c.norm1[norm::dy]) && same_place(c.norm1[norm::dx], c.project[dense::dy]) &&
-           follows(c.project_product, c.project) &&
-           same_abreast(c.attention[attention::dout], c.project_product[dgrad::dx], c.groups) &&
-           same_abreast(c.attention[attention::dqkv], c.attend[dense::dy], c.groups) && follows(c.attend_product, c.attend) &&
+           follows(c.project_product, c.project) && same_abreast(c.attention[attention::dout], c.project_product[dgrad::dx]) &&
+           same_abreast(c.attention[attention::dqkv], c.attend[dense::dy]) && follows(c.attend_product, c.attend) &&
            same_place(c.attend_product[dgrad::dx], c.norm1[norm::dresidual]);
 }
 
@@ -81,10 +63,9 @@ bool attends(const LayerChain& c) {
     using namespace attention_backward;
     const auto& p = c.attention.params<AttentionParams>();
     const Operand &in = c.attention[qkv], &rows = c.attention[lengths];
-    return (c.groups == 1 || c.members == 1) && p.heads == kChainHeads && p.prefix == 0 && p.causal &&
-           in.cols == 3 * kChainWidth && in.g == 1 && in.k == (c.groups > 1 ? c.groups : c.members) &&
-           c.positions >= kLeastPositions && c.positions <= kMostPositions && c.positions * rows.rows == in.rows &&
-           is_aligned(in) && is_aligned(c.attention[dqkv]);
+    return p.heads == kLayerHeads && p.prefix == 0 && p.causal && in.cols == 3 * kLayerColumns && in.g == 1 &&
+           in.k == (c.groups > 1 ? c.groups : c.members) && c.positions >= kLeastPositions && c.positions <= kMostPositions &&
+           c.positions * rows.rows == in.rows && is_aligned(in) && is_aligned(c.attention[dqkv]) && is_aligned(c.attention[out]);
 }
 
 /// Whether a record names memory of `o`.
@@ -141,9 +122,9 @@ bool is_layer_chain(std::span<const Bound> records) {
         !is_aligned(c.norm2[layernorm_backward::dy]))
         return false;
     return is_norm(c.norm2) && is_norm(c.norm1) && is_identity(c.narrow) && is_plain(c.widen, Activation::gelu) &&
-           is_identity(c.project) && is_identity(c.attend) && is_product(c.narrow_product, kChainWidth, inner) &&
-           is_product(c.widen_product, inner, kChainWidth) && is_product(c.project_product, kChainWidth, kChainWidth) &&
-           is_product(c.attend_product, 3 * kChainWidth, kChainWidth) && attends(c) && are_linked(c) &&
+           is_identity(c.project) && is_identity(c.attend) && is_product(c.narrow_product, kLayerColumns, inner) &&
+           is_product(c.widen_product, inner, kLayerColumns) && is_product(c.project_product, kLayerColumns, kLayerColumns) &&
+           is_product(c.attend_product, 3 * kLayerColumns, kLayerColumns) && attends(c) && are_linked(c) &&
            accumulate_as_expected(c) && is_kept_inside(records.subspan(LayerChain::kRecords), c);
 }
 

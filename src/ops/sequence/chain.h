@@ -6,12 +6,12 @@
 #include "ops/attention/attention.h"
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
+#include "ops/sequence/operands.h"
 
 namespace millrace::ops {
 
-/// Limits of the kernel that does them all: columns of the layer and of a head, of the feed-forward part, positions of a
-/// sequence.
-constexpr int kChainWidth = 128, kChainHeads = 4, kMostInner = 256, kLeastPositions = 16, kMostPositions = 64;
+/// Limits of the kernel that does them all: columns of the feed-forward part (this or half of it), positions of a sequence.
+constexpr int kMostInner = 256, kLeastPositions = 16;
 
 /// The records by name, in their order. dx of a norm is dz of the linear layer below it.
 struct LayerChain {

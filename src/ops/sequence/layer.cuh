@@ -36,8 +36,6 @@ __device__ inline std::uint32_t pack2(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
-__device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
 /// 2, 4 or 8 neighbouring elements as one word.
 template <int kCount>
@@ -66,11 +64,19 @@ __device__ inline Word<kCount> packed(const float (&v)[kCount]) {
     else
         return make_uint4(pack2(v[0], v[1]), pack2(v[2], v[3]), pack2(v[4], v[5]), pack2(v[6], v[7]));
 }
-__device__ inline void unpack(std::uint32_t from, float (&v)[2]) { v[0] = low_of(from), v[1] = high_of(from); }
-__device__ inline void unpack(const uint2& from, float (&v)[4]) {
-    v[0] = low_of(from.x), v[1] = high_of(from.x), v[2] = low_of(from.y), v[3] = high_of(from.y);
+
+/// GELU by the logistic function of an odd polynomial, within 1.2e-4 of itself: a sixteenth of what rounding to bf16 may add.
+__device__ inline float gelu_rounded(float u) {
+    const float w = fminf(u * u, 25.0f);  // behind 5 the share on the left is below 3e-7
+    float p = 1.84934434e-9f;
+    p = fmaf(p, w, -1.76041358e-7f);
+    p = fmaf(p, w, 6.52837314e-6f);
+    p = fmaf(p, w, -1.04322914e-4f);
+    p = fmaf(p, w, -3.92576562e-4f);
+    p = fmaf(p, w, 0.105521039f);
+    p = fmaf(p, w, 2.30176077f);
+    return __fdividef(u, 1 + exp2_fast(-u * p));
 }
-__device__ inline void unpack(const uint4& from, float (&v)[8]) { spread(from, v); }
 
 /// A warp's share of rows times weights^T: 16 kM rows, 8 kN columns. The eight consecutive elements that a thread reads of a row
 /// serve two steps of 16 summed elements; weights are fetched kStages chunks of 32 summed elements ahead, each of them once per
@@ -78,6 +84,7 @@ __device__ inline void unpack(const uint4& from, float (&v)[8]) { spread(from, v
 template <int kM, int kN, int kStages>
 struct Product {
     static constexpr int kStrip = kN % 4 == 0 ? 4 : kN % 2 == 0 ? 2 : 1, kStrips = kN / kStrip, kOwn = 2 * kStrip;
+    static constexpr int kColumns = 8 * kN;
     float sums[kM][kN][4];
     uint4 weights[kStages][kN];
     const bf16* from;
@@ -89,9 +96,9 @@ struct Product {
             weights[stage][j] =
                 __ldcg(reinterpret_cast<const uint4*>(from + offset[j / kStrip] + 2 * (j % kStrip) * stride + 32 * chunk));
     }
-    /// Fetches the first weights and the bias. row_of(strip): the row of w, and the element of bias, of a strip's first column.
+    /// Fetches the first weights; the sums stay. row_of(strip): the row of w of a strip's first column.
     template <class RowOf>
-    __device__ void begin(const bf16* w, std::int64_t w_stride, const float* bias, RowOf row_of) {
+    __device__ void begin(const bf16* w, std::int64_t w_stride, RowOf row_of) {
         const int lane = threadIdx.x % 32, n = lane / 4, c = lane % 4;
         stride = static_cast<int>(w_stride);
         from = w + kRun * c;
@@ -99,9 +106,14 @@ struct Product {
         for (int s = 0; s < kStrips; ++s) offset[s] = (row_of(s) + 2 * kStrip * (n / 2) + n % 2) * stride;
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage) fetch(stage, stage);
+    }
+    /// The sums become the bias; row_of as above.
+    template <class RowOf>
+    __device__ void clear(const float* bias, RowOf row_of) {
+        const int c = threadIdx.x % 4;
 #pragma unroll
         for (int j = 0; j < kN; ++j) {
-            const float2 two = __ldcg(reinterpret_cast<const float2*>(bias + row_of(j / kStrip) + kOwn * c + 2 * (j % kStrip)));
+            const float2 two = *reinterpret_cast<const float2*>(bias + row_of(j / kStrip) + kOwn * c + 2 * (j % kStrip));
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
                 sums[m][j][0] = sums[m][j][2] = two.x;
@@ -129,9 +141,9 @@ struct Product {
             if (chunk + kStages < kChunks) fetch(chunk % kStages, chunk + kStages);
         }
     }
-    /// f(row, strip, column, values) for each run of this thread: the row of the warp's, the first column of the strip's.
-    template <class F>
-    __device__ void each(F f) {
+    /// put(row, strip, column, word) for each run of this thread: the row of the warp's, the first column of the strip's.
+    template <class Put>
+    __device__ void each(Put put) const {
         const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int m = 0; m < kM; ++m)
@@ -145,7 +157,7 @@ struct Product {
                         v[2 * t] = sums[m][s * kStrip + t][2 * half];
                         v[2 * t + 1] = sums[m][s * kStrip + t][2 * half + 1];
                     }
-                    f(16 * m + 8 * half + lane / 4, s, kOwn * (lane % 4), v);
+                    put(16 * m + 8 * half + lane / 4, s, kOwn * (lane % 4), packed(v));
                 }
     }
 };
@@ -157,22 +169,6 @@ struct NormArgs {
     float eps;
 };
 
-/// Gamma and beta of the sixteen columns that a lane has of a row: runs lane % 8 and 8 + lane % 8.
-struct NormColumns {
-    float gamma[16], beta[16];
-    __device__ void load(const NormArgs& a, const Place& p) {
-        const int lane = threadIdx.x % 8;
-#pragma unroll
-        for (int i = 0; i < 16; i += 4) {
-            const int column = (i / 8) * 64 + lane * 8 + i % 8;
-            const float4 scale = __ldcg(reinterpret_cast<const float4*>(a.gamma.row(p.k, p.g, 0) + column));
-            const float4 shift = __ldcg(reinterpret_cast<const float4*>(a.beta.row(p.k, p.g, 0) + column));
-            gamma[i] = scale.x, gamma[i + 1] = scale.y, gamma[i + 2] = scale.z, gamma[i + 3] = scale.w;
-            beta[i] = shift.x, beta[i + 1] = shift.y, beta[i + 2] = shift.z, beta[i + 3] = shift.w;
-        }
-    }
-};
-
 /// Sum over the eight lanes of a row.
 __device__ inline float row_sum(float value) {
 #pragma unroll
@@ -180,39 +176,51 @@ __device__ inline float row_sum(float value) {
     return value;
 }
 
-/// Layer norm of four rows from `row` on, by one warp: `rows` has their sums and gets y where kKeep. Global memory gets what
-/// layernorm_forward writes, of rows in [begin, end).
+/// Four rows of x from `row` on plus those of `stream`, normalised, by one warp; they replace those of `stream` where kKeep. A
+/// lane has runs lane % 8 and 8 + lane % 8 of a row. Global memory gets x and what layernorm_forward writes, of rows in
+/// [begin, end). gamma and beta: in shared memory.
 template <bool kKeep>
-__device__ inline void normalise_rows(const NormArgs& a, const NormColumns& c, const Place& p, const Tile<kWidth>& rows, int row,
-                                      int begin, int end) {
+__device__ inline void normalise_rows(const NormArgs& a, const float* gamma, const float* beta, const Mat<bf16>& to_x,
+                                      const Place& p, const Tile<kWidth>& x, const Tile<kWidth>& stream, int row, int begin,
+                                      int end) {
     const int lane = threadIdx.x % 8;
     row += static_cast<int>(threadIdx.x) % 32 / 8;
-    const uint4 stored[2] = {rows.load(row, lane), rows.load(row, 8 + lane)};
-    float v[16];
-    spread(stored[0], v);
-    spread(stored[1], v + 8);
-    float sum = 0, squares = 0;
+    uint4 in[2], sum[2], y[2];
+    float v[16], total = 0, squares = 0;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) sum += v[i];
-    const float mean = row_sum(sum) / kWidth;
+    for (int half = 0; half < 2; ++half) {
+        float residual[8], both[8];
+        in[half] = x.load(row, 8 * half + lane);
+        spread(in[half], both);
+        spread(stream.load(row, 8 * half + lane), residual);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) both[i] += residual[i];
+        sum[half] = packed(both);
+        spread(sum[half], v + 8 * half);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) total += v[i];
+    const float mean = row_sum(total) / kWidth;
 #pragma unroll
     for (int i = 0; i < 16; ++i) squares += (v[i] - mean) * (v[i] - mean);
     const float inv = 1 / sqrtf(row_sum(squares) / kWidth + a.eps);
-    uint4 y[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float out[8];
+        float out[8], scale[8], shift[8];
+        load_run<8>(gamma + 64 * half + kRun * lane, scale);
+        load_run<8>(beta + 64 * half + kRun * lane, shift);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) out[i] = c.gamma[8 * half + i] * (v[8 * half + i] - mean) * inv + c.beta[8 * half + i];
+        for (int i = 0; i < 8; ++i) out[i] = scale[i] * (v[8 * half + i] - mean) * inv + shift[i];
         y[half] = packed(out);
-        if constexpr (kKeep) *reinterpret_cast<uint4*>(rows.run(row, 8 * half + lane)) = y[half];
+        if constexpr (kKeep) *reinterpret_cast<uint4*>(stream.run(row, 8 * half + lane)) = y[half];
     }
     if (row < begin || row >= end) return;
     const std::int64_t to = p.row + row;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int column = 64 * half + kRun * lane;
-        *reinterpret_cast<uint4*>(a.sum.row(p.k, p.g, to) + column) = stored[half];
+        *reinterpret_cast<uint4*>(to_x.row(p.k, p.g, to) + column) = in[half];
+        *reinterpret_cast<uint4*>(a.sum.row(p.k, p.g, to) + column) = sum[half];
         *reinterpret_cast<uint4*>(a.y.row(p.k, p.g, to) + column) = y[half];
     }
     if (lane == 0) {

@@ -1,0 +1,27 @@
+#pragma once
+// What the forward and the backward records of a layer over short sequences have in common. Host code.
+
+#include "ops/op.h"
+
+namespace millrace::ops {
+
+/// Of the layers that the kernels take: columns, heads, most positions of a sequence.
+constexpr int kLayerColumns = 128, kLayerHeads = 4, kMostPositions = 64;
+
+/// Whether two operands are the same elements.
+inline bool same_place(const tensor::Operand& a, const tensor::Operand& b) {
+    return a.data == b.data && a.dtype == b.dtype && a.k == b.k && a.g == b.g && a.rows == b.rows && a.cols == b.cols &&
+           a.stride_row == b.stride_row && (a.k <= 1 || a.stride_k == b.stride_k) && (a.g <= 1 || a.stride_g == b.stride_g);
+}
+/// The same where attention has the groups of `a` as members.
+inline bool same_abreast(const tensor::Operand& attention, tensor::Operand a) {
+    if (a.g > 1) {
+        if (a.k > 1) return false;
+        a.k = a.g;
+        a.stride_k = a.stride_g;
+        a.g = 1;
+    }
+    return same_place(attention, a);
+}
+
+}  // namespace millrace::ops
