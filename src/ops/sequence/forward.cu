@@ -20,21 +20,21 @@ namespace {
 using tensor::Operand;
 
 struct Linear {
-    Mat<const bf16> w;
-    Mat<bf16> y;
+    Matrices<const bf16> w;
+    Matrices<bf16> y;
 };
 
 /// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
 enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
 
 struct ForwardArgs {
-    Mat<const bf16> x;
+    Matrices<const bf16> x;
     Linear in, out, widen, narrow;
-    Mat<bf16> attended, saved;  ///< saved: before the activation, may be absent
-    Mat<const std::int32_t> lengths;
-    Mat<float> logsumexp;
+    Matrices<bf16> attended, saved;  ///< saved: before the activation, may be absent
+    Matrices<const std::int32_t> lengths;
+    Matrices<float> logsumexp;
     NormArgs norms[2];
-    Mat<const float> vectors[kOtherVectors + 2];
+    Matrices<const float> vectors[kOtherVectors + 2];
     int groups, positions;
     bool early;
 };
@@ -109,7 +109,7 @@ struct Forward {
 #pragma unroll 1
         for (int i = threadIdx.x; i < (end - begin) * kRuns; i += kThreads) {
             const int row = begin + i / kRuns, run = i % kRuns;
-            *reinterpret_cast<uint4*>(to[row] + column_of(run)) = from.load(row, run);
+            store16(to[row] + column_of(run), from.load(row, run));
         }
     }
     template <class P, class RowOf>
@@ -194,7 +194,7 @@ struct Forward {
     __device__ void activate() {
         constexpr int kRuns = kInnerPart / kRun;
         const Rows<bf16> to_u = p.of(a.saved), to_y = p.of(a.widen.y);
-        const bool saves = static_cast<bool>(a.saved);
+        const bool saves = a.saved.data != nullptr;
 #pragma unroll 1
         for (int i = threadIdx.x; i < kRows * kRuns; i += kThreads) {
             const int row = i / kRuns, run = part * kRuns + i % kRuns;
@@ -206,8 +206,8 @@ struct Forward {
             const uint4 y = packed(v);
             put_everywhere<kParts>(inner.run(row, run), y);
             if (row >= a.positions) continue;
-            if (saves) *reinterpret_cast<uint4*>(to_u[row] + kRun * run) = u;
-            *reinterpret_cast<uint4*>(to_y[row] + kRun * run) = y;
+            if (saves) store16(to_u[row] + kRun * run, u);
+            store16(to_y[row] + kRun * run, y);
         }
     }
     __device__ void run(In& in, int filled) {
@@ -247,7 +247,7 @@ template <int kParts, int kWarps, int kInner>
 __global__ void __launch_bounds__(32 * kWarps, 2) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
     extern __shared__ uint4 memory[];
     const int matrix = static_cast<int>(blockIdx.z) / kParts, part = static_cast<int>(blockIdx.z) % kParts;
-    const Place p{matrix / a.groups, matrix % a.groups, std::int64_t{blockIdx.x} * a.positions};
+    const Place p{matrix / a.groups, matrix % a.groups, static_cast<int>(blockIdx.x) * a.positions};
     Forward<kParts, kWarps, kInner> block(a, p, part, reinterpret_cast<bf16*>(memory));
     typename Forward<kParts, kWarps, kInner>::In in;
     const auto fetch_parameters = [&] {
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(32 * kWarps, 2) layer_forward_kernel(const __g
     for (int begun = 0; begun < 2; ++begun) {
         if (begun == 1) {
             begin_kernel();
-            length = __ldcg(a.lengths.row(p.k, p.g, blockIdx.x));
+            length = __ldcg(a.lengths.row(p.k, p.g, static_cast<int>(blockIdx.x)));
             block.stage_x();
         }
         if (a.early == (begun == 0)) fetch_parameters();
@@ -294,15 +294,15 @@ NormArgs norm_of(const Bound& b) {
 }
 void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
     for (int i = 0; i < from.cols / kWidth; ++i) {
-        Mat<const float> part(from);
+        Matrices<const float> part(from);
         part.data += i * kWidth;
         a.vectors[first + i] = part;
     }
 }
 /// Groups that a record has as members.
 template <class T>
-Mat<T> grouped(const Operand& o, int groups) {
-    Mat<T> m(o);
+Matrices<T> grouped(const Operand& o, int groups) {
+    Matrices<T> m(o);
     if (groups > 1) m.stride_g = std::exchange(m.stride_k, 0);
     return m;
 }

@@ -13,7 +13,24 @@ constexpr int kWidth = 128;               ///< columns of a layer
 constexpr int kHeadWidth = 32, kRun = 8;  ///< columns of a head; elements in 16 bytes
 constexpr int kHeads = kWidth / kHeadWidth;
 
-/// Rows in global memory, of which an offset fits into 32 bits.
+/// A matrix view on the device whose strides fit into 32 bits: one instruction takes the place of several per stride.
+template <class T>
+struct Matrices {
+    T* data = nullptr;
+    int stride_k = 0, stride_g = 0, stride_row = 0;
+
+    Matrices() = default;
+    Matrices(const tensor::Operand& o)
+        : data(static_cast<T*>(o.data)),
+          stride_k(static_cast<int>(o.stride_k)),
+          stride_g(static_cast<int>(o.stride_g)),
+          stride_row(static_cast<int>(o.stride_row)) {}
+    __device__ T* row(int k, int g, int r) const {
+        return data + std::int64_t{k} * stride_k + std::int64_t{g} * stride_g + std::int64_t{r} * stride_row;
+    }
+};
+
+/// Rows of one of them.
 template <class T>
 struct Rows {
     T* data;
@@ -23,13 +40,12 @@ struct Rows {
 
 /// The matrix of one sequence: member, group, its first row.
 struct Place {
-    int k, g;
-    std::int64_t row;
+    int k, g, row;
 
     /// Its rows of an operand.
     template <class T>
-    [[nodiscard]] __device__ Rows<T> of(const Mat<T>& all) const {
-        return {all.row(k, g, row), static_cast<int>(all.stride_row)};
+    [[nodiscard]] __device__ Rows<T> of(const Matrices<T>& all) const {
+        return {all.row(k, g, row), all.stride_row};
     }
 };
 
@@ -55,6 +71,9 @@ struct AnyTile {
         return *reinterpret_cast<const uint4*>(data + row * pitch + Tile<64>::swizzled(row, r));
     }
 };
+
+/// 16 bytes to global memory, in one instruction.
+__device__ inline void store16(bf16* to, const uint4& v) { __stcg(reinterpret_cast<uint4*>(to), v); }
 
 __device__ inline std::uint32_t pack2(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -122,9 +141,9 @@ struct Product {
     }
     /// Fetches the first weights; the sums stay. row_of(strip): the row of w of a strip's first column.
     template <class RowOf>
-    __device__ void begin(const bf16* w, std::int64_t w_stride, RowOf row_of) {
+    __device__ void begin(const bf16* w, int w_stride, RowOf row_of) {
         const int lane = threadIdx.x % 32, n = lane / 4, c = lane % 4;
-        stride = static_cast<int>(w_stride);
+        stride = w_stride;
         from = w + kRun * c;
 #pragma unroll
         for (int s = 0; s < kStrips; ++s) offset[s] = (row_of(s) + 2 * kStrip * (n / 2) + n % 2) * stride;
@@ -192,9 +211,9 @@ struct Product {
 };
 
 struct NormArgs {
-    Mat<bf16> x;  ///< of the linear layer in front
-    Mat<float> mean, inv_std;
-    Mat<bf16> sum, y;
+    Matrices<bf16> x;  ///< of the linear layer in front
+    Matrices<float> mean, inv_std;
+    Matrices<bf16> sum, y;
     float eps;
 };
 
@@ -230,8 +249,8 @@ __device__ inline void normalise_rows(const NormArgs& a, const float* gamma, con
             const uint4 sum = packed(both);
             spread(sum, v + 8 * half);
             if (own) {
-                *reinterpret_cast<uint4*>(to_x[row] + kRun * run) = in;
-                *reinterpret_cast<uint4*>(to_sum[row] + kRun * run) = sum;
+                store16(to_x[row] + kRun * run, in);
+                store16(to_sum[row] + kRun * run, sum);
             }
         }
 #pragma unroll
@@ -250,7 +269,7 @@ __device__ inline void normalise_rows(const NormArgs& a, const float* gamma, con
             for (int i = 0; i < 8; ++i) out[i] = scale[i] * (v[8 * half + i] - mean) * inv + shift[i];
             const uint4 y = packed(out);
             *reinterpret_cast<uint4*>(stream.run(row, run)) = y;
-            if (own) *reinterpret_cast<uint4*>(to_y[row] + kRun * run) = y;
+            if (own) store16(to_y[row] + kRun * run, y);
         }
         if (own && lane == 0) {
             *to_mean[row] = mean;
