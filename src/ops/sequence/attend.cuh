@@ -18,58 +18,63 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
     constexpr float kScale = 0.17677670f, kFactor = kScale * kLog2E, kLn2 = 0.69314718f;  // 1 / sqrt(32)
     const int lane = threadIdx.x % 32, row = 16 * tile + lane / 4, c = lane % 4;
     const int groups = 16 * tile < filled ? min(tile + 1, (filled + 15) / 16) : 0;  // of 16 keys, that are seen
-    float scores[2 * kRows / 16][4];
     const uint4 query = qkv.load(row, head.query + c), below = qkv.load(row + 8, head.query + c);
+    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows; the sum is of its columns alone
 #pragma unroll
-    for (int n = 0; n < 2 * kRows / 16; ++n) {
-        if (n / 2 >= groups) continue;
-        const uint4 key = qkv.load(8 * n + lane / 4, head.key + c);
-        scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
-        mma_bf16(scores[n], query.x, below.x, query.y, below.y, key.x, key.y);
-        mma_bf16(scores[n], query.z, below.z, query.w, below.w, key.z, key.w);
-        if (n / 2 < tile && 8 * n + 8 <= filled) continue;
+    for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+#pragma unroll 1
+    for (int first = 0; first < 16 * groups; first += 16) {
+        float scores[2][4] = {};
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (8 * n + 2 * c + i % 2 >= min(filled, row + i / 2 * 8 + 1)) scores[n][i] = -INFINITY;
+        for (int n = 0; n < 2; ++n) {
+            const uint4 key = qkv.load(first + 8 * n + lane / 4, head.key + c);
+            mma_bf16(scores[n], query.x, below.x, query.y, below.y, key.x, key.y);
+            mma_bf16(scores[n], query.z, below.z, query.w, below.w, key.z, key.w);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (first + 8 * n + 2 * c + i % 2 >= min(filled, row + i / 2 * 8 + 1)) scores[n][i] = -INFINITY;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = top[half];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) most = fmaxf(most, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            const float shrink = exp2_fast((top[half] - most) * kFactor), shift = most * kFactor;
+            top[half] = most;
+            sum[half] *= shrink;
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; ++i) {
+                    scores[n][i] = exp2_fast(fmaf(scores[n][i], kFactor, -shift));
+                    sum[half] += scores[n][i];
+                }
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                out[n][2 * half] *= shrink;
+                out[n][2 * half + 1] *= shrink;
+            }
+        }
+        const std::uint32_t weights[4] = {pack2(scores[0][0], scores[0][1]), pack2(scores[0][2], scores[0][3]),
+                                          pack2(scores[1][0], scores[1][1]), pack2(scores[1][2], scores[1][3])};
+#pragma unroll
+        for (int d = 0; d < 2; ++d) {
+            std::uint32_t value[4];
+            load_transposed(value, qkv.run(first + lane % 16, head.value + 2 * d + lane / 16));
+            mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], value[0], value[1]);
+            mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], value[2], value[3]);
+        }
     }
     float share[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float top = -INFINITY, sum = 0;
-#pragma unroll
-        for (int n = 0; n < 2 * kRows / 16; ++n)
-            if (n / 2 < groups) top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-#pragma unroll
-        for (int n = 0; n < 2 * kRows / 16; ++n) {
-            if (n / 2 >= groups) continue;
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                scores[n][i] = exp2_fast(fmaf(scores[n][i], kFactor, -top * kFactor));
-                sum += scores[n][i];
-            }
-        }
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        share[half] = 1 / sum;
-        logsumexp[half] = row + 8 * half < filled ? fmaf(top, kScale, log2f(sum) * kLn2) : 0;
-    }
-#pragma unroll
-    for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
-#pragma unroll
-    for (int n = 0; n < kRows / 16; ++n) {
-        if (n >= groups) continue;
-        const std::uint32_t weights[4] = {pack2(scores[2 * n][0], scores[2 * n][1]), pack2(scores[2 * n][2], scores[2 * n][3]),
-                                          pack2(scores[2 * n + 1][0], scores[2 * n + 1][1]),
-                                          pack2(scores[2 * n + 1][2], scores[2 * n + 1][3])};
-#pragma unroll
-        for (int d = 0; d < 2; ++d) {
-            std::uint32_t value[4];
-            load_transposed(value, qkv.run(16 * n + lane % 16, head.value + 2 * d + lane / 16));
-            mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], value[0], value[1]);
-            mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], value[2], value[3]);
-        }
+        float all = sum[half];
+        all += __shfl_xor_sync(0xffffffffu, all, 1);
+        all += __shfl_xor_sync(0xffffffffu, all, 2);
+        share[half] = __fdividef(1.0f, all);
+        logsumexp[half] = row + 8 * half < filled ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n)

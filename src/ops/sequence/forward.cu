@@ -20,18 +20,21 @@ namespace {
 using tensor::Operand;
 
 struct Linear {
-    Mat<const bf16> w;
-    Mat<const float> bias;
-    Mat<bf16> y;
+    Matrices<const bf16> w;
+    Matrices<bf16> y;
 };
 
+/// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
+enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
+
 struct ForwardArgs {
-    Mat<const bf16> x;
+    Matrices<const bf16> x;
     Linear in, out, widen, narrow;
-    Mat<bf16> attended, saved;  ///< saved: before the activation, may be absent
-    Mat<const std::int32_t> lengths;
-    Mat<float> logsumexp;
-    NormArgs norm1, norm2;
+    Matrices<bf16> attended, saved;  ///< saved: before the activation, may be absent
+    Matrices<const std::int32_t> lengths;
+    Matrices<float> logsumexp;
+    NormArgs norms[2];
+    Matrices<const float> vectors[kOtherVectors + 2];
     int groups, positions;
     bool early;
 };
@@ -46,11 +49,8 @@ struct Forward {
     // Columns in several passes: with fewer sums a multiprocessor has registers for two blocks of eight warps. Four warps alone
     // cannot hide the way from L2, so that they fetch the weights of a whole product ahead.
     using In = Product<kRows / 16, 3, kParts == 1 ? 2 : 4>;
-    using Widen = Product<kRows / 16, std::min(2, kInnerPart / kWarps / 8), 4>;
-    template <int kStages>
-    using Few = Product<kRows / kRowWarps / 16, kPart * kRowWarps / kWarps / 8, kStages>;
-    using Out = Few<4>;
-    using Narrow = Few<kParts == 1 ? 4 : kInner / 32>;
+    using Widen = Product<kRows / 16, std::min(2, kInnerPart / kWarps / 8), kParts == 1 ? 2 : 4>;
+    using Few = Product<kRows / kRowWarps / 16, kPart * kRowWarps / kWarps / 8, kParts == 1 ? 2 : 4>;
     static constexpr int kInPasses = 3 * kPart / kWarps / In::kColumns, kWidenPasses = kInnerPart / kWarps / Widen::kColumns;
     static_assert(kInPasses * kWarps * In::kColumns == 3 * kPart && kWidenPasses * kWarps * Widen::kColumns == kInnerPart);
     static_assert(kPart % (8 * In::kStrip) == 0);                // a strip is of queries, keys or values alone
@@ -58,11 +58,9 @@ struct Forward {
     /// Elements of shared memory: rows of the residual stream; what is added to them; queries, keys and values and what
     /// attention gives, later the inner columns. Behind them biases, and gamma and beta of both norms.
     static constexpr int kQkv = kRows * kQkvPitch, kRest = kRows * kWidth, kElements = 3 * kRest + kQkv;
-    static constexpr int kVectors[] = {3 * kWidth, kWidth, kInner, kWidth, kWidth, kWidth, kWidth, kWidth};
-    enum Vector { in_bias, out_bias, widen_bias, narrow_bias, gamma1, beta1, gamma2, beta2, vectors };
+    static constexpr int kVectors = kOtherVectors + kInner / kWidth;
     static_assert(kInner <= kQkvPitch + kWidth);
-    static constexpr int first_of(int vector) { return vector == 0 ? 0 : first_of(vector - 1) + kVectors[vector - 1]; }
-    static constexpr std::size_t kBytes = sizeof(bf16) * kElements + sizeof(float) * first_of(vectors);
+    static constexpr std::size_t kBytes = sizeof(bf16) * kElements + sizeof(float) * kWidth * kVectors;
 
     const ForwardArgs& a;
     const Place p;
@@ -84,40 +82,34 @@ struct Forward {
           inner{memory + 2 * kRest},
           vector(reinterpret_cast<float*>(memory + kElements)) {}
 
+    [[nodiscard]] __device__ const float* vector_of(Vector which) const { return vector + kWidth * which; }
     /// Column c of a block's queries, keys and values in the layer's.
     [[nodiscard]] __device__ int qkv_column(int c) const { return c / kPart * kWidth + part * kPart + c % kPart; }
     [[nodiscard]] __device__ int own_begin() const { return part * kOwnRows; }
     [[nodiscard]] __device__ int own_end() const { return min(own_begin() + kOwnRows, a.positions); }
 
-    template <int kVector>
-    __device__ void stage_vector(const Mat<const float>& from) {
-        const std::uint32_t to = shared_address(vector + first_of(kVector));
-        for (int i = threadIdx.x; i < kVectors[kVector] / 4; i += kThreads)
-            copy16(to + 16 * i, from.row(p.k, p.g, 0) + 4 * i, true);
-    }
+    /// A warp takes 128 of them at a time.
     __device__ void stage_vectors() {
-        stage_vector<in_bias>(a.in.bias);
-        stage_vector<out_bias>(a.out.bias);
-        stage_vector<widen_bias>(a.widen.bias);
-        stage_vector<narrow_bias>(a.narrow.bias);
-        stage_vector<gamma1>(a.norm1.gamma);
-        stage_vector<beta1>(a.norm1.beta);
-        stage_vector<gamma2>(a.norm2.gamma);
-        stage_vector<beta2>(a.norm2.beta);
+        const std::uint32_t to = shared_address(vector + 4 * lane);
+#pragma unroll 1
+        for (int i = warp; i < kVectors; i += kWarps)
+            copy16(to + sizeof(float) * kWidth * i, a.vectors[i].row(p.k, p.g, 0) + 4 * lane, true);
     }
     __device__ void stage_x() {
+        const Rows<const bf16> from = p.of(a.x);
+#pragma unroll 1
         for (int i = threadIdx.x; i < kRows * kWidth / kRun; i += kThreads) {
             const int row = i / (kWidth / kRun), run = i % (kWidth / kRun), there = min(row, a.positions - 1);
-            copy16(shared_address(stream.run(row, run)), a.x.row(p.k, p.g, p.row + there) + kRun * run, row < a.positions);
+            copy16(shared_address(stream.run(row, run)), from[there] + kRun * run, row < a.positions);
         }
     }
     /// Rows [begin, end) of a tile, the first kRuns runs, to global memory; column_of(run): where its columns go.
     template <int kRuns, int kPitch, class ColumnOf>
-    __device__ void copy_out(const Tile<kPitch>& from, const Mat<bf16>& to, int begin, int end, ColumnOf column_of) {
-#pragma unroll 2
+    __device__ void copy_out(const Tile<kPitch>& from, const Rows<bf16>& to, int begin, int end, ColumnOf column_of) {
+#pragma unroll 1
         for (int i = threadIdx.x; i < (end - begin) * kRuns; i += kThreads) {
             const int row = begin + i / kRuns, run = i % kRuns;
-            *reinterpret_cast<uint4*>(to.row(p.k, p.g, p.row + row) + column_of(run)) = from.load(row, run);
+            store16(to[row] + column_of(run), from.load(row, run));
         }
     }
     template <class P, class RowOf>
@@ -134,15 +126,15 @@ struct Forward {
         return [first](int strip) { return first + 8 * Widen::kStrip * strip; };
     }
     [[nodiscard]] __device__ auto few_rows() const {
-        const int first = part * kPart + warp / kRowWarps * Out::kColumns;
-        return [first](int strip) { return first + 8 * Out::kStrip * strip; };
+        const int first = part * kPart + warp / kRowWarps * Few::kColumns;
+        return [first](int strip) { return first + 8 * Few::kStrip * strip; };
     }
 
     __device__ void project_in(In& product) {
-#pragma unroll
+#pragma unroll 1
         for (int pass = 0; pass < kInPasses; ++pass) {
-            product.clear(vector + first_of(in_bias), in_rows(pass));
-            product.template multiply<kWidth / 32>(stream, 0, 0);
+            product.clear(vector_of(in_bias), in_rows(pass));
+            product.multiply(stream, 0, 0, kWidth / 32);
             if (pass + 1 < kInPasses) begin(product, a.in, in_rows(pass + 1));
             product.each([&](int row, int strip, int column, const Word<In::kOwn>& word) {
                 *reinterpret_cast<Word<In::kOwn>*>(qkv.at(row, in_column(pass) + 8 * In::kStrip * strip + column)) = word;
@@ -178,26 +170,20 @@ struct Forward {
             }
         }
     }
-    /// `added` = product: in all blocks, or only where a row belongs.
-    template <bool kEverywhere, int kChunks, class P, int kPitch>
-    __device__ void add_few(P& product, const Tile<kPitch>& left, const float* bias) {
+    /// `added` of all blocks = product.
+    __device__ void add_few(Few& product, const AnyTile& left, int chunks, Vector bias) {
         const int first = warp % kRowWarps * (kRows / kRowWarps);
-        product.clear(bias, few_rows());
-        product.template multiply<kChunks>(left, first, 0);
-        product.each([&](int row, int strip, int column, const Word<P::kOwn>& word) {
-            row += first;
-            bf16* at = added.at(row, few_rows()(strip) + column);
-            if constexpr (kEverywhere || kParts == 1)
-                put_everywhere<kParts>(at, word);
-            else
-                put_at(row / kOwnRows, at, word);
+        product.clear(vector_of(bias), few_rows());
+        product.multiply(left, first, 0, chunks);
+        product.each([&](int row, int strip, int column, const Word<Few::kOwn>& word) {
+            put_everywhere<kParts>(added.at(first + row, few_rows()(strip) + column), word);
         });
     }
     __device__ void widen(Widen& product) {
-#pragma unroll
+#pragma unroll 1
         for (int pass = 0; pass < kWidenPasses; ++pass) {
-            product.clear(vector + first_of(widen_bias), widen_rows(pass));
-            product.template multiply<kWidth / 32>(stream, 0, 0);
+            product.clear(vector_of(widen_bias), widen_rows(pass));
+            product.multiply(stream, 0, 0, kWidth / 32);
             if (pass + 1 < kWidenPasses) begin(product, a.widen, widen_rows(pass + 1));
             product.each([&](int row, int strip, int column, const Word<Widen::kOwn>& word) {
                 *reinterpret_cast<Word<Widen::kOwn>*>(inner.at(row, widen_rows(pass)(strip) + column)) = word;
@@ -207,10 +193,11 @@ struct Forward {
     /// The block's inner columns go through the activation.
     __device__ void activate() {
         constexpr int kRuns = kInnerPart / kRun;
-#pragma unroll 2
+        const Rows<bf16> to_u = p.of(a.saved), to_y = p.of(a.widen.y);
+        const bool saves = a.saved.data != nullptr;
+#pragma unroll 1
         for (int i = threadIdx.x; i < kRows * kRuns; i += kThreads) {
             const int row = i / kRuns, run = part * kRuns + i % kRuns;
-            const std::int64_t to = p.row + row;
             const uint4 u = inner.load(row, run);
             float v[kRun];
             spread(u, v);
@@ -219,43 +206,40 @@ struct Forward {
             const uint4 y = packed(v);
             put_everywhere<kParts>(inner.run(row, run), y);
             if (row >= a.positions) continue;
-            if (a.saved) *reinterpret_cast<uint4*>(a.saved.row(p.k, p.g, to) + kRun * run) = u;
-            *reinterpret_cast<uint4*>(a.widen.y.row(p.k, p.g, to) + kRun * run) = y;
+            if (saves) store16(to_u[row] + kRun * run, u);
+            store16(to_y[row] + kRun * run, y);
         }
-    }
-    /// Norm of rows [begin, end), of which this block's go to global memory.
-    template <bool kKeep>
-    __device__ void normalise(const NormArgs& n, Vector gamma, Vector beta, const Mat<bf16>& to_x, int begin, int end) {
-#pragma unroll(kParts == 1 ? 1 : 2)
-        for (int row = begin + 4 * warp; row < end; row += 4 * kWarps)
-            normalise_rows<kKeep>(n, vector + first_of(gamma), vector + first_of(beta), to_x, p, added, stream, row, own_begin(),
-                                  own_end());
     }
     __device__ void run(In& in, int filled) {
         project_in(in);
-        Out out;
-        begin(out, a.out, few_rows());
+        Few few;
+        begin(few, a.out, few_rows());
         __syncthreads();
-        copy_out<3 * kPart / kRun>(qkv, a.in.y, 0, a.positions, [&](int run) { return qkv_column(kRun * run); });
+        copy_out<3 * kPart / kRun>(qkv, p.of(a.in.y), 0, a.positions, [&](int run) { return qkv_column(kRun * run); });
         if constexpr (kParts > 1) cluster_wait();  // all blocks have begun
         attend_all(filled);
         meet<kParts>();
-        copy_out<kWidth / kRun>(attended, a.attended, own_begin(), own_end(), [](int run) { return kRun * run; });
-        add_few<true, kWidth / 32>(out, attended, vector + first_of(out_bias));
-        Widen wide;
-        begin(wide, a.widen, widen_rows(0));
-        meet<kParts>();
-        normalise<true>(a.norm1, gamma1, beta1, a.out.y, 0, kRows);
-        __syncthreads();
-        widen(wide);
-        Narrow narrow;
-        begin(narrow, a.narrow, few_rows());
-        __syncthreads();
-        activate();
-        meet<kParts>();
-        add_few<false, kInner / 32>(narrow, inner, vector + first_of(narrow_bias));
-        meet<kParts>();
-        normalise<false>(a.norm2, gamma2, beta2, a.narrow.y, own_begin(), own_begin() + kOwnRows);
+        copy_out<kWidth / kRun>(attended, p.of(a.attended), own_begin(), own_end(), [](int run) { return kRun * run; });
+        // What follows attention, then what follows the inner columns, by the same code. A block needs all rows of the first
+        // norm, of the second its own.
+#pragma unroll 1
+        for (int second = 0; second < 2; ++second) {
+            const int columns = second == 0 ? kWidth : kInner;
+            add_few(few, {second == 0 ? attended.data : inner.data, columns}, columns / 32, second == 0 ? out_bias : narrow_bias);
+            Widen wide;
+            if (second == 0) begin(wide, a.widen, widen_rows(0));
+            meet<kParts>();
+            normalise_rows<4 * kWarps>(a.norms[second], vector_of(gammas) + kWidth * second, vector_of(betas) + kWidth * second,
+                                       p, added, stream, second * own_begin() + 4 * warp,
+                                       second == 0 ? kRows : own_begin() + kOwnRows, own_begin(), own_end());
+            if (second == 1) return;
+            __syncthreads();
+            widen(wide);
+            begin(few, a.narrow, few_rows());
+            __syncthreads();
+            activate();
+            meet<kParts>();
+        }
     }
 };
 
@@ -263,7 +247,7 @@ template <int kParts, int kWarps, int kInner>
 __global__ void __launch_bounds__(32 * kWarps, 2) layer_forward_kernel(const __grid_constant__ ForwardArgs a) {
     extern __shared__ uint4 memory[];
     const int matrix = static_cast<int>(blockIdx.z) / kParts, part = static_cast<int>(blockIdx.z) % kParts;
-    const Place p{matrix / a.groups, matrix % a.groups, std::int64_t{blockIdx.x} * a.positions};
+    const Place p{matrix / a.groups, matrix % a.groups, static_cast<int>(blockIdx.x) * a.positions};
     Forward<kParts, kWarps, kInner> block(a, p, part, reinterpret_cast<bf16*>(memory));
     typename Forward<kParts, kWarps, kInner>::In in;
     const auto fetch_parameters = [&] {
@@ -271,11 +255,16 @@ __global__ void __launch_bounds__(32 * kWarps, 2) layer_forward_kernel(const __g
         block.begin(in, a.in, block.in_rows(0));
     };
     if constexpr (kParts > 1) cluster_arrive();
-    if (a.early) fetch_parameters();
-    begin_kernel();
-    const int length = __ldcg(a.lengths.row(p.k, p.g, blockIdx.x));
-    block.stage_x();
-    if (!a.early) fetch_parameters();
+    int length = 0;
+#pragma unroll 1
+    for (int begun = 0; begun < 2; ++begun) {
+        if (begun == 1) {
+            begin_kernel();
+            length = __ldcg(a.lengths.row(p.k, p.g, static_cast<int>(blockIdx.x)));
+            block.stage_x();
+        }
+        if (a.early == (begun == 0)) fetch_parameters();
+    }
     commit_copies();
     await_copies<0>();
     __syncthreads();
@@ -298,15 +287,22 @@ KernelResult make_forward(Context& c, const ForwardArgs& a, int matrices, int se
         [=, stream = c.stream] { launch_clusters(kernel, grid, dim3(Block::kThreads), kParts, Block::kBytes, stream, a); });
 }
 
-Linear linear_of(const Bound& b) { return {b[dense_forward::w], b[dense_forward::bias], b[dense_forward::y]}; }
+Linear linear_of(const Bound& b) { return {b[dense_forward::w], b[dense_forward::y]}; }
 NormArgs norm_of(const Bound& b) {
     using namespace layernorm_forward;
-    return {b[gamma], b[beta], b[mean], b[inv_std], b[sum], b[y], b.params<LayerNormParams>().eps};
+    return {b[x], b[mean], b[inv_std], b[sum], b[y], b.params<LayerNormParams>().eps};
+}
+void set_vectors(ForwardArgs& a, Vector first, const Operand& from) {
+    for (int i = 0; i < from.cols / kWidth; ++i) {
+        Matrices<const float> part(from);
+        part.data += i * kWidth;
+        a.vectors[first + i] = part;
+    }
 }
 /// Groups that a record has as members.
 template <class T>
-Mat<T> grouped(const Operand& o, int groups) {
-    Mat<T> m(o);
+Matrices<T> grouped(const Operand& o, int groups) {
+    Matrices<T> m(o);
     if (groups > 1) m.stride_g = std::exchange(m.stride_k, 0);
     return m;
 }
@@ -325,20 +321,28 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     const Bound& attention = r.attention;
     const Operand &x = r.in[dense_forward::x], &lengths = attention[attention_forward::lengths],
                   &inner = r.widen[dense_forward::y];
-    const ForwardArgs a{x,
-                        linear_of(r.in),
-                        linear_of(r.out),
-                        linear_of(r.widen),
-                        linear_of(r.narrow),
-                        r.out[dense_forward::x],
-                        r.widen[dense_forward::saved],
-                        grouped<const std::int32_t>(lengths, x.g),
-                        grouped<float>(attention[attention_forward::logsumexp], x.g),
-                        norm_of(r.norm1),
-                        norm_of(r.norm2),
-                        x.g,
-                        positions_of(x, lengths),
-                        c.early};
+    ForwardArgs a{x,
+                  linear_of(r.in),
+                  linear_of(r.out),
+                  linear_of(r.widen),
+                  linear_of(r.narrow),
+                  r.out[dense_forward::x],
+                  r.widen[dense_forward::saved],
+                  grouped<const std::int32_t>(lengths, x.g),
+                  grouped<float>(attention[attention_forward::logsumexp], x.g),
+                  {norm_of(r.norm1), norm_of(r.norm2)},
+                  {},
+                  x.g,
+                  positions_of(x, lengths),
+                  c.early};
+    set_vectors(a, in_bias, r.in[dense_forward::bias]);
+    set_vectors(a, out_bias, r.out[dense_forward::bias]);
+    set_vectors(a, narrow_bias, r.narrow[dense_forward::bias]);
+    set_vectors(a, gammas, r.norm1[layernorm_forward::gamma]);
+    set_vectors(a, static_cast<Vector>(gammas + 1), r.norm2[layernorm_forward::gamma]);
+    set_vectors(a, betas, r.norm1[layernorm_forward::beta]);
+    set_vectors(a, static_cast<Vector>(betas + 1), r.norm2[layernorm_forward::beta]);
+    set_vectors(a, widen_bias, r.widen[dense_forward::bias]);
     const int matrices = x.k * x.g, parts = parts_for(c, x, lengths.rows);
     if (inner.cols == 128)
         return parts == 1 ? make_forward<1, 8, 128>(c, a, matrices, lengths.rows)

@@ -13,10 +13,40 @@ constexpr int kWidth = 128;               ///< columns of a layer
 constexpr int kHeadWidth = 32, kRun = 8;  ///< columns of a head; elements in 16 bytes
 constexpr int kHeads = kWidth / kHeadWidth;
 
+/// A matrix view on the device whose strides fit into 32 bits: one instruction takes the place of several per stride.
+template <class T>
+struct Matrices {
+    T* data = nullptr;
+    int stride_k = 0, stride_g = 0, stride_row = 0;
+
+    Matrices() = default;
+    Matrices(const tensor::Operand& o)
+        : data(static_cast<T*>(o.data)),
+          stride_k(static_cast<int>(o.stride_k)),
+          stride_g(static_cast<int>(o.stride_g)),
+          stride_row(static_cast<int>(o.stride_row)) {}
+    __device__ T* row(int k, int g, int r) const {
+        return data + std::int64_t{k} * stride_k + std::int64_t{g} * stride_g + std::int64_t{r} * stride_row;
+    }
+};
+
+/// Rows of one of them.
+template <class T>
+struct Rows {
+    T* data;
+    int stride;
+    [[nodiscard]] __device__ T* operator[](int row) const { return data + row * stride; }
+};
+
 /// The matrix of one sequence: member, group, its first row.
 struct Place {
-    int k, g;
-    std::int64_t row;
+    int k, g, row;
+
+    /// Its rows of an operand.
+    template <class T>
+    [[nodiscard]] __device__ Rows<T> of(const Matrices<T>& all) const {
+        return {all.row(k, g, row), all.stride_row};
+    }
 };
 
 /// Rows of bf16 in shared memory, kPitch (a multiple of 64) elements each. Run r (eight columns) of a row lies where r with three
@@ -25,12 +55,25 @@ template <int kPitch>
 struct Tile {
     static_assert(kPitch % 64 == 0);
     bf16* data;
-    [[nodiscard]] __device__ bf16* run(int row, int r) const {
-        return data + row * kPitch + kRun * (r ^ ((row & 1) << 2 | (row & 2) | (row >> 2 & 1)));
+    [[nodiscard]] __device__ bf16* run(int row, int r) const { return data + row * kPitch + swizzled(row, r); }
+    [[nodiscard]] static __device__ int swizzled(int row, int r) {
+        return kRun * (r ^ ((row & 1) << 2 | (row & 2) | (row >> 2 & 1)));
     }
     [[nodiscard]] __device__ bf16* at(int row, int column) const { return run(row, column / kRun) + column % kRun; }
     [[nodiscard]] __device__ uint4 load(int row, int r) const { return *reinterpret_cast<const uint4*>(run(row, r)); }
 };
+
+/// One with a pitch that is not known before: two products can then share their code.
+struct AnyTile {
+    const bf16* data;
+    int pitch;
+    [[nodiscard]] __device__ uint4 load(int row, int r) const {
+        return *reinterpret_cast<const uint4*>(data + row * pitch + Tile<64>::swizzled(row, r));
+    }
+};
+
+/// 16 bytes to global memory, in one instruction.
+__device__ inline void store16(bf16* to, const uint4& v) { __stcg(reinterpret_cast<uint4*>(to), v); }
 
 __device__ inline std::uint32_t pack2(float low, float high) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -98,9 +141,9 @@ struct Product {
     }
     /// Fetches the first weights; the sums stay. row_of(strip): the row of w of a strip's first column.
     template <class RowOf>
-    __device__ void begin(const bf16* w, std::int64_t w_stride, RowOf row_of) {
+    __device__ void begin(const bf16* w, int w_stride, RowOf row_of) {
         const int lane = threadIdx.x % 32, n = lane / 4, c = lane % 4;
-        stride = static_cast<int>(w_stride);
+        stride = w_stride;
         from = w + kRun * c;
 #pragma unroll
         for (int s = 0; s < kStrips; ++s) offset[s] = (row_of(s) + 2 * kStrip * (n / 2) + n % 2) * stride;
@@ -121,24 +164,29 @@ struct Product {
             }
         }
     }
-    /// Adds the product of rows `row` and following, 32 kChunks summed columns from run `run` on.
-    template <int kChunks, int kPitch>
-    __device__ void multiply(const Tile<kPitch>& left, int row, int run) {
+    /// Adds the product of rows `row` and following, 32 `chunks` (a multiple of kStages) summed columns from run `run` on.
+    template <class Left>
+    __device__ void multiply(const Left& left, int row, int run, int chunks) {
         const int lane = threadIdx.x % 32;
         row += lane / 4;
         run += lane % 4;
+        // Code that runs once comes from L2 as slowly as data: only what registers demand is unrolled.
+#pragma unroll 1
+        for (int first = 0; first < chunks; first += kStages) {
 #pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-            const uint4(&b)[kN] = weights[chunk % kStages];
+            for (int stage = 0; stage < kStages; ++stage) {
+                const uint4(&b)[kN] = weights[stage];
+                const int at = run + 4 * (first + stage);
 #pragma unroll
-            for (int m = 0; m < kM; ++m) {
-                const uint4 a = left.load(row + 16 * m, run + 4 * chunk), below = left.load(row + 16 * m + 8, run + 4 * chunk);
+                for (int m = 0; m < kM; ++m) {
+                    const uint4 a = left.load(row + 16 * m, at), below = left.load(row + 16 * m + 8, at);
 #pragma unroll
-                for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.x, below.x, a.y, below.y, b[j].x, b[j].y);
+                    for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.x, below.x, a.y, below.y, b[j].x, b[j].y);
 #pragma unroll
-                for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.z, below.z, a.w, below.w, b[j].z, b[j].w);
+                    for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a.z, below.z, a.w, below.w, b[j].z, b[j].w);
+                }
+                if (first + kStages < chunks) fetch(stage, first + stage + kStages);
             }
-            if (chunk + kStages < kChunks) fetch(chunk % kStages, chunk + kStages);
         }
     }
     /// put(row, strip, column, word) for each run of this thread: the row of the warp's, the first column of the strip's.
@@ -163,9 +211,9 @@ struct Product {
 };
 
 struct NormArgs {
-    Mat<const float> gamma, beta;
-    Mat<float> mean, inv_std;
-    Mat<bf16> sum, y;
+    Matrices<bf16> x;  ///< of the linear layer in front
+    Matrices<float> mean, inv_std;
+    Matrices<bf16> sum, y;
     float eps;
 };
 
@@ -176,56 +224,57 @@ __device__ inline float row_sum(float value) {
     return value;
 }
 
-/// Four rows of x from `row` on plus those of `stream`, normalised, by one warp; they replace those of `stream` where kKeep. A
-/// lane has runs lane % 8 and 8 + lane % 8 of a row. Global memory gets x and what layernorm_forward writes, of rows in
-/// [begin, end). gamma and beta: in shared memory.
-template <bool kKeep>
-__device__ inline void normalise_rows(const NormArgs& a, const float* gamma, const float* beta, const Mat<bf16>& to_x,
-                                      const Place& p, const Tile<kWidth>& x, const Tile<kWidth>& stream, int row, int begin,
-                                      int end) {
+/// Rows of x from `row` on, four at a time and kStep further, plus those of `stream`, normalised, by one warp; they replace those
+/// of `stream`. A lane has runs lane % 8 and 8 + lane % 8 of a row. Global memory gets x and what layernorm_forward writes, of
+/// rows in [begin, end). gamma and beta: in shared memory.
+template <int kStep>
+__device__ inline void normalise_rows(const NormArgs& a, const float* gamma, const float* beta, const Place& p,
+                                      const Tile<kWidth>& x, const Tile<kWidth>& stream, int row, int last, int begin, int end) {
     const int lane = threadIdx.x % 8;
-    row += static_cast<int>(threadIdx.x) % 32 / 8;
-    uint4 in[2], sum[2], y[2];
-    float v[16], total = 0, squares = 0;
+    const Rows<bf16> to_x = p.of(a.x), to_sum = p.of(a.sum), to_y = p.of(a.y);
+    const Rows<float> to_mean = p.of(a.mean), to_inv = p.of(a.inv_std);
+#pragma unroll 1
+    for (row += static_cast<int>(threadIdx.x) % 32 / 8; row < last; row += kStep) {
+        const bool own = row >= begin && row < end;
+        float v[16], total = 0, squares = 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        float residual[8], both[8];
-        in[half] = x.load(row, 8 * half + lane);
-        spread(in[half], both);
-        spread(stream.load(row, 8 * half + lane), residual);
+        for (int half = 0; half < 2; ++half) {
+            const int run = 8 * half + lane;
+            float residual[8], both[8];
+            const uint4 in = x.load(row, run);
+            spread(in, both);
+            spread(stream.load(row, run), residual);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) both[i] += residual[i];
-        sum[half] = packed(both);
-        spread(sum[half], v + 8 * half);
-    }
+            for (int i = 0; i < 8; ++i) both[i] += residual[i];
+            const uint4 sum = packed(both);
+            spread(sum, v + 8 * half);
+            if (own) {
+                store16(to_x[row] + kRun * run, in);
+                store16(to_sum[row] + kRun * run, sum);
+            }
+        }
 #pragma unroll
-    for (int i = 0; i < 16; ++i) total += v[i];
-    const float mean = row_sum(total) / kWidth;
+        for (int i = 0; i < 16; ++i) total += v[i];
+        const float mean = row_sum(total) / kWidth;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) squares += (v[i] - mean) * (v[i] - mean);
-    const float inv = 1 / sqrtf(row_sum(squares) / kWidth + a.eps);
+        for (int i = 0; i < 16; ++i) squares += (v[i] - mean) * (v[i] - mean);
+        const float inv = rsqrtf(row_sum(squares) / kWidth + a.eps);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        float out[8], scale[8], shift[8];
-        load_run<8>(gamma + 64 * half + kRun * lane, scale);
-        load_run<8>(beta + 64 * half + kRun * lane, shift);
+        for (int half = 0; half < 2; ++half) {
+            const int run = 8 * half + lane;
+            float out[8], scale[8], shift[8];
+            load_run<8>(gamma + kRun * run, scale);
+            load_run<8>(beta + kRun * run, shift);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) out[i] = scale[i] * (v[8 * half + i] - mean) * inv + shift[i];
-        y[half] = packed(out);
-        if constexpr (kKeep) *reinterpret_cast<uint4*>(stream.run(row, 8 * half + lane)) = y[half];
-    }
-    if (row < begin || row >= end) return;
-    const std::int64_t to = p.row + row;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int column = 64 * half + kRun * lane;
-        *reinterpret_cast<uint4*>(to_x.row(p.k, p.g, to) + column) = in[half];
-        *reinterpret_cast<uint4*>(a.sum.row(p.k, p.g, to) + column) = sum[half];
-        *reinterpret_cast<uint4*>(a.y.row(p.k, p.g, to) + column) = y[half];
-    }
-    if (lane == 0) {
-        *a.mean.row(p.k, p.g, to) = mean;
-        *a.inv_std.row(p.k, p.g, to) = inv;
+            for (int i = 0; i < 8; ++i) out[i] = scale[i] * (v[8 * half + i] - mean) * inv + shift[i];
+            const uint4 y = packed(out);
+            *reinterpret_cast<uint4*>(stream.run(row, run)) = y;
+            if (own) store16(to_y[row] + kRun * run, y);
+        }
+        if (own && lane == 0) {
+            *to_mean[row] = mean;
+            *to_inv[row] = inv;
+        }
     }
 }
 
