@@ -52,6 +52,9 @@ public:
     [[nodiscard]] const std::vector<int64_t>& integers(std::string_view name) const;
     [[nodiscard]] const std::vector<double>& reals(std::string_view name) const;
 
+    /// Replaces the value of a key, and where it came from, by that of a recipe with the same schema.
+    void take(const Recipe& other, std::string_view name);
+
     /// Every per-member key has one value or exactly `members`.
     [[nodiscard]] Status check_members(size_t members) const;
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "models/weights.h"
 #include "train/recipe_keys.h"
+#include "train/structure.h"
 
 namespace millrace::train {
 namespace {
@@ -62,7 +63,8 @@ bool has_saved(const Path& run, const record::Manifest& manifest) {
            });
 }
 
-base::Status check_same_run(const Standing& standing, const base::Recipe& recipe) {
+/// The recipe with the structure of the checkpoint.
+base::Result<base::Recipe> check_same_run(const Standing& standing, const base::Recipe& recipe) {
     const RunState& state = standing.state;
     const std::string place = (standing.checkpoint->folder / "state.json").string();
     if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
@@ -71,11 +73,13 @@ base::Status check_same_run(const Standing& standing, const base::Recipe& recipe
                         state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
             place};
     MILLRACE_LET(before, parse_recipe(state.recipe, place, {}));
-    MILLRACE_TRY(check_resumable(before, recipe));
+    base::Recipe now = recipe;
+    MILLRACE_TRY(take_structure(now, before));
+    MILLRACE_TRY(check_resumable(before, now));
     if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
         MILLRACE_LOG(warn, "train.epochs grew from {} to {}: the cosine schedule now ends later, so the learning rate jumps",
                      before.integer("train.epochs"), recipe.integer("train.epochs"));
-    return base::ok();
+    return now;
 }
 
 bool is_whole(const Path& best, const Path& loaded) {
@@ -98,7 +102,8 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
         MILLRACE_LOG(info, "{} ended before its first checkpoint: training begins anew", run.string());
         return standing;
     }
-    MILLRACE_TRY(check_same_run(standing, recipe));
+    MILLRACE_LET(now, check_same_run(standing, recipe));
+    standing.recipe = std::move(now);
     if (standing.state.best.any && !is_whole(checkpoints / "best", standing.checkpoint->folder)) {
         MILLRACE_LOG(warn, "{} is missing or damaged: the best weights are chosen anew", (checkpoints / "best").string());
         standing.state.best = {};

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "io/checkpoint.h"
 #include "models/weights.h"
 
 namespace millrace::train {
@@ -46,9 +45,10 @@ void Selection::undo() {
 
 /// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
 base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
-    Engine& engine = loop_.engine();
     if (loop_.stop() != nullptr && loop_.stop()->load() != 0) return std::vector<Score>{};
     MILLRACE_LET(best, io::load_checkpoint(folder_, io::LoadParts::kModelOnly));
+    MILLRACE_LET(found, engine_of_(best));
+    Engine& engine = *found;
     MILLRACE_TRY(models::load_weights(engine.store(), best, false, engine.model().attachments()));
     result.tested = engine.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;
