@@ -108,6 +108,7 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     report.unit = setup.unit;
     report.classifies = setup.engine->model().classifies();
     report.class_names = class_names(*setup.engine, report.members.front());
+    for (const data::Domain& domain : setup.settings.domains) report.domains.push_back(domain.name);
     report.part = part;
     report.step = state.step;
     report.samples = source.samples(part);

@@ -11,6 +11,7 @@
 #include "models/registry.h"
 #include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/domain_scores.h"
 #include "train/initial_weights.h"
 #include "train/resume.h"
 #include "train/warnings.h"
@@ -24,7 +25,8 @@ using io::Path;
 constexpr int kMostNumbers = 100'000;  // more runs of one name than there are, few enough to look for them all
 
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, const RunState& state,
-                               const TrainRequest& request, const std::vector<Listener*>& listeners, const base::Clock& clock) {
+                               models::Course course, const TrainRequest& request, const std::vector<Listener*>& listeners,
+                               const base::Clock& clock) {
     MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
     MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
                                                         {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
@@ -36,14 +38,16 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
     Loop loop(setup, state, directory.path().string(), request.stop, clock);
     Selection selection(loop, state.best, directory.checkpoints() / "best");
     Patience patience(loop, state.staleness, state.complete);
+    DomainScores domains(std::move(course), directory.path());
     RunLog log(*setup.engine, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, checkpoints, selection, patience, log, directory.events(), clock, request.saves},
+    Checkpoints saver({loop, recipe, checkpoints, selection, patience, domains, log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
     // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
     // the checkpoint that holds their offset in the file. The console and other listeners from outside see what is on the disk.
     // Warnings are printed below the line of their epoch.
-    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &patience, &log, &saver}) loop.add(*part);
+    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &patience, &domains, &log, &saver})
+        loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
     return loop.run();
@@ -120,6 +124,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing.state.epoch_sums = StepSums(setup.settings.members);
         if (init) MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->model().attachments()));
     }
+    MILLRACE_LET(course, course_of(recipe, setup.settings));
+    course.epochs = standing.state.domains;
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
@@ -137,7 +143,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     }
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
                                                        manifest, std::move(lock)));
-    auto result = run_in(directory, setup, recipe, standing.state, request, listeners, clock);
+    auto result = run_in(directory, setup, recipe, standing.state, std::move(course), request, listeners, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.
         (void)directory.finish(record::RunStatus::kFailed, result.error().exit_status, result.error().text());

@@ -123,7 +123,6 @@ Result<TextSet> join_texts(const std::vector<TextSet>& texts) {
         }
         all.domains.push_back(std::move(domain));
     }
-    all.statistics = measure_text(all);
     return all;
 }
 

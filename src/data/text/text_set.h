@@ -39,7 +39,7 @@ struct TextSet {
     std::shared_ptr<const Tokenizer> tokenizer;
     std::int32_t vocabulary = 0;                              ///< tokens are below; the tokenizer may have fewer
     std::array<std::vector<std::int32_t>, kPartCount> parts;  ///< tokens
-    std::vector<TextStatistics> statistics;                   ///< by part
+    std::vector<TextStatistics> statistics;                   ///< by part; empty: the domains have their own
     std::vector<TextDomain> domains = {};                     ///< one behind the other in every part; empty: one text
 
     [[nodiscard]] const std::vector<std::int32_t>& tokens(Part part) const { return parts[index_of(part)]; }

@@ -94,7 +94,7 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
 
 Family k1_family() {
     Family family = language_family("k1");
-    family.presets = {"debug", "base", "deep"};
+    family.presets = {"debug", "base", "deep", "continual"};
     family.schema = schema_of;
     family.make = make_k1;
     family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
