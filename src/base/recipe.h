@@ -40,6 +40,8 @@ public:
     static Result<Recipe> parse(std::string_view text, const std::string& place, const Schema& schema,
                                 const RecipeOverrides& overrides = {});
 
+    [[nodiscard]] bool has(std::string_view name) const { return entries_.contains(name); }
+
     // Typed values. A name that is not in the schema, or of another type, is a mistake in our code and aborts.
     [[nodiscard]] bool boolean(std::string_view name) const;
     [[nodiscard]] const std::string& text(std::string_view name) const;  ///< text and choices

@@ -241,6 +241,8 @@ base::Status Loop::end_epoch(bool whole) {
     report.steps = sums.steps() * sums.members.size();
     report.dropped = sums.dropped();
     report.classifies = engine().model().classifies();
+    if (const auto& domains = setup_.settings.domains; !domains.empty())
+        report.domain = domains[(report.epoch - 1) * domains.size() / report.epochs].name;
     if (const auto counts = engine().source().loader_counts(report.epoch - 1)) {
         report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
         report.mix_deviation = counts->mix_deviation;

@@ -103,7 +103,13 @@ void add_structure_keys(base::Schema& schema, const models::Structure& structure
     structure.add_keys(schema);
 }
 
-constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
+void add_domain_keys(base::Schema& schema) {
+    schema.text("eval.compare", "",
+                "data.domains: the key whose values, one for each member, are compared, such as optim.lr; empty: none");
+    schema.text("eval.controls", "", "values of that key that the others are compared with, with commas");
+}
+
+constexpr std::array<std::string_view, 20> kFreeKeys{"train.epochs",
                                                      "train.memory",
                                                      "train.steps",
                                                      "train.patience",
@@ -111,6 +117,8 @@ constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
                                                      "train.log_interval",
                                                      "train.debug_nonfinite",
                                                      "eval.batch",
+                                                     "eval.compare",
+                                                     "eval.controls",
                                                      "device",
                                                      "threads",
                                                      "checkpoint.every_epochs",
@@ -127,6 +135,7 @@ constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
 base::Schema general_schema(const models::Family& family) {
     base::Schema schema;
     data::add_data_keys(schema, family.data);
+    if (family.data == data::DataKind::text) add_domain_keys(schema);
     add_train_keys(schema);
     add_optim_keys(schema);
     add_telemetry_keys(schema);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "models/registry.h"
 #include "models/weights.h"
 #include "train/recipe_keys.h"
 #include "train/structure.h"
@@ -76,6 +77,12 @@ base::Result<base::Recipe> check_same_run(const Standing& standing, const base::
     base::Recipe now = recipe;
     MILLRACE_TRY(take_structure(now, before));
     MILLRACE_TRY(check_resumable(before, now));
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    if (family->data == data::DataKind::text && !recipe.text("data.domains").empty() &&
+        before.integer("train.epochs") != recipe.integer("train.epochs"))
+        return recipe.bad("train.epochs",
+                          fmt::format("the run was started for {} epochs, which its domains share; resume with the same",
+                                      before.integer("train.epochs")));
     if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
         MILLRACE_LOG(warn, "train.epochs grew from {} to {}: the cosine schedule now ends later, so the learning rate jumps",
                      before.integer("train.epochs"), recipe.integer("train.epochs"));
@@ -120,6 +127,8 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     };
     if (state.steps_per_epoch != steps) return refuse("steps_per_epoch");
     if (static_cast<int>(state.members.size()) != engine.members()) return refuse("the number of members");
+    if (!state.domains.empty() && state.domains.front().losses.front().size() != settings.domains.size())
+        return refuse("the number of domains");
     for (const ops::MemberState& member : state.members)
         if (member.step != state.step || member.epoch != state.step / steps ||
             member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))

@@ -16,8 +16,8 @@ base::Status Selection::on_epoch(EpochReport& report) {
     return base::ok();
 }
 
-/// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest
-/// weights are the best known.
+/// The best member decides, one whose loss is not finite or that its scoring refuses never. Without validation data the newest
+/// weights are the best known; where domains are learned one after the other, what was learned last counts.
 bool Selection::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), 0, report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
@@ -32,7 +32,8 @@ bool Selection::note_best(const EpochReport& report) {
     }
     if (report.validation.empty()) now.value = 0;
     if (!std::isfinite(now.value)) return false;
-    if (best_.any && !report.validation.empty() && !(now.value > best_.value)) return false;
+    const bool newest = report.validation.empty() || !loop_.setup().settings.domains.empty();
+    if (best_.any && !newest && !(now.value > best_.value)) return false;
     best_before_ = std::exchange(best_, std::move(now));
     scores_before_ = std::exchange(scores_, report.validation);
     return true;

@@ -11,6 +11,7 @@
 #include "models/registry.h"
 #include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/domain_scores.h"
 #include "train/initial_weights.h"
 #include "train/resume.h"
 #include "train/run_files.h"
@@ -27,7 +28,7 @@ constexpr int kMostNumbers = 100'000;  // more runs of one name than there are, 
 
 /// `recipe` changes with the structure of the run.
 base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, base::Recipe& recipe, const RunState& state,
-                               const data::StoredData& stored, const TrainRequest& request,
+                               const data::StoredData& stored, models::Course course, const TrainRequest& request,
                                const std::vector<Listener*>& listeners, const base::Clock& clock) {
     MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
     MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
@@ -45,8 +46,9 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, ba
     Selection selection(loop, state.best, directory.checkpoints() / "best",
                         [&](const io::LoadedCheckpoint& checkpoint) { return structure.engine_of(checkpoint); });
     Patience patience(loop, state.staleness, state.complete);
+    DomainScores domains(std::move(course), directory.path());
     RunLog log(loop, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, checkpoints, selection, patience, log, directory.events(), clock, request.saves},
+    Checkpoints saver({loop, recipe, checkpoints, selection, patience, domains, log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
     // The order of the listeners. Files about the run come before the best weights replace its newest. A report is complete
@@ -54,7 +56,7 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, ba
     // file. The console and other listeners from outside see what is on the disk. Warnings are printed below the line of their
     // epoch.
     for (Listener* part :
-         std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &log, &saver})
+         std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &domains, &log, &saver})
         loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
@@ -136,6 +138,8 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
         standing.state.epoch_sums = StepSums(setup.settings.members);
         if (init) MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->model().attachments()));
     }
+    MILLRACE_LET(course, course_of(recipe, setup.settings));
+    course.epochs = standing.state.domains;
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
@@ -153,7 +157,7 @@ base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& req
     }
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
                                                        manifest, std::move(lock)));
-    auto result = run_in(directory, setup, recipe, standing.state, stored, request, listeners, clock);
+    auto result = run_in(directory, setup, recipe, standing.state, stored, std::move(course), request, listeners, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.
         (void)directory.finish(record::RunStatus::kFailed, result.error().exit_status, result.error().text());

@@ -24,12 +24,13 @@ protected:
         settings.insert(settings.end(), more.begin(), more.end());
         return settings;
     }
-    base::Result<RunResult> start(const std::string& name, std::vector<std::string> settings, bool resume = false) {
+    base::Result<RunResult> start(const std::string& name, std::vector<std::string> settings, bool resume = false,
+                                  const std::string& text = "text") {
         for (const char* usual :
              {"model.name=k1", "model.preset=debug", "model.width=8", "model.heads=2", "model.inner=8", "data.length=9",
               "data.vocabulary=100", "train.batch=24", "eval.batch=10", "optim.lr=0.01", "telemetry.interval=0s"})
             settings.insert(settings.begin(), usual);
-        settings.push_back("data.path=" + (folder_ / "text").string());
+        settings.push_back("data.path=" + (folder_ / text).string());
         TrainRequest request;
         request.out = folder_ / name;
         request.resume = resume;
@@ -121,6 +122,7 @@ TEST_F(StructureRun, EachOperationHappensAndTheRunGoesOn) {
     const auto scored = evaluate_run(folder_ / "a", std::nullopt);
     ASSERT_TRUE(scored.ok()) << scored.error().text();
     EXPECT_NEAR(scored->members[0].loss, result->members[0].test_loss, 1e-6);
+    EXPECT_NE(scored->about.find(" nodes: "), std::string::npos) << scored->about;
     const auto best = load_best(folder_ / "a", "", "");
     ASSERT_TRUE(best.ok());
     const auto told = best->family->go_on({best->recipe, best->checkpoint, ops::DeviceKind::cpu, tape::Precision::f32, "the", 5});
@@ -183,6 +185,23 @@ TEST_F(StructureRun, HostileValuesAreRefused) {
     }
     // A family that cannot change has no such keys.
     EXPECT_FALSE(parse_recipe("[model]\nname = \"transformer\"\n[structure]\ninterval = 5\n", "r.toml", {}).ok());
+}
+
+TEST_F(StructureRun, DomainsAreTheLabelsOfNodes) {
+    ASSERT_TRUE(data::make_text(folder_ / "texts/sea", {1500, 7}).ok());
+    ASSERT_TRUE(data::make_text(folder_ / "texts/land", {1500, 8}).ok());
+    const std::vector<std::string> settings{"data.domains=sea,land", "train.epochs=4", "structure.operations=grow",
+                                            "structure.interval=9"};
+    const auto result = start("a", settings, false, "texts");
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    const auto json = nlohmann::json::parse(bytes("a/nodes.json"));
+    EXPECT_EQ(json.at("label_names"), (std::vector<std::string>{"sea", "land"}));
+    const auto half = static_cast<double>(result->step) / 2;
+    EXPECT_EQ(json.at("members").at(0).at("nodes").at(0).at("steps_by_label"), (std::vector<double>{half, half}));
+    ASSERT_TRUE(start("parts", with(settings, {"train.steps=13"}), false, "texts").ok());
+    ASSERT_TRUE(start("parts", settings, true, "texts").ok());
+    expect_equal("parts", "a");
+    EXPECT_EQ(bytes("parts/nodes.json"), bytes("a/nodes.json"));
 }
 
 TEST_F(StructureRun, AnotherTreeIsAnotherRun) {

@@ -26,6 +26,7 @@ struct K1Config {
     std::uint32_t cooldown = 50;
     float explore = 0.15f;
     ops::StepLabels labels{8};  ///< by which the statistics of nodes are counted; its samples are those of the data
+    std::vector<std::string> label_names = {};  ///< empty: labels are parts of an epoch
 };
 
 class K1 final : public LanguageModel {

@@ -86,6 +86,9 @@ NodeReport node_report(const K1& model, tape::Store& store, int member) {
     const std::vector<NodeStatistics> counted = read_statistics(model, store, member);
     const std::vector<std::int64_t> parameters = parameter_counts(model, store);
     NodeReport report;
+    const K1Config& config = model.config();
+    report.labels = config.label_names.empty() ? fmt::format("{} parts of an epoch", config.labels.count)
+                                               : fmt::format("{}", fmt::join(config.label_names, ", "));
     report.steps = counted.front().steps();
     auto updated = static_cast<double>(parameters.back()), all = updated;
     for (std::int32_t n = 0; n < tree.nodes(); ++n) {
@@ -126,7 +129,7 @@ NodeReport node_report(const K1& model, tape::Store& store, int member) {
 RunReport report_nodes(const Model& model, tape::Store& store) {
     const auto& k1 = static_cast<const K1&>(model);
     RunReport made;
-    Json json{{"labels", k1.config().labels.count}, {"members", Json::array()}};
+    Json json{{"labels", k1.config().labels.count}, {"label_names", k1.config().label_names}, {"members", Json::array()}};
     for (int member = 0; member < store.members(); ++member) {
         const NodeReport report = node_report(k1, store, member);
         json["members"].push_back(json_of(report));

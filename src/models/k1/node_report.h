@@ -25,6 +25,7 @@ struct PathFigures {
 };
 /// Of one member.
 struct NodeReport {
+    std::string labels;  ///< what they are: "8 parts of an epoch"
     double steps = 0;
     double updated_share = 0;  ///< of the trained parameters, in the mean over steps
     std::vector<NodeFigures> nodes;

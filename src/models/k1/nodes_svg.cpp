@@ -102,7 +102,7 @@ std::string nodes_svg(const NodeReport& report, const std::string& title) {
         out += text_at(place.x, place.y + 11, "axis", "middle", fmt::format("{:.0f}%", 100 * node.counted.rate())) + "\n";
     }
     out += text_at(kMargin, table - 14, "title", "start",
-                   "Share of each label's steps that chose the node; information that label and choice share") +
+                   fmt::format("Share of each label's steps that chose the node ({})", plot::shortened(report.labels, 60))) +
            "\n";
     for (std::size_t i = 0; i < report.nodes.size(); ++i) out += row_of(report.nodes[i], table + kRow * static_cast<double>(i));
     return out + "</svg>\n";

@@ -100,6 +100,18 @@ base::Result<Tree> tree_of(const base::Recipe& recipe) {
     return tree;
 }
 
+/// Where domains are learned one after the other, the label of a step is its domain.
+void set_labels(K1Config& config, const base::Recipe& recipe) {
+    const std::string domains = recipe.has("data.domains") ? recipe.text("data.domains") : "";
+    for (std::size_t begin = 0; begin < domains.size();) {
+        const std::size_t end = std::min(domains.find(',', begin), domains.size());
+        config.label_names.push_back(domains.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (const auto count = std::ssize(config.label_names); count > 0)
+        config.labels = {static_cast<std::int32_t>(count), 1, static_cast<std::uint32_t>(recipe.integer("train.epochs") / count)};
+}
+
 base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const data::Fields& fields) {
     K1Config config;
     config.language = language_config(recipe, fields);
@@ -113,6 +125,7 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
     config.zero_grad = recipe.text("model.update") == "zero_grad";
     config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));
     config.explore = static_cast<float>(recipe.real("model.explore"));
+    set_labels(config, recipe);
     return std::unique_ptr<Model>(std::make_unique<K1>(std::move(config)));
 }
 
@@ -120,7 +133,7 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
 
 Family k1_family() {
     Family family = language_family("k1");
-    family.presets = {"debug", "base", "deep"};
+    family.presets = {"debug", "base", "deep", "continual"};
     family.schema = schema_of;
     family.make = make_k1;
     family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
