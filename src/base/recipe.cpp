@@ -124,6 +124,8 @@ Status Recipe::check_members(size_t members) const {
     return ok();
 }
 
+void Recipe::take(const Recipe& other, std::string_view name) { entries_[std::string{name}] = other.entry(name); }
+
 const std::string& Recipe::place(std::string_view name) const { return entry(name).place; }
 
 Error Recipe::bad(std::string_view name, std::string_view what) const {

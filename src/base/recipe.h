@@ -40,6 +40,8 @@ public:
     static Result<Recipe> parse(std::string_view text, const std::string& place, const Schema& schema,
                                 const RecipeOverrides& overrides = {});
 
+    [[nodiscard]] bool has(std::string_view name) const { return entries_.contains(name); }
+
     // Typed values. A name that is not in the schema, or of another type, is a mistake in our code and aborts.
     [[nodiscard]] bool boolean(std::string_view name) const;
     [[nodiscard]] const std::string& text(std::string_view name) const;  ///< text and choices
@@ -51,6 +53,9 @@ public:
     /// Lists; also per-member keys, as written (one value or K).
     [[nodiscard]] const std::vector<int64_t>& integers(std::string_view name) const;
     [[nodiscard]] const std::vector<double>& reals(std::string_view name) const;
+
+    /// Replaces the value of a key, and where it came from, by that of a recipe with the same schema.
+    void take(const Recipe& other, std::string_view name);
 
     /// Every per-member key has one value or exactly `members`.
     [[nodiscard]] Status check_members(size_t members) const;

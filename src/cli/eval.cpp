@@ -67,6 +67,11 @@ void print_json(const train::EvaluateReport& report, const std::vector<std::stri
         to["loss"] = score.loss;
         for (const models::Figure& figure : score.more.figures) to[figure.name] = figure.value;
         if (score.classes) add_classes(to, *score.classes, report.class_names);
+        for (std::size_t d = 0; d < score.domains.size(); ++d) {
+            nlohmann::ordered_json domain{{"domain", report.domains[d]}, {"loss", score.domains[d].loss}};
+            for (const models::Figure& figure : score.domains[d].more.figures) domain[figure.name] = figure.value;
+            to["domains"].push_back(std::move(domain));
+        }
     };
     add(json, report.members[report.best]);
     json["members"] = nlohmann::ordered_json::array();
@@ -87,8 +92,12 @@ void print_text(const train::EvaluateReport& report) {
         else
             say(fmt::format("loss {} {}\n", train::loss_text(score.loss), score.more.summary));
         for (const std::string& note : score.more.notes) say(fmt::format("{}\n", note));
+        for (std::size_t d = 0; d < score.domains.size(); ++d)
+            say(fmt::format("  {}: loss {} {}\n", report.domains[d], train::loss_text(score.domains[d].loss),
+                            score.domains[d].more.summary));
     }
     if (report.members.size() > 1) say(fmt::format("training chose member {}\n", report.best));
+    if (!report.about.empty()) say(fmt::format("{}\n", report.about));
     if (const auto& classes = report.members[report.best].classes) say("\n" + models::class_table(*classes, report.class_names));
 }
 

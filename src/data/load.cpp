@@ -20,6 +20,8 @@
 namespace millrace::data {
 namespace {
 
+constexpr std::size_t kMostDomains = 64;
+
 base::Error cannot_load(const base::Recipe& recipe, bool training, const base::Error& cause) {
     base::Error error =
         recipe
@@ -130,19 +132,93 @@ base::Result<Tokenizer> make_tokenizer(const base::Recipe& recipe, const TextFil
     return made;
 }
 
-base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, StoredData stored, base::Rank rank) {
-    auto files = read_text_files(recipe.text("data.path"));
-    if (!files.ok()) return cannot_load(recipe, training, files.error());
+/// data.path, or the folders below it that data.domains names.
+base::Result<std::vector<Path>> text_folders(const base::Recipe& recipe) {
+    const Path folder = recipe.text("data.path");
+    const std::string& names = recipe.text("data.domains");
+    if (names.empty()) return std::vector{folder};
+    std::vector<Path> folders;
+    for (std::size_t begin = 0; begin <= names.size();) {
+        const std::size_t end = std::min(names.find(',', begin), names.size());
+        const std::string name = names.substr(begin, end - begin);
+        if (name.empty() || name.find_first_of(" \t/") != std::string::npos || std::ranges::count(folders, folder / name) > 0)
+            return recipe.bad("data.domains",
+                              fmt::format("data.domains = \"{}\": different folders of data.path, with commas and no "
+                                          "spaces between them, would be right",
+                                          names));
+        folders.push_back(folder / name);
+        begin = end + 1;
+    }
+    if (folders.size() < 2 || folders.size() > kMostDomains)
+        return recipe.bad("data.domains",
+                          fmt::format("data.domains names {} folder{}; 2 to {} would be right, or data.path alone",
+                                      folders.size(), folders.size() == 1 ? "" : "s", kMostDomains));
+    return folders;
+}
+
+/// One text, or several as domains of one set. `stored` gets the tokenizer when it has none.
+base::Result<TextSet> load_texts(const base::Recipe& recipe, bool training, const std::vector<Path>& folders, std::int32_t length,
+                                 StoredData& stored) {
+    std::vector<TextFiles> texts;
+    TextFiles together{folders.front(), {}};
+    for (const Path& folder : folders) {
+        auto files = read_text_files(folder);
+        if (!files.ok()) return cannot_load(recipe, training, files.error());
+        if (!stored.tokenizer) together.texts.front() += files->texts.front() + (folders.size() > 1 ? "\n" : "");
+        texts.push_back(std::move(files).value());
+    }
     if (!stored.tokenizer) {
-        MILLRACE_LET(tokenizer, make_tokenizer(recipe, *files));
+        MILLRACE_LET(tokenizer, make_tokenizer(recipe, together));
         stored.tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
     }
+    std::vector<TextSet> sets;
+    for (const TextFiles& files : texts) {
+        auto numbered =
+            number_texts(files, stored.tokenizer, static_cast<std::int32_t>(recipe.integer("data.vocabulary")), length);
+        if (!numbered.ok()) return cannot_load(recipe, training, numbered.error());
+        sets.push_back(std::move(numbered).value());
+    }
+    if (sets.size() == 1) return std::move(sets.front());
+    auto joined = join_texts(sets);
+    if (!joined.ok()) return cannot_load(recipe, training, joined.error());
+    return joined;
+}
+
+/// How data.windows_per_epoch and train.epochs divide the learning of several domains.
+base::Result<TextStages> text_stages(const base::Recipe& recipe, const std::vector<Domain>& domains) {
+    TextStages stages;
+    const std::int64_t wanted = recipe.integer("data.windows_per_epoch");
+    if (domains.empty()) {
+        if (wanted > 0)
+            return recipe.bad("data.windows_per_epoch",
+                              "data.windows_per_epoch is for data.domains; an epoch of one text is all of it");
+        return stages;
+    }
+    const auto least = std::ranges::min_element(domains, {}, [](const Domain& domain) { return domain.count(Part::train); });
+    if (wanted > least->count(Part::train))
+        return recipe.bad(
+            "data.windows_per_epoch",
+            fmt::format("data.windows_per_epoch = {}, but {} has {} windows of data.length; at most that, or 0, would be right",
+                        wanted, least->name, least->count(Part::train)));
+    const std::int64_t count = std::ssize(domains), epochs = recipe.integer("train.epochs");
+    if (epochs % count != 0)
+        return recipe.bad("train.epochs",
+                          fmt::format("train.epochs = {} are no whole number for each of {} domains; {} would be right", epochs,
+                                      count, (epochs / count + 1) * count));
+    stages.windows = static_cast<std::int32_t>(wanted);
+    stages.epochs = static_cast<std::uint32_t>(epochs / count);
+    return stages;
+}
+
+base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, StoredData stored, base::Rank rank) {
+    MILLRACE_LET(folders, text_folders(recipe));
     const auto length = static_cast<std::int32_t>(recipe.integer("data.length"));
-    auto numbered = number_texts(*files, stored.tokenizer, static_cast<std::int32_t>(recipe.integer("data.vocabulary")), length);
-    if (!numbered.ok()) return cannot_load(recipe, training, numbered.error());
-    auto set = std::make_shared<const TextSet>(std::move(numbered).value());
-    auto source = std::make_unique<ResidentText>(set, length, rank);
+    MILLRACE_LET(loaded, load_texts(recipe, training, folders, length, stored));
+    auto set = std::make_shared<const TextSet>(std::move(loaded));
     LoadedData data;
+    data.domains = ResidentText(set, length, rank).domains();
+    MILLRACE_LET(stages, text_stages(recipe, data.domains));
+    auto source = std::make_unique<ResidentText>(set, length, rank, stages);
     data.identity = {set->name, source->whole(Part::train), source->whole(Part::validation), source->whole(Part::test),
                      set->checksum()};
     data.source = std::move(source);
@@ -248,6 +324,10 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
             .integer("data.vocabulary", 10000, "tokens of the model; words: four special ones and the most frequent of train.txt")
             .between(kSpecialWords + 1, kMostWords);
         schema.integer("data.length", 64, "tokens that a window predicts").between(1, 1 << 20);
+        schema.text("data.domains", "",
+                    "folders below data.path that are learned one after the other, with commas; empty: data.path is one text");
+        schema.integer("data.windows_per_epoch", 0, "data.domains: windows of an epoch; 0: as many as the smallest domain has")
+            .between(0, 2147483647);
         return;
     }
     const bool pairs = kind == DataKind::pairs;

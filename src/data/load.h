@@ -3,17 +3,20 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/rank.h"
 #include "base/recipe.h"
 #include "data/batch_source.h"
 #include "data/data_set.h"
+#include "data/domain.h"
 
 namespace millrace::data {
 
 struct LoadedData {
     DataIdentity identity;
     std::unique_ptr<BatchSource> source;
+    std::vector<Domain> domains = {};  ///< in the order in which they are learned; empty: the data is one whole
 };
 
 /// The keys of [data] in a recipe.
@@ -25,8 +28,9 @@ base::Result<std::optional<std::uint64_t>> streamable_bytes(const base::Recipe& 
 
 /// Loads data.path. Errors are at that key; without `training` they say how to name another folder. `token_keys` names the keys
 /// (`<token_keys>.enabled`, `.vocabulary`, `.max_tokens`) that ask for texts as tokens; empty: the model reads no texts. They are
-/// numbered by the tokenizer in `stored`, or by one trained on them when there is none; so is a text. `rank` says which share of
-/// the training part is this machine's; `identity` counts all of it. `stream`: rows are read while they are needed.
+/// numbered by the tokenizer in `stored`, or by one trained on them when there is none; so is a text. Domains of a text get an
+/// equal number of train.epochs each. `rank` says which share of the training part is this machine's; `identity` counts all of
+/// it. `stream`: rows are read while they are needed.
 base::Result<LoadedData> load_data(const base::Recipe& recipe, DataKind kind, const std::string& token_keys, bool training,
                                    const StoredData& stored = {}, base::Rank rank = {}, bool stream = false);
 

@@ -102,4 +102,31 @@ struct ClassifyReport {
     double seconds = 0;
 };
 
+/// A change of a model's structure that was not made yet.
+struct StructureChange {
+    std::string text;                   ///< what changes and why, for people; without settings why nothing can change
+    std::vector<std::string> settings;  ///< keys of the changed model's recipe, as --set takes them: "model.tree=-1,0,0"
+    /// Writes parameters, moments and groups of the changed model, from the store of the model before.
+    std::function<void(tape::Store& from, tape::Store& to)> transfer = {};
+};
+
+/// Changes of a model's structure between two steps. Models of one member alone.
+struct Structure {
+    std::vector<std::string> operations = {};        ///< by name; empty: the family offers none
+    std::vector<std::string> keys = {};              ///< of the recipe, which changes set
+    void (*add_keys)(base::Schema& keys) = nullptr;  ///< that propose() reads: "structure.noise"
+    /// `store` is the model's. What is proposed follows from what a checkpoint holds, so that a resumed run proposes the same.
+    StructureChange (*propose)(const std::string& operation, const Model& model, tape::Store& store,
+                               const base::Recipe& recipe) = nullptr;
+};
+
+/// What a family has to say about a run, for its folder.
+struct RunFile {
+    std::string name, content;
+};
+struct RunReport {
+    std::vector<RunFile> files;
+    std::string summary;  ///< a line for people
+};
+
 }  // namespace millrace::models

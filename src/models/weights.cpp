@@ -108,8 +108,11 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
+    const auto taken = [&](const Parameter& p) {
+        return settings || store.groups()[static_cast<std::size_t>(p.group_ids.front())].name != tape::kSettings;
+    };
     for_each_tensor(store, [&](const Parameter& p, ParameterId, int, const std::string& name) {
-        model[name] = shape_of(p);
+        model[name] = taken(p) ? std::optional(shape_of(p)) : std::nullopt;
         if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = std::nullopt;
         if (p.fixed) return;
         for (const Moment& moment : moments) optimizer[name + moment.suffix] = shape_of(p);
@@ -119,9 +122,7 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        const bool setting = store.groups()[static_cast<std::size_t>(p.group_ids.front())].name == tape::kSettings;
-        if (status.ok() && (settings || !setting))
-            status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        if (status.ok() && taken(p)) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
             if (status.ok())

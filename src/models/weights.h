@@ -36,7 +36,7 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
                           const std::vector<Attachment>& attachments = {});
 /// The same of the model alone, to start training from: the weights of one member start all, those of K members start member by
-/// member.
+/// member. Tensors of the group kSettings stay as they are, and those of the checkpoint may be missing or of other shapes.
 base::Status load_initial(tape::Store& store, const io::LoadedCheckpoint& checkpoint,
                           const std::vector<Attachment>& attachments = {});
 

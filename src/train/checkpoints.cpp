@@ -100,6 +100,7 @@ io::Checkpoint Checkpoints::checkpoint_now(models::WeightCopies& weights) {
     state.recipe_json = parts_.recipe.to_json();
     state.best = parts_.selection.best();
     state.staleness = parts_.patience.state();
+    state.domains = parts_.domains.epochs();
     state.data = loop_.setup().data;
     state.complete = loop_.complete();
     state.figures = figures();

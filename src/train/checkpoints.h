@@ -7,6 +7,7 @@
 #include "base/recipe.h"
 #include "models/weights.h"
 #include "record/events.h"
+#include "train/domain_scores.h"
 #include "train/loop.h"
 #include "train/patience.h"
 #include "train/run_log.h"
@@ -22,6 +23,7 @@ public:
         io::CheckpointStore& store;
         Selection& selection;
         Patience& patience;
+        const DomainScores& domains;
         RunLog& log;
         record::EventWriter& events;
         const base::Clock& clock;

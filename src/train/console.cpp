@@ -155,6 +155,7 @@ std::string operators_text(const std::vector<tape::KernelTime>& times, std::uint
 
 std::string epoch_text(const EpochReport& report, Detail detail) {
     std::string text = fmt::format("epoch {}/{}", report.epoch, report.epochs);
+    if (!report.domain.empty()) text += fmt::format(" ({})", report.domain);
     text +=
         score_text("train", report.training, report.classifies) + score_text("validation", report.validation, report.classifies);
     if (report.best) text += "  new best";
@@ -226,7 +227,7 @@ std::string finish_text(const RunResult& result) {
     if (result.seconds > 0 && !result.was_complete)
         text += fmt::format("trained {} ({} samples/s, {} steps/s)\n", seconds_text(result.seconds),
                             per_second(result.samples_per_second), per_second(result.steps_per_second));
-    return text + fmt::format("run {}", result.run);
+    return text + result.notes + fmt::format("run {}", result.run);
 }
 
 Console::Console(ConsoleOptions options, const base::Clock& clock) : options_(options), clock_(clock), last_line_(clock.now()) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "models/weights.h"
 
 namespace millrace::train {
 
@@ -33,6 +32,7 @@ base::Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<ops::Backen
     engine->model_ = std::move(model);
     engine->source_ = std::move(source);
     engine->class_reports_ = options.class_reports && engine->model_->classifies();
+    engine->domains_ = settings.domains;
     MILLRACE_TRY(data::require_fields(engine->source_->fields(), engine->model_->wants(), settings.model));
 
     tape::StoreOptions store_options;
@@ -157,9 +157,13 @@ void Engine::add_evaluation_programs() {
                 fmt::format("{} {}", data::name_of(part), name), *store_,
                 build_evaluation(*store_, *model_, *source_, part, rows, &made.outputs, class_reports_), *arena_);
         };
-        pass.batches = samples / batch;
-        if (pass.batches > 0) build("batch", batch, pass.whole);
-        if (samples % batch > 0) build("tail", samples % batch, pass.tail);
+        if (domains_.empty()) pass.sections.push_back({{}, 0, samples});
+        for (const data::Domain& domain : domains_) pass.sections.push_back({{}, 0, domain.count(part)});
+        for (Pass::Section& section : pass.sections) {
+            section.batches = section.rows / batch;
+            if (section.batches > 0 && !pass.whole.program) build("batch", batch, pass.whole);
+            if (section.rows % batch > 0) build("tail", section.rows % batch, section.tail);
+        }
     }
 }
 
@@ -167,9 +171,11 @@ std::vector<tape::Program*> Engine::programs() const {
     std::vector<tape::Program*> all;
     for (const Step& step : steps_)
         if (step.program) all.push_back(step.program.get());
-    for (const Pass& pass : passes_)
-        for (const Pass::Batch* batch : {&pass.whole, &pass.tail})
-            if (batch->program) all.push_back(batch->program.get());
+    for (const Pass& pass : passes_) {
+        if (pass.whole.program) all.push_back(pass.whole.program.get());
+        for (const Pass::Section& section : pass.sections)
+            if (section.tail.program) all.push_back(section.tail.program.get());
+    }
     return all;
 }
 
@@ -222,15 +228,6 @@ base::Status Engine::await_rows(std::uint64_t step, const data::StepsDone& done)
         done);
 }
 
-base::Status Engine::await_batch(Part part, std::int64_t batch, std::int64_t rows) {
-    const auto number = static_cast<std::uint64_t>(batch);
-    return source_->await_rows({part, 0, batch * eval_batch_, rows, number}, [&]() -> base::Result<std::uint64_t> {
-        backend_->synchronize();
-        MILLRACE_TRY(backend_->check());
-        return number;
-    });
-}
-
 base::Result<tape::PhaseTimes> Engine::component_step(std::uint64_t index) {
     tape::PhaseProgram* phases = step_of(index).phases.get();
     MILLRACE_ASSERT(phases != nullptr, "component times were not asked for");
@@ -257,97 +254,6 @@ std::vector<std::vector<double>> Engine::kept_of_step() const {
 }
 
 std::optional<double> Engine::peak_flops() const { return backend_->peak_flops(tape::real_of(store_->options().precision)); }
-
-void Engine::score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const {
-    batch.program->launch();
-    const models::Outputs& outputs = batch.outputs;
-    for (std::size_t k = 0; k < members.size(); ++k) {
-        const auto read = [&](tensor::View view) {
-            view.offset += static_cast<std::int64_t>(k) * view.stride_k;
-            view.k = 1;
-            return batch.program->read(view);
-        };
-        if (members[k].scoring) {
-            std::vector<std::vector<double>> tensors;
-            for (const tensor::View& view : outputs.kept) tensors.push_back(read(view));
-            members[k].scoring->add(tensors);
-        }
-        if (!class_reports_ || !outputs.labels.present()) continue;
-        const std::vector<double> scores = read(outputs.prediction.view);
-        for (auto row = scores.begin(); row != scores.end(); row += outputs.prediction.view.cols) {
-            const auto largest = std::max_element(row, row + outputs.prediction.view.cols);  // the first of equals, as the loss
-            members[k].predictions.push_back(static_cast<std::int32_t>(largest - row));
-        }
-        for (const double label : read(outputs.labels)) members[k].labels.push_back(static_cast<std::int32_t>(label));
-    }
-}
-
-base::Result<std::vector<Score>> Engine::evaluate(Part part, const std::atomic<int>* stop) {
-    const auto stopped = [stop] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; };
-    const Pass& pass = passes_[static_cast<std::size_t>(part)];
-    if (!pass.whole.program && !pass.tail.program) return std::vector<Score>{};
-    const std::vector<ops::MemberState> before = store_->read_states();
-    std::vector<ops::MemberState> states = before;
-    for (ops::MemberState& state : states) {
-        state.eval_position = state.rows = state.correct = 0;
-        state.loss = state.penalty = 0;
-    }
-    store_->write_states(states);
-    std::vector<Collected> collected(states.size());
-    for (int k = 0; k < members(); ++k) collected[static_cast<std::size_t>(k)].scoring = model_->scoring(part, k);
-    for (std::int64_t i = 0; i < pass.batches && !stopped(); ++i) {
-        MILLRACE_TRY(await_batch(part, i, eval_batch_));
-        score_batch(pass.whole, collected);
-    }
-    if (pass.tail.program && !stopped()) {
-        MILLRACE_TRY(await_batch(part, pass.batches, source_->samples(part) % eval_batch_));
-        score_batch(pass.tail, collected);
-    }
-    states = store_->read_states();
-    MILLRACE_TRY(backend_->check());
-    store_->write_states(before);
-    std::vector<Score> scores;
-    if (stopped()) return scores;
-    for (std::size_t k = 0; k < states.size(); ++k) {
-        const ops::MemberState& state = states[k];
-        MILLRACE_ASSERT(state.rows == static_cast<std::uint32_t>(source_->samples(part)),
-                        "an evaluation pass sees every row once");
-        scores.push_back({state.loss / state.rows, static_cast<double>(state.correct) / state.rows, {}});
-        if (collected[k].scoring) scores.back().more = collected[k].scoring->finish();
-        for (const models::Figure& value : scores.back().more.chosen)
-            models::write_fixed(*store_, value.name, static_cast<int>(k), value.value);
-        if (!collected[k].labels.empty()) {
-            const models::Outputs& outputs = (pass.whole.program ? pass.whole : pass.tail).outputs;
-            scores.back().classes =
-                models::class_report(collected[k].labels, collected[k].predictions, outputs.prediction.view.cols);
-        }
-    }
-    return scores;
-}
-
-base::Result<std::vector<std::vector<double>>> Engine::run_sample(Part part, std::int32_t position, const Build& build) {
-    MILLRACE_ASSERT(position >= 0 && position < source_->samples(part), "no such sample");
-    tape::BuildOptions options;
-    options.training = false;
-    tape::Builder builder(*store_, options);
-    const models::Outputs outputs = build(builder, *source_, part);
-    builder.close_section();
-    tape::Arena arena(*backend_);
-    tape::Program program("sample", *store_, std::move(builder), arena);
-    MILLRACE_TRY(arena.allocate());
-    MILLRACE_TRY(program.prepare());
-    const std::vector<ops::MemberState> before = store_->read_states();
-    std::vector<ops::MemberState> states = before;
-    for (ops::MemberState& state : states) state.eval_position = static_cast<std::uint32_t>(position);
-    store_->write_states(states);
-    MILLRACE_TRY(source_->await_rows({part, 0, position, 1, 0}, [] { return base::Result<std::uint64_t>(0); }));
-    program.run();
-    std::vector<std::vector<double>> kept;
-    for (const tensor::View& view : outputs.kept) kept.push_back(program.read(view));
-    MILLRACE_TRY(backend_->check());
-    store_->write_states(before);
-    return kept;
-}
 
 void Engine::note_used(const std::optional<ops::MemoryState>& before) {
     const std::optional<ops::MemoryState> after = backend_->memory();

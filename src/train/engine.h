@@ -60,8 +60,9 @@ public:
     /// What the device's maker promises at this precision, per second; absent where that is not known.
     [[nodiscard]] std::optional<double> peak_flops() const;
 
-    /// Loss and accuracy of every member on `part`, and what the model's family measures besides. Waits for the device; the
-    /// members' state is as before afterwards. Empty when the part has no samples, or when `stop` was not 0 before the end.
+    /// Loss and accuracy of every member on `part`, and what the model's family measures besides, also on each domain where the
+    /// data has several: no batch has rows of two. Waits for the device; the members' state is as before afterwards. Empty when
+    /// the part has no samples, or when `stop` was not 0 before the end.
     base::Result<std::vector<Score>> evaluate(data::Part part, const std::atomic<int>* stop = nullptr);
 
     using Build = std::function<models::Outputs(tape::Builder& builder, data::BatchSource& source, data::Part part)>;
@@ -99,8 +100,13 @@ private:
             std::unique_ptr<tape::Program> program;
             models::Outputs outputs;
         };
-        Batch whole, tail;
-        std::int64_t batches = 0;  ///< of `whole`
+        struct Section {
+            Batch tail;
+            std::int64_t batches = 0;  ///< of `whole`
+            std::int32_t rows = 0;
+        };
+        Batch whole;
+        std::vector<Section> sections;  ///< one for each domain, or one
     };
     Engine() = default;
     /// Chooses micro_batch_ and eval_batch_ so that the plan fits, or refuses it.
@@ -118,10 +124,16 @@ private:
     /// What the host collects of one member in an evaluation pass.
     struct Collected {
         std::unique_ptr<models::Scoring> scoring;       ///< null: the family has none
+        std::unique_ptr<models::Scoring> domain;        ///< of the section alone, where there are several
         std::vector<std::int32_t> labels, predictions;  ///< with class_reports_
+        Score sums;                                     ///< loss and accuracy before they are divided by the rows
+        std::vector<Score> domains;
     };
-    /// Returns when batch number `batch` of an evaluation pass, of `rows` rows, has its data.
-    base::Status await_batch(data::Part part, std::int64_t batch, std::int64_t rows);
+    /// Returns when rows [first, first + rows) of a pass, batch number `batch` of it, have their data.
+    base::Status await_batch(data::Part part, std::uint64_t batch, std::int64_t first, std::int64_t rows);
+    /// Scores one section of a pass and adds it to what the members collected.
+    base::Status score_section(data::Part part, std::size_t section, const std::function<bool()>& stopped,
+                               std::vector<Collected>& members);
     /// Runs one batch of an evaluation pass and collects what it left.
     void score_batch(const Pass::Batch& batch, std::vector<Collected>& members) const;
     [[nodiscard]] std::vector<tape::Program*> programs() const;
@@ -137,6 +149,7 @@ private:
     std::unique_ptr<data::BatchSource> source_;
     EpochSteps epoch_;
     std::int32_t batch_ = 0, micro_batch_ = 0, eval_batch_ = 0;
+    std::vector<data::Domain> domains_;
     MemoryNeeds needs_;
     std::int64_t used_ = 0;
     bool class_reports_ = false;

@@ -108,10 +108,13 @@ base::Result<EvaluateReport> evaluate_run(const io::Path& run, std::optional<dat
     report.unit = setup.unit;
     report.classifies = setup.engine->model().classifies();
     report.class_names = class_names(*setup.engine, report.members.front());
+    for (const data::Domain& domain : setup.settings.domains) report.domains.push_back(domain.name);
     report.part = part;
     report.step = state.step;
     report.samples = source.samples(part);
     report.parameters = setup.engine->store().trainable_count();
+    if (best.family->run_report != nullptr)
+        report.about = best.family->run_report(setup.engine->model(), setup.engine->store()).summary;
     return report;
 }
 

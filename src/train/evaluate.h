@@ -23,9 +23,11 @@ struct EvaluateReport {
     std::int64_t samples = 0, parameters = 0;
     std::vector<Score> members;
     std::vector<std::string> class_names;  ///< empty: the data has none
+    std::vector<std::string> domains;      ///< names of those in Score::domains
     std::size_t best = 0;                  ///< the member that training chose
     double seconds = 0;                    ///< of the evaluation itself
     std::vector<models::Picture> pictures;
+    std::string about;  ///< what the family has to say about these weights; empty: nothing
 };
 
 /// The best weights of a run with the recipe stored in them.

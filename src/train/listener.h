@@ -9,11 +9,11 @@
 
 namespace millrace::train {
 
-/// A run raises start and epoch_begin; per step wait, timed_step where its parts were timed, epoch and epoch_begin where it ends
-/// an epoch, and step; then stop, and finish. Listeners are called in the order in which the loop was given them, and each sees
-/// what those before it added to a report. on_interval comes from the thread that reads the metrics ring, or from the training
-/// thread where it closes an interval early, under a lock: it must not wait for the training thread or call the loop. Everything
-/// else comes from the training thread. An error ends the run.
+/// A run raises start and epoch_begin; per step step_begin, wait, timed_step where its parts were timed, epoch and epoch_begin
+/// where it ends an epoch, and step; then stop, and finish. Listeners are called in the order in which the loop was given them,
+/// and each sees what those before it added to a report. on_interval comes from the thread that reads the metrics ring, or from
+/// the training thread where it closes an interval early, under a lock: it must not wait for the training thread or call the
+/// loop. Everything else comes from the training thread. An error ends the run.
 class Listener {
 public:
     Listener() = default;
@@ -25,6 +25,8 @@ public:
     virtual void on_start(const StartReport&) {}
     /// The figures of an epoch start at zero.
     virtual void on_epoch_begin() {}
+    /// `done` steps of the run were launched, and another will be. Everything that belongs to them was heard and saved.
+    virtual base::Status on_step_begin(std::uint64_t /*done*/) { return base::ok(); }
     /// The data of the next step is there.
     virtual void on_wait(const StepWait&) {}
     virtual void on_timed_step(const TimedStep&) {}

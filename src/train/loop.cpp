@@ -50,6 +50,7 @@ base::Result<RunResult> Loop::run() {
     result.was_complete = complete();
     begin_epoch();
     while (!complete() && !stop_requested()) {
+        for (Listener* listener : listeners_) MILLRACE_TRY(listener->on_step_begin(step_));
         MILLRACE_TRY(await_rows());
         MILLRACE_TRY(launch());
         if (step_ % steps_per_epoch_ == 0) MILLRACE_TRY(end_epoch(true));
@@ -70,7 +71,7 @@ base::Result<RunResult> Loop::run() {
     for (const ops::MemberState& member : engine().store().read_states()) result.dropped += member.skipped;
     result.classifies = engine().model().classifies();
     result.best_metric = setup_.settings.checkpoint.best_metric;
-    result.parameters = start.parameters;
+    result.parameters = engine().store().trainable_count();
     result.seconds = totals.seconds;
     result.samples_per_second = totals.samples_per_second;
     result.steps_per_second = totals.steps_per_second;
@@ -104,13 +105,34 @@ StartReport Loop::start_report() {
 MetricsPlan Loop::metrics_plan() {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
     plan.classifies = engine().model().classifies();
+    plan.flops_per_sample = flops_per_sample();
+    plan.peak_flops = engine().peak_flops();
+    return plan;
+}
+
+double Loop::flops_per_sample() {
     const EpochSteps& epoch = engine().epoch();
     const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
     // How much of what hangs on a condition was done is known on the device alone, and asking would make steps wait.
-    if (const tape::Flops flops = engine().flops(0); flops.conditional == 0)
-        plan.flops_per_sample = static_cast<double>(flops.always) / static_cast<double>(rows * engine().members());
-    plan.peak_flops = engine().peak_flops();
-    return plan;
+    const tape::Flops flops = engine().flops(0);
+    return flops.conditional == 0 ? static_cast<double>(flops.always) / static_cast<double>(rows * engine().members()) : 0;
+}
+
+std::unique_ptr<Engine> Loop::replace_engine(std::unique_ptr<Engine> engine) {
+    tape::Store &before = setup_.engine->store(), &after = engine->store();
+    const tensor::View ring = after.ring(), counter = after.ring_counter();
+    MILLRACE_ASSERT(
+        ring.count() == before.ring().count() && static_cast<std::uint64_t>(engine->epoch().count()) == steps_per_epoch_,
+        "the engine is of another run");
+    // The rows of the newest steps say that they were finished.
+    after.write(ring, before.ring_rows(), static_cast<std::size_t>(ring.count()));
+    std::uint64_t pushes = 0;
+    before.read(before.ring_counter(), &pushes, sizeof pushes);
+    after.write(counter, &pushes, sizeof pushes);
+    std::swap(setup_.engine, engine);
+    reader_.follow(after.ring_rows());
+    metrics_->set_flops(flops_per_sample());
+    return engine;
 }
 
 /// For every source, two readings of the clock per step.
@@ -219,6 +241,8 @@ base::Status Loop::end_epoch(bool whole) {
     report.steps = sums.steps() * sums.members.size();
     report.dropped = sums.dropped();
     report.classifies = engine().model().classifies();
+    if (const auto& domains = setup_.settings.domains; !domains.empty())
+        report.domain = domains[(report.epoch - 1) * domains.size() / report.epochs].name;
     if (const auto counts = engine().source().loader_counts(report.epoch - 1)) {
         report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
         report.mix_deviation = counts->mix_deviation;

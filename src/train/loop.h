@@ -40,11 +40,15 @@ public:
     /// speed.
     base::Status pause();
     void resume() { metrics_->resume(); }
+    /// Between pause() and resume(): goes on with an engine of the same data and steps that stands where the run does. Gives the
+    /// one before.
+    std::unique_ptr<Engine> replace_engine(std::unique_ptr<Engine> engine);
 
 private:
     enum class Timing { none, phases, kernels };
     [[nodiscard]] StartReport start_report();
     [[nodiscard]] MetricsPlan metrics_plan();
+    [[nodiscard]] double flops_per_sample();  ///< 0: not known
     [[nodiscard]] bool stop_requested() const;
     [[nodiscard]] std::uint32_t epoch_of(std::uint64_t step) const;
     [[nodiscard]] Timing timing_due() const;

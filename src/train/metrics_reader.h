@@ -38,15 +38,19 @@ public:
         }
         return true;
     }
+    /// Goes on with another ring of the same size that holds the same rows. The one before must outlive what drains it now.
+    void follow(const ops::MetricsRow* ring) { ring_ = ring; }
     /// Pushes handed out so far. The producer must stay less than `capacity` ahead of this.
     [[nodiscard]] std::uint64_t consumed() const { return consumed_.load(std::memory_order_acquire); }
     [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
     [[nodiscard]] int members() const { return static_cast<int>(members_); }
 
 private:
-    [[nodiscard]] RingRows rows_of(std::uint64_t sequence) const { return {ring_ + sequence % capacity_ * members_, members_}; }
+    [[nodiscard]] RingRows rows_of(std::uint64_t sequence) const {
+        return {ring_.load() + sequence % capacity_ * members_, members_};
+    }
 
-    const ops::MetricsRow* ring_;
+    std::atomic<const ops::MetricsRow*> ring_;
     std::uint32_t capacity_;
     std::size_t members_;
     std::atomic<std::uint64_t> consumed_{0};

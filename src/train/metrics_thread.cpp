@@ -128,6 +128,11 @@ void MetricsThread::resume() {
     interval_start_ += clock_.now() - paused_at_;
 }
 
+void MetricsThread::set_flops(double per_sample) {
+    const std::lock_guard lock(mutex_);
+    plan_.flops_per_sample = per_sample;
+}
+
 void MetricsThread::exclude(std::uint64_t sequence) {
     const std::lock_guard lock(mutex_);
     excluded_ = sequence;

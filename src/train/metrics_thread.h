@@ -44,6 +44,8 @@ public:
     void exclude(std::uint64_t sequence);
     /// How the epoch went so far, at this average speed: step times and waits. The machine is left to a listener.
     PaceReport epoch_pace(double samples_per_second);
+    /// What a sample takes from now on; 0: not known. Nobody drains the ring when it returns.
+    void set_flops(double per_sample);
     /// Starts the next epoch's figures.
     void begin_epoch();
     /// Time from here to resume() counts neither as training nor towards a log interval.
@@ -69,9 +71,9 @@ private:
     const std::vector<Listener*>& listeners_;
     LoaderWaits waits_;
     const base::Clock& clock_;
-    const MetricsPlan plan_;
 
     std::mutex mutex_;  ///< guards everything below
+    MetricsPlan plan_;
     std::condition_variable wake_;
     bool stopping_ = false;
     struct Stretch {

@@ -90,7 +90,26 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
     schema.choice("checkpoint.best_metric", measures.front(), measures, "what the best weights are best at");
 }
 
-constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
+void add_structure_keys(base::Schema& schema, const models::Structure& structure) {
+    schema.text("structure.operations", "",
+                fmt::format("changes of the structure to try in turn, with commas: {}; empty: none",
+                            fmt::join(structure.operations, ", ")));
+    schema.integer("structure.interval", 1000, "steps between two tries").between(1, 1000000000);
+    schema.integer("structure.tries", 100, "at most so many in a run").between(1, 1000000000);
+    schema.integer("structure.trial_steps", 0, "steps that both structures train further before they are compared")
+        .between(0, 1000000000);
+    schema.real("structure.tolerance", 0.01,
+                "a change is kept when the validation loss grows by no more; below 0: when it falls by that");
+    structure.add_keys(schema);
+}
+
+void add_domain_keys(base::Schema& schema) {
+    schema.text("eval.compare", "",
+                "data.domains: the key whose values, one for each member, are compared, such as optim.lr; empty: none");
+    schema.text("eval.controls", "", "values of that key that the others are compared with, with commas");
+}
+
+constexpr std::array<std::string_view, 20> kFreeKeys{"train.epochs",
                                                      "train.memory",
                                                      "train.steps",
                                                      "train.patience",
@@ -98,6 +117,8 @@ constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
                                                      "train.log_interval",
                                                      "train.debug_nonfinite",
                                                      "eval.batch",
+                                                     "eval.compare",
+                                                     "eval.controls",
                                                      "device",
                                                      "threads",
                                                      "checkpoint.every_epochs",
@@ -114,10 +135,12 @@ constexpr std::array<std::string_view, 18> kFreeKeys{"train.epochs",
 base::Schema general_schema(const models::Family& family) {
     base::Schema schema;
     data::add_data_keys(schema, family.data);
+    if (family.data == data::DataKind::text) add_domain_keys(schema);
     add_train_keys(schema);
     add_optim_keys(schema);
     add_telemetry_keys(schema);
     add_run_keys(schema, family.measures);
+    if (!family.structure.operations.empty()) add_structure_keys(schema, family.structure);
     return schema;
 }
 

@@ -91,6 +91,7 @@ struct Score {
     double loss = 0, accuracy = 0;
     models::Scored more = {};
     std::optional<models::ClassReport> classes = {};  ///< of `eval`, where the model classifies
+    std::vector<Score> domains = {};                  ///< of each domain by itself, where the data has several
 };
 /// How good a score is by `metric` ("validation_loss", "validation_accuracy" or a figure's name): more is better.
 double merit(const Score& score, const std::string& metric);
@@ -107,6 +108,7 @@ struct EpochReport {
     PaceReport pace;                                 ///< of training alone, evaluation left out
     std::optional<std::uint64_t> loader_bytes = {};  ///< of streamed data, moved to the device since the epoch before
     std::optional<double> mix_deviation = {};        ///< data::LoaderCounts
+    std::string domain = {};                         ///< that was learned; empty where the data is one whole
 };
 
 struct MemberResult {
@@ -132,6 +134,7 @@ struct RunResult {
     std::int64_t parameters = 0;
     double seconds = 0, samples_per_second = 0, steps_per_second = 0;  ///< of training alone, since this start
     bool was_complete = false;                                         ///< a resumed run that had nothing left to do
+    std::string notes = {};                                            ///< further lines for people
 };
 
 /// Index of the member with the highest merit, the first of equals; what is not a number never wins.

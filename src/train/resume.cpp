@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "models/registry.h"
 #include "models/weights.h"
 #include "train/recipe_keys.h"
+#include "train/structure.h"
 
 namespace millrace::train {
 namespace {
@@ -62,7 +64,8 @@ bool has_saved(const Path& run, const record::Manifest& manifest) {
            });
 }
 
-base::Status check_same_run(const Standing& standing, const base::Recipe& recipe) {
+/// The recipe with the structure of the checkpoint.
+base::Result<base::Recipe> check_same_run(const Standing& standing, const base::Recipe& recipe) {
     const RunState& state = standing.state;
     const std::string place = (standing.checkpoint->folder / "state.json").string();
     if (state.figures.model != recipe.text("model.name") || state.figures.preset != recipe.text("model.preset"))
@@ -71,11 +74,19 @@ base::Status check_same_run(const Standing& standing, const base::Recipe& recipe
                         state.figures.preset, recipe.text("model.name"), recipe.text("model.preset")),
             place};
     MILLRACE_LET(before, parse_recipe(state.recipe, place, {}));
-    MILLRACE_TRY(check_resumable(before, recipe));
+    base::Recipe now = recipe;
+    MILLRACE_TRY(take_structure(now, before));
+    MILLRACE_TRY(check_resumable(before, now));
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    if (family->data == data::DataKind::text && !recipe.text("data.domains").empty() &&
+        before.integer("train.epochs") != recipe.integer("train.epochs"))
+        return recipe.bad("train.epochs",
+                          fmt::format("the run was started for {} epochs, which its domains share; resume with the same",
+                                      before.integer("train.epochs")));
     if (before.integer("train.epochs") != recipe.integer("train.epochs") && recipe.text("optim.schedule") == "cosine")
         MILLRACE_LOG(warn, "train.epochs grew from {} to {}: the cosine schedule now ends later, so the learning rate jumps",
                      before.integer("train.epochs"), recipe.integer("train.epochs"));
-    return base::ok();
+    return now;
 }
 
 bool is_whole(const Path& best, const Path& loaded) {
@@ -98,7 +109,8 @@ base::Result<Standing> stand_of(const Path& run, const base::Recipe& recipe) {
         MILLRACE_LOG(info, "{} ended before its first checkpoint: training begins anew", run.string());
         return standing;
     }
-    MILLRACE_TRY(check_same_run(standing, recipe));
+    MILLRACE_LET(now, check_same_run(standing, recipe));
+    standing.recipe = std::move(now);
     if (standing.state.best.any && !is_whole(checkpoints / "best", standing.checkpoint->folder)) {
         MILLRACE_LOG(warn, "{} is missing or damaged: the best weights are chosen anew", (checkpoints / "best").string());
         standing.state.best = {};
@@ -115,6 +127,8 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     };
     if (state.steps_per_epoch != steps) return refuse("steps_per_epoch");
     if (static_cast<int>(state.members.size()) != engine.members()) return refuse("the number of members");
+    if (!state.domains.empty() && state.domains.front().losses.front().size() != settings.domains.size())
+        return refuse("the number of domains");
     for (const ops::MemberState& member : state.members)
         if (member.step != state.step || member.epoch != state.step / steps ||
             member.position != state.step % steps * static_cast<std::uint64_t>(epoch.step.total()))

@@ -15,6 +15,7 @@ namespace millrace::train {
 struct Standing {
     std::optional<io::LoadedCheckpoint> checkpoint;
     RunState state;
+    std::optional<base::Recipe> recipe = {};  ///< what the run goes on with: its structure may have changed since it was started
 };
 
 /// The newest checkpoint of `run` that is whole: what `last` names, or when that is damaged the newest before it, with a warning

@@ -10,11 +10,12 @@ namespace millrace::train {
 using record::RowKind;
 
 void RunLog::on_start(const StartReport& report) {
+    Engine& engine = loop_.engine();
     (void)telemetry_.events().append("memory", report.memory,
-                                     {{"planned_bytes", engine_.memory_needs().total()},
-                                      {"activation_bytes", engine_.memory_needs().activations},
-                                      {"used_bytes", engine_.memory_used()},
-                                      {"micro_batch", std::int64_t{engine_.micro_batch()}}});
+                                     {{"planned_bytes", engine.memory_needs().total()},
+                                      {"activation_bytes", engine.memory_needs().activations},
+                                      {"used_bytes", engine.memory_used()},
+                                      {"micro_batch", std::int64_t{engine.micro_batch()}}});
 }
 
 void RunLog::on_timed_step(const TimedStep& timed) {
@@ -23,8 +24,8 @@ void RunLog::on_timed_step(const TimedStep& timed) {
         return;
     }
     MILLRACE_LOG(performance, "{}", components_text(*timed.phases, timed.step));
-    append(RowKind::kComponents,
-           components_row(*timed.phases, engine_.model().components(), timed.step, timed.epoch, now(timed.training_seconds)));
+    append(RowKind::kComponents, components_row(*timed.phases, loop_.engine().model().components(), timed.step, timed.epoch,
+                                                now(timed.training_seconds)));
 }
 
 void RunLog::on_interval(IntervalReport& report) {

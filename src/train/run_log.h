@@ -5,8 +5,7 @@
 
 #include "base/clock.h"
 #include "record/metrics.h"
-#include "train/engine.h"
-#include "train/listener.h"
+#include "train/loop.h"
 #include "train/telemetry.h"
 
 namespace millrace::train {
@@ -14,8 +13,8 @@ namespace millrace::train {
 class RunLog final : public Listener {
 public:
     /// Everything is borrowed.
-    RunLog(Engine& engine, record::MetricsWriter& stream, Telemetry& telemetry, const base::Clock& clock)
-        : engine_(engine), stream_(stream), telemetry_(telemetry), clock_(clock) {}
+    RunLog(Loop& loop, record::MetricsWriter& stream, Telemetry& telemetry, const base::Clock& clock)
+        : loop_(loop), stream_(stream), telemetry_(telemetry), clock_(clock) {}
 
     void on_start(const StartReport& report) override;
     void on_timed_step(const TimedStep& timed) override;
@@ -32,7 +31,7 @@ private:
     void append(record::RowKind kind, const Row& row);
     void note(const base::Status& written);
 
-    Engine& engine_;
+    Loop& loop_;
     record::MetricsWriter& stream_;
     Telemetry& telemetry_;
     const base::Clock& clock_;

@@ -8,6 +8,7 @@
 
 #include "base/rank.h"
 #include "base/recipe.h"
+#include "data/domain.h"
 #include "ops/backend.h"
 #include "optim/settings.h"
 #include "tape/buffer.h"
@@ -46,8 +47,9 @@ struct RunSettings {
     bool capture = true, debug_nonfinite = false;
     std::chrono::nanoseconds log_interval{};
     int members = 1;
-    std::vector<std::uint64_t> seeds;  ///< one per member
-    base::Rank rank;                   ///< of this machine among those that train together
+    std::vector<std::uint64_t> seeds;   ///< one per member
+    base::Rank rank;                    ///< of this machine among those that train together
+    std::vector<data::Domain> domains;  ///< learned one after the other, for `epochs` / their number each; empty: one whole
     optim::OptimizerSettings optimizer;
     CheckpointSettings checkpoint;
     TelemetrySettings telemetry;

@@ -163,6 +163,24 @@ Staleness decode_staleness(const Json& json, std::size_t members) {
     return staleness;
 }
 
+std::vector<models::DomainLosses> decode_domains(const Json& json, std::size_t members) {
+    std::vector<models::DomainLosses> epochs;
+    for (const Json& entry : list(json, "domains")) {
+        models::DomainLosses& epoch = epochs.emplace_back();
+        epoch.epoch = read<std::uint32_t>(entry, "epoch");
+        for (const Json& member : list(entry, "losses")) {
+            std::vector<double>& losses = epoch.losses.emplace_back();
+            if (!member.is_array()) throw Misfit{"'losses' of 'domains' is no list of lists"};
+            for (const Json& loss : member)
+                losses.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : as<double>(loss, "losses"));
+            if (losses.empty() || losses.size() != epochs.front().losses.front().size())
+                throw Misfit{"'losses' of 'domains' have not one entry per domain"};
+        }
+        if (epoch.losses.size() != members) throw Misfit{"'losses' of 'domains' have not one entry per member"};
+    }
+    return epochs;
+}
+
 RunState decode(const Json& json) {
     RunState state;
     state.step = read<std::uint64_t>(json, "step");
@@ -194,6 +212,7 @@ RunState decode(const Json& json) {
             throw Misfit{"'losses' and 'accuracies' of 'best' have not one entry per member"};
     }
     if (json.contains("staleness")) state.staleness = decode_staleness(json.at("staleness"), state.members.size());
+    if (json.contains("domains")) state.domains = decode_domains(json, state.members.size());
     state.data = decode_data(part(json, "data"));
     state.metrics_offset = read<std::uint64_t>(part(json, "streams"), "metrics.jsonl");
     state.recipe = read<std::string>(json, "recipe_toml");
@@ -224,6 +243,8 @@ std::string encode_state(const RunState& state) {
         json["best"] = {{"value", state.best.value}, {"member", state.best.member}, {"epoch", state.best.epoch},
                         {"step", state.best.step},   {"losses", state.best.losses}, {"accuracies", state.best.accuracies}};
     json["staleness"] = {{"evaluations", state.staleness.evaluations}, {"best", state.staleness.best}};
+    for (const models::DomainLosses& epoch : state.domains)
+        json["domains"].push_back({{"epoch", epoch.epoch}, {"losses", epoch.losses}});
     json["speed"] = encode_figures(state.figures);
     json["streams"] = {{"metrics.jsonl", state.metrics_offset}};
     json["data"] = encode_data(state.data);

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "data/data_set.h"
+#include "models/forgetting.h"
 #include "ops/member_state.h"
 #include "tape/store.h"
 #include "train/step_sums.h"
@@ -57,6 +58,7 @@ struct RunState {
     std::string recipe_json;                      ///< the same for readers of JSON; written, not read back
     BestSoFar best;
     Staleness staleness;
+    std::vector<models::DomainLosses> domains;  ///< of the epochs so far; empty where the data is one whole
     data::DataIdentity data;
     std::uint64_t metrics_offset = 0;  ///< bytes of metrics.jsonl that belong to this state
     bool complete = false;             ///< nothing was left to train

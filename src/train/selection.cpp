@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "io/checkpoint.h"
 #include "models/weights.h"
 
 namespace millrace::train {
@@ -17,8 +16,8 @@ base::Status Selection::on_epoch(EpochReport& report) {
     return base::ok();
 }
 
-/// The best member decides, one whose loss is not finite or that its scoring refuses never; without validation data the newest
-/// weights are the best known.
+/// The best member decides, one whose loss is not finite or that its scoring refuses never. Without validation data the newest
+/// weights are the best known; where domains are learned one after the other, what was learned last counts.
 bool Selection::note_best(const EpochReport& report) {
     BestSoFar now{true, -std::numeric_limits<double>::infinity(), 0, report.epoch, report.step, {}, {}};
     for (const Score& score : report.validation) {
@@ -33,7 +32,8 @@ bool Selection::note_best(const EpochReport& report) {
     }
     if (report.validation.empty()) now.value = 0;
     if (!std::isfinite(now.value)) return false;
-    if (best_.any && !report.validation.empty() && !(now.value > best_.value)) return false;
+    const bool newest = report.validation.empty() || !loop_.setup().settings.domains.empty();
+    if (best_.any && !newest && !(now.value > best_.value)) return false;
     best_before_ = std::exchange(best_, std::move(now));
     scores_before_ = std::exchange(scores_, report.validation);
     return true;
@@ -46,9 +46,10 @@ void Selection::undo() {
 
 /// The best weights on the test part; without one, the scores on what was set aside to select by. None after a stop.
 base::Result<std::vector<Score>> Selection::test_scores(RunResult& result) {
-    Engine& engine = loop_.engine();
     if (loop_.stop() != nullptr && loop_.stop()->load() != 0) return std::vector<Score>{};
     MILLRACE_LET(best, io::load_checkpoint(folder_, io::LoadParts::kModelOnly));
+    MILLRACE_LET(found, engine_of_(best));
+    Engine& engine = *found;
     MILLRACE_TRY(models::load_weights(engine.store(), best, false, engine.model().attachments()));
     result.tested = engine.source().samples(data::Part::test) > 0;
     const data::Part part = result.tested ? data::Part::test : data::Part::validation;

@@ -1,15 +1,20 @@
 #pragma once
 // Scores every epoch on what was set aside, remembers the best, and tests those weights once at the end.
 
-#include "io/file.h"
+#include <functional>
+
+#include "io/checkpoint.h"
 #include "train/loop.h"
 
 namespace millrace::train {
 
 class Selection final : public Listener {
 public:
+    /// The engine whose model has the structure of a checkpoint, borrowed until the next call.
+    using EngineOf = std::function<base::Result<Engine*>(const io::LoadedCheckpoint& checkpoint)>;
     /// `loop` is borrowed. `best` is what an earlier start found; `folder` is where checkpoints keep the best weights.
-    Selection(Loop& loop, BestSoFar best, io::Path folder) : loop_(loop), best_(std::move(best)), folder_(std::move(folder)) {}
+    Selection(Loop& loop, BestSoFar best, io::Path folder, EngineOf engine_of)
+        : loop_(loop), best_(std::move(best)), folder_(std::move(folder)), engine_of_(std::move(engine_of)) {}
 
     base::Status on_epoch(EpochReport& report) override;
     /// Fills in the members of a run that was not stopped.
@@ -28,6 +33,7 @@ private:
     std::vector<Score> scores_, scores_before_;  ///< of the best weights on what was set aside, when this start found them
     std::string refused_;                        ///< why the newest weights that a scoring refused were no candidates
     const io::Path folder_;
+    const EngineOf engine_of_;
 };
 
 }  // namespace millrace::train

@@ -43,6 +43,7 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     MILLRACE_LET(settings, read_settings(recipe, rank.share(static_cast<std::int32_t>(setup.data.train))));
     setup.settings = std::move(settings);
     setup.settings.rank = rank;
+    setup.settings.domains = std::move(data.domains);
     if (setup.settings.micro_batch == 0 && micro_batch > 0 && setup.settings.batch % micro_batch == 0)
         setup.settings.micro_batch = micro_batch;
     MILLRACE_LET(model, models::make(recipe, data.source->fields()));
@@ -53,6 +54,10 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
                               fmt::format("train.patience = {} needs {} set aside to judge by, and the run sets "
                                           "none aside; raise data.validation or leave train.patience out",
                                           setup.settings.patience, setup.unit));
+        if (setup.settings.patience > 0 && !setup.settings.domains.empty())
+            return recipe.bad("train.patience", fmt::format("train.patience = {}, but every one of data.domains has its epochs; "
+                                                            "train.patience = 0 would be right",
+                                                            setup.settings.patience));
         MILLRACE_TRY(check_batch_rows(recipe, static_cast<std::int32_t>(setup.data.train), model->minimum_rows()));
         if (const base::Status fits = model->check_rows(setup.settings.batch); !fits.ok())
             return recipe.bad("train.batch", fits.error().message);

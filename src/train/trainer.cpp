@@ -11,8 +11,11 @@
 #include "models/registry.h"
 #include "models/weights.h"
 #include "train/checkpoints.h"
+#include "train/domain_scores.h"
 #include "train/initial_weights.h"
 #include "train/resume.h"
+#include "train/run_files.h"
+#include "train/structure.h"
 #include "train/warnings.h"
 
 namespace millrace::train {
@@ -23,8 +26,10 @@ using io::Path;
 
 constexpr int kMostNumbers = 100'000;  // more runs of one name than there are, few enough to look for them all
 
-base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, const base::Recipe& recipe, const RunState& state,
-                               const TrainRequest& request, const std::vector<Listener*>& listeners, const base::Clock& clock) {
+/// `recipe` changes with the structure of the run.
+base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, base::Recipe& recipe, const RunState& state,
+                               const data::StoredData& stored, models::Course course, const TrainRequest& request,
+                               const std::vector<Listener*>& listeners, const base::Clock& clock) {
     MILLRACE_TRY(cut_metrics(directory.metrics(), state.metrics_offset));
     MILLRACE_LET(checkpoints, io::CheckpointStore::open(directory.checkpoints(),
                                                         {setup.settings.checkpoint.keep, setup.settings.checkpoint.keep_bytes}));
@@ -34,16 +39,25 @@ base::Result<RunResult> run_in(record::RunDirectory& directory, Setup& setup, co
     MILLRACE_LET(telemetry,
                  Telemetry::start(setup.settings.telemetry, directory.path(), std::move(source), directory.events(), clock));
     Loop loop(setup, state, directory.path().string(), request.stop, clock);
-    Selection selection(loop, state.best, directory.checkpoints() / "best");
+    MILLRACE_LET(family, models::find_family(setup.settings.model));
+    MILLRACE_LET(structure_settings, read_structure(recipe, *family));
+    StructureChanges structure({loop, recipe, *family, structure_settings, request.adapt_source, stored, directory.events()});
+    RunFiles files(loop, family->run_report, directory.path());
+    Selection selection(loop, state.best, directory.checkpoints() / "best",
+                        [&](const io::LoadedCheckpoint& checkpoint) { return structure.engine_of(checkpoint); });
     Patience patience(loop, state.staleness, state.complete);
-    RunLog log(*setup.engine, directory.metrics(), *telemetry, clock);
-    Checkpoints saver({loop, recipe, checkpoints, selection, patience, log, directory.events(), clock, request.saves},
+    DomainScores domains(std::move(course), directory.path());
+    RunLog log(loop, directory.metrics(), *telemetry, clock);
+    Checkpoints saver({loop, recipe, checkpoints, selection, patience, domains, log, directory.events(), clock, request.saves},
                       state.members.empty() ? std::nullopt : std::optional(state.step));
     RunWarnings warnings(loop, *telemetry, clock);
-    // The order of the listeners. A report is complete before its row is written: the machine, then the scores. Rows come before
-    // the checkpoint that holds their offset in the file. The console and other listeners from outside see what is on the disk.
-    // Warnings are printed below the line of their epoch.
-    for (Listener* part : std::initializer_list<Listener*>{telemetry.get(), &selection, &patience, &log, &saver}) loop.add(*part);
+    // The order of the listeners. Files about the run come before the best weights replace its newest. A report is complete
+    // before its row is written: the machine, then the scores. Rows come before the checkpoint that holds their offset in the
+    // file. The console and other listeners from outside see what is on the disk. Warnings are printed below the line of their
+    // epoch.
+    for (Listener* part :
+         std::initializer_list<Listener*>{&structure, &files, telemetry.get(), &selection, &patience, &domains, &log, &saver})
+        loop.add(*part);
     for (Listener* listener : listeners) loop.add(*listener);
     loop.add(warnings);
     return loop.run();
@@ -83,8 +97,9 @@ base::Result<Path> claim_folder(const Path& base) {
 
 }  // namespace
 
-base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& request, const std::vector<Listener*>& listeners,
+base::Result<RunResult> train(const base::Recipe& given, const TrainRequest& request, const std::vector<Listener*>& listeners,
                               const base::Clock& clock) {
+    base::Recipe recipe = given;
     if (request.resume && !request.init.empty())
         return base::Error{"--init starts a new run and --resume continues one with its own weights; give one of the two",
                            request.init.string()};
@@ -99,6 +114,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
             return base::Error{fmt::format("cannot resume {}", request.out.string()), {}, found.error().exit_status}.because(
                 found.error());
         standing = std::move(found).value();
+        if (standing.recipe) recipe = *standing.recipe;
     }
     // The same split as before, even if more memory is free now: other micro-batches round differently.
     MILLRACE_LET(init, initial_weights(request, standing));
@@ -108,6 +124,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         stored = std::move(found);
         if (standing.checkpoint) stored.streamed = standing.state.data.streamed;
     }
+    MILLRACE_LET(family, models::find_family(recipe.text("model.name")));
+    MILLRACE_TRY(read_structure(recipe, *family));
     MILLRACE_LET(setup, set_up(recipe, true, request.adapt_source, standing.state.micro_batch, stored));
     if (standing.checkpoint) {
         if (!(standing.state.data == setup.data))
@@ -120,6 +138,8 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
         standing.state.epoch_sums = StepSums(setup.settings.members);
         if (init) MILLRACE_TRY(models::load_initial(setup.engine->store(), init->weights, setup.engine->model().attachments()));
     }
+    MILLRACE_LET(course, course_of(recipe, setup.settings));
+    course.epochs = standing.state.domains;
     record::Manifest manifest;
     manifest.command = request.command;
     manifest.recipe = recipe.to_json();
@@ -137,7 +157,7 @@ base::Result<RunResult> train(const base::Recipe& recipe, const TrainRequest& re
     }
     MILLRACE_LET(directory, record::RunDirectory::open(out, request.resume ? record::RunStart::kResume : record::RunStart::kNew,
                                                        manifest, std::move(lock)));
-    auto result = run_in(directory, setup, recipe, standing.state, request, listeners, clock);
+    auto result = run_in(directory, setup, recipe, standing.state, stored, std::move(course), request, listeners, clock);
     if (!result.ok()) {
         // The first failure is what the user must see; a disk that is full will fail here again.
         (void)directory.finish(record::RunStatus::kFailed, result.error().exit_status, result.error().text());

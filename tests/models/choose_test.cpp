@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "models/k1/ops/choose_rule.h"
 
@@ -29,7 +30,8 @@ Gains chosen(const ChooseParams& params, const Gains& norms, std::vector<GroupSt
     state.seed = 3;
     state.step = step;
     Gains gains(norms.size());
-    choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data());
+    std::vector<float> statistics(norms.size() * 4);
+    choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data(), statistics.data(), 4);
     for (std::size_t n = 0; n < groups.size(); ++n) {
         EXPECT_EQ(groups[n].norm, norms[n]);
         EXPECT_EQ(params.zero_grad ? groups[n].gradient_gain : groups[n].gain, gains[n]);
@@ -99,6 +101,57 @@ TEST(ChooseRule, BalancePrefersNodesThatWereRarelyUpdated) {
     }
     // score 1 + 0.5 sqrt(ln 60,000) = 2.66 against about 0.02: exp(2.64 / 0.5) = 197 to 1.
     EXPECT_GT(rare, 970);
+}
+
+TEST(ChooseRule, StatisticsCountChoicesPathsAndLabels) {
+    ChooseParams params = tree(ChoosePolicy::topk, 2);
+    params.labels = {4, 40, 0};
+    constexpr std::int64_t kColumns = kLabelColumn + 8;
+    std::vector<float> statistics(7 * kColumns), gains(7);
+    std::vector<GroupState> groups(7);
+    groups[3].trainable = 0;
+    const auto row = [&](std::size_t node) { return statistics.data() + node * kColumns; };
+    MemberState state;
+    const auto step = [&](std::uint32_t position, const Gains& norms) {
+        state.position = position;
+        choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data(), statistics.data(), kColumns);
+    };
+    step(10, {1, 2, 1, 9, 3, 4, 5});  // chosen: 3, which is frozen, and 6; the path of the largest norms: 0, 4, 6
+    step(11, {1, 8, 1, 9, 3, 4, 5});  // chosen: 1 and 3; path: 0, 1, 3
+    step(0, {1, 2, 1, 9, 3, 6, 5});   // the end of the epoch. Chosen: 3 and 5; path: 0, 4, 5
+    EXPECT_EQ(std::vector<float>(row(6) + 1, row(6) + kColumns), (std::vector<float>{1, 1, 0, 0, 0, 1, 1, 0, 1}));
+    EXPECT_EQ(std::vector<float>(row(5) + 1, row(5) + kColumns), (std::vector<float>{1, 0, 0, 0, 1, 1, 1, 0, 1}));
+    EXPECT_EQ(std::vector<float>(row(3) + 1, row(3) + kColumns), (std::vector<float>{1, 0, 0, 0, 0, 1, 1, 0, 1}));
+    EXPECT_EQ(std::vector<float>(row(1) + 1, row(1) + kColumns), (std::vector<float>{0, 0, 1, 0, 0, 1, 1, 0, 1}));
+    EXPECT_EQ(row(4)[kRecent], 3);
+    EXPECT_NEAR(row(1)[kRecent], (2 + 0.01 * 6) * 0.99 + 0.01 * 2, 1e-6);
+    const std::vector<float> before = statistics;
+    step(20, {1, 2, 1, std::numeric_limits<float>::infinity(), 3, 6, 5});
+    state.nonfinite = 1;
+    step(20, {1, 2, 1, 9, 3, 6, 5});
+    EXPECT_EQ(statistics, before) << "dropped steps count";
+}
+
+TEST(ChooseRule, LabelsArePartsOfAnEpochOrEpochs) {
+    ChooseRule rule;
+    rule.labels = {3, 10, 0};
+    MemberState state;
+    const auto label = [&](std::uint32_t position, std::uint32_t epoch = 0) {
+        state.position = position;
+        state.epoch = epoch;
+        return rule.label_of(state);
+    };
+    EXPECT_EQ(label(1), 0);
+    EXPECT_EQ(label(4), 0);  // its last sample is number 3 of 0 to 9
+    EXPECT_EQ(label(5), 1);
+    EXPECT_EQ(label(8), 2);
+    EXPECT_EQ(label(0, 1), 2) << "the last step of an epoch";
+    rule.labels = {3, 10, 2};
+    EXPECT_EQ(label(1, 0), 0);
+    EXPECT_EQ(label(0, 2), 0) << "the last step of the second epoch";
+    EXPECT_EQ(label(1, 2), 1);
+    EXPECT_EQ(label(1, 5), 2);
+    EXPECT_EQ(label(1, 6), 2) << "the last label goes on";
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ protected:
     void for_each_tensor(Visit visit) {
         const auto& parameters = rig.store->parameters();
         for (std::size_t id = 0; id < parameters.size(); ++id)
-            for (std::size_t g = 0; g < parameters[id].names.size(); ++g)
+            for (std::size_t g = 0; g < parameters[id].names.size() && !parameters[id].fixed; ++g)
                 visit(static_cast<tape::ParameterId>(id), static_cast<int>(g), parameters[id].names[g]);
     }
     void expect(const Golden& golden, const std::string& prefix, tape::Store::Arena arena, double tolerance) {
@@ -146,6 +146,8 @@ TEST(TreeShape, CountsDepthFirstAndSharesEvenly) {
     uneven.parent = {-1, 0, 0, 1, 1};  // node 2 is a leaf of the first level
     const std::vector<double> shares = uneven.shares();
     EXPECT_EQ(shares, (std::vector<double>{0, 0, 0.5, 0.25, 0.25}));
+    uneven.weight = {1, 3, 1, 0.5, 1.5};
+    EXPECT_EQ(uneven.shares(), (std::vector<double>{0, 0, 0.25, 0.1875, 0.5625}));
 }
 
 /// A token at position p must not change what is predicted before it.

@@ -23,8 +23,9 @@ TEST(Registry, ListGivesTheKnownParameterCounts) {
     EXPECT_EQ((counts[{"leak_cnn", "base"}]), 617987);
     EXPECT_EQ((counts[{"transformer", "base"}]), 3108368);
     EXPECT_EQ((counts[{"k1", "base"}]), 4300688);
+    EXPECT_EQ((counts[{"k1", "continual"}]), 4300688);
     EXPECT_EQ((counts[{"k1", "deep"}]), 8010128);
-    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5 + 2 + 2 + 2 + 3u);
+    ASSERT_EQ(counts.size(), 4 + 6 * 2 + 5 + 2 + 2 + 2 + 4u);
     const std::set<std::string> others{"collective", "energy_flow", "cnn", "leak_cnn", "transformer", "k1"};
     for (const auto& [key, count] : counts) {
         if (others.contains(key.first)) continue;

@@ -39,6 +39,8 @@ OpCase choose(const Chooser& chooser, int k, const std::vector<std::int32_t>& pa
             begin = end + (i == 0 ? 0 : 3);
         }
     }
+    const bool by_epoch = chooser.zero_grad;
+    params.labels = {3, 20, by_epoch ? 2u : 0u};
     c.params = params;
     c.members = k;
     c.slot(choose_nodes::grads, Element::stat, k, 1, 1, begin, std::move(grads));
@@ -46,7 +48,10 @@ OpCase choose(const Chooser& chooser, int k, const std::vector<std::int32_t>& pa
     c.state(choose_nodes::state);
     std::vector<GroupState> groups = sample_groups(k, static_cast<int>(parent.size()) + 1);
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i].last_applied = static_cast<std::uint32_t>(i % 4);
-    return c.groups(choose_nodes::groups, groups);
+    if (chooser.mixed) groups[1].trainable = 0;
+    c.groups(choose_nodes::groups, groups);
+    return c.slot(choose_nodes::statistics, Element::stat, k, static_cast<int>(parent.size()), 1, kLabelColumn + 2 * 3,
+                  integers(0, 4));
 }
 
 }  // namespace

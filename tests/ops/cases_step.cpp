@@ -122,9 +122,11 @@ OpCase features(const Features& g) {
 struct Windows {
     std::string note;
     int k = 2, tokens = 97, samples = 0, rows = 5, length = 7;
-    bool shuffle = true, training = true;
+    bool training = true;
     Layout layout = kDense;
     base::Rank rank = {};
+    std::uint32_t epochs = 1;
+    std::vector<int> ranges = {};  ///< tokens of each, in this order; empty: one of all tokens
 };
 
 OpCase windows(const Windows& g) {
@@ -132,11 +134,20 @@ OpCase windows(const Windows& g) {
     OpCase c;
     c.name = fmt::format("gather_windows/{}/K{}_B{}_T{}", g.note, g.k, g.rows, g.length);
     c.op = &gather_windows::kDef;
-    c.params = GatherWindowsParams{static_cast<std::uint32_t>(g.samples), g.shuffle, g.training, g.rank};
+    c.params = GatherWindowsParams{static_cast<std::uint32_t>(g.samples), g.training, g.rank, g.epochs};
     c.members = g.k;
     c.states = sample_states(g.k);
     c.f32_tolerance = c.bf16_tolerance = 0;
     c.slot(at::stream, Element::i32, 1, 1, g.tokens, 1, integers(4, 9999));
+    std::vector<double> table;
+    int first = 0, first_window = 0;
+    for (const int tokens : g.ranges.empty() ? std::vector{g.tokens} : g.ranges) {
+        const int windows = g.ranges.empty() ? g.samples : tokens / g.length - 1;
+        for (const int value : {first, tokens, first_window, windows}) table.push_back(value);
+        first += tokens;
+        first_window += (tokens - 1 + g.length - 1) / g.length;
+    }
+    c.slot(at::ranges, Element::i32, 1, 1, static_cast<int>(table.size()) / kTokenRangeColumns, kTokenRangeColumns, given(table));
     c.state(at::state);
     c.slot(at::out, Element::i32, g.k, 1, g.rows, g.length + 1, poison(), g.layout);
     return c.slot(at::lengths, Element::i32, g.k, 1, g.rows, 1, poison());
@@ -259,13 +270,18 @@ void add_data_cases(std::vector<OpCase>& cases) {
                             .scale = 0.5f,
                             .flip = 0.5f}));
     cases.push_back(windows({.note = "shuffled", .k = 3, .samples = 12, .rows = 4}));
-    cases.push_back(windows({.note = "short_end", .samples = 14, .rows = 11, .shuffle = false, .training = false}));
-    cases.push_back(windows({.note = "full_end", .tokens = 99, .samples = 14, .rows = 11, .shuffle = false, .training = false}));
+    cases.push_back(windows({.note = "short_end", .samples = 14, .rows = 11, .training = false}));
+    cases.push_back(windows({.note = "full_end", .tokens = 99, .samples = 14, .rows = 11, .training = false}));
     cases.push_back(windows({.note = "prime", .tokens = 1009, .samples = 31, .rows = 13, .length = 31, .layout = kWindow}));
     cases.push_back(windows({.note = "whole_pass", .k = 1, .tokens = 1000, .samples = 14, .rows = 14, .length = 64}));
     cases.push_back(windows({.note = "second_of_two", .samples = 12, .rows = 2, .rank = {1, 2}}));
     cases.push_back(windows({.note = "one_target", .tokens = 12, .samples = 11, .length = 1}));
     cases.push_back(windows({.note = "no_rows", .samples = 12, .rows = 0}));
+    // Members are in epochs 1 to 4: in the first range, the second, and the last, which goes on.
+    cases.push_back(
+        windows({.note = "ranges", .k = 4, .tokens = 450, .samples = 16, .rows = 4, .epochs = 2, .ranges = {130, 200, 120}}));
+    cases.push_back(windows(
+        {.note = "all_ranges", .k = 3, .tokens = 190, .samples = 28, .rows = 24, .training = false, .ranges = {50, 80, 60}}));
     cases.push_back(windows({.note = "threads", .tokens = 60000, .samples = 232, .rows = 203, .length = 257}));
     cases.push_back(rows({.note = "in_order", .shuffle = false}));
     cases.push_back(rows({.note = "evaluation", .k = 3, .rows = 11, .shuffle = false, .training = false}));

@@ -27,6 +27,7 @@ RunState some_state() {
     state.recipe_json = R"({"seed": 1})";
     state.best = {true, 0.875, 1, 3, 99, {0.5, NAN}, {0.875, 0.1}};
     state.staleness = {{0.1 + 0.2, NAN}, 4};
+    state.domains = {{1, {{0.1 + 0.2, 3}, {NAN, 4}}}, {2, {{1, 2}, {3, 4}}}};
     state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
     state.metrics_offset = 1ull << 40;
     return state;
@@ -57,6 +58,11 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->staleness.evaluations, 4u);
     EXPECT_EQ(after->staleness.best.at(0), 0.1 + 0.2);
     EXPECT_TRUE(std::isnan(after->staleness.best.at(1)));
+    ASSERT_EQ(after->domains.size(), 2u);
+    EXPECT_EQ(after->domains[1].epoch, 2u);
+    EXPECT_EQ(after->domains[0].losses[0], (std::vector<double>{0.1 + 0.2, 3}));
+    EXPECT_TRUE(std::isnan(after->domains[0].losses[1][0]));
+    EXPECT_EQ(after->domains[1].losses, before.domains[1].losses);
     EXPECT_EQ(after->data, before.data);
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
@@ -124,6 +130,11 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
     part = whole;
     part["best"]["losses"].erase(1);
     refused(part);
+    for (const char* losses : {"[[1, 2]]", "[[1, 2], [3]]", "[[], []]", "[1, 2]", "[[1, 2], [3, \"4\"]]", "3"}) {
+        part = whole;
+        part["domains"][1]["losses"] = nlohmann::json::parse(losses);
+        refused(part);
+    }
     EXPECT_EQ(decode_state("{", "x").error().text().find("json.exception"), std::string::npos);
 }
 

@@ -5,18 +5,27 @@
 #include <memory>
 
 #include "base/rank.h"
+#include "data/domain.h"
 #include "data/text/text_set.h"
+#include "ops/gather/gather.h"
 
 namespace millrace::data {
+
+/// How the domains of a set are learned, one after the other.
+struct TextStages {
+    std::int32_t windows = 0;  ///< of an epoch, drawn from all of the domain; 0: as many as the smallest domain has
+    std::uint32_t epochs = 1;  ///< of each domain; the last one is learned on
+};
 
 /// Samples are windows of T + 1 tokens, of which the first T are inputs and the last T targets; neighbours overlap by one token.
 /// Sample i begins at token i * T + shift. In training each member draws its shift, from 0 to T - 1, anew for every epoch, and
 /// there are as many samples as fit for every shift. In evaluation the shift is 0 and the last window may be shorter: every token
-/// but the first is a target exactly once.
+/// but the first is a target exactly once. No window reaches from one domain into the next.
 class ResidentText final : public BatchSource {
 public:
-    /// `length` is T. `rank` says which share of the training part is this machine's.
-    ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank = {});
+    /// `length` is T. `rank` says which share of the training part is this machine's. stages.windows is at most that of the
+    /// smallest domain.
+    ResidentText(std::shared_ptr<const TextSet> set, std::int32_t length, base::Rank rank = {}, TextStages stages = {});
 
     [[nodiscard]] std::int32_t samples(Part part) const override { return rank_of(part).share(whole(part)); }
     /// tokens [T + 1], zeros behind a short window, and length [1]: how many of the T targets there are.
@@ -26,7 +35,9 @@ public:
     [[nodiscard]] std::vector<std::string> notes() const override;
     [[nodiscard]] const TextSet& set() const { return *set_; }
     /// Samples of the part on all machines together.
-    [[nodiscard]] std::int32_t whole(Part part) const;
+    [[nodiscard]] std::int32_t whole(Part part) const { return samples_[index_of(part)]; }
+    /// Empty: the set is one text.
+    [[nodiscard]] const std::vector<Domain>& domains() const { return domains_; }
 
     base::Status declare(tape::Store& store) override;
     base::Status upload(tape::Store& store) override;
@@ -40,8 +51,13 @@ private:
     std::shared_ptr<const TextSet> set_;
     std::int32_t length_;
     base::Rank rank_;
+    TextStages stages_;
     Fields fields_;
+    std::vector<Domain> domains_;
+    std::array<std::vector<ops::TokenRange>, kPartCount> ranges_;  ///< one for each domain
+    std::array<std::int32_t, kPartCount> samples_{};
     std::array<tensor::View, kPartCount> streams_;  ///< i32 [1,1,tokens,1]
+    std::array<tensor::View, kPartCount> tables_;   ///< i32 [1,1,domains,4]: ranges_
 };
 
 }  // namespace millrace::data

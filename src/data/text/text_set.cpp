@@ -13,6 +13,7 @@ namespace millrace::data {
 namespace {
 
 constexpr std::size_t kTextCap = std::size_t{8} << 30;
+constexpr std::size_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kWhite = " \t\n\v\f\r";
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -54,8 +55,7 @@ Status check_count(Part part, std::size_t tokens, std::int32_t length, const Pat
                      path.string()};
     if (tokens < least)
         return Error{fmt::format("has {} tokens; at least {} are needed to predict one", tokens, least), path.string()};
-    if (tokens > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
-        return Error{fmt::format("has {} tokens; at most 2^31 - 1 would be right", tokens), path.string()};
+    if (tokens > kMostTokens) return Error{fmt::format("has {} tokens; at most 2^31 - 1 would be right", tokens), path.string()};
     return base::ok();
 }
 
@@ -94,7 +94,7 @@ Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Token
     if (tokenizer->vocabulary() > vocabulary)
         return Error{fmt::format("the tokenizer has {} tokens; data.vocabulary = {} is too small for it", tokenizer->vocabulary(),
                                  vocabulary)};
-    TextSet set{folder_name(files.folder), std::move(tokenizer), vocabulary, {}, {}};
+    TextSet set{folder_name(files.folder), std::move(tokenizer), vocabulary, {}, {}, {}};
     for (const Part part : kAllParts) {
         std::vector<std::int32_t>& tokens = set.parts[index_of(part)];
         for (const std::string& line : lines_of(files.texts[index_of(part)])) {
@@ -105,6 +105,25 @@ Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Token
     }
     set.statistics = measure_text(set);
     return set;
+}
+
+Result<TextSet> join_texts(const std::vector<TextSet>& texts) {
+    TextSet all{"", texts.front().tokenizer, texts.front().vocabulary, {}, {}, {}};
+    for (const TextSet& text : texts) {
+        all.name += (all.name.empty() ? "" : ", ") + text.name;
+        TextDomain domain{text.name, {}, {}, text.statistics};
+        for (std::size_t part = 0; part < kPartCount; ++part) {
+            std::vector<std::int32_t>& tokens = all.parts[part];
+            if (tokens.size() + text.parts[part].size() > kMostTokens)
+                return Error{fmt::format("{} of all domains has {} tokens up to {}; at most 2^31 - 1 would be right",
+                                         kTextFiles[part], tokens.size() + text.parts[part].size(), text.name)};
+            domain.first[part] = static_cast<std::int32_t>(tokens.size());
+            domain.tokens[part] = static_cast<std::int32_t>(text.parts[part].size());
+            tokens.insert(tokens.end(), text.parts[part].begin(), text.parts[part].end());
+        }
+        all.domains.push_back(std::move(domain));
+    }
+    return all;
 }
 
 std::vector<TextStatistics> measure_text(const TextSet& set) {

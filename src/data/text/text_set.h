@@ -26,12 +26,21 @@ Result<TextFiles> read_text_files(const Path& folder);
 Result<Tokenizer> word_tokenizer(const TextFiles& files, std::int32_t vocabulary);
 Result<Tokenizer> piece_tokenizer(const TextFiles& files, std::int32_t vocabulary);
 
+/// One of several texts that make up a set.
+struct TextDomain {
+    std::string name;                              ///< the folder's
+    std::array<std::int32_t, kPartCount> first{};  ///< token of the set's part, by part
+    std::array<std::int32_t, kPartCount> tokens{};
+    std::vector<TextStatistics> statistics;  ///< by part, of the domain's own training tokens
+};
+
 struct TextSet {
     std::string name;  ///< the folder's
     std::shared_ptr<const Tokenizer> tokenizer;
     std::int32_t vocabulary = 0;                              ///< tokens are below; the tokenizer may have fewer
     std::array<std::vector<std::int32_t>, kPartCount> parts;  ///< tokens
-    std::vector<TextStatistics> statistics;                   ///< by part
+    std::vector<TextStatistics> statistics;                   ///< by part; empty: the domains have their own
+    std::vector<TextDomain> domains = {};                     ///< one behind the other in every part; empty: one text
 
     [[nodiscard]] const std::vector<std::int32_t>& tokens(Part part) const { return parts[index_of(part)]; }
     [[nodiscard]] std::uint64_t checksum() const;  ///< of all tokens
@@ -41,6 +50,9 @@ struct TextSet {
 /// two windows to train on and two tokens elsewhere.
 Result<TextSet> number_texts(const TextFiles& files, std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocabulary,
                              std::int32_t length);
+
+/// Texts of one tokenizer one behind the other, as domains of one set. Refuses parts of more than 2^31 - 1 tokens together.
+Result<TextSet> join_texts(const std::vector<TextSet>& texts);
 
 /// Counts tokens and unknown ones, and asks the unigram model of the training part, (count + 1) / (tokens + vocabulary), for each
 /// part's perplexity over all tokens but the first, which nothing predicts.

@@ -22,6 +22,7 @@ std::vector<std::int32_t> places_of(const std::vector<std::vector<std::int32_t>>
 }  // namespace
 
 std::string K1::group_of(std::int32_t node) { return fmt::format("node.{}", node); }
+std::string K1::prefix_of(std::int32_t node) { return fmt::format("nodes.{}.", node); }
 
 base::Status K1::declare_body(tape::Store& store) {
     if (config_.policy.size() != 1 && config_.policy.size() != static_cast<std::size_t>(store.members()))
@@ -39,7 +40,17 @@ base::Status K1::declare_body(tape::Store& store) {
         layers_.emplace_back(store, names,
                              nn::TransformerOptions{c.width, c.heads, c.inner, true, c.dropout, false, std::move(groups)});
     }
+    std::vector<std::string> names;
+    for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) names.push_back(prefix_of(node) + "statistics");
+    // A run that starts from the weights of another counts its own steps.
+    statistics_ =
+        store.add_vector(std::move(names), ops::kLabelColumn + 2 * config_.labels.count, tape::Init::value(0), tape::kSettings);
     return base::ok();
+}
+
+Outputs K1::build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) {
+    if (part == data::Part::train) samples_ = source.samples(part);
+    return LanguageModel::build(builder, source, part, rows);
 }
 
 tape::Value K1::body(tape::Builder& builder, const tape::Value& x, const nn::Sequences& sequences) const {
@@ -50,9 +61,11 @@ tape::Value K1::body(tape::Builder& builder, const tape::Value& x, const nn::Seq
         for (std::size_t l = 0; l < levels_.size(); ++l) {
             const std::size_t count = levels_[l].size();
             std::vector<ops::MixTerm> spread, mean;
+            double sum = 0;
+            for (const std::int32_t node : levels_[l]) sum += config_.tree.weight_of(node);
             for (std::size_t i = 0; i < count; ++i) {
                 spread.push_back({at(i), 0, 1});
-                mean.push_back({0, at(i), 1 / static_cast<float>(count)});
+                mean.push_back({0, at(i), static_cast<float>(config_.tree.weight_of(levels_[l][i])) / static_cast<float>(sum)});
             }
             if (count > 1) h = nn::mix_groups(builder, h, width, at(count), spread, fmt::format("level.{}.in", l));
             h = layers_[l].forward(builder, h, sequences);
@@ -101,6 +114,8 @@ void K1::append_before_update(tape::Builder& builder) {
     params.cooldown = config_.cooldown;
     params.explore = config_.explore;
     params.parent = config_.tree.parent;
+    params.labels = config_.labels;
+    params.labels.samples = static_cast<std::uint32_t>(samples_);
     for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) {
         const auto found = std::ranges::find(store.groups(), group_of(node), &tape::Group::name);
         const auto id = static_cast<std::int32_t>(found - store.groups().begin());
@@ -115,7 +130,7 @@ void K1::append_before_update(tape::Builder& builder) {
             }
     }
     builder.append(tape::record_of(&ops::choose_nodes::kDef, params, "choose",
-                                   {store.gradient_arena(), store.state(), store.group_table()}));
+                                   {store.gradient_arena(), store.state(), store.group_table(), store.parameter(statistics_)}));
 }
 
 std::vector<std::int32_t> K1::cached_widths() const {

@@ -25,16 +25,23 @@ struct K1Config {
     bool zero_grad = false;  ///< nodes not chosen get a gradient of zero, and decay and moments go on; else they keep their bits
     std::uint32_t cooldown = 50;
     float explore = 0.15f;
+    ops::StepLabels labels{8};  ///< by which the statistics of nodes are counted; its samples are those of the data
+    std::vector<std::string> label_names = {};  ///< empty: labels are parts of an epoch
 };
 
 class K1 final : public LanguageModel {
 public:
     explicit K1(K1Config config) : LanguageModel(config.language), config_(std::move(config)) {}
     [[nodiscard]] std::string description() const override;
+    Outputs build(tape::Builder& builder, data::BatchSource& source, data::Part part, std::int32_t rows) override;
     void append_before_update(tape::Builder& builder) override;
     [[nodiscard]] std::vector<std::int32_t> cached_widths() const override;
 
-    static std::string group_of(std::int32_t node);  ///< of parameters: "node.4"
+    static std::string group_of(std::int32_t node);   ///< of parameters: "node.4"
+    static std::string prefix_of(std::int32_t node);  ///< of the names of a node's tensors: "nodes.4."
+    [[nodiscard]] const K1Config& config() const { return config_; }
+    /// What the steps of a run counted of each node, the rows of choose_nodes: one vector per node. After declare().
+    [[nodiscard]] tape::ParameterId statistics() const { return statistics_; }
 
 private:
     base::Status declare_body(tape::Store& store) override;
@@ -43,6 +50,8 @@ private:
     K1Config config_;
     std::vector<std::vector<std::int32_t>> levels_;
     std::vector<nn::TransformerLayer> layers_;  ///< one per level: its nodes side by side
+    tape::ParameterId statistics_ = tape::kNoParameter;
+    std::int32_t samples_ = 1;  ///< of an epoch of training
 };
 
 Family k1_family();

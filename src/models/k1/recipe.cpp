@@ -4,6 +4,8 @@
 
 #include "models/go_on.h"
 #include "models/k1/k1.h"
+#include "models/k1/node_report.h"
+#include "models/k1/structure.h"
 
 namespace millrace::models {
 namespace {
@@ -61,6 +63,12 @@ base::Schema schema_of(const std::string& preset) {
                   "children of a node, by level")
         .between(1, 64)
         .length(1, 8);
+    keys.integers("tree", {}, "parent of every node, -1 for the root, parents before children; empty: model.branching")
+        .between(-1, ops::kMostNodes - 1)
+        .length(0, ops::kMostNodes);
+    keys.reals("weights", {}, "weight of every node in the mean over siblings; empty: all alike")
+        .above(0)
+        .length(0, ops::kMostNodes);
     keys.choice("topology", "tree", {"tree", "level"}, "tree: a node reads its parent; level: the mean over the level above");
     keys.text("policy", "topk",
               "which nodes a step updates: " + policy_names() +
@@ -72,14 +80,44 @@ base::Schema schema_of(const std::string& preset) {
     return keys;
 }
 
+base::Result<Tree> tree_of(const base::Recipe& recipe) {
+    Tree tree;
+    for (const std::int64_t parent : recipe.integers("model.tree")) {
+        const std::int32_t node = tree.nodes();
+        if (node == 0 ? parent != -1 : parent < 0 || parent >= node)
+            return recipe.bad("model.tree", fmt::format("model.tree has {} as the parent of node {}; {} would be right", parent,
+                                                        node, node == 0 ? "-1" : fmt::format("0 to {}", node - 1)));
+        tree.parent.push_back(static_cast<std::int32_t>(parent));
+    }
+    if (tree.parent.empty()) tree = Tree::regular(recipe.integers("model.branching"));
+    if (tree.nodes() > ops::kMostNodes)
+        return base::Error{
+            fmt::format("model.branching makes {} nodes; at most {} would be right", tree.nodes(), ops::kMostNodes)};
+    tree.weight = recipe.reals("model.weights");
+    if (!tree.weight.empty() && tree.weight.size() != tree.parent.size())
+        return recipe.bad("model.weights", fmt::format("model.weights has {} entries for {} nodes; one of each would be right",
+                                                       tree.weight.size(), tree.nodes()));
+    return tree;
+}
+
+/// Where domains are learned one after the other, the label of a step is its domain.
+void set_labels(K1Config& config, const base::Recipe& recipe) {
+    const std::string domains = recipe.has("data.domains") ? recipe.text("data.domains") : "";
+    for (std::size_t begin = 0; begin < domains.size();) {
+        const std::size_t end = std::min(domains.find(',', begin), domains.size());
+        config.label_names.push_back(domains.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    if (const auto count = std::ssize(config.label_names); count > 0)
+        config.labels = {static_cast<std::int32_t>(count), 1, static_cast<std::uint32_t>(recipe.integer("train.epochs") / count)};
+}
+
 base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const data::Fields& fields) {
     K1Config config;
     config.language = language_config(recipe, fields);
     MILLRACE_TRY(check(config.language));
-    config.tree = Tree::regular(recipe.integers("model.branching"));
-    if (config.tree.nodes() > ops::kMostNodes)
-        return base::Error{
-            fmt::format("model.branching makes {} nodes; at most {} would be right", config.tree.nodes(), ops::kMostNodes)};
+    MILLRACE_LET(tree, tree_of(recipe));
+    config.tree = std::move(tree);
     config.topology = recipe.text("model.topology") == "level" ? Topology::level : Topology::tree;
     MILLRACE_LET(policies, policies_of(recipe.text("model.policy")));
     config.policy = std::move(policies);
@@ -87,6 +125,7 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
     config.zero_grad = recipe.text("model.update") == "zero_grad";
     config.cooldown = static_cast<std::uint32_t>(recipe.integer("model.cooldown"));
     config.explore = static_cast<float>(recipe.real("model.explore"));
+    set_labels(config, recipe);
     return std::unique_ptr<Model>(std::make_unique<K1>(std::move(config)));
 }
 
@@ -94,10 +133,12 @@ base::Result<std::unique_ptr<Model>> make_k1(const base::Recipe& recipe, const d
 
 Family k1_family() {
     Family family = language_family("k1");
-    family.presets = {"debug", "base", "deep"};
+    family.presets = {"debug", "base", "deep", "continual"};
     family.schema = schema_of;
     family.make = make_k1;
     family.go_on = [](const PromptRequest& request) { return go_on(request, make_k1); };
+    family.structure = tree_structure();
+    family.run_report = report_nodes;
     return family;
 }
 

@@ -40,8 +40,10 @@ std::vector<double> Tree::shares() const {
     std::vector<double> share(parent.size(), 1);
     for (std::int32_t n = 0; n < nodes(); ++n) {
         const std::vector<std::int32_t> below = children(n);
+        double sum = 0;
+        for (const std::int32_t child : below) sum += weight_of(child);
         for (const std::int32_t child : below)
-            share[static_cast<std::size_t>(child)] = share[static_cast<std::size_t>(n)] / static_cast<double>(below.size());
+            share[static_cast<std::size_t>(child)] = share[static_cast<std::size_t>(n)] * weight_of(child) / sum;
         if (!below.empty()) share[static_cast<std::size_t>(n)] = 0;
     }
     return share;

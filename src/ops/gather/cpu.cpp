@@ -12,8 +12,7 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Calls body(member, row, sample) for the rows of `out` that the pass still has samples for. Without `subset` a sample is its
-/// own number.
+/// Calls body(member, row, sample) for the rows of `out` that the pass still has samples for.
 template <class Params, class Body>
 void for_each_sample(Context& context, const Params& p, const Operand& state, const Operand& subset, const Operand& out,
                      Body&& body) noexcept {
@@ -172,13 +171,21 @@ KernelResult make_gather_windows(Context& context, const Bound& bound) {
     check.require(out, DType::i32, result.k, 1, result.rows, result.cols)
         .require(lengths, DType::i32, result.k, 1, result.rows, 1);
     check.require(stream, DType::i32, 1, 1, bound[stream].rows, 1).state(state, result.k);
+    check.require(ranges, DType::i32, 1, 1, bound[ranges].rows, kTokenRangeColumns);
+    check.that(bound[ranges].rows > 0 && bound[ranges].stride_row == kTokenRangeColumns, "ranges are rows of four, one at least");
+    check.that(p.epochs > 0, "a range is read for one epoch at least");
     MILLRACE_TRY(check.that(result.cols > 1, "a window holds an input and a target").status());
     return make_kernel([&context, b = bound, p]() noexcept {
         const Operand& to = b[out];
-        for_each_sample(context, p, b[state], {}, to, [&](int member, int row, std::int32_t sample) {
+        const auto* table = reinterpret_cast<const TokenRange*>(b[ranges].at<std::int32_t>(0));
+        const bool parallel = to.count() >= kParallelElements;
+        context.pool.for_each_if(parallel, to.k * to.rows, [&](int task, int) {
+            const int member = task / to.rows, row = task % to.rows;
             const MemberState& s = state_of(b[state], member);
-            const TokenWindow window =
-                token_window(p, s.seed, s.epoch, static_cast<std::uint32_t>(sample), to.cols - 1, b[stream].rows);
+            const std::uint32_t q =
+                p.rank.position((p.training ? s.position : s.eval_position) + static_cast<std::uint32_t>(row));
+            if (q >= p.samples) return;
+            const TokenWindow window = token_window(p, s.seed, s.epoch, q, to.cols - 1, table, b[ranges].rows);
             auto* tokens = to.at<std::int32_t>(member, 0, row);
             for (int c = 0; c < window.count; ++c) tokens[c] = *b[stream].at<std::int32_t>(0, 0, window.first + c);
             std::fill(tokens + window.count, tokens + to.cols, 0);

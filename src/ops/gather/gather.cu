@@ -139,15 +139,15 @@ __global__ void gather_features_kernel(const __grid_constant__ FeaturesArgs a, M
 }
 
 /// A warp per row.
-__global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t stride, int tokens, States states,
-                                      Mat<std::int32_t> out, Mat<std::int32_t> lengths, int rows, int cols,
+__global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t stride, const TokenRange* ranges, int count,
+                                      States states, Mat<std::int32_t> out, Mat<std::int32_t> lengths, int rows, int cols,
                                       GatherWindowsParams p) {
     begin_kernel();
     const int b = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, k = blockIdx.y, lane = threadIdx.x % 32;
     if (b >= rows) return;
     const MemberState& m = states[k];
-    const auto sample = static_cast<std::uint32_t>(sample_of(p, m, nullptr, b));
-    const TokenWindow window = token_window(p, m.seed, m.epoch, sample, cols - 1, tokens);
+    const std::uint32_t q = p.rank.position((p.training ? m.position : m.eval_position) + b);
+    const TokenWindow window = token_window(p, m.seed, m.epoch, q < p.samples ? q : 0, cols - 1, ranges, count);
     const std::int32_t* from = stream + window.first * stride;
     std::int32_t* to = out.row(k, 0, b);
     for (int c = lane; c < cols; c += 32) to[c] = c < window.count ? from[c * stride] : 0;
@@ -208,8 +208,9 @@ KernelResult make_gather_windows(Context& c, const Bound& b) {
     const Operand &from = b[stream], &to = b[out];
     if (to.count() == 0) return make_kernel([] {});
     return make_launch(c, gather_windows_kernel, dim3(blocks_for(to.rows, 4), to.k), dim3(128), 0,
-                       static_cast<const std::int32_t*>(from.data), from.stride_row, from.rows, b[state], to, b[lengths], to.rows,
-                       to.cols, b.params<GatherWindowsParams>());
+                       static_cast<const std::int32_t*>(from.data), from.stride_row,
+                       static_cast<const TokenRange*>(b[ranges].data), b[ranges].rows, b[state], to, b[lengths], to.rows, to.cols,
+                       b.params<GatherWindowsParams>());
 }
 
 }  // namespace millrace::ops::cuda

@@ -48,12 +48,14 @@ struct GatherFeaturesParams {
 };
 namespace gather_features { enum Slot { table, labels, mean, inverse, subset, state, x, y, slots }; extern const OpDef kDef; }
 
-/// gather_windows. Windows of a stream of N tokens in the order of gather_images: row b of member m is window number i = order(q) with the same q, first_row
-/// and order. It begins at token first = i * T + shift, where shift = window_shift(state.seed, state.epoch, T) in training and else 0: out[c] =
-/// stream[first + c] for c in [0, T], 0 behind the stream's end; lengths = min(T, N - 1 - first), the number of targets out[1 .. T] that exist. q >= samples
-/// leaves the row undefined. Slots: stream i32 [1,1,N,1], state, out i32 [K,1,B,T+1] (row stride free), lengths i32 [K,1,B,1].
-struct GatherWindowsParams { std::uint32_t samples = 0; bool shuffle = true, training = true; base::Rank rank = {}; };
-namespace gather_windows { enum Slot { stream, state, out, lengths, slots }; extern const OpDef kDef; }
+/// gather_windows. Windows of the ranges of a stream of N tokens: row b of member m is sample number q of the pass, with q as in gather_images. In training a
+/// range is read for `epochs` epochs, the last one for all that follow: d = min(state.epoch / epochs, D - 1) and window i = shuffled_index(state.seed, state.epoch, q,
+/// ranges[d].windows); samples <= windows of every range. Evaluation reads all: d is the last range with first_window <= q, i = q - first_window. The window begins at
+/// token first = i * T + shift of its range, where shift = window_shift(state.seed, state.epoch, T) in training and else 0: out[c] = stream[ranges[d].first + first + c]
+/// for c in [0, T], 0 behind the range's end; lengths = min(T, tokens - 1 - first), the number of targets out[1 .. T] that exist. q >= samples leaves the row
+/// undefined. Slots: stream i32 [1,1,N,1], ranges i32 [1,1,D,4] (TokenRange), state, out i32 [K,1,B,T+1] (row stride free), lengths i32 [K,1,B,1].
+struct GatherWindowsParams { std::uint32_t samples = 0; bool training = true; base::Rank rank = {}; std::uint32_t epochs = 1; };
+namespace gather_windows { enum Slot { stream, ranges, state, out, lengths, slots }; extern const OpDef kDef; }
 
 // clang-format on
 
@@ -72,16 +74,34 @@ MILLRACE_HD constexpr std::uint32_t window_shift(std::uint64_t seed, std::uint32
     return base::random_bits(seed, 0x73687566u, 0x666c6531u, epoch, 8) % length;
 }
 
-/// Tokens [first, first + count) of a stream of `tokens`: a window of gather_windows without what lies behind the end.
+/// A row of gather_windows' ranges: tokens [first, first + tokens) of the stream. In a pass over all ranges its first window is
+/// number `first_window`; an epoch of training draws from `windows`.
+struct TokenRange {
+    std::int32_t first = 0, tokens = 0, first_window = 0, windows = 0;
+};
+constexpr int kTokenRangeColumns = 4;
+
+/// Tokens [first, first + count) of the stream: a window of gather_windows without what lies behind the end of its range.
 struct TokenWindow {
     std::int64_t first;
     std::int32_t count;  ///< at most length + 1
 };
+/// Sample number q of the pass; `ranges` has `count` rows.
 MILLRACE_HD constexpr TokenWindow token_window(const GatherWindowsParams& p, std::uint64_t seed, std::uint32_t epoch,
-                                               std::uint32_t window, std::int32_t length, std::int64_t tokens) {
-    const std::uint32_t shift = p.training ? window_shift(seed, epoch, static_cast<std::uint32_t>(length)) : 0;
-    const std::int64_t first = static_cast<std::int64_t>(window) * length + shift, left = tokens - first;
-    return {first, static_cast<std::int32_t>(left < 0 ? 0 : left > length ? length + 1 : left)};
+                                               std::uint32_t q, std::int32_t length, const TokenRange* ranges,
+                                               std::int32_t count) {
+    std::uint32_t d = 0, window = 0, shift = 0;
+    const auto last = static_cast<std::uint32_t>(count - 1);
+    if (p.training) {
+        d = epoch / p.epochs < last ? epoch / p.epochs : last;
+        window = base::shuffled_index(seed, epoch, q, static_cast<std::uint32_t>(ranges[d].windows));
+        shift = window_shift(seed, epoch, static_cast<std::uint32_t>(length));
+    } else {
+        while (d < last && static_cast<std::uint32_t>(ranges[d + 1].first_window) <= q) ++d;
+        window = q - static_cast<std::uint32_t>(ranges[d].first_window);
+    }
+    const std::int64_t first = static_cast<std::int64_t>(window) * length + shift, left = ranges[d].tokens - first;
+    return {ranges[d].first + first, static_cast<std::int32_t>(left < 0 ? 0 : left > length ? length + 1 : left)};
 }
 
 }  // namespace millrace::ops

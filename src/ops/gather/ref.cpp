@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "base/philox.h"
 #include "ops/gather/gather.h"
@@ -134,13 +135,19 @@ void run_gather_windows(const Bound& bound) {
     namespace at = gather_windows;
     const auto& params = bound.params<GatherWindowsParams>();
     const auto &stream = bound[at::stream], &out = bound[at::out];
+    std::vector<TokenRange> ranges;
+    for (int d = 0; d < bound[at::ranges].rows; ++d) {
+        const auto* row = bound[at::ranges].at<std::int32_t>(0, 0, d);
+        ranges.push_back({row[0], row[1], row[2], row[3]});
+    }
     for (int m = 0; m < out.k; ++m) {
         const MemberState& state = state_of(bound[at::state], m);
         for (int b = 0; b < out.rows; ++b) {
-            const auto index = sample_of(params, state, {}, b);
-            if (!index) break;
+            const std::uint32_t q =
+                params.rank.position((params.training ? state.position : state.eval_position) + static_cast<std::uint32_t>(b));
+            if (q >= params.samples) break;
             const TokenWindow window =
-                token_window(params, state.seed, state.epoch, static_cast<std::uint32_t>(*index), out.cols - 1, stream.rows);
+                token_window(params, state.seed, state.epoch, q, out.cols - 1, ranges.data(), static_cast<int>(ranges.size()));
             for (int c = 0; c < out.cols; ++c)
                 out.at<std::int32_t>(m, 0, b)[c] = c < window.count ? *stream.at<std::int32_t>(0, 0, window.first + c) : 0;
             *bound[at::lengths].at<std::int32_t>(m, 0, b) = std::max(0, window.count - 1);

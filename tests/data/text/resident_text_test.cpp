@@ -1,5 +1,6 @@
 #include "data/text/resident_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,8 +36,8 @@ struct GatheredText {
     };
 
     GatheredText(ops::DeviceKind kind, std::shared_ptr<const TextSet> set, std::int32_t length, Part part, std::int32_t rows,
-                 bool training, int members = 1, base::Rank rank = {})
-        : source(std::move(set), length, rank), rig(source, kind, training, members, [&](tape::Builder& builder) {
+                 bool training, int members = 1, base::Rank rank = {}, TextStages stages = {})
+        : source(std::move(set), length, rank, stages), rig(source, kind, training, members, [&](tape::Builder& builder) {
               const auto views = source.gather(builder, part, rows, {{"length"}, {"tokens"}});
               lengths = views[0];
               tokens = views[1];
@@ -166,6 +167,75 @@ TEST(ResidentText, MachinesShareAnEpochsWindows) {
     for (const auto& window : GatheredText(ops::DeviceKind::cpu, set, 13, Part::train, 75, true).run(2))
         alone.insert(window.tokens[0]);
     EXPECT_EQ(together, alone);
+}
+
+/// Domains of 100, 60 and 73 training tokens, 12, 30 and 8 to validate: a token says where it stands in all of them together.
+std::shared_ptr<const TextSet> three_domains() {
+    std::vector<TextSet> texts;
+    std::int32_t next[kPartCount] = {4, 1004, 2004};
+    const std::size_t counts[][kPartCount] = {{100, 12, 9}, {60, 30, 5}, {73, 8, 22}};
+    for (const auto& count : counts) {
+        TextSet text = *numbered_text(count[0], count[1], count[2]);
+        text.name = fmt::format("d{}", texts.size());
+        for (std::size_t part = 0; part < kPartCount; ++part) {
+            std::iota(text.parts[part].begin(), text.parts[part].end(), next[part]);
+            next[part] += static_cast<std::int32_t>(count[part]);
+        }
+        texts.push_back(std::move(text));
+    }
+    return std::make_shared<const TextSet>(join_texts(texts).value());
+}
+
+TEST(ResidentText, TheEpochDecidesWhichDomainIsRead) {
+    const auto set = three_domains();
+    EXPECT_EQ(set->name, "d0, d1, d2");
+    EXPECT_EQ(ResidentText(set, 7).samples(Part::train), 60 / 7 - 1) << "as many as the smallest domain has";
+    const TextStages stages{5, 2};
+    EXPECT_EQ(ResidentText(set, 7, {}, stages).samples(Part::train), 5);
+    const std::int32_t first[] = {4, 104, 164}, end[] = {104, 164, 237};
+    GatheredText ref(ops::DeviceKind::ref, set, 7, Part::train, 5, true, 2, {}, stages),
+        cpu(ops::DeviceKind::cpu, set, 7, Part::train, 5, true, 2, {}, stages);
+    std::set<std::int32_t> seen[3];
+    for (std::uint32_t epoch = 0; epoch < 40; ++epoch) {
+        const std::size_t d = std::min(epoch / 2, 2u);
+        const auto windows = ref.run(epoch);
+        EXPECT_EQ(cpu.run(epoch), windows);
+        ASSERT_EQ(windows.size(), 10u);
+        std::set<std::int32_t> starts;
+        for (std::size_t row = 0; row < windows.size(); ++row) {
+            EXPECT_EQ(windows[row].length, 7);
+            EXPECT_GE(windows[row].tokens.front(), first[d]) << epoch;
+            EXPECT_LT(windows[row].tokens.back(), end[d]) << epoch;
+            if (row < 5) starts.insert(windows[row].tokens.front());
+            seen[d].insert(windows[row].tokens.front());
+        }
+        EXPECT_EQ(starts.size(), 5u) << "no window twice in an epoch";
+    }
+    EXPECT_GT(*seen[2].rbegin(), 164 + 5 * 7 + 6) << "windows are drawn from all of a domain, not from its beginning alone";
+}
+
+TEST(ResidentText, EvaluationReadsDomainAfterDomain) {
+    const auto set = three_domains();
+    for (const ops::DeviceKind kind : kKinds)
+        for (const std::int32_t length : {1, 4, 11, 64}) {
+            const ResidentText source(set, length);
+            std::int32_t position = 0, token = 1004;
+            ASSERT_EQ(source.domains().size(), 3u);
+            for (const Domain& domain : source.domains()) {
+                // A set of the one domain alone gives the same windows.
+                const std::int32_t tokens = domain.name == "d0"   ? 12
+                                            : domain.name == "d1" ? 30
+                                                                  : 8,
+                                   rows = domain.count(Part::validation);
+                TextSet alone = *numbered_text(130, static_cast<std::size_t>(tokens));
+                std::iota(alone.parts[1].begin(), alone.parts[1].end(), token);
+                GatheredText part(kind, std::make_shared<const TextSet>(alone), length, Part::validation, rows, false);
+                GatheredText all(kind, set, length, Part::validation, rows, false);
+                EXPECT_EQ(all.run(7, static_cast<std::uint32_t>(position)), part.run(7)) << domain.name << " " << length;
+                position += rows, token += tokens;
+            }
+            EXPECT_EQ(source.samples(Part::validation), position);
+        }
 }
 
 TEST(ResidentText, RowsMayHaveAnyStride) {

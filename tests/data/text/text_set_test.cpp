@@ -194,5 +194,47 @@ TEST_F(TextFolder, AbsurdKeysAreRefused) {
         EXPECT_FALSE(base::Recipe::parse("", "r.toml", schema, {{setting}, {}}).ok()) << setting;
 }
 
+TEST_F(TextFolder, DomainsShareAVocabulary) {
+    testing::write_texts(folder_ / "one", "a b a b c c c a b d", "a d", "c c x");
+    testing::write_texts(folder_ / "two", "x y x y x y", "x a", "y y");
+    const auto with = [&](std::vector<std::string> settings) {
+        settings.insert(settings.begin(), {"data.domains=one,two", "data.vocabulary=9", "data.length=3"});
+        base::Schema schema;
+        add_data_keys(schema, DataKind::text);
+        schema.text("model.name", "reader", "");
+        schema.integer("train.epochs", 4, "");
+        return base::Recipe::parse("data.path = \"" + folder_.path().string() + "\"\n", "r.toml", schema, {settings, {}}).value();
+    };
+    const auto refused = [&](std::vector<std::string> settings) {
+        const auto loaded = load_data(with(std::move(settings)), DataKind::text, "", true);
+        EXPECT_FALSE(loaded.ok());
+        return loaded.ok() ? "" : loaded.error().text();
+    };
+    const auto loaded = load_data(with({}), DataKind::text, "", true);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().text();
+    EXPECT_EQ(loaded->identity.name, "one, two");
+    EXPECT_EQ(loaded->identity.train, 1) << "as the smaller of the two";
+    ASSERT_EQ(loaded->domains.size(), 2u);
+    EXPECT_EQ(loaded->domains[0].name, "one");
+    EXPECT_EQ(loaded->domains[0].samples, (std::array<std::int32_t, 3>{2, 1, 1}));
+    EXPECT_EQ(loaded->domains[1].samples, (std::array<std::int32_t, 3>{1, 1, 1}));
+    // Of both training texts: a, b, c, x and y are frequent enough, d is unknown.
+    const auto& set = dynamic_cast<const ResidentText&>(*loaded->source).set();
+    EXPECT_EQ(set.tokens(Part::validation)[1], set.tokenizer->unknown());
+    EXPECT_EQ(set.tokens(Part::validation)[0], set.tokens(Part::validation)[3]) << "a is a in both";
+    EXPECT_EQ(set.domains[0].statistics[1].unknown, 1);
+    EXPECT_EQ(set.domains[1].statistics[1].unknown, 0);
+
+    EXPECT_NE(refused({"data.domains=one,three"}).find("three: no such folder"), std::string::npos);
+    EXPECT_NE(refused({"data.domains=one"}).find("data.domains names 1 folder; 2 to 64"), std::string::npos);
+    EXPECT_NE(refused({"data.domains=one, two"}).find("different folders of data.path"), std::string::npos);
+    EXPECT_NE(refused({"data.domains=one,one"}).find("different folders of data.path"), std::string::npos);
+    EXPECT_NE(refused({"train.epochs=3"}).find("3 are no whole number for each of 2 domains; 4"), std::string::npos);
+    EXPECT_NE(refused({"data.windows_per_epoch=2"}).find("but two has 1 windows"), std::string::npos);
+    EXPECT_NE(refused({"data.path=" + (folder_ / "one").string(), "data.domains=", "data.windows_per_epoch=1"})
+                  .find("is for data.domains"),
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace millrace::data

@@ -4,6 +4,6 @@
 
 namespace millrace::ops {
 
-MILLRACE_OPERATOR(choose_nodes, Phase::optimizer, {"grads"}, {"state"}, {"groups", update});
+MILLRACE_OPERATOR(choose_nodes, Phase::optimizer, {"grads"}, {"state"}, {"groups", update}, {"statistics", update});
 
 }  // namespace millrace::ops

@@ -21,6 +21,15 @@ struct NodePiece {
     std::int32_t begin = 0, end = 0, node = 0;
 };
 
+/// The label of a step, from 0: with `epochs` its part of the training, as many epochs each, and the last for all that follow;
+/// else its part of the epoch, by the samples of the epoch that were used up to its end.
+struct StepLabels {
+    std::int32_t count = 1;
+    std::uint32_t samples = 1;  ///< of an epoch
+    std::uint32_t epochs = 0;   ///< of a label; 0: labels are parts of every epoch
+};
+constexpr std::int32_t kRecent = 0, kWorst = 1, kLabelColumn = 2;  ///< columns of the statistics
+
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
@@ -28,9 +37,12 @@ struct NodePiece {
 /// not chosen, 1 when chosen; on a path leaf 1, its parent 0.15, further up 0.05, with path_dynamic min(1, 0.5 + p) and min(0.3, p), p = norm / sum of the norms on
 /// the path. Freezing: gain = that, gradient_gain = 1; else (`zero_grad`) gain = 1, gradient_gain = that. Ties go to the node that comes first. Random numbers:
 /// element = node. `policy` has one entry for all members, or one of each. Nodes come parents first; node 0 is the root, parent[0] = -1. Pieces are in ascending order of `node` and at most kMostPiece long.
-struct ChooseParams { std::vector<ChoosePolicy> policy{ChoosePolicy::topk}; std::int32_t count = 5; bool zero_grad = false; std::uint32_t op_number = 0, cooldown = 50, cooling = 50000; float explore = 0.15f; std::vector<std::int32_t> group, parent; std::vector<NodePiece> pieces; };
+/// statistics stat [K,N,1,kLabelColumn + 2 L] of N nodes and L labels: a step whose norms are finite and that was not dropped before adds to the row of each node: kRecent moves to the norm by a
+/// hundredth of the way (from 0: all of it); kWorst counts leaves to which the path of the largest norms leads; of the step's label l, column kLabelColumn + l counts when the node is chosen
+/// (and trainable), kLabelColumn + L + l counts the step.
+struct ChooseParams { std::vector<ChoosePolicy> policy{ChoosePolicy::topk}; std::int32_t count = 5; bool zero_grad = false; std::uint32_t op_number = 0, cooldown = 50, cooling = 50000; float explore = 0.15f; std::vector<std::int32_t> group, parent; std::vector<NodePiece> pieces; StepLabels labels = {}; };
 constexpr std::int32_t kMostPiece = 8192, kMostNodes = 1024;
-namespace choose_nodes { enum Slot { grads, state, groups, slots }; extern const OpDef kDef; }
+namespace choose_nodes { enum Slot { grads, state, groups, statistics, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

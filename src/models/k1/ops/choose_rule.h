@@ -15,6 +15,7 @@ struct ChooseRule {
     bool zero_grad = false;
     std::uint32_t op_number = 0, cooldown = 0, cooling = 1;
     float explore = 0;
+    StepLabels labels;
     const std::int32_t *group = nullptr, *parent = nullptr;
 
     MILLRACE_HD std::uint32_t bits(const MemberState& s, int node) const {
@@ -98,6 +99,42 @@ struct ChooseRule {
         g.norm = norm;
     }
 
+    /// Counters were moved on by the step's last rows: the end of an epoch is the beginning of the next.
+    MILLRACE_HD int label_of(const MemberState& s) const {
+        const bool wrapped = s.position == 0;
+        if (labels.epochs > 0) {
+            const std::uint32_t epoch = wrapped && s.epoch > 0 ? s.epoch - 1 : s.epoch;
+            const auto last = static_cast<std::uint32_t>(labels.count - 1);
+            return static_cast<int>(epoch / labels.epochs < last ? epoch / labels.epochs : last);
+        }
+        const std::uint64_t last = (wrapped || s.position > labels.samples ? labels.samples : s.position) - 1;
+        return static_cast<int>(last * static_cast<std::uint64_t>(labels.count) / labels.samples);
+    }
+    /// Whether the path of the largest norms leads from the root to this leaf.
+    MILLRACE_HD bool is_worst(int leaf, const float* norms) const {
+        for (int n = leaf + 1; n < nodes; ++n)
+            if (parent[n] == leaf) return false;
+        for (int n = leaf; n > 0; n = parent[n])
+            for (int other = parent[n] + 1; other < nodes; ++other)
+                if (parent[other] == parent[n] && (norms[other] > norms[n] || (norms[other] == norms[n] && other < n)))
+                    return false;
+        return true;
+    }
+    MILLRACE_HD bool counts(const MemberState& s, const float* norms) const {
+        bool finite = s.nonfinite == 0;
+        for (int n = 0; n < nodes; ++n) finite = finite && norms[n] - norms[n] == 0;
+        return finite;
+    }
+    /// Of a step that counts. `row` is the node's; T is float or double.
+    template <class T>
+    MILLRACE_HD void note(T* row, int node, int label, const GroupState& g, float gain, const float* norms) const {
+        const T norm = static_cast<T>(norms[node]);
+        row[kRecent] = row[kRecent] == 0 ? norm : row[kRecent] + (norm - row[kRecent]) * static_cast<T>(0.01);
+        if (is_worst(node, norms)) row[kWorst] += 1;
+        if (gain != 0 && g.trainable != 0) row[kLabelColumn + label] += 1;
+        row[kLabelColumn + labels.count + label] += 1;
+    }
+
 private:
     MILLRACE_HD int drawn(int node, const MemberState& s, const GroupState* groups, const float* norms, bool obey,
                           float uniform) const {
@@ -123,18 +160,26 @@ private:
 
 /// The rule without its tables.
 inline ChooseRule rule_of(const ChooseParams& p, ChoosePolicy policy) {
-    return {policy, static_cast<int>(p.group.size()), p.count, p.zero_grad, p.op_number, p.cooldown, p.cooling, p.explore};
+    return {policy,  static_cast<int>(p.group.size()), p.count, p.zero_grad, p.op_number, p.cooldown, p.cooling, p.explore,
+            p.labels};
 }
 
-/// Nodes in turn, by one thread.
-inline void choose_on_host(const ChooseParams& params, int member, const MemberState& state, GroupState* groups,
-                           const float* norms, float* gains) {
+/// Nodes in turn, by one thread. `statistics` is the member's, [N,1,columns] with `stride` elements from node to node.
+template <class T>
+void choose_on_host(const ChooseParams& params, int member, const MemberState& state, GroupState* groups, const float* norms,
+                    float* gains, T* statistics, std::int64_t stride) {
     ChooseRule rule = rule_of(params, params.policy[params.policy.size() == 1 ? 0 : static_cast<std::size_t>(member)]);
     rule.group = params.group.data();
     rule.parent = params.parent.data();
     for (int n = 0; n < rule.nodes; ++n) gains[n] = rule.takes_path() ? 0 : rule.gain_of(n, state, norms);
     if (rule.takes_path()) rule.walk(state, groups, norms, gains);
-    for (int n = 0; n < rule.nodes; ++n) rule.write(groups[params.group[static_cast<std::size_t>(n)]], gains[n], norms[n]);
+    const bool counts = rule.counts(state, norms);
+    const int label = rule.label_of(state);
+    for (int n = 0; n < rule.nodes; ++n) {
+        GroupState& group = groups[params.group[static_cast<std::size_t>(n)]];
+        rule.write(group, gains[n], norms[n]);
+        if (counts) rule.note(statistics + n * stride, n, label, group, gains[n], norms);
+    }
 }
 
 }  // namespace millrace::ops

@@ -20,6 +20,7 @@ base::Status check(const ChooseParams& p, const tensor::Operand& grads) {
                 piece.end - piece.begin <= kMostPiece && piece.node >= (i > 0 ? p.pieces[i - 1].node : 0) && piece.node < nodes;
     }
     if (!right) return base::Error{"choose_nodes: nodes, parents or pieces do not form a tree over the parameters"};
+    if (p.labels.count < 1 || p.labels.samples < 1) return base::Error{"choose_nodes: a label and a sample at least"};
     return base::ok();
 }
 
@@ -38,8 +39,9 @@ void run_choose_nodes(const Bound& bound) {
                 squares[static_cast<std::size_t>(piece.node)] += grads.at<double>(m)[i] * grads.at<double>(m)[i];
         std::vector<float> norms(squares.size()), gains(squares.size());
         for (std::size_t n = 0; n < squares.size(); ++n) norms[n] = static_cast<float>(std::sqrt(squares[n]));
+        const auto& statistics = bound[at::statistics];
         choose_on_host(params, m, state_of(bound[at::state], m), groups_of(bound[at::groups], m).data(), norms.data(),
-                       gains.data());
+                       gains.data(), statistics.at<double>(m), statistics.stride_g);
     }
 }
 
@@ -52,12 +54,15 @@ KernelResult make_choose_nodes(Context& context, const Bound& bound) {
     const tensor::Operand grads = bound[at::grads];
     const auto& params = bound.params<ChooseParams>();
     Checker checker(bound);
+    const tensor::Operand statistics = bound[at::statistics];
     checker.require(at::grads, tensor::DType::f32, grads.k, 1, 1, grads.cols)
         .state(at::state, grads.k)
-        .groups(at::groups, grads.k);
+        .groups(at::groups, grads.k)
+        .require(at::statistics, tensor::DType::f32, grads.k, static_cast<int>(params.group.size()), 1,
+                 kLabelColumn + 2 * params.labels.count);
     MILLRACE_TRY(checker.status());
     MILLRACE_TRY(check(params, grads));
-    return make_kernel([&context, b = bound, grads, params, squares = std::vector<double>(params.pieces.size()),
+    return make_kernel([&context, b = bound, grads, statistics, params, squares = std::vector<double>(params.pieces.size()),
                         norms = std::vector<float>(params.group.size()),
                         gains = std::vector<float>(params.group.size())]() mutable noexcept {
         for (int m = 0; m < grads.k; ++m) {
@@ -72,7 +77,8 @@ KernelResult make_choose_nodes(Context& context, const Bound& bound) {
                 for (; i < squares.size() && params.pieces[i].node == static_cast<std::int32_t>(n); ++i) sum += squares[i];
                 norms[n] = static_cast<float>(std::sqrt(sum));
             }
-            choose_on_host(params, m, state_of(b[at::state], m), groups_of(b[at::groups], m).data(), norms.data(), gains.data());
+            choose_on_host(params, m, state_of(b[at::state], m), groups_of(b[at::groups], m).data(), norms.data(), gains.data(),
+                           statistics.at<float>(m), statistics.stride_g);
         }
     });
 }

@@ -1,0 +1,147 @@
+#include "models/forgetting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+namespace millrace::models {
+namespace {
+
+double average_of(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+std::vector<std::size_t> members_of(const Course& course, const std::string& group) {
+    std::vector<std::size_t> members;
+    for (std::size_t k = 0; k < course.groups.size(); ++k)
+        if (course.groups[k] == group) members.push_back(k);
+    return members;
+}
+
+using MemberFigure = std::function<double(std::size_t member)>;
+
+Estimate over(const std::vector<std::size_t>& members, const MemberFigure& figure) {
+    std::vector<double> values;
+    for (const std::size_t member : members) values.push_back(figure(member));
+    return estimate(values);
+}
+
+GroupForgetting group_of(const Course& course, const std::string& name) {
+    const std::vector<std::size_t> members = members_of(course, name);
+    const std::size_t domains = course.domains.size();
+    GroupForgetting group{name, {}, {}, {}, {}};
+    for (std::size_t stage = 0; stage < domains; ++stage) {
+        const DomainLosses* after = course.after(stage);
+        if (after == nullptr) break;
+        group.losses.emplace_back();
+        for (std::size_t d = 0; d < domains; ++d)
+            group.losses.back().push_back(over(members, [&](std::size_t k) { return after->losses[k][d]; }));
+    }
+    if (!course.complete()) return group;
+    for (std::size_t d = 0; d + 1 < domains; ++d)
+        group.by_domain.push_back(over(members, [&](std::size_t k) { return course.forgetting(k, d); }));
+    group.mean = over(members, [&](std::size_t k) { return course.mean_forgetting(k); });
+    group.final_loss = over(members, [&](std::size_t k) { return average_of(course.after(domains - 1)->losses[k]); });
+    return group;
+}
+
+/// Pairs of equal seeds, or none when a member has no partner.
+std::vector<std::pair<std::size_t, std::size_t>> partners(const Course& course, const std::vector<std::size_t>& group,
+                                                          std::vector<std::size_t> control) {
+    std::vector<std::pair<std::size_t, std::size_t>> pairs;
+    if (group.size() != control.size()) return pairs;
+    for (const std::size_t member : group) {
+        const auto found = std::ranges::find_if(control, [&](std::size_t k) { return course.seeds[k] == course.seeds[member]; });
+        if (found == control.end()) return {};
+        pairs.emplace_back(member, *found);
+        control.erase(found);
+    }
+    return pairs;
+}
+
+Estimate difference_of(const Course& course, const std::string& group, const std::string& control, const MemberFigure& figure) {
+    const std::vector<std::size_t> left = members_of(course, group), right = members_of(course, control);
+    if (const auto pairs = partners(course, left, right); !pairs.empty()) {
+        std::vector<double> values;
+        for (const auto& [one, other] : pairs) values.push_back(figure(one) - figure(other));
+        return estimate(values);
+    }
+    const Estimate a = over(left, figure), b = over(right, figure);
+    return {a.mean - b.mean, std::hypot(a.error, b.error), std::min(a.seeds, b.seeds)};
+}
+
+std::string nats_text(const Estimate& value) { return fmt::format("{:.3f} +- {:.3f} nats", std::abs(value.mean), value.error); }
+
+}  // namespace
+
+const DomainLosses* Course::after(std::size_t stage) const {
+    const auto found = std::ranges::find(epochs, static_cast<std::uint32_t>(stage + 1) * epochs_each, &DomainLosses::epoch);
+    return found == epochs.end() ? nullptr : &*found;
+}
+
+double Course::forgetting(std::size_t member, std::size_t domain) const {
+    return after(domains.size() - 1)->losses[member][domain] - after(domain)->losses[member][domain];
+}
+
+double Course::mean_forgetting(std::size_t member) const {
+    std::vector<double> values;
+    for (std::size_t d = 0; d + 1 < domains.size(); ++d) values.push_back(forgetting(member, d));
+    return average_of(values);
+}
+
+Estimate estimate(const std::vector<double>& values) {
+    Estimate made{average_of(values), std::numeric_limits<double>::quiet_NaN(), values.size()};
+    if (values.size() < 2) return made;
+    double squares = 0;
+    for (const double value : values) squares += (value - made.mean) * (value - made.mean);
+    made.error = std::sqrt(squares / static_cast<double>(values.size() - 1) / static_cast<double>(values.size()));
+    return made;
+}
+
+int Estimate::sign() const {
+    if (!(std::abs(mean) > 2 * error)) return 0;
+    return mean < 0 ? -1 : 1;
+}
+
+std::string Comparison::conclusion() const {
+    if (!std::isfinite(forgetting.mean) || !std::isfinite(final_loss.mean))
+        return fmt::format("{} and {} cannot be compared: a loss is not finite", group, control);
+    if (!std::isfinite(forgetting.error))
+        return fmt::format("{} and {} cannot be compared: one seed says nothing; {} forgot {:.3f} nats {}", group, control, group,
+                           std::abs(forgetting.mean), forgetting.mean < 0 ? "less" : "more");
+    const std::string seeds = fmt::format(" ({} seeds)", forgetting.seeds);
+    std::string text;
+    if (forgetting.sign() == 0)
+        text = fmt::format("{} against {}: no difference in forgetting beyond noise, {}{}{}", group, control,
+                           forgetting.mean < 0 ? "-" : "", nats_text(forgetting), seeds);
+    else
+        text = fmt::format("{} forgets {} than {}: {}{}", group, forgetting.sign() < 0 ? "less" : "more", control,
+                           nats_text(forgetting), seeds);
+    if (final_loss.sign() == 0) return text + "; the mean loss over all domains at the end differs by no more than noise";
+    return text + fmt::format("; the mean loss over all domains at the end is {} by {}",
+                              final_loss.sign() < 0 ? "lower" : "higher", nats_text(final_loss));
+}
+
+Forgetting measure_forgetting(const Course& course) {
+    Forgetting measured;
+    for (const std::string& name : course.groups)
+        if (std::ranges::find(measured.groups, name, &GroupForgetting::name) == measured.groups.end())
+            measured.groups.push_back(group_of(course, name));
+    if (!course.complete()) return measured;
+    for (const GroupForgetting& group : measured.groups) {
+        if (std::ranges::find(course.controls, group.name) != course.controls.end()) continue;
+        for (const std::string& control : course.controls)
+            measured.comparisons.push_back(
+                {group.name, control,
+                 difference_of(course, group.name, control, [&](std::size_t k) { return course.mean_forgetting(k); }),
+                 difference_of(course, group.name, control,
+                               [&](std::size_t k) { return average_of(course.after(course.domains.size() - 1)->losses[k]); })});
+    }
+    return measured;
+}
+
+}  // namespace millrace::models

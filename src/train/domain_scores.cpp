@@ -1,0 +1,95 @@
+#include "train/domain_scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "models/forgetting_output.h"
+
+namespace millrace::train {
+namespace {
+
+std::vector<std::string> split_at(const std::string& text, char mark) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(mark, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+/// The values of a key, one for each member: of a list, or of a text with commas.
+base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, const std::string& key, std::size_t members) {
+    const nlohmann::json whole = nlohmann::json::parse(recipe.to_json());
+    const nlohmann::json* at = &whole;
+    for (const std::string& part : split_at(key, '.')) {
+        if (!at->is_object() || !at->contains(part))
+            return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\" is no key of the recipe", key));
+        at = &at->at(part);
+    }
+    std::vector<std::string> values;
+    if (at->is_string()) values = split_at(at->get<std::string>(), ',');
+    if (at->is_array())
+        for (const nlohmann::json& value : *at) values.push_back(value.dump());
+    if (values.size() != members)
+        return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\", which has {} values; one for each of {} members "
+                                                      "would be right",
+                                                      key, values.size(), members));
+    return values;
+}
+
+/// In nats per token: exact where the scoring counts tokens, since windows may be short.
+double token_loss(const Score& score) {
+    const models::Figure* perplexity = score.more.find("perplexity");
+    return perplexity != nullptr ? std::log(perplexity->value) : score.loss;
+}
+
+}  // namespace
+
+base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSettings& settings) {
+    models::Course course;
+    if (settings.domains.empty()) return course;
+    for (const data::Domain& domain : settings.domains) course.domains.push_back(domain.name);
+    course.epochs_each = settings.epochs / static_cast<std::uint32_t>(settings.domains.size());
+    course.seeds = settings.seeds;
+    course.compare = recipe.text("eval.compare");
+    course.groups.assign(settings.seeds.size(), "all");
+    if (!course.compare.empty()) {
+        MILLRACE_LET(values, values_of(recipe, course.compare, settings.seeds.size()));
+        course.groups = std::move(values);
+    }
+    if (const std::string& controls = recipe.text("eval.controls"); !controls.empty()) course.controls = split_at(controls, ',');
+    for (const std::string& control : course.controls)
+        if (std::ranges::find(course.groups, control) == course.groups.end())
+            return recipe.bad("eval.controls", fmt::format("eval.controls has '{}', which no member has by eval.compare; some of "
+                                                           "{} would be right",
+                                                           control, fmt::join(course.groups, ", ")));
+    return course;
+}
+
+base::Status DomainScores::on_epoch(EpochReport& report) {
+    if (course_.domains.empty()) return base::ok();
+    // A run that ended within this epoch and goes on now has scored it before.
+    if (!course_.epochs.empty() && course_.epochs.back().epoch == report.epoch) course_.epochs.pop_back();
+    models::DomainLosses& now = course_.epochs.emplace_back();
+    now.epoch = report.epoch;
+    for (const Score& member : report.validation) {
+        std::vector<double>& losses = now.losses.emplace_back();
+        for (const Score& domain : member.domains) losses.push_back(token_loss(domain));
+    }
+    return base::ok();
+}
+
+base::Status DomainScores::on_stop(RunResult& result) {
+    if (course_.domains.empty() || result.stopped) return base::ok();
+    const models::Forgetting measured = models::measure_forgetting(course_);
+    MILLRACE_TRY(io::write_atomically(folder_ / "continual.json", models::forgetting_json(course_, measured)));
+    MILLRACE_TRY(io::write_atomically(folder_ / "continual.svg", models::forgetting_svg(course_, measured)));
+    result.notes += models::forgetting_text(course_, measured);
+    return base::ok();
+}
+
+}  // namespace millrace::train
