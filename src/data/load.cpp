@@ -187,6 +187,7 @@ base::Result<TextSet> load_texts(const base::Recipe& recipe, bool training, cons
 /// How data.windows_per_epoch and train.epochs divide the learning of several domains.
 base::Result<TextStages> text_stages(const base::Recipe& recipe, const std::vector<Domain>& domains) {
     TextStages stages;
+    stages.scored = static_cast<std::int32_t>(recipe.integer("data.scored_windows"));
     const std::int64_t wanted = recipe.integer("data.windows_per_epoch");
     if (domains.empty()) {
         if (wanted > 0)
@@ -216,9 +217,9 @@ base::Result<LoadedData> load_text(const base::Recipe& recipe, bool training, St
     MILLRACE_LET(loaded, load_texts(recipe, training, folders, length, stored));
     auto set = std::make_shared<const TextSet>(std::move(loaded));
     LoadedData data;
-    data.domains = ResidentText(set, length, rank).domains();
-    MILLRACE_LET(stages, text_stages(recipe, data.domains));
+    MILLRACE_LET(stages, text_stages(recipe, ResidentText(set, length, rank).domains()));
     auto source = std::make_unique<ResidentText>(set, length, rank, stages);
+    data.domains = source->domains();
     data.identity = {set->name, source->whole(Part::train), source->whole(Part::validation), source->whole(Part::test),
                      set->checksum()};
     data.source = std::move(source);
@@ -324,6 +325,8 @@ void add_data_keys(base::Schema& schema, DataKind kind) {
             .integer("data.vocabulary", 10000, "tokens of the model; words: four special ones and the most frequent of train.txt")
             .between(kSpecialWords + 1, kMostWords);
         schema.integer("data.length", 64, "tokens that a window predicts").between(1, 1 << 20);
+        schema.integer("data.scored_windows", 0, "windows of a text that validation and test score, the first ones; 0: all")
+            .between(0, 2147483647);
         schema.text("data.domains", "",
                     "folders below data.path that are learned one after the other, with commas; empty: data.path is one text");
         schema.integer("data.windows_per_epoch", 0, "data.domains: windows of an epoch; 0: as many as the smallest domain has")

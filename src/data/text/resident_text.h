@@ -11,10 +11,11 @@
 
 namespace millrace::data {
 
-/// How the domains of a set are learned, one after the other.
+/// How the domains of a set are learned, one after the other, and scored.
 struct TextStages {
     std::int32_t windows = 0;  ///< of an epoch, drawn from all of the domain; 0: as many as the smallest domain has
     std::uint32_t epochs = 1;  ///< of each domain; the last one is learned on
+    std::int32_t scored = 0;   ///< first windows of each domain, or of the one text, that validation and test have; 0: all
 };
 
 /// Samples are windows of T + 1 tokens, of which the first T are inputs and the last T targets; neighbours overlap by one token.

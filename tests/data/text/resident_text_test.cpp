@@ -238,6 +238,20 @@ TEST(ResidentText, EvaluationReadsDomainAfterDomain) {
         }
 }
 
+TEST(ResidentText, TheFirstWindowsOfEveryDomainCanStandForAll) {
+    const auto set = three_domains();
+    const TextStages stages{0, 1, 2};
+    EXPECT_EQ(ResidentText(set, 4, {}, stages).samples(Part::validation), 6);
+    EXPECT_EQ(ResidentText(set, 4, {}, stages).samples(Part::train), 60 / 4 - 1);
+    for (const ops::DeviceKind kind : kKinds) {
+        std::vector<std::int32_t> first, lengths;
+        for (const auto& window : GatheredText(kind, set, 4, Part::validation, 6, false, 1, {}, stages).run())
+            first.push_back(window.tokens[0]), lengths.push_back(window.length);
+        EXPECT_EQ(first, (std::vector<std::int32_t>{1004, 1008, 1016, 1020, 1046, 1050}));
+        EXPECT_EQ(lengths, (std::vector<std::int32_t>{4, 4, 4, 4, 4, 3}));
+    }
+}
+
 TEST(ResidentText, RowsMayHaveAnyStride) {
     const auto set = numbered_text(100);
     ResidentText source(set, 5);

@@ -225,6 +225,11 @@ TEST_F(TextFolder, DomainsShareAVocabulary) {
     EXPECT_EQ(set.domains[0].statistics[1].unknown, 1);
     EXPECT_EQ(set.domains[1].statistics[1].unknown, 0);
 
+    const auto fewer = load_data(with({"data.length=1", "data.scored_windows=2"}), DataKind::text, "", true);
+    ASSERT_TRUE(fewer.ok()) << fewer.error().text();
+    EXPECT_EQ(fewer->domains[0].samples, (std::array<std::int32_t, 3>{9, 1, 2})) << "of the training text nothing is left out";
+    EXPECT_EQ(fewer->domains[1].samples, (std::array<std::int32_t, 3>{5, 1, 1}));
+    EXPECT_EQ(fewer->identity.test, 3);
     EXPECT_NE(refused({"data.domains=one,three"}).find("three: no such folder"), std::string::npos);
     EXPECT_NE(refused({"data.domains=one"}).find("data.domains names 1 folder; 2 to 64"), std::string::npos);
     EXPECT_NE(refused({"data.domains=one, two"}).find("different folders of data.path"), std::string::npos);
