@@ -104,6 +104,7 @@ StartReport Loop::start_report() {
 MetricsPlan Loop::metrics_plan() {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
     plan.classifies = engine().model().classifies();
+    plan.scales_loss = engine().store().options().precision == tape::Precision::f16;
     const EpochSteps& epoch = engine().epoch();
     const std::int64_t rows = (epoch.regular > 0 ? epoch.step : epoch.last).total();
     // How much of what hangs on a condition was done is known on the device alone, and asking would make steps wait.
@@ -219,6 +220,7 @@ base::Status Loop::end_epoch(bool whole) {
     report.steps = sums.steps() * sums.members.size();
     report.dropped = sums.dropped();
     report.classifies = engine().model().classifies();
+    report.scales_loss = engine().store().options().precision == tape::Precision::f16;
     if (const auto counts = engine().source().loader_counts(report.epoch - 1)) {
         report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
         report.mix_deviation = counts->mix_deviation;
