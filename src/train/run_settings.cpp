@@ -175,6 +175,10 @@ base::Result<ops::DeviceKind> choose_device(const std::string& requested) {
     return ops::DeviceKind::cpu;
 }
 
+base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device) {
+    return choose_precision(requested, device, device == ops::DeviceKind::cuda && ops::cuda_lacks_bf16());
+}
+
 base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device, bool lacks_bf16) {
     using tape::Precision;
     const bool cuda = device == ops::DeviceKind::cuda;
