@@ -54,7 +54,7 @@ base::Result<std::unique_ptr<train::Engine>> build(const Workload& workload, con
     MILLRACE_LET(model, models::make(recipe, source->fields()));
     MILLRACE_LET(backend, ops::make_backend(options.device, {.threads = options.threads, .rewrites_off = options.rewrites_off}));
     times.device = fmt::format("{}: {}", ops::name_of(options.device), backend->description());
-    times.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
+    times.precision = tape::name_of(precision);
     times.batch = settings.batch * settings.members;
     train::EngineOptions engine_options;
     engine_options.precision = precision;

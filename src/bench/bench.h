@@ -38,7 +38,7 @@ struct Options {
     ops::DeviceKind device = ops::DeviceKind::cpu;
     int threads = 0;                         ///< 0: one per core
     double seconds = 1;                      ///< least time measured
-    std::string precision = "auto";          ///< of rows that do not say f32 themselves: auto, f32 or bf16
+    std::string precision = "auto";          ///< of rows that do not say f32 themselves: auto, f32, bf16 or f16
     std::vector<std::string> settings = {};  ///< keys of the recipe over those of the workload
     std::string peer_modes = {};             ///< in the place of the workload's; empty: those
     std::vector<std::string> rewrites_off;   ///< ops::BackendOptions::rewrites_off

@@ -114,8 +114,8 @@ PeerTimes run_peers(const std::vector<std::string>& command) {
 
 PeerTimes time_peers(const Workload& workload, const Options& options, const std::string& precision) {
     PeerTimes times;
-    if (workload.batch == 0) {
-        times.reason = "the workload has no peers";
+    if (workload.batch == 0 || precision == "f16") {
+        times.reason = workload.batch == 0 ? "the workload has no peers" : "the peers run no f16";
         return times;
     }
     const auto folder = find_peers();

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 #include "base/philox.h"
 #include "bench/bench.h"
 #include "ops/dense/dense.h"
+#include "tensor/element.h"
 
 namespace millrace::bench {
 namespace {
@@ -19,11 +19,7 @@ std::vector<std::byte> random_elements(tensor::DType dtype) {
     std::vector<std::byte> bytes(kPattern * tensor::size_of(dtype));
     for (std::size_t i = 0; i < kPattern; ++i) {
         const float value = base::random_normal(11, 0, 0, 0, i);
-        const std::uint16_t half = tensor::to_bf16(value);
-        if (dtype == tensor::DType::bf16)
-            std::memcpy(bytes.data() + i * sizeof half, &half, sizeof half);
-        else
-            std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+        tensor::write_element(bytes.data() + i * tensor::size_of(dtype), dtype, static_cast<double>(value));
     }
     return bytes;
 }
@@ -35,7 +31,7 @@ std::int32_t ceiling_size(ops::DeviceKind device) { return device == ops::Device
 base::Result<double> product_ceiling(ops::Backend& backend, tape::Precision precision, std::int32_t size, double window_ms,
                                      const base::Clock& clock) {
     namespace at = ops::linear_dgrad;
-    const tensor::DType real = precision == tape::Precision::bf16 ? tensor::DType::bf16 : tensor::DType::f32;
+    const tensor::DType real = tape::real_of(precision);
     const std::size_t bytes = static_cast<std::size_t>(size) * static_cast<std::size_t>(size) * tensor::size_of(real);
     const std::vector<std::byte> pattern = random_elements(real);
     std::vector<std::unique_ptr<ops::Memory>> memory;

@@ -61,8 +61,8 @@ private:
     base::Result<double> ceiling_of(const std::string& precision) {
         if (const auto known = ceilings_.find(precision); known != ceilings_.end()) return known->second;
         MILLRACE_LET(backend, ops::make_backend(options_.device, {false, options_.threads}));
-        MILLRACE_LET(rate, bench::product_ceiling(*backend, precision == "bf16" ? tape::Precision::bf16 : tape::Precision::f32,
-                                                  bench::ceiling_size(options_.device)));
+        MILLRACE_LET(chosen, train::choose_precision(precision, options_.device));
+        MILLRACE_LET(rate, bench::product_ceiling(*backend, chosen, bench::ceiling_size(options_.device)));
         return ceilings_.emplace(precision, rate).first->second;
     }
 
@@ -114,7 +114,9 @@ void add_bench(const Command& program) {
         .between(0, 1024)
         .show_default();
     command.option("--set", given->options.settings, "change a key of the workloads' recipe; no peers then").one_value_each();
-    command.option("--precision", given->options.precision, "auto, f32 or bf16").one_of({"auto", "f32", "bf16"}).show_default();
+    command.option("--precision", given->options.precision, "auto, f32, bf16 or f16")
+        .one_of({"auto", "f32", "bf16", "f16"})
+        .show_default();
     command.flag("--no-fusion", given->no_fusion, "a GPU runs every operator by itself");
     command.flag("--no-ceiling", given->no_ceiling, "do not time a large product beside the rows");
     command.flag("--parts", given->options.parts, "JSON: also the times of a step's parts");

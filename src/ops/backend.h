@@ -132,6 +132,8 @@ base::Error missing_operator(const OpDef& op, DeviceKind kind);
 std::vector<std::string> rewrite_names();
 /// Whether the machine has a usable CUDA device; the error says why not.
 base::Status cuda_available();
+/// Whether there is one and it has no bf16: compute capability below 8.0.
+bool cuda_lacks_bf16();
 base::Result<std::unique_ptr<Backend>> make_backend(DeviceKind kind, const BackendOptions& options);
 
 }  // namespace millrace::ops

@@ -32,25 +32,38 @@ struct MemberState {
     std::uint32_t eval_position = 0;  ///< samples of the current evaluation pass already used; reset by the host
     std::uint32_t skipped = 0;        ///< steps dropped because of a non-finite gradient or loss
     std::uint32_t applied = 0;        ///< steps applied
+    std::uint32_t good_steps = 0;     ///< steps applied since loss_scale last changed; counted where it may change
+    float loss_scale = 1;             ///< on every gradient from the loss to the norm, which takes it out again
 
     // Values of the current step.
     std::uint32_t nonfinite = 0;  ///< 1: drop this step
     float lr = 0;                 ///< after schedule
     float grad_norm = 0;          ///< global L2 norm before clipping
-    float clip_scale = 1;         ///< factor for every gradient
+    float clip_scale = 1;         ///< factor for every gradient: of clipping, over loss_scale
 
     // Sums over the rows since the last reset: one step in training (reset by step_begin), one pass in evaluation (by the host).
     std::uint32_t rows = 0;
     std::uint32_t correct = 0;
     double loss = 0;     ///< sum over rows of the prediction loss
     double penalty = 0;  ///< sum over micro-batches of further terms (diversity), already weighted by the micro-batch's share
+
+    /// At a step's end, by the rule of torch.amp.GradScaler: a dropped step halves the scale (to 1 at least), `patience` applied
+    /// ones in a row double it as long as it stays finite. patience 0: the scale stays.
+    MILLRACE_HD void adapt_loss_scale(bool dropped, std::uint32_t patience) {
+        if (patience == 0) return;
+        good_steps = dropped ? 0 : good_steps + 1;
+        if (dropped) loss_scale = loss_scale > 2 ? loss_scale / 2 : 1;
+        if (good_steps < patience) return;
+        good_steps = 0;
+        if (loss_scale < 0x1p127f) loss_scale *= 2;
+    }
 };
-static_assert(sizeof(MemberState) == 136);
+static_assert(sizeof(MemberState) == 144);
 
 /// One group of parameters of one member: [K][G] in device memory. The host writes it between steps; a captured step obeys.
 struct GroupState {
     float lr_factor = 1, decay_factor = 1;  ///< on the member's learning rate and weight decay
-    std::uint32_t trainable = 1;            ///< 0: parameters, moments and bf16 copy keep their bits, the norm leaves it out
+    std::uint32_t trainable = 1;            ///< 0: parameters, moments and 16-bit copy keep their bits, the norm leaves it out
     std::uint32_t applied = 0;              ///< steps applied to this group: the t of Adam's bias correction
     float bias1 = 1, bias2 = 1;             ///< 1 - beta^t of the current step
     // A step that chooses groups writes these before the update.
@@ -76,8 +89,10 @@ struct MetricsRow {
     std::uint32_t skipped = 0, nonfinite = 0;
     float lr = 0, grad_norm = 0;
     double loss = 0, penalty = 0;
+    float loss_scale = 1;  ///< of the next step
+    std::uint32_t good_steps = 0;
     std::uint64_t clock = 0;  ///< nanoseconds of the device's own clock when the row was written; only differences mean something
 };
-static_assert(sizeof(MetricsRow) == 64);
+static_assert(sizeof(MetricsRow) == 72);
 
 }  // namespace millrace::ops

@@ -7,7 +7,7 @@ namespace {
 
 struct Sheet {
     std::string_view name;  ///< part of the driver's name; the first that fits counts
-    double bf16, f32;       ///< 10^12 per second, dense
+    double half, f32;       ///< 10^12 per second, dense; half: bf16 and f16
 };
 // From NVIDIA's data sheets and architecture papers; tensor figures with fp32 accumulation.
 constexpr std::array kSheets{
@@ -20,7 +20,7 @@ constexpr std::array kSheets{
 
 /// Operations of one multiprocessor per clock.
 struct Rate {
-    int bf16, f32;
+    int half, f32;  ///< half: bf16 and f16
 };
 Rate rate_of(int major, int minor) {
     if (major == 8 && minor == 0) return {2048, 128};
@@ -28,22 +28,23 @@ Rate rate_of(int major, int minor) {
     if (major == 9) return {4096, 256};
     if (major == 10) return {8192, 256};
     if (major == 12) return {512, 256};
-    if (major == 7) return {0, 128};
+    if (major == 7) return {1024, 128};
     return {0, 0};
 }
 
 }  // namespace
 
 std::optional<double> peak_flops(const Chip& chip, tensor::DType operands) {
-    if (operands != tensor::DType::bf16 && operands != tensor::DType::f32) return std::nullopt;
-    const bool is_bf16 = operands == tensor::DType::bf16;
+    const bool half = operands == tensor::DType::bf16 || operands == tensor::DType::f16;
+    if (!half && operands != tensor::DType::f32) return std::nullopt;
+    if (operands == tensor::DType::bf16 && chip.major < 8) return std::nullopt;
     for (const Sheet& sheet : kSheets)
         if (chip.name.find(sheet.name) != std::string_view::npos) {
             if (sheet.f32 == 0) break;  // a namesake with another number of multiprocessors
-            return 1e12 * (is_bf16 ? sheet.bf16 : sheet.f32);
+            return 1e12 * (half ? sheet.half : sheet.f32);
         }
     const Rate rate = rate_of(chip.major, chip.minor);
-    const double peak = static_cast<double>(is_bf16 ? rate.bf16 : rate.f32) * chip.multiprocessors * chip.clock_hertz;
+    const double peak = static_cast<double>(half ? rate.half : rate.f32) * chip.multiprocessors * chip.clock_hertz;
     if (peak <= 0) return std::nullopt;
     return peak;
 }

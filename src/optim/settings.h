@@ -43,6 +43,7 @@ struct OptimizerSettings {
     PerMember<double> clip_norm = 0;   ///< 0: no clipping
     bool decay_biases = true;          ///< false: vectors (biases, norms) of no group of their own do not decay
     std::int32_t accumulation = 1;     ///< micro-batches of one full step
+    std::uint32_t scale_interval = 0;  ///< applied steps that double the loss scale; 0: by the precision (optim/update.h)
     ScheduleSettings schedule{};
 };
 

@@ -14,12 +14,25 @@ void append_step_begin(tape::Builder& builder, base::Rank rank) {
         record_of(&ops::step_begin::kDef, ops::StepBeginParams{rank.rank}, "step", {store.state(), store.group_table()}));
 }
 
+void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states) {
+    const bool scaled = scale_interval(precision) > 0;
+    for (ops::MemberState& state : states) {
+        const bool fresh = state.loss_scale == 1 && state.good_steps == 0 && state.skipped == 0;
+        if (scaled && !fresh) continue;
+        state.loss_scale = scaled ? kFirstLossScale : 1;
+        state.good_steps = 0;
+    }
+}
+
 void append_update(tape::Builder& builder, const OptimizerSettings& settings) {
     const tape::Store& store = builder.store();
     builder.append(
         record_of(&ops::grad_norm::kDef, ops::GradNormParams{}, "update",
                   {store.gradient_arena(), store.norm_scratch(), store.state(), store.group_table(), store.segments()}));
-    builder.append(record_of(&ops::optimizer::kDef, ops::OptimizerParams{settings.kind, settings.accumulation > 1}, "update",
+    const std::uint32_t interval =
+        settings.scale_interval > 0 ? settings.scale_interval : scale_interval(store.options().precision);
+    builder.append(record_of(&ops::optimizer::kDef, ops::OptimizerParams{settings.kind, settings.accumulation > 1, interval},
+                             "update",
                              {store.parameter_arena(), store.gradient_arena(), store.first_moment(), store.second_moment(),
                               store.copy16(), store.state(), store.group_table(), store.segments()}));
     builder.append(record_of(&ops::metrics_push::kDef, ops::MetricsPushParams{store.options().ring_capacity}, "metrics",

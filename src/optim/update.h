@@ -11,6 +11,16 @@ namespace millrace::optim {
 /// numbers.
 void append_step_begin(tape::Builder& builder, base::Rank rank = {});
 
+/// How the scale of the loss moves in f16: as torch.amp.GradScaler's, whose defaults these are.
+constexpr float kFirstLossScale = 65536;
+constexpr std::uint32_t kScaleInterval = 2000;  ///< steps applied in a row that double it
+/// Of a precision whose gradients need no scale: 0.
+constexpr std::uint32_t scale_interval(tape::Precision precision) {
+    return precision == tape::Precision::f16 ? kScaleInterval : 0;
+}
+/// Before a run's first step, new or resumed: 1 where gradients need no scale; in f16 what the members had, or the first one.
+void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states);
+
 /// grad_norm, optimizer, metrics_push. With accumulation the optimizer also zeroes the gradients for the next step.
 void append_update(tape::Builder& builder, const OptimizerSettings& settings);
 

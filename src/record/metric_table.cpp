@@ -147,6 +147,8 @@ constexpr Entry kEntries[] = {
     train("grad_norm_max", "", "Largest norm of the gradient before clipping."),
     train("lr", "", "Learning rate of the newest step."),
     train("dropped", "steps", "Steps dropped because their gradient was not finite."),
+    train("loss_scale", "",
+          "f16: the factor on the loss of the next step; halved by a dropped step, doubled after 2,000 others."),
     train("samples_per_second", "samples/second", "Training samples per second, all members together."),
     train("steps_per_second", "steps/second", "Optimizer steps per second."),
     train("step_ms_p50", "milliseconds", "Median time of a step."),

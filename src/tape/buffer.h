@@ -24,11 +24,21 @@ enum class Role : std::uint8_t {
 constexpr int kRoleCount = static_cast<int>(Role::count_);
 const char* name_of(Role role);
 
-/// bf16 means bf16 operands with f32 accumulation, masters, norms and losses; f64 is the reference backend's.
-enum class Precision : std::uint8_t { f64, f32, bf16 };
+/// bf16 and f16 mean such operands with f32 accumulation, masters, norms and losses; f16 has few exponents, so the loss is scaled
+/// (MemberState::loss_scale). f64 is the reference backend's.
+enum class Precision : std::uint8_t { f64, f32, bf16, f16 };
 constexpr tensor::DType real_of(Precision p) {
-    return p == Precision::f64 ? tensor::DType::f64 : p == Precision::f32 ? tensor::DType::f32 : tensor::DType::bf16;
+    switch (p) {
+        case Precision::f64: return tensor::DType::f64;
+        case Precision::f32: return tensor::DType::f32;
+        case Precision::bf16: return tensor::DType::bf16;
+        case Precision::f16: return tensor::DType::f16;
+    }
+    return tensor::DType::f32;
 }
+constexpr const char* name_of(Precision p) { return tensor::name_of(real_of(p)); }
+/// Whether products read 16-bit copies of the parameters.
+constexpr bool has_copies(Precision p) { return tensor::size_of(real_of(p)) == 2; }
 constexpr tensor::DType stat_of(Precision p) { return p == Precision::f64 ? tensor::DType::f64 : tensor::DType::f32; }
 
 struct Buffer {

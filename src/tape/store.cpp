@@ -64,7 +64,7 @@ Store::Store(ops::Backend& backend, StoreOptions options) : backend_(backend), o
     set(kGrads, "gradients", Role::gradient, stat);
     set(kFirst, "first moment", Role::optimizer, stat);
     set(kSecond, "second moment", Role::optimizer, stat);
-    set(kCopy16, "bf16 weights", Role::parameter, DType::bf16);
+    set(kCopy16, "16-bit weights", Role::parameter, real_of(options_.precision));
     set(kFixed, "running statistics", Role::running, stat);
     set(kState, "member state", Role::state, DType::u8);
     set(kGroups, "parameter groups", Role::state, DType::u8);
@@ -119,7 +119,7 @@ void Store::size_fixed_buffers() {
     size(kGrads, k * trainable_width_);
     size(kFirst, options_.first_moment ? k * trainable_width_ : 0);
     size(kSecond, options_.second_moment ? k * trainable_width_ : 0);
-    size(kCopy16, options_.precision == Precision::bf16 ? k * trainable_width_ : 0);
+    size(kCopy16, has_copies(options_.precision) ? k * trainable_width_ : 0);
     size(kFixed, k * fixed_width_);
     size(kState, k * static_cast<std::int64_t>(sizeof(ops::MemberState)));
     size(kGroups, k * static_cast<std::int64_t>(groups_.size() * sizeof(ops::GroupState)));
@@ -196,7 +196,7 @@ View Store::parameter(ParameterId id) const {
 
 View Store::weight(ParameterId id) const {
     const Parameter& p = parameters_.at(static_cast<std::size_t>(id));
-    return options_.precision == Precision::bf16 && !p.fixed ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
+    return has_copies(options_.precision) && !p.fixed ? tensor_view(kCopy16, p, trainable_width_) : parameter(id);
 }
 
 View Store::gradient(ParameterId id) const {
@@ -235,7 +235,7 @@ View Store::parameter_arena() const { return arena_view(kParams, trainable_width
 View Store::gradient_arena() const { return arena_view(kGrads, trainable_width_); }
 View Store::first_moment() const { return options_.first_moment ? arena_view(kFirst, trainable_width_) : View{}; }
 View Store::second_moment() const { return options_.second_moment ? arena_view(kSecond, trainable_width_) : View{}; }
-View Store::copy16() const { return options_.precision == Precision::bf16 ? arena_view(kCopy16, trainable_width_) : View{}; }
+View Store::copy16() const { return has_copies(options_.precision) ? arena_view(kCopy16, trainable_width_) : View{}; }
 View Store::state() const { return arena_view(kState, sizeof(ops::MemberState)); }
 View Store::norm_scratch() const { return arena_view(kScratch, ops::kNormBlocks); }
 
@@ -325,12 +325,13 @@ void Store::write_parameter(ParameterId id, int group, int member, const std::ve
 }
 
 void Store::refresh_copies() {
-    if (options_.precision != Precision::bf16) return;
+    if (!has_copies(options_.precision)) return;
     const auto n = static_cast<std::size_t>(buffers_[kParams].elements);
     std::vector<float> wide(n);
     std::vector<std::uint16_t> narrow(n);
     read(parameter_arena(), wide.data(), n * sizeof(float));
-    for (std::size_t i = 0; i < n; ++i) narrow[i] = tensor::to_bf16(wide[i]);
+    const auto rounded = options_.precision == Precision::bf16 ? tensor::to_bf16 : tensor::to_f16;
+    for (std::size_t i = 0; i < n; ++i) narrow[i] = rounded(wide[i]);
     write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
 }
 

@@ -112,7 +112,7 @@ public:
     [[nodiscard]] tensor::View gradient_arena() const;
     [[nodiscard]] tensor::View first_moment() const;  ///< absent when not asked for
     [[nodiscard]] tensor::View second_moment() const;
-    [[nodiscard]] tensor::View copy16() const;  ///< absent unless bf16
+    [[nodiscard]] tensor::View copy16() const;  ///< absent unless has_copies(precision)
     [[nodiscard]] tensor::View norm_scratch() const;
     [[nodiscard]] tensor::View ring() const;
     [[nodiscard]] tensor::View ring_counter() const;

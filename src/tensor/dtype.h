@@ -1,7 +1,7 @@
 #pragma once
 // Element types of buffers. `real` in contracts means the element type of activations: f64 in the reference backend, f32 on the
-// CPU, f32 or bf16 on CUDA. `stat` means f64 in the reference backend and f32 elsewhere. f16 (IEEE half) stores data sets:
-// gathering converts it.
+// CPU, f32, bf16 or f16 (IEEE half) on CUDA. `stat` means f64 in the reference backend and f32 elsewhere. Data sets are stored in
+// f16, too: gathering converts it.
 
 #include <cstddef>
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "optim/update.h"
 
 namespace millrace::train {
 
@@ -214,6 +215,7 @@ void Engine::start_afresh(const RunSettings& settings) {
         clear(view);
     std::vector<ops::MemberState> states(static_cast<std::size_t>(members()));
     optim::apply(settings.optimizer, states);
+    optim::set_loss_scale(store_->options().precision, states);
     store_->write_states(states);
     store_->initialize(settings.seeds);
 }

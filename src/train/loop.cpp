@@ -105,6 +105,7 @@ StartReport Loop::start_report() {
 MetricsPlan Loop::metrics_plan() {
     MetricsPlan plan{setup_.settings.log_interval, steps_per_epoch_, total_steps_, setup_.settings.epochs};
     plan.classifies = engine().model().classifies();
+    plan.scales_loss = engine().store().options().precision == tape::Precision::f16;
     plan.flops_per_sample = flops_per_sample();
     plan.peak_flops = engine().peak_flops();
     return plan;
@@ -243,6 +244,7 @@ base::Status Loop::end_epoch(bool whole) {
     report.classifies = engine().model().classifies();
     if (const auto& domains = setup_.settings.domains; !domains.empty())
         report.domain = domains[(report.epoch - 1) * domains.size() / report.epochs].name;
+    report.scales_loss = engine().store().options().precision == tape::Precision::f16;
     if (const auto counts = engine().source().loader_counts(report.epoch - 1)) {
         report.loader_bytes = counts->bytes - std::exchange(loader_bytes_, counts->bytes);
         report.mix_deviation = counts->mix_deviation;

@@ -14,16 +14,17 @@ constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 /// More than thousandths are noise in times and speeds.
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
-void add_sums(Row& row, const std::string& prefix, const MemberSums& sums, bool classifies) {
+void add_sums(Row& row, const std::string& prefix, const MemberSums& sums, const IntervalReport& report) {
     row.emplace_back(prefix + "loss", sums.mean_loss());
     row.emplace_back(prefix + "loss_min", sums.steps > 0 ? sums.loss_min : kNothing);
     row.emplace_back(prefix + "loss_max", sums.steps > 0 ? sums.loss_max : kNothing);
-    if (classifies) row.emplace_back(prefix + "accuracy", sums.accuracy());
+    if (report.classifies) row.emplace_back(prefix + "accuracy", sums.accuracy());
     row.emplace_back(prefix + "penalty", sums.mean_penalty());
     row.emplace_back(prefix + "grad_norm", sums.mean_grad_norm());
     row.emplace_back(prefix + "grad_norm_max", sums.steps > 0 ? sums.grad_norm_max : kNothing);
     row.emplace_back(prefix + "lr", static_cast<double>(sums.lr));
     row.emplace_back(prefix + "dropped", static_cast<std::int64_t>(sums.dropped));
+    if (report.scales_loss) row.emplace_back(prefix + "loss_scale", static_cast<double>(sums.loss_scale));
 }
 
 /// All members as one: what a plot of the run shows.
@@ -42,6 +43,7 @@ MemberSums merged(const StepSums& sums) {
         all.loss_max = std::max(all.loss_max, member.loss_max);
     }
     all.lr = sums.members.front().lr;
+    all.loss_scale = sums.members.front().loss_scale;
     return all;
 }
 
@@ -117,12 +119,12 @@ void add_scores(Row& row, const std::string& name, const std::vector<Score>& sco
 Row interval_row(const IntervalReport& report, const StepSums& sums, RowTime when) {
     Row row = row_of("interval", report.step, report.epoch, when);
     row.emplace_back("steps", static_cast<std::int64_t>(sums.steps()));
-    add_sums(row, "", merged(sums), report.classifies);
+    add_sums(row, "", merged(sums), report);
     row.emplace_back("samples_per_second", rounded(report.recent_samples));
     row.emplace_back("steps_per_second", rounded(report.recent_steps));
     add_pace(row, report.pace);
     if (sums.members.size() > 1)
-        for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k], report.classifies);
+        for (std::size_t k = 0; k < sums.members.size(); ++k) add_sums(row, member_prefix(k), sums.members[k], report);
     return row;
 }
 

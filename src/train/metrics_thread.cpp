@@ -90,6 +90,7 @@ void MetricsThread::report_locked(std::chrono::nanoseconds now) {
     report.epochs = plan_.epochs;
     report.loss = interval_.sums.mean_loss();
     report.classifies = plan_.classifies;
+    report.scales_loss = plan_.scales_loss;
     const SpeedMeter::Speed recent = speed_.recent(now), average = speed_.average(now);
     report.recent_samples = recent.samples;
     report.recent_steps = recent.steps;

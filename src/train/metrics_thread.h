@@ -23,6 +23,7 @@ struct MetricsPlan {
     std::uint64_t steps_per_epoch = 1, total_steps = 1;
     std::uint32_t epochs = 1;
     bool classifies = true;
+    bool scales_loss = false;            ///< f16
     double flops_per_sample = 0;         ///< 0: not known
     std::optional<double> peak_flops{};  ///< of the device, per second
 };

@@ -71,7 +71,8 @@ void add_run_keys(base::Schema& schema, const std::vector<std::string>& measures
         .per_member();
     schema.integer("members", 1, "models trained side by side in one program").between(1, 1024);
     schema.boolean("deterministic", false, "pin kernels so that members equal separate runs to the bit");
-    schema.choice("precision", "auto", {"auto", "f32", "bf16"}, "operands of products; auto: bf16 on cuda, f32 on cpu");
+    schema.choice("precision", "auto", {"auto", "f32", "bf16", "f16"},
+                  "operands of products; auto: bf16 on cuda, f16 where the GPU has no bf16, f32 on cpu; f16 scales the loss");
     schema.choice("device", "auto", {"auto", "cpu", "cuda"}, "where to train; auto: cuda when there is one");
     schema.integer("threads", 0, "CPU threads; 0: one per core").between(0, 1024);
     schema

@@ -82,7 +82,8 @@ struct IntervalReport {
     double seconds_left = 0, training_seconds = 0;                     ///< the latter since this start
     PaceReport pace = {};
     bool classifies = true;
-    StepSums sums{1};  ///< per member
+    bool scales_loss = false;  ///< f16
+    StepSums sums{1};          ///< per member
 };
 
 /// Loss and accuracy of one member on one split, and what else its family measures. A model that does not classify has an
@@ -105,6 +106,7 @@ struct EpochReport {
     std::uint64_t steps = 0, dropped = 0;  ///< of all members; `steps` counts dropped ones, too
     bool best = false;                     ///< the best weights so far
     bool classifies = true;
+    bool scales_loss = false;                        ///< f16
     PaceReport pace;                                 ///< of training alone, evaluation left out
     std::optional<std::uint64_t> loader_bytes = {};  ///< of streamed data, moved to the device since the epoch before
     std::optional<double> mix_deviation = {};        ///< data::LoaderCounts

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "models/registry.h"
 #include "models/weights.h"
+#include "optim/update.h"
 #include "train/recipe_keys.h"
 #include "train/structure.h"
 
@@ -136,6 +137,7 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
     std::vector<ops::MemberState> members = state.members;
     optim::apply(settings.optimizer, members);
+    optim::set_loss_scale(engine.store().options().precision, members);
     engine.store().write_states(members);
     return write_groups(engine.store(), state);
 }

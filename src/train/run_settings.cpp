@@ -176,9 +176,17 @@ base::Result<ops::DeviceKind> choose_device(const std::string& requested) {
 }
 
 base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device) {
+    return choose_precision(requested, device, device == ops::DeviceKind::cuda && ops::cuda_lacks_bf16());
+}
+
+base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device, bool lacks_bf16) {
+    using tape::Precision;
     const bool cuda = device == ops::DeviceKind::cuda;
-    if (requested == "bf16" && !cuda) return base::Error{"precision = \"bf16\" needs --device cuda; on the CPU use f32 or auto"};
-    return cuda && requested != "f32" ? tape::Precision::bf16 : tape::Precision::f32;
+    if (requested == "f32" || (requested == "auto" && !cuda)) return Precision::f32;
+    if (!cuda) return base::Error{fmt::format("precision = \"{}\" needs --device cuda; on the CPU use f32 or auto", requested)};
+    if (requested == "bf16" && lacks_bf16)
+        return base::Error{"precision = \"bf16\" needs a GPU of compute capability 8.0 or newer; on this one use f16 or auto"};
+    return requested == "f16" || lacks_bf16 ? Precision::f16 : Precision::bf16;
 }
 
 }  // namespace millrace::train

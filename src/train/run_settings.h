@@ -63,7 +63,9 @@ base::Status check_batch_rows(const base::Recipe& recipe, std::int32_t training_
 
 /// The device a recipe or flag asks for: auto is cuda when there is one, else cpu. cuda without a GPU is an error that says why.
 base::Result<ops::DeviceKind> choose_device(const std::string& requested);
-/// auto is bf16 on cuda and f32 elsewhere; bf16 elsewhere is an error.
+/// auto is f32 on the CPU, on cuda bf16 or, where the GPU lacks it, f16. What the device does not take is an error.
 base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device);
+/// The same where it is known whether the GPU lacks bf16.
+base::Result<tape::Precision> choose_precision(const std::string& requested, ops::DeviceKind device, bool lacks_bf16);
 
 }  // namespace millrace::train

@@ -78,6 +78,10 @@ Json encode_member(const ops::MemberState& state) {
     Json json;
     MILLRACE_MEMBER_FIELDS(MILLRACE_ENCODE)
     json["dropout_scale"] = state.dropout_scale;
+    if (state.loss_scale != 1 || state.good_steps != 0) {  // f16
+        json["loss_scale"] = state.loss_scale;
+        json["good_steps"] = state.good_steps;
+    }
     return json;
 }
 
@@ -85,6 +89,11 @@ ops::MemberState decode_member(const Json& json) {
     ops::MemberState state;
     MILLRACE_MEMBER_FIELDS(MILLRACE_DECODE)
     if (json.contains("dropout_scale")) state.dropout_scale = read<float>(json, "dropout_scale");
+    if (json.contains("loss_scale")) {
+        state.loss_scale = read<float>(json, "loss_scale");
+        state.good_steps = read<std::uint32_t>(json, "good_steps");
+        if (!(state.loss_scale >= 1 && std::isfinite(state.loss_scale))) throw Misfit{"'loss_scale' is no number of at least 1"};
+    }
     return state;
 }
 

@@ -68,7 +68,7 @@ base::Result<Setup> set_up_as(const Request& request, const Loading& loading, op
     const auto threads = static_cast<int>(recipe.integer("threads"));
     setup.threads = threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     setup.device = fmt::format("{}: {}", ops::name_of(device), backend->description());
-    setup.precision = precision == tape::Precision::bf16 ? "bf16" : "f32";
+    setup.precision = tape::name_of(precision);
     std::unique_ptr<data::BatchSource> source = std::move(data.source);
     if (adapt) source = adapt(std::move(source));
     EngineOptions engine_options;

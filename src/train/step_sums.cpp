@@ -14,6 +14,7 @@ double ratio(double sum, std::uint64_t count) {
 
 void MemberSums::add(const ops::MetricsRow& row) {
     lr = row.lr;
+    loss_scale = row.loss_scale;
     if (row.nonfinite != 0 || row.rows == 0) {
         dropped += 1;
         return;

@@ -18,6 +18,7 @@ struct MemberSums {
     double loss_min = std::numeric_limits<double>::infinity();  ///< of the steps' means
     double loss_max = -std::numeric_limits<double>::infinity();
     float lr = 0;  ///< of the newest step
+    float loss_scale = 1;
 
     void add(const ops::MetricsRow& row);
     /// Means; NaN when there was no step, which is written as null and never as 0.

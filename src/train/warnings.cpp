@@ -132,7 +132,10 @@ void RunWarnings::on_wait(const StepWait& wait) {
 }
 
 base::Status RunWarnings::on_epoch(EpochReport& report) {
-    if (report.dropped > 0)
+    if (report.dropped > 0 && report.scales_loss)
+        MILLRACE_LOG(info, "epoch {}: {} of {} steps overflowed in f16; each was dropped and halved the loss scale", report.epoch,
+                     report.dropped, report.steps);
+    else if (report.dropped > 0)
         MILLRACE_LOG(warn,
                      "epoch {}: {} of {} steps were dropped because a value was not finite; train.debug_nonfinite=true names the "
                      "operator that made it",

@@ -151,7 +151,8 @@ INSTANTIATE_TEST_SUITE_P(Places, ConvTraining,
                          ::testing::Values(ConvWhere{"ref", ops::DeviceKind::ref, tape::Precision::f64},
                                            ConvWhere{"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
                                            ConvWhere{"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
-                                           ConvWhere{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}),
+                                           ConvWhere{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16},
+                                           ConvWhere{"cuda_f16", ops::DeviceKind::cuda, tape::Precision::f16}),
                          [](const auto& where) { return where.param.name; });
 
 }  // namespace

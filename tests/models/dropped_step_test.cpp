@@ -24,7 +24,7 @@ struct Where {
 /// A small network with norms, fed by hand; two micro-batches in a step when asked to accumulate.
 class DroppedStep : public ::testing::TestWithParam<Where> {
 protected:
-    void start(int members, std::int32_t accumulation, optim::OptimizerSettings settings = {}) {
+    void start(int members, std::int32_t accumulation, optim::OptimizerSettings settings = {}, bool twins = false) {
         if (const std::string why = testing::missing(GetParam().device); !why.empty()) GTEST_SKIP() << why;
         rig_.device = GetParam().device;
         rig_.precision = GetParam().precision;
@@ -39,7 +39,7 @@ protected:
         // A whole micro-batch and one that is a row shorter, so that each has a buffer to feed.
         source_ = std::make_unique<testing::FedSource>(kFeatures, kClasses, std::vector<std::int32_t>{kRows, kRows - 1});
         std::vector<std::uint64_t> seeds;
-        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(21 + k));
+        for (int k = 0; k < members; ++k) seeds.push_back(static_cast<std::uint64_t>(twins ? 21 : 21 + k));
         auto started = rig_.start(*model_, *source_, seeds);
         ASSERT_TRUE(started.ok()) << started.error().text();
         const train::StepRows rows{kRows, 1, accumulation > 1 ? kRows - 1 : 0};
@@ -88,6 +88,11 @@ protected:
         return true;
     }
     ops::MemberState state(std::size_t member = 0) { return rig_.store->read_states()[member]; }
+    void set_loss_scale(std::size_t member, float scale) {
+        std::vector<ops::MemberState> states = rig_.store->read_states();
+        states[member].loss_scale = scale;
+        rig_.store->write_states(states);
+    }
 
     testing::Rig rig_;
     std::unique_ptr<Baseline> model_;
@@ -188,11 +193,59 @@ TEST_P(DroppedStep, OtherMembersTrainOn) {
     for (int member = 0; member < 3; ++member) EXPECT_TRUE(all_finite(member)) << "member " << member;
 }
 
+TEST_P(DroppedStep, PowersOfTwoOfTheLossScaleLeaveNoTrace) {
+    if (GetParam().precision == tape::Precision::f16) GTEST_SKIP() << "f16 loses small gradients without a scale";
+    optim::OptimizerSettings settings;
+    settings.clip_norm = {0.5};
+    settings.weight_decay = {0.01};
+    start(2, 2, settings, true);
+    if (IsSkipped() || HasFatalFailure()) return;
+    set_loss_scale(1, 1024);
+    for (std::uint32_t i = 0; i < 10; ++i) sound_step(10 + i);
+    EXPECT_EQ(kept(0, true), kept(1, true));
+    EXPECT_EQ(state(0).grad_norm, state(1).grad_norm);
+    EXPECT_EQ(state(1).loss_scale, 1024) << "it may change in f16 alone";
+    EXPECT_EQ(state(1).good_steps, 0u);
+}
+
+TEST_P(DroppedStep, OverflowHalvesTheLossScaleAndChangesNothingElse) {
+    optim::OptimizerSettings settings;
+    settings.scale_interval = 3;
+    start(1, 1, settings);
+    if (IsSkipped() || HasFatalFailure()) return;
+    sound_step(1);
+    // A scale beyond what f16 holds; the others get an infinite input instead.
+    const bool half = GetParam().precision == tape::Precision::f16;
+    const float scale = half ? 0x1p30f : 1024;
+    set_loss_scale(0, scale);
+    const auto before = kept(0, false);
+    const std::vector<ops::GroupState> groups = rig_.store->read_groups();
+    feed(0, 50, half ? 0 : std::numeric_limits<float>::infinity(), 0);
+    step_->run();
+    EXPECT_EQ(kept(0, false), before);
+    EXPECT_EQ(state().nonfinite, 1u);
+    EXPECT_EQ(state().applied, 1u);
+    EXPECT_EQ(rig_.store->read_groups()[0].applied, groups[0].applied);
+    EXPECT_EQ(state().loss_scale, scale / 2);
+    EXPECT_EQ(state().good_steps, 0u) << "counted anew";
+
+    set_loss_scale(0, 64);
+    for (std::uint32_t good = 1; good <= 7; ++good) {
+        sound_step(100 + good);
+        EXPECT_EQ(state().loss_scale, good < 3 ? 64 : good < 6 ? 128 : 256) << good;
+        EXPECT_EQ(state().good_steps, good % 3) << good;
+        const ops::MetricsRow row = rig_.store->ring_rows()[state().step % rig_.store->options().ring_capacity];
+        EXPECT_EQ(row.loss_scale, state().loss_scale);
+    }
+    EXPECT_NE(kept(0, false), before);
+}
+
 INSTANTIATE_TEST_SUITE_P(Places, DroppedStep,
                          ::testing::Values(Where{"ref", ops::DeviceKind::ref, tape::Precision::f64},
                                            Where{"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
                                            Where{"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
-                                           Where{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}),
+                                           Where{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16},
+                                           Where{"cuda_f16", ops::DeviceKind::cuda, tape::Precision::f16}),
                          [](const auto& where) { return where.param.name; });
 
 }  // namespace

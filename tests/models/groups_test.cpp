@@ -91,7 +91,8 @@ struct GroupedRun {
         std::vector<float> values(count);
         rig.store->read(rig.store->copy16(), copies.data(), 2 * count);
         rig.store->read(rig.store->parameter_arena(), values.data(), 4 * count);
-        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(copies[i], tensor::to_bf16(values[i])) << i;
+        const auto rounded = rig.precision == tape::Precision::f16 ? tensor::to_f16 : tensor::to_bf16;
+        for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(copies[i], rounded(values[i])) << i;
     }
 
     testing::Rig rig;
@@ -234,7 +235,8 @@ INSTANTIATE_TEST_SUITE_P(Places, Groups,
                          ::testing::Values(GroupsWhere{"ref", ops::DeviceKind::ref, tape::Precision::f64},
                                            GroupsWhere{"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
                                            GroupsWhere{"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
-                                           GroupsWhere{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}),
+                                           GroupsWhere{"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16},
+                                           GroupsWhere{"cuda_f16", ops::DeviceKind::cuda, tape::Precision::f16}),
                          [](const auto& where) { return where.param.name; });
 
 TEST(GroupTable, StatesOfBeforeGroupsGiveTheMembersCount) {

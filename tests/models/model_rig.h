@@ -126,6 +126,9 @@ struct Rig {
         MILLRACE_TRY(source.upload(*store));
         auto states = store->read_states();
         optim::apply(settings, states);
+        // Of f16: large enough for small gradients, small enough that no sound step overflows.
+        if (precision == tape::Precision::f16)
+            for (ops::MemberState& state : states) state.loss_scale = 256;
         store->write_states(states);
         arena = std::make_unique<tape::Arena>(*backend);
         return base::ok();

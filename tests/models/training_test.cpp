@@ -22,7 +22,8 @@ struct TrainingWhere {
 const TrainingWhere kPlaces[] = {{"ref", ops::DeviceKind::ref, tape::Precision::f64},
                                  {"cpu", ops::DeviceKind::cpu, tape::Precision::f32},
                                  {"cuda", ops::DeviceKind::cuda, tape::Precision::f32},
-                                 {"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16}};
+                                 {"cuda_bf16", ops::DeviceKind::cuda, tape::Precision::bf16},
+                                 {"cuda_f16", ops::DeviceKind::cuda, tape::Precision::f16}};
 
 CollectiveConfig small_collective() {
     CollectiveConfig config;
@@ -185,7 +186,7 @@ TEST_P(Training, LossesFollowTheReferenceBackend) {
     plan.config.vary_experts = plan.config.vary_analysts = true;
     const auto wanted = trained(kPlaces[0], plan), found = trained(GetParam(), plan);
     ASSERT_EQ(found.size(), 1u);
-    const double within = GetParam().precision == tape::Precision::bf16 ? 0.1 : 1e-3;
+    const double within = tape::has_copies(GetParam().precision) ? 0.1 : 1e-3;
     for (std::size_t s = 0; s < wanted[0].losses.size(); ++s)
         EXPECT_NEAR(found[0].losses[s], wanted[0].losses[s], within * wanted[0].losses[s]) << "step " << s;
 }

@@ -146,16 +146,19 @@ TEST_P(CudaOperator, AgreesWithRefInF32AndWithItself) {
     });
 }
 
-TEST_P(CudaOperator, AgreesWithRefInBf16) {
+TEST_P(CudaOperator, AgreesWithRefIn16Bits) {
     for_each_case([](const OpCase& op_case) {
-        const Outcome outcome = run(**graphics(false), Precision::bf16, op_case);
-        EXPECT_EQ(difference(op_case, Precision::bf16, run(reference(), Precision::f64, op_case), outcome), "");
+        for (const Precision precision : {Precision::bf16, Precision::f16}) {
+            SCOPED_TRACE(precision == Precision::bf16 ? "bf16" : "f16");
+            const Outcome outcome = run(**graphics(false), precision, op_case);
+            EXPECT_EQ(difference(op_case, precision, run(reference(), Precision::f64, op_case), outcome), "");
+        }
     });
 }
 
 TEST_P(CudaOperator, ReplayEqualsEagerToTheBit) {
     for_each_case([](const OpCase& op_case) {
-        for (const Precision precision : {Precision::f32, Precision::bf16}) {
+        for (const Precision precision : {Precision::f32, Precision::bf16, Precision::f16}) {
             const Outcome eager = run(**graphics(false), precision, op_case, 1);
             EXPECT_EQ(byte_difference(op_case, eager, run(**graphics(false), precision, op_case, 1, Launch::replay)), "");
         }
@@ -164,7 +167,7 @@ TEST_P(CudaOperator, ReplayEqualsEagerToTheBit) {
 
 TEST_P(CudaOperator, MembersEqualSeparateRuns) {
     for_each_case([](const OpCase& op_case) {
-        for (const Precision precision : {Precision::f32, Precision::bf16}) {
+        for (const Precision precision : {Precision::f32, Precision::bf16, Precision::f16}) {
             expect_members_separate(**graphics(false), precision, op_case, false);
             expect_members_separate(**graphics(true), precision, op_case, true);
         }

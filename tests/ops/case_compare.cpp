@@ -36,7 +36,9 @@ std::string slot_difference(const OpCase& op_case, int s, double tolerance, cons
     Tolerance limit;
     if (slot.element != Element::i32 && slot.element != Element::u8 && tolerance > 0) {
         limit.of_slot = tolerance * slot.slack * largest(expected.values);
-        if (slot.element == Element::bf16) limit.of_element = 1.0 / 128;  // the neighbour, when the value before rounding differs
+        // The neighbour, when the value before rounding differs.
+        if (slot.element == Element::bf16) limit.of_element = 1.0 / 128;
+        if (slot.element == Element::f16) limit.of_element = 1.0 / 1024;
     }
     const auto allowed = static_cast<std::size_t>(op_case.outliers * static_cast<double>(expected.values.size()));
     std::size_t wrong = 0;
@@ -62,6 +64,7 @@ std::string state_difference(const MemberState& want, const MemberState& got, do
         {"eval_position", {want.eval_position, got.eval_position}},
         {"skipped", {want.skipped, got.skipped}},
         {"applied", {want.applied, got.applied}},
+        {"good_steps", {want.good_steps, got.good_steps}},
         {"nonfinite", {want.nonfinite, got.nonfinite}},
         {"warmup_steps", {want.warmup_steps, got.warmup_steps}},
         {"total_steps", {want.total_steps, got.total_steps}},
@@ -78,6 +81,7 @@ std::string state_difference(const MemberState& want, const MemberState& got, do
         {"epsilon", {want.epsilon, got.epsilon}},
         {"clip_norm", {want.clip_norm, got.clip_norm}},
         {"dropout_scale", {want.dropout_scale, got.dropout_scale}},
+        {"loss_scale", {want.loss_scale, got.loss_scale}},
         {"lr", {want.lr, got.lr}},
         {"grad_norm", {want.grad_norm, got.grad_norm}},
         {"clip_scale", {want.clip_scale, got.clip_scale}},
@@ -97,6 +101,7 @@ std::string state_difference(const MemberState& want, const MemberState& got, do
 
 std::string difference(const OpCase& op_case, Precision precision, const Outcome& expected, const Outcome& actual) {
     const double tolerance = precision == Precision::bf16  ? op_case.bf16_tolerance
+                             : precision == Precision::f16 ? std::max(op_case.f32_tolerance, op_case.bf16_tolerance / 4)
                              : precision == Precision::f32 ? op_case.f32_tolerance
                                                            : std::min(1e-12, op_case.f32_tolerance);
     for (int s = 0; s < op_case.op->slot_count(); ++s) {

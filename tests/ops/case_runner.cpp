@@ -14,8 +14,9 @@ namespace millrace::ops::cases {
 namespace {
 
 constexpr std::size_t kGuard = 256;
-// As f64, f32 and bf16 this is a NaN: outputs start as it, and it surrounds what is only read, so that reading outside a view
-// shows in the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched there.
+// As f64, f32, bf16 and f16 this is a NaN: outputs start as it, and it surrounds what is only read, so that reading outside a
+// view shows in the result. Around outputs stands another pattern: a NaN read outside and written outside would look untouched
+// there.
 constexpr std::byte kPoison{0xFF};
 constexpr std::byte kFence{0xA5};
 

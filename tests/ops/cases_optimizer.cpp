@@ -63,6 +63,8 @@ struct Variant {
     float decay = 0, clip_scale = 1, beta1 = 0.9f;
     bool zero_grads = false, copy16 = false, first_step = false, dropped = false, moments = true;
     Grouping grouping{};
+    std::uint32_t scale_interval = 0;
+    bool f16 = false;  ///< of the copy
 };
 
 OpCase update(const Variant& v, int k, int count) {
@@ -71,7 +73,7 @@ OpCase update(const Variant& v, int k, int count) {
     OpCase c;
     c.name = fmt::format("optimizer/{}_{}/K{}_P{}{}", kKinds[static_cast<int>(v.kind)], v.note, k, count, v.grouping.text());
     c.op = &optimizer::kDef;
-    c.params = OptimizerParams{v.kind, v.zero_grads};
+    c.params = OptimizerParams{v.kind, v.zero_grads, v.scale_interval};
     c.members = k;
     c.f32_tolerance = c.bf16_tolerance = 1e-6;  // the arenas are f32 in every precision
     c.states = sample_states(k);
@@ -96,7 +98,8 @@ OpCase update(const Variant& v, int k, int count) {
     if (v.moments) c.slot(at::m, Element::stat, k, 1, 1, count, uniform(-0.5, 0.5));
     if (v.moments && v.kind != OptimizerKind::sgd) c.slot(at::v, Element::stat, k, 1, 1, count, uniform(0.05, 0.5));
     if (v.copy16)
-        c.slot(at::copy16, Element::bf16, k, 1, 1, count, v.dropped || v.grouping.segments > 1 ? uniform(-1, 1) : poison());
+        c.slot(at::copy16, v.f16 ? Element::f16 : Element::bf16, k, 1, 1, count,
+               v.dropped || v.grouping.segments > 1 ? uniform(-1, 1) : poison());
     return c.state(at::state);
 }
 
@@ -126,6 +129,12 @@ void add_optimizer_cases(std::vector<OpCase>& cases) {
         cases.push_back(update({.note = "first_step", .kind = kind, .decay = 0.1f, .first_step = true}, 2, 65));
         cases.push_back(update({.note = "zeroing", .kind = kind, .zero_grads = true}, 2, 1031));
         cases.push_back(update({.note = "copy16", .kind = kind, .copy16 = true}, 2, 513));
+        cases.push_back(update({.note = "copy16_f16", .kind = kind, .copy16 = true, .f16 = true}, 2, 517));
+        // The scale of even members halves; of the others, those with two good steps behind them double it.
+        cases.push_back(update({.note = "scaled", .kind = kind, .dropped = true, .scale_interval = 3}, 4, 40));
+        OpCase least = update({.note = "scaled_at_1", .kind = kind, .dropped = true, .scale_interval = 3}, 2, 40);
+        for (MemberState& state : least.states) state.loss_scale = 1;
+        cases.push_back(least);
         cases.push_back(update({.note = "dropped", .kind = kind, .copy16 = true, .dropped = true}, 2, 40));
         cases.push_back(update({.note = "dropped_zeroing", .kind = kind, .zero_grads = true, .dropped = true}, 3, 40));
         cases.push_back(update({.note = "plain", .kind = kind}, 1, 1));

@@ -79,6 +79,7 @@ void add_moves(std::vector<OpCase>& cases) {
         cases.push_back(fill_case("stat", whole, Element::stat, 0.375, kDense));
         cases.push_back(fill_case("i32", whole, Element::i32, -7, kDense));
     }
+    cases.push_back(fill_case("f16", kSmall, Element::f16, -1.5, kWindow));
     cases.push_back(fill_case("real_one", {1, 1, 1, 1}, Element::real, 0.25, kDense));
     cases.push_back(fill_case("real_empty", {1, 1, 0, 4}, Element::real, 1, kDense));
 
@@ -93,6 +94,14 @@ void add_moves(std::vector<OpCase>& cases) {
     cases.push_back(copy_case("f32_to_bf16_ties", {1, 1, 1, 4}, Element::f32, Element::bf16,
                               given({1.00390625, 1.01171875, -1.00390625, 3e38})));
     cases.push_back(copy_case("bf16_to_f32", kSmall, Element::bf16, Element::f32, uniform(-2, 2), kConcat, kWindow));
+    cases.push_back(copy_case("f32_to_f16", kSmall, Element::f32, Element::f16, uniform(-2, 2)));
+    // Ties, as above, at 2^-11; the last that does not become infinite, the first that does, the smallest, half of it.
+    cases.push_back(copy_case("f32_to_f16_ties", {1, 1, 1, 8}, Element::f32, Element::f16,
+                              given({1 + 0x1p-11, 1 + 0x3p-11, -1 - 0x1p-11, 65519, 65520, 0x1p-24, 0x1p-25,
+                                     std::numeric_limits<double>::quiet_NaN()})));
+    cases.back().makes_nan = true;
+    cases.push_back(copy_case("f16_to_f32", kSmall, Element::f16, Element::f32, uniform(-2, 2), kConcat, kWindow));
+    cases.push_back(copy_case("f16_to_bf16", kSmall, Element::f16, Element::bf16, uniform(-2, 2)));
     cases.push_back(copy_case("f64_to_f32", kSmall, Element::f64, Element::f32, uniform(-2, 2)));
     cases.push_back(copy_case("i32_to_real", kSmall, Element::i32, Element::real, integers(-100, 100)));
     cases.push_back(copy_case("real_to_i32", kSmall, Element::real, Element::i32, integers(-100, 100)));

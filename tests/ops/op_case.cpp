@@ -36,7 +36,10 @@ tensor::DType dtype_of(Element element, Precision precision) {
     using tensor::DType;
     switch (element) {
         case Element::real:
-            return precision == Precision::f64 ? DType::f64 : precision == Precision::f32 ? DType::f32 : DType::bf16;
+            return precision == Precision::f64    ? DType::f64
+                   : precision == Precision::f32  ? DType::f32
+                   : precision == Precision::bf16 ? DType::bf16
+                                                  : DType::f16;
         case Element::stat: return precision == Precision::f64 ? DType::f64 : DType::f32;
         case Element::i32: return DType::i32;
         case Element::u8:
@@ -127,6 +130,8 @@ std::vector<MemberState> sample_states(int members) {
         state.position = 4 * number;
         state.eval_position = 2 + number;
         state.applied = 2 + number;
+        state.good_steps = 1 + number;
+        state.loss_scale = 4 * static_cast<float>(1u << number % 8);
         state.lr = 0.02f * static_cast<float>(m + 1);
         state.grad_norm = 1.5f;
         state.rows = 11 + number;

@@ -12,12 +12,13 @@
 namespace millrace::ops::cases {
 
 /// Which type `real` stands for; `stat` is f64 with f64 and f32 otherwise.
-enum class Precision : std::uint8_t { f64, f32, bf16 };
+enum class Precision : std::uint8_t { f64, f32, bf16, f16 };
 enum class Element : std::uint8_t { real, stat, i32, u8, state, bf16, f16, f32, f64 };
 tensor::DType dtype_of(Element element, Precision precision);
 
 /// What an operand holds before the run. Numbers depend on the case's name, the slot and the element alone; those of `real`
-/// operands are representable in bf16 and those of `stat` operands in f32, so that every backend starts from the same values.
+/// operands are representable in bf16 (and in f16, but for the smallest) and those of `stat` operands in f32, so that every
+/// backend starts from the same values.
 struct Values {
     enum class Kind : std::uint8_t { poison, uniform, away, integers, given };
     Kind kind = Kind::poison;
@@ -78,7 +79,7 @@ struct OpCase {
     int repeats = 1;                                     ///< runs in a row before looking
     bool splits = true;                                  ///< false: members share an output, K runs cannot be compared with one
     bool makes_nan = false;                              ///< outputs may be non-finite
-    double f32_tolerance = 2e-5, bf16_tolerance = 2e-2;  ///< of the largest value of the slot; 0: exact
+    double f32_tolerance = 2e-5, bf16_tolerance = 2e-2;  ///< of the largest value of the slot; 0: exact. f16: a quarter of bf16's
     double outliers = 0;  ///< share of a slot's elements that may differ (rounding of an augmented coordinate)
 
     OpCase& slot(int index, Element element, int k, int g, int rows, int cols, Values values, Layout layout = kDense);

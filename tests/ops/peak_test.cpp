@@ -8,6 +8,7 @@ namespace {
 TEST(Peak, KnownChipsHaveTheirDataSheets) {
     const Chip h200{"NVIDIA H200", 9, 0, 132, 1.98e9};
     EXPECT_DOUBLE_EQ(*peak_flops(h200, tensor::DType::bf16), 989.4e12);
+    EXPECT_DOUBLE_EQ(*peak_flops(h200, tensor::DType::f16), 989.4e12);
     EXPECT_DOUBLE_EQ(*peak_flops(h200, tensor::DType::f32), 66.9e12);
     EXPECT_DOUBLE_EQ(*peak_flops({"NVIDIA H100 PCIe", 9, 0, 114, 1.755e9}, tensor::DType::bf16), 756e12);
 }
@@ -23,6 +24,7 @@ TEST(Peak, OthersFollowFromTheirMultiprocessors) {
 
 TEST(Peak, WhatNobodyPromisesIsAbsent) {
     EXPECT_FALSE(peak_flops({"NVIDIA T4", 7, 5, 40, 1.59e9}, tensor::DType::bf16).has_value());
+    EXPECT_DOUBLE_EQ(*peak_flops({"NVIDIA T4", 7, 5, 40, 1.59e9}, tensor::DType::f16), 1024 * 40 * 1.59e9);
     EXPECT_FALSE(peak_flops({"Something new", 99, 0, 10, 1e9}, tensor::DType::f32).has_value());
     EXPECT_FALSE(peak_flops({"NVIDIA H200", 9, 0, 132, 1.98e9}, tensor::DType::f64).has_value());
     EXPECT_FALSE(peak_flops({"Unknown clock", 9, 0, 132, 0}, tensor::DType::f32).has_value());

@@ -89,6 +89,37 @@ TEST(OptimizerSettings, ApplySpreadsListsAndKeepsProgress) {
     EXPECT_EQ(states[1].step, 5u);
 }
 
+TEST(LossScale, BeginsAndGoesOnInF16Alone) {
+    using tape::Precision;
+    std::vector<ops::MemberState> states(3);
+    states[1].loss_scale = 512;
+    states[1].good_steps = 7;
+    states[2].skipped = 20;  // halved down to 1
+    for (const Precision precision : {Precision::f64, Precision::f32, Precision::bf16}) {
+        EXPECT_EQ(scale_interval(precision), 0u);
+        std::vector<ops::MemberState> others = states;
+        set_loss_scale(precision, others);
+        for (const ops::MemberState& state : others) EXPECT_TRUE(state.loss_scale == 1 && state.good_steps == 0);
+    }
+    EXPECT_EQ(scale_interval(Precision::f16), 2000u);
+    set_loss_scale(Precision::f16, states);
+    EXPECT_EQ(states[0].loss_scale, 65536);
+    EXPECT_EQ(states[1].loss_scale, 512) << "of a resumed run";
+    EXPECT_EQ(states[1].good_steps, 7u);
+    EXPECT_EQ(states[2].loss_scale, 1);
+}
+
+TEST(LossScale, StaysBetweenOneAndInfinity) {
+    ops::MemberState state{.loss_scale = 3};
+    state.adapt_loss_scale(true, 2);
+    EXPECT_EQ(state.loss_scale, 1.5f);
+    state.adapt_loss_scale(true, 2);
+    EXPECT_EQ(state.loss_scale, 1);
+    state.loss_scale = 0x1p126f;
+    for (int step = 0; step < 6; ++step) state.adapt_loss_scale(false, 2);
+    EXPECT_EQ(state.loss_scale, 0x1p127f);
+}
+
 TEST(Update, RecordsFrameTheStepInOrder) {
     auto backend = ops::make_backend(ops::DeviceKind::ref, {}).value();
     OptimizerSettings settings;

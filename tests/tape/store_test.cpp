@@ -179,6 +179,23 @@ TEST(Copies, FollowTheParametersRoundedToNearestEven) {
     EXPECT_TRUE(std::isnan(tensor::from_bf16(bits[5])));
 }
 
+TEST(Copies, AreHalvesInF16) {
+    TapeRig rig(kCpuPlace, 1);
+    rig.options.precision = Precision::f16;
+    rig.restart();
+    const ParameterId w = rig.store->add_matrix({"w"}, 1, 3, Init::normal(1));
+    rig.allocate();
+    EXPECT_EQ(rig.store->weight(w).dtype, tensor::DType::f16);
+    EXPECT_EQ(rig.store->parameter(w).dtype, tensor::DType::f32);
+    rig.store->write_parameter(w, 0, 0, {1 + 0x3p-11f, 0x1p-24f, 65520.0f});
+    rig.store->refresh_copies();
+    std::vector<std::uint16_t> bits(3);
+    rig.store->read(rig.store->weight(w), bits.data(), bits.size() * sizeof(std::uint16_t));
+    EXPECT_EQ(tensor::from_f16(bits[0]), 1 + 0x1p-9f);
+    EXPECT_EQ(tensor::from_f16(bits[1]), 0x1p-24f);
+    EXPECT_TRUE(std::isinf(tensor::from_f16(bits[2])));
+}
+
 /// Refuses everything above a limit, as a full device does.
 class SmallDevice final : public ops::Backend {
 public:

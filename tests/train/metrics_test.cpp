@@ -114,6 +114,24 @@ TEST(MetricsRows, MembersFollowTheirMeans) {
     EXPECT_EQ(second, 2);
 }
 
+TEST(MetricsRows, LossScaleIsShownInF16Alone) {
+    FakeRing ring(8, 2);
+    StepSums sums(2);
+    ring.push(1);
+    ring.rows[3].loss_scale = 512;
+    sums.add({ring.rows.data() + 2, 2});
+    const auto shown = [&](bool scales_loss) {
+        IntervalReport report;
+        report.scales_loss = scales_loss;
+        double found = 0;
+        for (const auto& [key, value] : interval_row(report, sums, {}))
+            if (key == "member_001/loss_scale") found = std::get<double>(value);
+        return found;
+    };
+    EXPECT_EQ(shown(true), 512);
+    EXPECT_EQ(shown(false), 0);
+}
+
 TEST(SpeedMeter, PausesCountForNothing) {
     using std::chrono::seconds;
     SpeedMeter meter;

@@ -1,5 +1,6 @@
 #include "train/recipe_keys.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -88,9 +89,19 @@ TEST(RunSettings, StepsBeyondTheCounterAreRefused) {
 
 TEST(RunSettings, PrecisionFollowsTheDevice) {
     EXPECT_EQ(*choose_precision("auto", ops::DeviceKind::cpu), tape::Precision::f32);
-    EXPECT_EQ(*choose_precision("auto", ops::DeviceKind::cuda), tape::Precision::bf16);
+    EXPECT_EQ(*choose_precision("auto", ops::DeviceKind::cuda, false), tape::Precision::bf16);
+    EXPECT_EQ(*choose_precision("auto", ops::DeviceKind::cuda, true), tape::Precision::f16);
+    EXPECT_EQ(*choose_precision("f16", ops::DeviceKind::cuda, false), tape::Precision::f16);
     EXPECT_EQ(*choose_precision("f32", ops::DeviceKind::cuda), tape::Precision::f32);
-    EXPECT_FALSE(choose_precision("bf16", ops::DeviceKind::cpu).ok());
+    for (const char* half : {"bf16", "f16"}) {
+        const auto refused = choose_precision(half, ops::DeviceKind::cpu);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.error().text(),
+                  fmt::format("precision = \"{}\" needs --device cuda; on the CPU use f32 or auto", half));
+    }
+    const auto lacking = choose_precision("bf16", ops::DeviceKind::cuda, true);
+    ASSERT_FALSE(lacking.ok());
+    EXPECT_NE(lacking.error().text().find("use f16"), std::string::npos) << lacking.error().text();
 }
 
 TEST(RecipeKeys, ResumeAllowsWhatChangesNoWeight) {

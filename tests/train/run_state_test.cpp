@@ -18,6 +18,8 @@ RunState some_state() {
     state.members[1].base_lr = std::nextafterf(1e-3f, 1.0f);
     state.members[1].position = 31;
     state.members[1].dropout_scale = 0.25f;
+    state.members[1].loss_scale = 32768;
+    state.members[1].good_steps = 1999;
     state.groups = {{{"weights", {}}},
                     {{"weights", {.lr_factor = std::nextafterf(0.1f, 1.0f), .trainable = 0, .applied = 9, .last_applied = 12}}}};
     state.epoch_sums = StepSums(2);
@@ -43,6 +45,9 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->members[1].position, 31u);
     EXPECT_EQ(after->members[1].dropout_scale, 0.25f);
     EXPECT_EQ(after->members[0].dropout_scale, 1);
+    EXPECT_EQ(after->members[1].loss_scale, 32768);
+    EXPECT_EQ(after->members[1].good_steps, 1999u);
+    EXPECT_EQ(after->members[0].loss_scale, 1);
     ASSERT_EQ(after->groups.size(), 2u);
     EXPECT_EQ(after->groups[0][0].state.trainable, 1u);
     EXPECT_EQ(after->groups[1][0].name, "weights");
@@ -115,6 +120,11 @@ TEST(RunState, NumbersOutOfRangeAreRefusedInOurWords) {
     auto part = whole;
     part["members"][0]["position"] = -1;
     refused(part);
+    for (const double scale : {0.0, 0.5, -4.0, 1e60}) {
+        part = whole;
+        part["members"][1]["loss_scale"] = scale;
+        refused(part);
+    }
     part = whole;
     part["members"][0]["groups"]["weights"]["applied"] = -1;
     refused(part);

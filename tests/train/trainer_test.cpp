@@ -122,6 +122,20 @@ TEST_F(Trainer, ResumeMayRaiseEpochsAndEqualsTheLongRun) {
     EXPECT_NE(fewer.error().text().find("train.epochs"), std::string::npos);
 }
 
+TEST_F(Trainer, ResumeInF16HasTheBitsAndTheLossScale) {
+    if (const auto there = ops::cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    std::vector<std::string> settings{"device=cuda", "precision=f16", "deterministic=true", "train.epochs=1"};
+    ASSERT_TRUE(run("short", settings).ok());
+    settings.back() = "train.epochs=3";
+    ASSERT_TRUE(run("short", settings, true).ok());
+    ASSERT_TRUE(run("long", settings).ok());
+    EXPECT_EQ(last("short"), last("long"));
+    const ops::MemberState resumed = decode_state(last("short", "state.json"), "short").value().members[0],
+                           whole = decode_state(last("long", "state.json"), "long").value().members[0];
+    EXPECT_GT(whole.loss_scale, 1);
+    EXPECT_EQ(std::pair(resumed.loss_scale, resumed.good_steps), std::pair(whole.loss_scale, whole.good_steps));
+}
+
 TEST_F(Trainer, ResumeOfACompleteRunTrainsNothing) {
     const auto first = run("a", {});
     ASSERT_TRUE(first.ok());

@@ -228,7 +228,9 @@ KernelResult make_plain_attention_backward(Context& c, const AttentionArgs<Real>
 
 template KernelResult make_plain_attention_forward(Context&, const AttentionArgs<float>&);
 template KernelResult make_plain_attention_forward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_plain_attention_forward(Context&, const AttentionArgs<f16>&);
 template KernelResult make_plain_attention_backward(Context&, const AttentionArgs<float>&);
 template KernelResult make_plain_attention_backward(Context&, const AttentionArgs<bf16>&);
+template KernelResult make_plain_attention_backward(Context&, const AttentionArgs<f16>&);
 
 }  // namespace millrace::ops::cuda

@@ -271,7 +271,7 @@ KernelResult make_conv_backward(Context& c, const Bound& b) {
         MILLRACE_LET(made, tile_parts(c, args, sums));
         parts = made;
     } else {
-        parts = plain_parts(c, backward_args<float>(b), sums);
+        parts = by_real(b[dy].dtype, [&]<class T>(T) { return plain_parts(c, backward_args<T>(b), sums); });
     }
     return make_kernel([=, stream = c.stream, members = b[dy].k, to_w = Mat<float>(b[dw]), to_bias = Mat<float>(b[dbias]),
                         add_w = b.accumulates(dw), add_bias = b.accumulates(dbias)] {

@@ -143,7 +143,10 @@ public:
         return cuda::make_timeline(context_.stream, marks);
     }
     [[nodiscard]] std::optional<double> peak_flops(tensor::DType operands) const override {
-        return operands == tensor::DType::bf16 ? peak_bf16_ : operands == tensor::DType::f32 ? peak_f32_ : std::nullopt;
+        return operands == tensor::DType::bf16  ? peak_bf16_
+               : operands == tensor::DType::f16 ? peak_f16_
+               : operands == tensor::DType::f32 ? peak_f32_
+                                                : std::nullopt;
     }
     [[nodiscard]] std::vector<Group> group(std::span<const Bound> records) const override;
     base::Result<std::vector<KernelPtr>> prepare(std::span<const Bound> records, std::span<const Group> groups) override;
@@ -163,7 +166,7 @@ private:
     bool updated_ = false;          ///< an update lies behind the record being prepared
     std::string description_, capability_;
     bool has_bf16_ = false;
-    std::optional<double> peak_bf16_, peak_f32_;
+    std::optional<double> peak_bf16_, peak_f16_, peak_f32_;
 };
 
 base::Status CudaBackend::start(const BackendOptions& options) {
@@ -180,6 +183,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     (void)cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device);
     const Chip chip{properties.name, properties.major, properties.minor, properties.multiProcessorCount, 1e3 * kilohertz};
     peak_bf16_ = ops::peak_flops(chip, tensor::DType::bf16);
+    peak_f16_ = ops::peak_flops(chip, tensor::DType::f16);
     peak_f32_ = ops::peak_flops(chip, tensor::DType::f32);
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
@@ -250,7 +254,7 @@ base::Status CudaBackend::check_record(const Bound& record) const {
     const auto is_bf16 = [](const tensor::Operand& o) { return o.data != nullptr && o.dtype == tensor::DType::bf16; };
     if (!has_bf16_ && std::any_of(record.operands.begin(), record.operands.end(), is_bf16))
         return base::Error{fmt::format(
-            "bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f32\"", capability_)};
+            "bf16 needs a GPU of compute capability 8.0 or newer, this one has {}; use precision = \"f16\"", capability_)};
     for (const tensor::Operand& o : record.operands)
         if (o.present() && std::int64_t{o.k} * o.g > kMostBlocks)
             return base::Error{
@@ -382,6 +386,14 @@ base::Status cuda_available() {
     }
     if (count == 0) return base::Error{"no CUDA device is visible; use --device cpu, or check CUDA_VISIBLE_DEVICES"};
     return base::ok();
+}
+
+bool cuda_lacks_bf16() {
+    int device = 0, major = 8;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+        (void)cudaGetLastError();
+    return major < 8;
 }
 
 }  // namespace millrace::ops

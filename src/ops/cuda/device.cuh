@@ -3,6 +3,7 @@
 // launches.
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 namespace millrace::ops::cuda {
 
 using bf16 = __nv_bfloat16;
+using f16 = __half;
 
 /// A matrix view on the device.
 template <class T>
@@ -60,15 +62,24 @@ struct Groups {
 
 __device__ inline float load(const float* p) { return *p; }
 __device__ inline float load(const bf16* p) { return __bfloat162float(*p); }
+__device__ inline float load(const f16* p) { return __half2float(*p); }
 __device__ inline float load(const std::int32_t* p) { return static_cast<float>(*p); }
 __device__ inline double load(const double* p) { return *p; }
 __device__ inline void store(double* p, float v) { *p = v; }
 __device__ inline void store(float* p, float v) { *p = v; }
 __device__ inline void store(bf16* p, float v) { *p = __float2bfloat16_rn(v); }
+__device__ inline void store(f16* p, float v) { *p = __float2half_rn(v); }
 __device__ inline void store(std::int32_t* p, float v) { *p = static_cast<std::int32_t>(v); }
 /// v as it reads back after being stored.
 __device__ inline float rounded(float v, const float*) { return v; }
 __device__ inline float rounded(float v, const bf16*) { return __bfloat162float(__float2bfloat16_rn(v)); }
+__device__ inline float rounded(float v, const f16*) { return __half2float(__float2half_rn(v)); }
+/// Two values rounded to f16 or bf16, the first in the lower half.
+__device__ inline std::uint32_t pair_bits(float low, float high, bool to_f16) {
+    const __half2 half = __floats2half2_rn(low, high);
+    const __nv_bfloat162 brain = __floats2bfloat162_rn(low, high);
+    return to_f16 ? *reinterpret_cast<const std::uint32_t*>(&half) : *reinterpret_cast<const std::uint32_t*>(&brain);
+}
 
 __device__ inline float activate(float u, Activation a) {
     switch (a) {
@@ -226,6 +237,8 @@ __device__ inline void write_metrics(MetricsRow* to, const MemberState& m, std::
     r.grad_norm = m.grad_norm;
     r.loss = m.loss;
     r.penalty = m.penalty;
+    r.loss_scale = m.loss_scale;
+    r.good_steps = m.good_steps;
     unsigned long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     r.clock = now;
@@ -258,10 +271,10 @@ inline dim3 element_grid(const tensor::Operand& o) {
     return dim3(std::min(blocks_for(std::int64_t{o.rows} * o.cols, 256), 1024u), 1, static_cast<unsigned>(o.k * o.g));
 }
 
-/// f with a value of the element type of activations: bf16{} or float{}.
+/// f with a value of the element type of activations: bf16{}, f16{} or float{}.
 template <class F>
 auto by_real(tensor::DType type, F f) {
-    return type == tensor::DType::bf16 ? f(bf16{}) : f(float{});
+    return type == tensor::DType::bf16 ? f(bf16{}) : type == tensor::DType::f16 ? f(f16{}) : f(float{});
 }
 
 }  // namespace millrace::ops::cuda

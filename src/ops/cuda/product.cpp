@@ -15,7 +15,7 @@ using tensor::Operand;
 /// Loaded by the backend before it makes a kernel.
 const CublasLt& cublas() { return **load_cublas(); }
 
-cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t type_of(DType t) { return t == DType::bf16 ? CUDA_R_16BF : t == DType::f16 ? CUDA_R_16F : CUDA_R_32F; }
 
 /// cuBLASLt sees a row-major matrix as its transpose. One product: c^T = op(first) op(second).
 struct Layouts {
@@ -94,7 +94,7 @@ private:
             cublas().preference_set(preference, which, &value, sizeof value);
         };
         set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, context_.workspace_bytes);
-        // Partial sums in bf16 would cost precision that the contract promises.
+        // Partial sums in 16 bits would cost precision that the contract promises.
         const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
         const std::uint32_t a = alignment(first_), b = alignment(second_), c = alignment(out_);

@@ -77,12 +77,12 @@ void enqueue(cudaStream_t stream, Product kind, const Operand& a, const Operand&
 void launch_plain_product(cudaStream_t stream, Product kind, const Operand& a, const Operand& b, const Operand& c,
                           bool accumulate) {
     if (c.count() == 0) return;
-    if (a.dtype == DType::f32)
-        enqueue<float, float>(stream, kind, a, b, c, accumulate);
-    else if (c.dtype == DType::f32)
-        enqueue<bf16, float>(stream, kind, a, b, c, accumulate);
-    else
-        enqueue<bf16, bf16>(stream, kind, a, b, c, accumulate);
+    by_real(a.dtype, [&]<class T>(T) {
+        if (c.dtype == DType::f32)
+            enqueue<T, float>(stream, kind, a, b, c, accumulate);
+        else
+            enqueue<T, T>(stream, kind, a, b, c, accumulate);
+    });
 }
 
 }  // namespace millrace::ops::cuda

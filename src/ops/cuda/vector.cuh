@@ -29,14 +29,25 @@ __device__ inline void spread(const uint4& eight, float* v) {
     }
 }
 
-template <int V>
-__device__ inline void load_run(const bf16* from, float (&v)[V]) {
+__device__ inline void spread_as(const bf16*, const uint4& eight, float* v) { spread(eight, v); }
+__device__ inline void spread_as(const f16*, const uint4& eight, float* v) {
+    const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        const float2 two = __half22float2(*reinterpret_cast<const __half2*>(words + w));
+        v[2 * w] = two.x;
+        v[2 * w + 1] = two.y;
+    }
+}
+
+template <int V, class T>
+requires(sizeof(T) == 2) __device__ inline void load_run(const T* from, float (&v)[V]) {
     if constexpr (V % 8 == 0) {
 #pragma unroll
-        for (int i = 0; i < V; i += 8) spread(*reinterpret_cast<const uint4*>(from + i), v + i);
+        for (int i = 0; i < V; i += 8) spread_as(from, *reinterpret_cast<const uint4*>(from + i), v + i);
     } else {
 #pragma unroll
-        for (int i = 0; i < V; ++i) v[i] = __bfloat162float(from[i]);
+        for (int i = 0; i < V; ++i) v[i] = load(from + i);
     }
 }
 
@@ -51,23 +62,19 @@ __device__ inline void store_run(float* to, const float (&v)[V]) {
     }
 }
 
-template <int V>
-__device__ inline void store_run(bf16* to, const float (&v)[V]) {
+template <int V, class T>
+requires(sizeof(T) == 2) __device__ inline void store_run(T* to, const float (&v)[V]) {
     if constexpr (V % 8 == 0) {
 #pragma unroll
         for (int i = 0; i < V; i += 8) {
             std::uint32_t words[4];
 #pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                const std::uint32_t low = __bfloat16_as_ushort(__float2bfloat16_rn(v[i + 2 * w]));
-                const std::uint32_t high = __bfloat16_as_ushort(__float2bfloat16_rn(v[i + 2 * w + 1]));
-                words[w] = low | high << 16;
-            }
+            for (int w = 0; w < 4; ++w) words[w] = pair_bits(v[i + 2 * w], v[i + 2 * w + 1], std::is_same_v<T, f16>);
             *reinterpret_cast<uint4*>(to + i) = make_uint4(words[0], words[1], words[2], words[3]);
         }
     } else {
 #pragma unroll
-        for (int i = 0; i < V; ++i) to[i] = __float2bfloat16_rn(v[i]);
+        for (int i = 0; i < V; ++i) store(to + i, v[i]);
     }
 }
 

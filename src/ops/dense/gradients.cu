@@ -59,7 +59,7 @@ KernelResult make_linear_dgrad(Context& c, const Bound& b) {
     using namespace linear_dgrad;
     if (b[dx].count() == 0) return make_kernel([] {});
     // Over many rows a copy of the weights costs less than a product that cannot read whole runs of them.
-    const bool by_library = b[w].dtype == DType::bf16 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
+    const bool by_library = b[w].dtype != DType::f32 && !c.deterministic && b[dz].rows >= c.library_rows && !is_narrow(c, b[dz]);
     if (b[dx].cols == b[w].cols && (!by_library || whole_runs(b[w]))) return make_fitted_dgrad(c, b);
     Bound fitted = b;
     MILLRACE_LET(copy, share_padded_copy(c, b[w], b[dx].cols, fitted.operands[w]));
@@ -72,7 +72,7 @@ KernelResult make_linear_wgrad(Context& c, const Bound& b) {
     if (b[dw].count() == 0) return make_kernel([] {});
     if (groups_wgrad(c, b)) return make_grouped_wgrad(c, std::span(&b, 1));
     Operand in = b[x];
-    const bool wide = in.dtype == DType::bf16 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
+    const bool wide = in.dtype != DType::f32 && in.cols > b[dw].cols && in.cols % 8 == 0 && whole_runs(in);
     if (wide && !is_narrow(c, b[dz])) return make_wide_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));
     in.cols = b[dw].cols;
     if (is_narrow(c, b[dz])) return make_narrow_wgrad(c, b[dz], in, b[dw], b.accumulates(dw));

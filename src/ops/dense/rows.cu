@@ -29,10 +29,10 @@ struct RowsBackward : LayerBackward<T> {
     int groups, rows, cols;
 };
 
-/// In bf16 GELU comes from one exponential: erfcf costs more than the row's traffic.
+/// In 16 bits GELU comes from one exponential: erfcf costs more than the row's traffic.
 template <class T, Activation A>
 __device__ float activated(float u) {
-    if constexpr (A == Activation::gelu && std::is_same_v<T, bf16>) {
+    if constexpr (A == Activation::gelu && sizeof(T) == 2) {
         float value, slope;
         gelu_and_slope(u, value, slope);
         return value;
@@ -42,7 +42,7 @@ __device__ float activated(float u) {
 }
 template <class T, Activation A>
 __device__ float slope_of(float u) {
-    if constexpr (A == Activation::gelu && std::is_same_v<T, bf16>) {
+    if constexpr (A == Activation::gelu && sizeof(T) == 2) {
         float value, slope;
         gelu_and_slope(u, value, slope);
         return slope;

@@ -161,12 +161,11 @@ KernelResult make_gather_images(Context& c, const Bound& b) {
     const Operand &s = b[gather_images::state], &x = b[gather_images::x], &y = b[gather_images::y];
     const auto& p = b.params<GatherImagesParams>();
     if (x.count() == 0) return make_kernel([] {});
-    auto make = [&]<class T>(T) {
+    return by_real(x.dtype, [&]<class T>(T) {
         return make_launch(c, gather_kernel<T>, dim3(x.rows, x.k), dim3(128), 0, static_cast<const std::uint8_t*>(images.data),
                            images.stride_row, static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
                            static_cast<const std::int32_t*>(subset.data), s, x, y, x.cols, p);
-    };
-    return x.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+    });
 }
 
 KernelResult make_gather_rows(Context& c, const Bound& b) {
@@ -180,7 +179,7 @@ KernelResult make_gather_rows(Context& c, const Bound& b) {
                            s, out, out.cols, p);
     };
     if (out.dtype == DType::i32) return make(std::int32_t{}, std::int32_t{});
-    return out.dtype == DType::bf16 ? make(float{}, bf16{}) : make(float{}, float{});
+    return by_real(out.dtype, [&]<class T>(T real) { return make(float{}, real); });
 }
 
 KernelResult make_gather_features(Context& c, const Bound& b) {
@@ -197,10 +196,9 @@ KernelResult make_gather_features(Context& c, const Bound& b) {
                          out.rows,
                          out.cols,
                          b.params<GatherFeaturesParams>()};
-    auto make = [&]<class T>(T) {
+    return by_real(out.dtype, [&]<class T>(T) {
         return make_launch(c, gather_features_kernel<T>, dim3(blocks_for(out.rows, 4), out.k), dim3(128), 0, a, out, b[y]);
-    };
-    return out.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+    });
 }
 
 KernelResult make_gather_windows(Context& c, const Bound& b) {

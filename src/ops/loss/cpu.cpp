@@ -40,6 +40,7 @@ KernelResult make_cross_entropy(Context& context, const Bound& bound) {
     return make_kernel([&context, b = bound, in, scale = bound.params<LossParams>().scale]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
             MemberState& s = state_of(b[state], member);
+            const double share = scale / in.rows * static_cast<double>(s.loss_scale);
             double total = 0;
             bool strange = false;
             for (int row = 0; row < in.rows; ++row) {
@@ -51,7 +52,7 @@ KernelResult make_cross_entropy(Context& context, const Bound& bound) {
                     continue;
                 }
                 bool correct = false;
-                total += cross_entropy_row(in.at<float>(member, 0, row), in.cols, label, gradient, scale / in.rows, correct);
+                total += cross_entropy_row(in.at<float>(member, 0, row), in.cols, label, gradient, share, correct);
                 s.correct += correct ? 1 : 0;
             }
             s.loss += total;
@@ -72,13 +73,14 @@ KernelResult make_mse(Context& context, const Bound& bound) {
     return make_kernel([&context, b = bound, in, params = bound.params<LossParams>()]() noexcept {
         const auto factor = static_cast<float>(2 * params.scale / (static_cast<double>(in.rows) * in.cols));
         context.pool.for_each_if(in.k > 1 && in.count() >= kParallelElements, in.k, [&](int member, int) {
+            MemberState& s = state_of(b[state], member);
+            const float scaled = factor * s.loss_scale;
             double total = 0;
             for (int row = 0; row < in.rows; ++row) {
                 const float *p = in.at<float>(member, 0, row), *t = b[target].at<float>(member, 0, row);
                 float* gradient = b[dprediction].present() ? b[dprediction].at<float>(member, 0, row) : nullptr;
-                total += context.simd.squared_distance(in.cols, p, t, factor, gradient) / in.cols;
+                total += context.simd.squared_distance(in.cols, p, t, scaled, gradient) / in.cols;
             }
-            MemberState& s = state_of(b[state], member);
             if (!params.as_loss) {
                 s.penalty += in.rows > 0 ? params.scale * total / in.rows : 0;
                 return;

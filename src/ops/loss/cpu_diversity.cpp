@@ -36,7 +36,8 @@ public:
         const double penalty = pairs > 0 && in.rows > 0 ? p_.weight * total / pairs : 0;
         s.penalty += p_.scale * penalty;
         if (!b_[dout].present()) return;
-        const double share = pairs > 0 ? p_.scale * p_.weight / pairs / (in.rows * p_.temperature) : 0;
+        const double share =
+            pairs > 0 ? p_.scale * p_.weight / pairs / (in.rows * p_.temperature) * static_cast<double>(s.loss_scale) : 0;
         for (int i = 0; i < in.g; ++i) {
             for (int row = 0; row < in.rows; ++row) gradient(member, i, row, share);
         }

@@ -40,11 +40,12 @@ public:
             if (valid(row)) divisor += static_cast<double>(weight_of(row));
         const double share = divisor > 0 ? 1 / divisor : 0;
         MemberState& s = state_of(b_[state], member_);
+        const double factor = params.scale * share * static_cast<double>(s.loss_scale);
         double total = 0;
         bool strange = false;
         for (int row = 0; row < rows; ++row) {
             if (valid(row)) {
-                total += one(row, params.scale * share, s);
+                total += one(row, factor, s);
                 continue;
             }
             strange = true;
@@ -112,6 +113,8 @@ KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
     return make_kernel([&context, b = bound, in, p = bound.params<BinaryLossParams>()]() noexcept {
         context.pool.for_each_if(in.k > 1 && in.count() >= 256, in.k, [&](int member, int) {
             const double share = p.scale * static_cast<double>(*b[weight].at<float>(member)) / std::max(in.rows, 1);
+            MemberState& s = state_of(b[state], member);
+            const double slope = share * static_cast<double>(s.loss_scale);
             double sum = 0;
             for (int row = 0; row < in.rows; ++row) {
                 const auto l = static_cast<double>(*in.at<float>(member, 0, row));
@@ -120,9 +123,8 @@ KernelResult make_binary_cross_entropy(Context& context, const Bound& bound) {
                 sum += std::max(l, 0.0) + std::log1p(e) - wanted * l;
                 if (b[dlogit].present())
                     *b[dlogit].at<float>(member, 0, row) =
-                        static_cast<float>(((l >= 0 ? 1 / (1 + e) : e / (1 + e)) - wanted) * share);
+                        static_cast<float>(((l >= 0 ? 1 / (1 + e) : e / (1 + e)) - wanted) * slope);
             }
-            MemberState& s = state_of(b[state], member);
             s.penalty += sum * share;
             if (!std::isfinite(sum)) s.nonfinite = 1;
         });

@@ -37,6 +37,7 @@ __global__ void cross_entropy_kernel(Mat<const T> logits, Mat<const std::int32_t
     __shared__ std::uint32_t counts[32];
     begin_kernel();
     const int k = blockIdx.x, lane = threadIdx.x % kLanes, step = blockDim.x / kLanes;
+    scale *= state[k].loss_scale;
     double loss = 0;
     std::uint32_t correct = 0;
     bool bad = false;
@@ -81,7 +82,7 @@ __global__ void mse_kernel(Mat<const T> prediction, Mat<const T> target, States 
     __shared__ double sums[32];
     begin_kernel();
     const int k = blockIdx.x;
-    const auto scale = static_cast<float>(params.scale / fmax(1.0 * rows * cols, 1.0));
+    const float scale = static_cast<float>(params.scale / fmax(1.0 * rows * cols, 1.0)) * state[k].loss_scale;
     double sum = 0;
     for (std::int64_t i = threadIdx.x; i < std::int64_t{rows} * cols; i += blockDim.x) {
         const std::int64_t r = i / cols, c = i % cols;
@@ -141,7 +142,7 @@ __global__ void diversity_kernel(Mat<const T> o, States state, Mat<T> dout, int 
         if (!isfinite(penalty)) state[k].nonfinite = 1;
     }
     if (!dout) return;
-    const double factor = p.scale * p.weight / (pairs * p.temperature * rows);
+    const double factor = p.scale * p.weight / (pairs * p.temperature * rows) * state[k].loss_scale;
     for (int work = threadIdx.x; work < groups * rows; work += blockDim.x) {
         const int i = work / rows, r = work % rows;
         const T* a = o.row(k, i, r);

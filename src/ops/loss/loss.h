@@ -1,5 +1,6 @@
 #pragma once
-// Losses and penalties of a batch. Conventions: ops/op.h.
+// Losses and penalties of a batch. Conventions: ops/op.h. Every gradient that begins here is
+// multiplied by state.loss_scale, losses and penalties are not.
 
 #include "ops/op.h"
 

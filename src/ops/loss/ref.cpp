@@ -31,9 +31,9 @@ RowLoss row_loss(const double* logits, int classes, std::int32_t label) {
 void run_cross_entropy(const Bound& bound) {
     namespace at = cross_entropy;
     const auto &logits = bound[at::logits], &labels = bound[at::labels], &dlogits = bound[at::dlogits];
-    const double share = bound.params<LossParams>().scale / logits.rows;
     for (int m = 0; m < logits.k; ++m) {
         MemberState& state = state_of(bound[at::state], m);
+        const double share = bound.params<LossParams>().scale / logits.rows * state.loss_scale;
         double loss = 0;
         for (int b = 0; b < logits.rows; ++b) {
             const double* values = logits.at<double>(m, 0, b);
@@ -79,7 +79,7 @@ void run_weighted_cross_entropy(const Bound& bound) {
             for (int c = 0; dlogits.present() && c < logits.cols; ++c) {
                 const double softmax = std::exp(values[c] - row.largest) / row.denominator;
                 dlogits.at<double>(m, 0, b)[c] =
-                    row.valid ? (softmax - (c == label_of(b) ? 1 : 0)) * slope * params.scale * share : 0;
+                    row.valid ? (softmax - (c == label_of(b) ? 1 : 0)) * slope * params.scale * share * state.loss_scale : 0;
             }
         }
         state.loss += loss * share * logits.rows;
@@ -99,7 +99,7 @@ void run_binary_cross_entropy(const Bound& bound) {
             const double l = *logit.at<double>(m, 0, b);
             const double wanted = *bound[at::labels].at<std::int32_t>(m, 0, b) == params.positive ? 1 : 0;
             sum += std::max(l, 0.0) + std::log1p(std::exp(-std::abs(l))) - wanted * l;
-            if (dlogit.present()) *dlogit.at<double>(m, 0, b) = (1 / (1 + std::exp(-l)) - wanted) * share;
+            if (dlogit.present()) *dlogit.at<double>(m, 0, b) = (1 / (1 + std::exp(-l)) - wanted) * share * state.loss_scale;
         }
         if (logit.rows > 0) state.penalty += sum * share;
         if (!std::isfinite(sum)) state.nonfinite = 1;
@@ -119,7 +119,7 @@ void run_mse(const Bound& bound) {
             for (int c = 0; c < prediction.cols; ++c) {
                 const double difference = prediction.at<double>(m, 0, b)[c] - target.at<double>(m, 0, b)[c];
                 squares += difference * difference;
-                if (gradient.present()) gradient.at<double>(m, 0, b)[c] = 2 * difference * share;
+                if (gradient.present()) gradient.at<double>(m, 0, b)[c] = 2 * difference * share * state.loss_scale;
             }
             loss += squares / prediction.cols;
         }
@@ -169,6 +169,7 @@ void run_cosine_diversity(const Bound& bound) {
     if (pairs == 0) return;
     const double weight = params.scale * params.weight / pairs;
     for (int m = 0; m < o.k; ++m) {
+        MemberState& state = state_of(bound[at::state], m);
         double penalty = 0;
         for (int i = 0; i < o.g; ++i)
             for (int j = i + 1; j < o.g; ++j) {
@@ -177,14 +178,14 @@ void run_cosine_diversity(const Bound& bound) {
                 const double mean = sum / o.rows / params.temperature;
                 penalty += std::fabs(mean) * weight;
                 if (!dout.present() || mean == 0) continue;
-                const double factor = (mean > 0 ? 1 : -1) * weight / o.rows / params.temperature;
+                const double factor = (mean > 0 ? 1 : -1) * weight / o.rows / params.temperature * state.loss_scale;
                 for (int b = 0; b < o.rows; ++b) {
                     const double *left = o.at<double>(m, i, b), *right = o.at<double>(m, j, b);
                     add_cosine_gradient(dout.at<double>(m, i, b), left, right, o.cols, factor);
                     add_cosine_gradient(dout.at<double>(m, j, b), right, left, o.cols, factor);
                 }
             }
-        state_of(bound[at::state], m).penalty += penalty;
+        state.penalty += penalty;
     }
 }
 

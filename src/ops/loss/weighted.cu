@@ -7,7 +7,6 @@
 namespace millrace::ops::cuda {
 namespace {
 
-using tensor::DType;
 using tensor::Operand;
 
 template <class T>
@@ -62,7 +61,7 @@ __global__ void weighted_cross_entropy_kernel(const __grid_constant__ WeightedAr
         divisor = block_sum(mine, sums);
     }
     const double share = divisor > 0 ? 1 / divisor : 0;
-    const auto factor = static_cast<float>(a.p.scale * share);
+    const float factor = static_cast<float>(a.p.scale * share) * a.state[k].loss_scale;
     const float focus = *a.gamma.row(k, 0, 0);
     double loss = 0;
     std::uint32_t right = 0;
@@ -98,11 +97,12 @@ __global__ void binary_cross_entropy_kernel(Mat<const T> logit, Mat<const std::i
     begin_kernel();
     const int k = blockIdx.x;
     const double share = p.scale * *weight.row(k, 0, 0) / max(rows, 1);
+    const float slope = static_cast<float>(share) * state[k].loss_scale;
     double sum = 0;
     for (int r = threadIdx.x; r < rows; r += blockDim.x) {
         const float l = load(logit.row(k, 0, r)), wanted = *labels.row(k, 0, r) == p.positive ? 1 : 0, e = expf(-fabsf(l));
         sum += fmaxf(l, 0) + log1pf(e) - wanted * l;
-        if (dlogit) store(dlogit.row(k, 0, r), ((l >= 0 ? 1 / (1 + e) : e / (1 + e)) - wanted) * static_cast<float>(share));
+        if (dlogit) store(dlogit.row(k, 0, r), ((l >= 0 ? 1 / (1 + e) : e / (1 + e)) - wanted) * slope);
     }
     sum = block_sum(sum, sums);
     if (threadIdx.x != 0) return;
@@ -119,22 +119,20 @@ dim3 threads_for(int rows) { return dim3(std::min(1024, (std::max(rows, 1) + 31)
 KernelResult make_weighted_cross_entropy(Context& c, const Bound& b) {
     using namespace weighted_cross_entropy;
     const Operand& in = b[logits];
-    auto make = [&]<class T>(T) {
+    return by_real(in.dtype, [&]<class T>(T) {
         const WeightedArgs<T> a{
             b[logits], b[labels], b[weights], b[gamma], b[state], b[dlogits], in.rows, in.cols, b.params<WeightedLossParams>()};
         return make_launch(c, weighted_cross_entropy_kernel<T>, dim3(in.k), threads_for(in.rows), 0, a);
-    };
-    return in.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+    });
 }
 
 KernelResult make_binary_cross_entropy(Context& c, const Bound& b) {
     using namespace binary_cross_entropy;
     const Operand& in = b[logit];
-    auto make = [&]<class T>(T) {
+    return by_real(in.dtype, [&]<class T>(T) {
         return make_launch(c, binary_cross_entropy_kernel<T>, dim3(in.k), threads_for(in.rows), 0, in, b[labels], b[weight],
                            b[state], b[dlogit], in.rows, b.params<BinaryLossParams>());
-    };
-    return in.dtype == DType::bf16 ? make(bf16{}) : make(float{});
+    });
 }
 
 }  // namespace millrace::ops::cuda

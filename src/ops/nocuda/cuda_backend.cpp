@@ -3,6 +3,7 @@
 namespace millrace::ops {
 
 base::Status cuda_available() { return base::Error{"built without CUDA; rebuild with nvcc on the PATH, or use --device cpu"}; }
+bool cuda_lacks_bf16() { return false; }
 
 namespace cuda {
 

@@ -60,7 +60,8 @@ void update(const Context& context, const Bound& b, const OptimizerParams& param
     }
     if (!b[copy16].present()) return;
     std::uint16_t* rounded = b[copy16].at<std::uint16_t>(member) + begin;
-    for (std::int64_t i = 0; i < n; ++i) rounded[i] = tensor::to_bf16(p[i]);
+    const auto round = b[copy16].dtype == DType::f16 ? tensor::to_f16 : tensor::to_bf16;
+    for (std::int64_t i = 0; i < n; ++i) rounded[i] = round(p[i]);
 }
 
 }  // namespace
@@ -91,11 +92,11 @@ KernelResult make_grad_norm(Context& context, const Bound& bound) {
         for (int member = 0; member < in.k; ++member) {
             double sum = 0;
             for (int i = 0; i < kNormBlocks; ++i) sum += parts[static_cast<std::size_t>(member) * kNormBlocks + i];
-            const double norm = std::sqrt(sum);
             MemberState& s = state_of(states, member);
+            const double scale = static_cast<double>(s.loss_scale), norm = std::sqrt(sum) / scale;
             s.grad_norm = static_cast<float>(norm);
-            s.clip_scale =
-                s.clip_norm > 0 ? static_cast<float>(std::min(1.0, static_cast<double>(s.clip_norm) / (norm + 1e-6))) : 1.0f;
+            const double clip = s.clip_norm > 0 ? std::min(1.0, static_cast<double>(s.clip_norm) / (norm + 1e-6)) : 1.0;
+            s.clip_scale = static_cast<float>(clip / scale);
             if (!std::isfinite(norm)) s.nonfinite = 1;
         }
     });
@@ -109,7 +110,8 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
     check.require(optimizer::params, DType::f32, p.k, 1, 1, p.cols)
         .like(grads, optimizer::params)
         .allow_like(m, optimizer::params);
-    check.allow_like(v, optimizer::params).allow(copy16, DType::bf16, p.k, 1, 1, p.cols);
+    check.allow_like(v, optimizer::params)
+        .allow(copy16, bound[copy16].dtype == DType::f16 ? DType::f16 : DType::bf16, p.k, 1, 1, p.cols);
     check.state(state, p.k).groups(groups, p.k).segments(segments);
     if (options.kind != OptimizerKind::sgd) check.like(m, optimizer::params).like(v, optimizer::params);
     MILLRACE_TRY(check.status());
@@ -130,6 +132,7 @@ KernelResult make_optimizer(Context& context, const Bound& bound) {
                     group.applied += 1;
                     group.last_applied = s.step;
                 }
+            s.adapt_loss_scale(s.nonfinite != 0, options.scale_interval);
         }
     });
 }

@@ -74,9 +74,9 @@ __global__ void __launch_bounds__(kThreads, 2) norm_slices_kernel(Mat<const floa
 
 /// The norm of member k from its slices, by a block of kNormBlocks threads, and what follows from it.
 __device__ void finish_norm(MemberState& m, const float* slices, float* shared) {
-    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared));
+    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared)) / m.loss_scale;
     m.grad_norm = norm;
-    m.clip_scale = m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f;
+    m.clip_scale = (m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f) / m.loss_scale;
     if (!isfinite(norm)) m.nonfinite = 1;
 }
 
@@ -90,12 +90,13 @@ __global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
 
 struct UpdateArgs {
     Mat<float> params, grads, m, v;
-    Mat<bf16> copy16;
+    Mat<std::uint16_t> copy16;
     States state;
     Groups groups;
     Segments segments;
     std::int64_t width;
-    OptimizerParams p;
+    OptimizerParams p = {};
+    bool copies_f16 = false;  ///< else bf16
     // Fused with norm and metrics: every block finishes the norm for itself, a member's first one writes it down, one more block
     // reports while the others stream (a write across the bus takes as long as a small update), and the last to be done closes
     // the step.
@@ -112,11 +113,12 @@ __device__ void report_step(const UpdateArgs& a, int k, float* shared) {
     MemberState m = a.state[k];
     finish_norm(m, a.slices.row(k, 0, 0), shared);
     if (m.nonfinite) m.skipped += 1;
+    m.adapt_loss_scale(m.nonfinite != 0, a.p.scale_interval);
     if (threadIdx.x == 0) write_metrics(a.ring + (sequence % a.capacity) * gridDim.y + k, m, sequence);
 }
 
 /// What the step leaves in the state of member k (group 0 writes it) and in one of its groups: a thread each, all loads at once.
-__device__ void count_step(const States& states, const Groups& groups, int i) {
+__device__ void count_step(const States& states, const Groups& groups, std::uint32_t scale_interval, int i) {
     const int k = i / groups.count, g = i % groups.count;
     MemberState& m = states[k];
     GroupState& group = groups.row(k)[g];
@@ -134,11 +136,13 @@ __device__ void count_step(const States& states, const Groups& groups, int i) {
         m.skipped = skipped + 1;
     else
         m.applied = applied + 1;
+    m.adapt_loss_scale(dropped, scale_interval);
 }
 
 /// Run by the last block of the grid, when no block reads the state any more.
 __device__ void close_step(const UpdateArgs& a) {
-    for (int i = threadIdx.x; i < static_cast<int>(gridDim.y) * a.groups.count; i += blockDim.x) count_step(a.state, a.groups, i);
+    for (int i = threadIdx.x; i < static_cast<int>(gridDim.y) * a.groups.count; i += blockDim.x)
+        count_step(a.state, a.groups, a.p.scale_interval, i);
     if (threadIdx.x == 0) {
         *a.counter += 1;
         *a.blocks_done = 0;
@@ -186,14 +190,16 @@ struct Quad {
 
 struct Arenas {
     float *params, *grads, *first, *second;
-    bf16* copy;
+    std::uint16_t* copy;
+    bool f16;
 
     __device__ Arenas(const UpdateArgs& a, int k)
         : params(a.params.row(k, 0, 0)),
           grads(a.grads.row(k, 0, 0)),
           first(a.m ? a.m.row(k, 0, 0) : nullptr),
           second(a.v ? a.v.row(k, 0, 0) : nullptr),
-          copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr) {}
+          copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr),
+          f16(a.copies_f16) {}
 
     __device__ Quad read(std::int64_t i, std::int64_t width) const {
         Quad q{};
@@ -209,11 +215,7 @@ struct Arenas {
         if (first) *reinterpret_cast<float4*>(first + i) = q.m;
         if (second) *reinterpret_cast<float4*>(second + i) = q.v;
         if (!copy) return;
-        __nv_bfloat162 low = __floats2bfloat162_rn(q.p.x, q.p.y), high = __floats2bfloat162_rn(q.p.z, q.p.w);
-        uint2 packed;
-        packed.x = *reinterpret_cast<std::uint32_t*>(&low);
-        packed.y = *reinterpret_cast<std::uint32_t*>(&high);
-        *reinterpret_cast<uint2*>(copy + i) = packed;
+        *reinterpret_cast<uint2*>(copy + i) = make_uint2(pair_bits(q.p.x, q.p.y, f16), pair_bits(q.p.z, q.p.w, f16));
     }
 };
 
@@ -298,15 +300,15 @@ __global__ void update_tail_kernel(const __grid_constant__ UpdateArgs a, std::in
         *param = update(rates, a.p.kind, *param, *grad, m, v);
         if (a.m) a.m.row(k, 0, 0)[i] = m;
         if (a.v) a.v.row(k, 0, 0)[i] = v;
-        if (a.copy16) a.copy16.row(k, 0, 0)[i] = __float2bfloat16_rn(*param);
+        if (a.copy16) a.copy16.row(k, 0, 0)[i] = static_cast<std::uint16_t>(pair_bits(*param, 0, a.copies_f16));
     }
     if (a.p.zero_grads) *grad = 0;
 }
 
-__global__ void count_step_kernel(States state, Groups groups, int members) {
+__global__ void count_step_kernel(States state, Groups groups, std::uint32_t scale_interval, int members) {
     begin_kernel();
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < members * groups.count) count_step(state, groups, i);
+    if (i < members * groups.count) count_step(state, groups, scale_interval, i);
 }
 
 bool quads(const Operand& o) {
@@ -321,8 +323,10 @@ bool takes_quads(const Bound& b) {
 
 UpdateArgs update_args(const Bound& b) {
     using namespace optimizer;
-    return {b[params], b[grads],  b[m],        b[v],           b[copy16],
-            b[state],  b[groups], b[segments], b[params].cols, b.params<OptimizerParams>()};
+    UpdateArgs a{b[params], b[grads], b[m], b[v], b[copy16], b[state], b[groups], b[segments], b[params].cols};
+    a.p = b.params<OptimizerParams>();
+    a.copies_f16 = b[copy16].dtype == tensor::DType::f16;
+    return a;
 }
 
 unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members) {
@@ -357,7 +361,8 @@ KernelResult make_optimizer(Context& c, const Bound& b) {
             launch(update_kernel, dim3(blocks, members), dim3(kThreads), 0, stream, body);
         }
         if (tail > 0) launch(update_tail_kernel, dim3(blocks_for(tail, 256), members), dim3(256), 0, stream, a, whole);
-        launch(count_step_kernel, dim3(blocks_for(s.k * a.groups.count, 64)), dim3(64), 0, stream, s, a.groups, s.k);
+        launch(count_step_kernel, dim3(blocks_for(s.k * a.groups.count, 64)), dim3(64), 0, stream, s, a.groups,
+               a.p.scale_interval, s.k);
     });
 }
 

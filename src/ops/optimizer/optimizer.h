@@ -10,8 +10,8 @@ namespace millrace::ops {
 
 enum class OptimizerKind : std::uint8_t { sgd, adam, adamw };
 
-/// grad_norm. grads stat [K,1,1,P] (the whole arena of one member): state.grad_norm = sqrt(sum g^2) over trainable groups, clip_scale = min(1, clip_norm /
-/// (norm + 1e-6)) when clip_norm > 0 else 1; a non-finite norm sets state.nonfinite. `scratch` stat [K,1,1,kNormBlocks] holds partial sums
+/// grad_norm. grads stat [K,1,1,P] (the whole arena of one member): state.grad_norm = sqrt(sum g^2) / loss_scale over trainable groups, clip_scale = min(1,
+/// clip_norm / (norm + 1e-6)) when clip_norm > 0 else 1, over loss_scale; a non-finite norm sets state.nonfinite. `scratch` stat [K,1,1,kNormBlocks] holds partial sums
 /// in a fixed order.
 struct GradNormParams {};
 constexpr int kNormBlocks = 256;
@@ -23,9 +23,10 @@ namespace grad_norm { enum Slot { grads, scratch, state, groups, segments, slots
 /// sgd: g' += wd * p; buf = applied == 0 ? g' : beta1 * buf + g'; p -= lr * (beta1 != 0 ? buf : g')   (m = buf)
 /// adam: g' += wd * p; m = beta1 m + (1 - beta1) g'; v = beta2 v + (1 - beta2) g'^2; p -= (lr / bias1) * m / (sqrt(v) / sqrt(bias2) + eps)
 /// adamw: p -= lr * wd * p first, then adam with wd = 0.
-/// copy16 (optional, bf16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step and a frozen group too (a NaN left behind would
-/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements.
-struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; };
+/// copy16 (optional, bf16 or f16) receives the rounded p. grads are zeroed when `zero_grads`, in a dropped step and a frozen group too (a NaN left behind would
+/// poison the next one). m may be absent for sgd without momentum, v for sgd. The counters change once, after all elements,
+/// and state.adapt_loss_scale(dropped, scale_interval) comes last.
+struct OptimizerParams { OptimizerKind kind = OptimizerKind::adam; bool zero_grads = false; std::uint32_t scale_interval = 0; };
 namespace optimizer { enum Slot { params, grads, m, v, copy16, state, groups, segments, slots }; extern const OpDef kDef; }
 
 // clang-format on

@@ -3,6 +3,7 @@
 
 #include "ops/optimizer/optimizer.h"
 #include "ops/ref/kernels.h"
+#include "tensor/element.h"
 
 namespace millrace::ops::ref {
 
@@ -18,9 +19,9 @@ void run_grad_norm(const Bound& bound) {
             for (; i < segment.end; ++i)
                 if (counts) sum += grads.at<double>(m)[i] * grads.at<double>(m)[i];
         }
-        const double norm = std::sqrt(sum);
+        const double scale = state.loss_scale, norm = std::sqrt(sum) / scale;
         state.grad_norm = static_cast<float>(norm);
-        state.clip_scale = state.clip_norm > 0 ? static_cast<float>(std::min(1.0, state.clip_norm / (norm + 1e-6))) : 1.0f;
+        state.clip_scale = static_cast<float>((state.clip_norm > 0 ? std::min(1.0, state.clip_norm / (norm + 1e-6)) : 1) / scale);
         if (!std::isfinite(norm)) state.nonfinite = 1;
     }
 }
@@ -72,7 +73,7 @@ void run_optimizer(const Bound& bound) {
                 if (first.present()) first.at<double>(member)[i] = e.m;
                 if (second.present()) second.at<double>(member)[i] = e.v;
                 if (bound[at::copy16].present())
-                    bound[at::copy16].at<std::uint16_t>(member)[i] = tensor::to_bf16(static_cast<float>(p));
+                    tensor::write_element(bound[at::copy16].at<std::uint16_t>(member) + i, bound[at::copy16].dtype, p);
             }
             if (params.zero_grads) g = 0;
         }
@@ -82,6 +83,7 @@ void run_optimizer(const Bound& bound) {
                 ++group.applied;
                 group.last_applied = state.step;
             }
+        state.adapt_loss_scale(state.nonfinite != 0, params.scale_interval);
     }
 }
 

@@ -15,14 +15,19 @@ using tensor::Operand;
 struct Bf16 {
     std::uint16_t bits;
 };
+struct F16 {
+    std::uint16_t bits;
+};
 inline double widen(double v) { return v; }
 inline double widen(float v) { return static_cast<double>(v); }
 inline double widen(std::int32_t v) { return v; }
 inline double widen(Bf16 v) { return static_cast<double>(tensor::from_bf16(v.bits)); }
+inline double widen(F16 v) { return static_cast<double>(tensor::from_f16(v.bits)); }
 inline void narrow(double v, double& out) { out = v; }
 inline void narrow(double v, float& out) { out = static_cast<float>(v); }
 inline void narrow(double v, std::int32_t& out) { out = static_cast<std::int32_t>(v); }
 inline void narrow(double v, Bf16& out) { out.bits = tensor::to_bf16(static_cast<float>(v)); }
+inline void narrow(double v, F16& out) { out.bits = tensor::to_f16(static_cast<float>(v)); }
 
 template <class From, class To>
 void convert_row(const void* in, void* out, std::int64_t n) {
@@ -43,8 +48,8 @@ ConvertRow converter_from(DType to) {
         case DType::f64: return convert_row<From, double>;
         case DType::f32: return convert_row<From, float>;
         case DType::bf16: return convert_row<From, Bf16>;
+        case DType::f16: return convert_row<From, F16>;
         case DType::i32: return convert_row<From, std::int32_t>;
-        case DType::f16:
         case DType::u8: break;
     }
     return nullptr;
@@ -55,8 +60,8 @@ ConvertRow converter(DType from, DType to) {
         case DType::f64: return converter_from<double>(to);
         case DType::f32: return converter_from<float>(to);
         case DType::bf16: return converter_from<Bf16>(to);
+        case DType::f16: return converter_from<F16>(to);
         case DType::i32: return converter_from<std::int32_t>(to);
-        case DType::f16:
         case DType::u8: break;
     }
     return nullptr;
@@ -85,6 +90,7 @@ KernelResult make_fill(Context& context, const Bound& bound) {
     auto* fill_one = out.dtype == DType::f64   ? fill_row<double>
                      : out.dtype == DType::f32 ? fill_row<float>
                      : out.dtype == DType::i32 ? fill_row<std::int32_t>
+                     : out.dtype == DType::f16 ? fill_row<F16>
                                                : fill_row<Bf16>;
     return make_kernel([&context, out, fill_one, value = bound.params<FillParams>().value]() noexcept {
         for_each_row(context, out,

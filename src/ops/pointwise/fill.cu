@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) fill_runs_kernel(const __grid_consta
 /// Whether every member's elements lie one behind the other in whole runs.
 bool in_runs(const Operand& o) {
     const auto size = static_cast<std::int64_t>(tensor::size_of(o.dtype));
-    if (o.dtype != DType::f32 && o.dtype != DType::bf16 && o.dtype != DType::i32) return false;
+    if (o.dtype == DType::f64 || o.dtype == DType::u8) return false;
     return o.count() > 0 && o.g == 1 && (o.rows == 1 || o.stride_row == o.cols) &&
            std::int64_t{o.rows} * o.cols * size % 16 == 0 && whole_runs(o);
 }
@@ -50,8 +50,8 @@ std::uint32_t pattern_of(DType type, double value) {
         std::memcpy(&bits, &whole, sizeof bits);
         return bits;
     }
-    if (type == DType::bf16) {
-        bits = tensor::to_bf16(single);
+    if (type == DType::bf16 || type == DType::f16) {
+        bits = type == DType::bf16 ? tensor::to_bf16(single) : tensor::to_f16(single);
         return bits | bits << 16;
     }
     std::memcpy(&bits, &single, sizeof bits);

@@ -70,7 +70,7 @@ __global__ void copy_kernel(Mat<In> in, Mat<Out> out, int groups, int rows, int 
          i += std::int64_t{gridDim.x} * blockDim.x) {
         const In* from = in.row(k, g, i / cols) + i % cols;
         Out* to = out.row(k, g, i / cols) + i % cols;
-        if constexpr (std::is_same_v<In, bf16> || std::is_same_v<Out, bf16>)
+        if constexpr (sizeof(In) == 2 || sizeof(Out) == 2)
             store(to, static_cast<float>(load(from)));
         else
             *to = static_cast<Out>(*from);
@@ -84,8 +84,9 @@ KernelResult make_constant(Context& c, const Operand& o, float value) {
     };
     if (o.dtype == DType::f32) return make(float{});
     if (o.dtype == DType::bf16) return make(bf16{});
+    if (o.dtype == DType::f16) return make(f16{});
     if (o.dtype == DType::i32) return make(std::int32_t{});
-    return base::Error{std::string("fill on cuda takes f32, bf16 and i32, not ") + name_of(o.dtype)};
+    return base::Error{std::string("fill on cuda takes f32, bf16, f16 and i32, not ") + name_of(o.dtype)};
 }
 
 }  // namespace
@@ -104,12 +105,14 @@ KernelResult make_copy(Context& c, const Bound& b) {
     auto from = [&]<class In>(In a) -> KernelResult {
         if (out.dtype == DType::f32) return make(a, float{});
         if (out.dtype == DType::bf16) return make(a, bf16{});
+        if (out.dtype == DType::f16) return make(a, f16{});
         if (out.dtype == DType::i32) return make(a, std::int32_t{});
         if (out.dtype == DType::f64) return make(a, double{});
         return base::Error{std::string("copy on cuda cannot write ") + name_of(out.dtype)};
     };
     if (in.dtype == DType::f32) return from(float{});
     if (in.dtype == DType::bf16) return from(bf16{});
+    if (in.dtype == DType::f16) return from(f16{});
     if (in.dtype == DType::i32) return from(std::int32_t{});
     if (in.dtype == DType::f64) return from(double{});
     return base::Error{std::string("copy on cuda cannot read ") + name_of(in.dtype)};

@@ -13,7 +13,7 @@ namespace millrace::ops {
 struct FillParams { double value = 0; };
 namespace fill { enum Slot { out, slots }; extern const OpDef kDef; }
 
-/// copy. out = in, converting between f64, f32, bf16, i32; shapes equal.
+/// copy. out = in, converting between f64, f32, bf16, f16, i32; shapes equal.
 struct CopyParams {};
 namespace copy { enum Slot { in, out, slots }; extern const OpDef kDef; }
 

@@ -8,6 +8,11 @@
 #include "ops/recurrent/gru.h"
 #include "ops/recurrent/row_mask.cuh"
 
+// Before Hopper the kernel of tile_product.cuh is empty, so that nothing uses what follows.
+#ifndef MILLRACE_HOPPER
+#pragma nv_diag_suppress 177
+#endif
+
 namespace millrace::ops::cuda {
 namespace {
 

@@ -22,7 +22,7 @@ private:
     void (*function_)(const Bound&);
 };
 
-/// Floating operands are f64, but for those whose type is a matter of the operator: copy, fill and the optimizer's bf16 copy.
+/// Floating operands are f64, but for those whose type is a matter of the operator: copy, fill and the optimizer's 16-bit copy.
 base::Status check_types(const Record& record, const Bound& bound) {
     if (record.op == &copy::kDef || record.op == &fill::kDef) return base::ok();
     for (int slot = 0; slot < record.op->slot_count(); ++slot) {

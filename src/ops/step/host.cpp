@@ -94,7 +94,7 @@ void run_metrics_push(const Bound& bound) {
     for (int member = 0; member < bound[state].k; ++member) {
         const MemberState& s = state_of(bound[state], member);
         publish(rows + member, MetricsRow{sequence, s.step, s.epoch, s.rows, s.correct, s.skipped, s.nonfinite, s.lr, s.grad_norm,
-                                          s.loss, s.penalty, now});
+                                          s.loss, s.penalty, s.loss_scale, s.good_steps, now});
     }
     pushes.store(sequence, std::memory_order_release);
 }

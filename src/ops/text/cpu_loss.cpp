@@ -27,7 +27,9 @@ public:
         const int sequences = lengths.rows;
         context_.pool.for_each_if(logits.count() >= kParallelElements, logits.k * sequences, [&](int task, int) {
             const int member = task / sequences;
-            run_sequence(member, task % sequences, tokens_in(lengths, member, b_[at::ids].cols));
+            const auto scale = static_cast<double>(state_of(b_[at::state], member).loss_scale);
+            run_sequence(member, task % sequences,
+                         params_.scale / static_cast<double>(tokens_in(lengths, member, b_[at::ids].cols)) * scale);
         });
         for (int member = 0; member < logits.k; ++member) conclude(member);
     }
@@ -40,7 +42,7 @@ private:
         return found_[static_cast<std::size_t>(member * std::int64_t{b_[at::logits].rows} + row)];
     }
 
-    void run_sequence(int member, int sequence, std::int64_t all) noexcept {
+    void run_sequence(int member, int sequence, double share) noexcept {
         const Operand& dlogits = b_[at::dlogits];
         const int count = tokens(member, sequence);
         for (int position = 0; position < positions_; ++position) {
@@ -49,8 +51,7 @@ private:
             const int t = position - params_.first;
             if (t >= 0 && t < count) {
                 const std::int32_t id = b_[at::ids].at<std::int32_t>(member, 0, sequence)[t];
-                found(member, row) =
-                    run_row(b_[at::logits].at<float>(member, 0, row), id, gradient, params_.scale / static_cast<double>(all));
+                found(member, row) = run_row(b_[at::logits].at<float>(member, 0, row), id, gradient, share);
             } else if (gradient != nullptr) {
                 std::fill_n(gradient, dlogits.cols, 0.0f);
             }

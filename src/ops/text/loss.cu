@@ -9,7 +9,7 @@ namespace {
 using tensor::Operand;
 
 template <class T>
-__global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> ids, Mat<const std::int32_t> lengths,
+__global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> ids, Mat<const std::int32_t> lengths, States state,
                                   Mat<T> dlogits, Found* found, TokenShape shape, int first, double scale) {
     __shared__ float sums[32];
     __shared__ int counts[32];
@@ -36,7 +36,7 @@ __global__ void token_loss_kernel(Mat<const T> logits, Mat<const std::int32_t> i
         found[std::int64_t{k} * gridDim.x + row] = {loss, best == id, !isfinite(loss)};
     }
     if (gradient == nullptr) return;
-    const auto share = static_cast<float>(scale / all);
+    const float share = static_cast<float>(scale / all) * state[k].loss_scale;
     for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x)
         store(gradient + c, (expf(load(l + c) - most) / total - (c == id ? 1.0f : 0.0f)) * share);
 }
@@ -131,7 +131,7 @@ KernelResult make_token_cross_entropy(Context& c, const Bound& b) {
         return make_kernel([stream = c.stream, logits, ids, l, s, d, sums, p, shape, found, add = b.accumulates(at::tally)] {
             if (logits.rows > 0)
                 launch(token_loss_kernel<T>, dim3(logits.rows, 1, logits.k), threads_for(shape.vocabulary), 0, stream, logits,
-                       ids, l, d, found, shape, p.first, p.scale);
+                       ids, l, s, d, found, shape, p.first, p.scale);
             launch_token_sums(stream, logits.k, static_cast<const Found*>(found), l, s, sums, shape, p, add);
         });
     });

@@ -30,7 +30,7 @@ namespace masked_mean_backward { enum Slot { dy, lengths, dx, slots }; extern co
 
 /// token_cross_entropy. logits real [K,1,B*N,V]; the logits at position first + t of a sequence (first = P - 1 for a decoder behind its prefix) are about
 /// token t = ids[b][t], t < length; first >= 0, first + T <= N. Loss of a token as in cross_entropy; m = mean over all tokens of the batch, 0 when there are none.
-/// dlogits (optional, real) = d(scale * m), zeros where no token is predicted. as_loss: state.loss += B * m, state.rows += B; else state.penalty += scale * m.
+/// dlogits (optional, real) = d(scale * m) * state.loss_scale, zeros where no token is predicted. as_loss: state.loss += B * m, state.rows += B; else state.penalty += scale * m.
 /// tally (+) stat [K,1,1,kTallyColumns], optional: sum of losses, tokens, tokens whose largest logit (lowest index on ties) is the right one, sequences of at least one
 /// token that have all right. A non-finite loss sets state.nonfinite; so does an id outside [0, V), with loss 0, gradient 0 and not right.
 struct TokenLossParams { double scale = 1; std::int32_t first = 0; bool as_loss = false; };

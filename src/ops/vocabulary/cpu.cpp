@@ -95,7 +95,8 @@ private:
     void list_rows(int member) noexcept {
         const Operand &ids = b_[at::ids], &lengths = b_[at::lengths];
         const std::int64_t tokens = tokens_in(lengths, member, ids.cols);
-        share_ = tokens > 0 ? params_.scale / static_cast<double>(tokens) : 0;
+        const auto scale = static_cast<double>(state_of(b_[at::state], member).loss_scale);
+        share_ = tokens > 0 ? params_.scale / static_cast<double>(tokens) * scale : 0;
         rows_.clear();
         for (int b = 0; b < lengths.rows; ++b)
             for (int t = 0; t < tokens_of(lengths, member, b, ids.cols); ++t) {

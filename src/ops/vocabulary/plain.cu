@@ -17,8 +17,8 @@ constexpr std::int64_t kChunkBytes = 32 << 20, kLeastRows = 64;
 /// One block per row: logits without bias become gradients, zeros where no token is predicted.
 template <class T>
 __global__ void vocabulary_rows_kernel(Mat<T> logits, Mat<const float> bias, Mat<const std::int32_t> ids,
-                                       Mat<const std::int32_t> lengths, Mat<float> logsumexp, Found* found, TokenShape shape,
-                                       int begin, TokenLossParams p) {
+                                       Mat<const std::int32_t> lengths, States state, Mat<float> logsumexp, Found* found,
+                                       TokenShape shape, int begin, TokenLossParams p) {
     __shared__ float sums[32];
     __shared__ int counts[32];
     begin_kernel();
@@ -47,7 +47,7 @@ __global__ void vocabulary_rows_kernel(Mat<T> logits, Mat<const float> bias, Mat
         out = {loss, best == id, !isfinite(loss)};
         *logsumexp.row(k, 0, row) = most + logf(total);
     }
-    const auto share = static_cast<float>(p.scale / block_tokens(lengths, k, shape, counts));
+    const float share = static_cast<float>(p.scale / block_tokens(lengths, k, shape, counts)) * state[k].loss_scale;
     for (int c = threadIdx.x; c < shape.vocabulary; c += blockDim.x)
         store(l + c, (expf(logit(c) - most) / total - (c == id ? 1.0f : 0.0f)) * share);
 }
@@ -86,7 +86,7 @@ KernelResult make_plain(Context& c, const Bound& b, const TokenShape& shape, con
         if (rows > 0)
             MILLRACE_TRY(then(by_real(x.dtype, [&]<class T>(T) -> KernelResult {
                 return make_launch(c, vocabulary_rows_kernel<T>, dim3(rows, 1, x.k), threads_for(shape.vocabulary), 0, logits,
-                                   b[at::bias], ids, l, b[at::logsumexp], found, shape, begin, p);
+                                   b[at::bias], ids, l, b[at::state], b[at::logsumexp], found, shape, begin, p);
             })));
         if (dx.present())
             MILLRACE_TRY(then(make_product(c, Product::dgrad, logits, weight, rows_of(dx, begin, rows), b.accumulates(at::dx))));

@@ -37,7 +37,7 @@ __global__ void choose_kernel(const float* squares, const int* first, int pieces
     for (int n = threadIdx.x; n < rule.nodes; n += kThreads) {
         float sum = 0;
         for (int i = first[n]; i < first[n + 1]; ++i) sum += squares[static_cast<std::int64_t>(k) * pieces + i];
-        norms[n] = sqrtf(sum);
+        norms[n] = sqrtf(sum) / state.loss_scale;
         gains[n] = 0;
     }
     __syncthreads();

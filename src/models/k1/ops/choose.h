@@ -33,7 +33,7 @@ constexpr std::int32_t kRecent = 0, kWorst = 1, kLabelColumn = 2;  ///< columns 
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
 
-/// choose_nodes. grads stat [K,1,1,P]. Of each node n, by the pieces of its parameters: group[n].norm = L2 norm. Then the policy gives every node a gain: 0 when
+/// choose_nodes. grads stat [K,1,1,P]. Of each node n, by the pieces of its parameters: group[n].norm = L2 norm / state.loss_scale. Then the policy gives every node a gain: 0 when
 /// not chosen, 1 when chosen; on a path leaf 1, its parent 0.15, further up 0.05, with path_dynamic min(1, 0.5 + p) and min(0.3, p), p = norm / sum of the norms on
 /// the path. Freezing: gain = that, gradient_gain = 1; else (`zero_grad`) gain = 1, gradient_gain = that. Ties go to the node that comes first. Random numbers:
 /// element = node. `policy` has one entry for all members, or one of each. Nodes come parents first; node 0 is the root, parent[0] = -1. Pieces are in ascending order of `node` and at most kMostPiece long.

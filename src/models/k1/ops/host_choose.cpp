@@ -38,10 +38,11 @@ void run_choose_nodes(const Bound& bound) {
             for (int i = piece.begin; i < piece.end; ++i)
                 squares[static_cast<std::size_t>(piece.node)] += grads.at<double>(m)[i] * grads.at<double>(m)[i];
         std::vector<float> norms(squares.size()), gains(squares.size());
-        for (std::size_t n = 0; n < squares.size(); ++n) norms[n] = static_cast<float>(std::sqrt(squares[n]));
+        const MemberState& state = state_of(bound[at::state], m);
+        for (std::size_t n = 0; n < squares.size(); ++n) norms[n] = static_cast<float>(std::sqrt(squares[n]) / state.loss_scale);
         const auto& statistics = bound[at::statistics];
-        choose_on_host(params, m, state_of(bound[at::state], m), groups_of(bound[at::groups], m).data(), norms.data(),
-                       gains.data(), statistics.at<double>(m), statistics.stride_g);
+        choose_on_host(params, m, state, groups_of(bound[at::groups], m).data(), norms.data(), gains.data(),
+                       statistics.at<double>(m), statistics.stride_g);
     }
 }
 
@@ -71,13 +72,14 @@ KernelResult make_choose_nodes(Context& context, const Bound& bound) {
                 const NodePiece& piece = params.pieces[static_cast<std::size_t>(i)];
                 squares[static_cast<std::size_t>(i)] = context.simd.sum_of_squares(piece.end - piece.begin, g + piece.begin);
             });
+            const MemberState& state = state_of(b[at::state], m);
             std::size_t i = 0;
             for (std::size_t n = 0; n < norms.size(); ++n) {
                 double sum = 0;
                 for (; i < squares.size() && params.pieces[i].node == static_cast<std::int32_t>(n); ++i) sum += squares[i];
-                norms[n] = static_cast<float>(std::sqrt(sum));
+                norms[n] = static_cast<float>(std::sqrt(sum) / static_cast<double>(state.loss_scale));
             }
-            choose_on_host(params, m, state_of(b[at::state], m), groups_of(b[at::groups], m).data(), norms.data(), gains.data(),
+            choose_on_host(params, m, state, groups_of(b[at::groups], m).data(), norms.data(), gains.data(),
                            statistics.at<float>(m), statistics.stride_g);
         }
     });
