@@ -115,12 +115,16 @@ std::string Comparison::conclusion() const {
                            std::abs(forgetting.mean), forgetting.mean < 0 ? "less" : "more");
     const std::string seeds = fmt::format(" ({} seeds)", forgetting.seeds);
     std::string text;
-    if (forgetting.sign() == 0)
+    if (!any)
+        text = fmt::format(
+            "{} and {} have forgotten nothing beyond noise: on average later domains did not raise the loss of earlier ones{}",
+            group, control, seeds);
+    else if (verdict() == 0)
         text = fmt::format("{} against {}: no difference in forgetting beyond noise, {}{}{}", group, control,
                            forgetting.mean < 0 ? "-" : "", nats_text(forgetting), seeds);
     else
-        text = fmt::format("{} forgets {} than {}: {}{}", group, forgetting.sign() < 0 ? "less" : "more", control,
-                           nats_text(forgetting), seeds);
+        text = fmt::format("{} forgets {} than {}: {}{}", group, verdict() < 0 ? "less" : "more", control, nats_text(forgetting),
+                           seeds);
     if (final_loss.sign() == 0) return text + "; the mean loss over all domains at the end differs by no more than noise";
     return text + fmt::format("; the mean loss over all domains at the end is {} by {}",
                               final_loss.sign() < 0 ? "lower" : "higher", nats_text(final_loss));
@@ -134,12 +138,15 @@ Forgetting measure_forgetting(const Course& course) {
     if (!course.complete()) return measured;
     for (const GroupForgetting& group : measured.groups) {
         if (std::ranges::find(course.controls, group.name) != course.controls.end()) continue;
-        for (const std::string& control : course.controls)
+        for (const std::string& control : course.controls) {
+            const auto other = std::ranges::find(measured.groups, control, &GroupForgetting::name);
             measured.comparisons.push_back(
                 {group.name, control,
                  difference_of(course, group.name, control, [&](std::size_t k) { return course.mean_forgetting(k); }),
                  difference_of(course, group.name, control,
-                               [&](std::size_t k) { return average_of(course.after(course.domains.size() - 1)->losses[k]); })});
+                               [&](std::size_t k) { return average_of(course.after(course.domains.size() - 1)->losses[k]); }),
+                 group.mean.sign() > 0 || other->mean.sign() > 0});
+        }
     }
     return measured;
 }

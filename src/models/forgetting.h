@@ -55,7 +55,10 @@ struct GroupForgetting {
 struct Comparison {
     std::string group, control;
     Estimate forgetting, final_loss;
+    bool any = true;  ///< one of the two has forgotten something, beyond two standard errors
 
+    /// Of the difference in forgetting, as Estimate::sign(); 0 where nothing was forgotten.
+    [[nodiscard]] int verdict() const { return any ? forgetting.sign() : 0; }
     /// "new forgets less than old: 0.120 +- 0.030 nats (3 seeds); ..."
     [[nodiscard]] std::string conclusion() const;
 };

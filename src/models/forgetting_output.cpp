@@ -106,7 +106,7 @@ std::string forgetting_json(const Course& course, const Forgetting& measured) {
     for (std::size_t k = 0; k < course.groups.size(); ++k) json["members"].push_back(course_member_json(course, k));
     for (const GroupForgetting& group : measured.groups) json["groups"].push_back(group_json(group, course.complete()));
     for (const Comparison& comparison : measured.comparisons) {
-        const int sign = comparison.forgetting.sign();
+        const int sign = comparison.verdict();
         json["comparisons"].push_back({{"group", comparison.group},
                                        {"control", comparison.control},
                                        {"forgetting", estimate_json(comparison.forgetting)},

@@ -76,6 +76,16 @@ TEST(Forgetting, WithinTwoStandardErrorsThereIsNoDifference) {
     EXPECT_NE(more.conclusion().find("at the end is higher by 0.067"), std::string::npos) << more.conclusion();
 }
 
+TEST(Forgetting, WhereNothingIsForgottenNobodyForgetsLess) {
+    const Comparison comparison =
+        measure_forgetting(course_with({{1.5, 1.4, 1}, {1.8, 1.7, 1}, {1.6, 1.5, 1}, {1.9, 1.8, 1}})).comparisons.at(0);
+    EXPECT_EQ(comparison.forgetting.sign(), -1);
+    EXPECT_EQ(comparison.verdict(), 0);
+    EXPECT_TRUE(comparison.conclusion().starts_with("new and old have forgotten nothing beyond noise: "))
+        << comparison.conclusion();
+    EXPECT_NE(comparison.conclusion().find("at the end is lower by 0.200"), std::string::npos) << comparison.conclusion();
+}
+
 TEST(Forgetting, OneSeedOrALostLossIsNoResult) {
     Course course = course_with({{2.5, 2.1, 1}, {3, 2.4, 1.5}, {2.7, 2.3, 1.1}, {3.4, 2.4, 1.3}});
     course.groups = {"new", "old", "other", "another"};
