@@ -24,13 +24,17 @@ double largest(const std::vector<double>& values) {
 
 struct Tolerance {
     double of_slot = 0, of_element = 0;
+    double most = std::numeric_limits<double>::infinity();     ///< that the slot's type can hold
+    double least = double{std::numeric_limits<float>::min()};  ///< below it both a number and 0 are right
     [[nodiscard]] bool accepts(double expected, double actual) const {
+        if (std::fabs(expected) > most && std::isinf(actual)) return std::signbit(expected) == std::signbit(actual);
         if (!std::isfinite(expected) || !std::isfinite(actual)) return same_nonfinite(expected, actual);
         return std::fabs(expected - actual) <= of_slot + of_element * std::fabs(expected);
     }
 };
 
-std::string slot_difference(const OpCase& op_case, int s, double tolerance, const Content& expected, const Content& actual) {
+std::string slot_difference(const OpCase& op_case, int s, Precision precision, double tolerance, const Content& expected,
+                            const Content& actual) {
     const Slot& slot = op_case.slots[static_cast<std::size_t>(s)];
     if (expected.values.size() != actual.values.size()) return fmt::format("slot {}: sizes differ", op_case.op->slot(s).name);
     Tolerance limit;
@@ -40,12 +44,16 @@ std::string slot_difference(const OpCase& op_case, int s, double tolerance, cons
         if (slot.element == Element::bf16) limit.of_element = 1.0 / 128;
         if (slot.element == Element::f16) limit.of_element = 1.0 / 1024;
     }
+    if (dtype_of(slot.element, precision) == tensor::DType::f16) {
+        limit.most = 65504;
+        limit.least = 0x1p-24;
+    }
     const auto allowed = static_cast<std::size_t>(op_case.outliers * static_cast<double>(expected.values.size()));
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < expected.values.size(); ++i) {
         const double want = expected.values[i], got = actual.values[i];
-        // Some backends flush what is too small for a float, others keep it, and so does the reference: both are right there.
-        const bool tiny = want != 0 && std::fabs(want) < static_cast<double>(std::numeric_limits<float>::min());
+        // Some backends flush what is too small for the type, others keep it, and so does the reference: both are right there.
+        const bool tiny = want != 0 && std::fabs(want) < limit.least;
         const bool zeros_differ = slot.exact_zeros && !tiny && (want == 0) != (got == 0);
         if ((limit.accepts(want, got) && !zeros_differ) || ++wrong <= allowed) continue;
         return fmt::format("slot {}: element {} of {} is {}, expected {} (tolerance {})", op_case.op->slot(s).name, i,
@@ -111,7 +119,7 @@ std::string difference(const OpCase& op_case, Precision precision, const Outcome
         for (std::size_t m = 0; m < want.states.size(); ++m)
             if (const auto text = state_difference(want.states[m], got.states[m], tolerance); !text.empty())
                 return fmt::format("state of member {}: {}", m, text);
-        if (auto text = slot_difference(op_case, s, tolerance, want, got); !text.empty()) return text;
+        if (auto text = slot_difference(op_case, s, precision, tolerance, want, got); !text.empty()) return text;
     }
     return {};
 }
