@@ -1,7 +1,10 @@
 #pragma once
 // Dense layers in bf16 on tensor cores: whether a record or a pair of them takes the fused kernels, and those.
 
+#include <algorithm>
+
 #include "ops/cuda/context.h"
+#include "ops/dense/dense.h"
 
 namespace millrace::ops::cuda {
 
@@ -15,5 +18,17 @@ KernelResult make_fused_backward(Context&, const Bound* dgrad, const Bound* back
 /// Whether a weight gradient can share a launch; sums over very many rows stay with the library, which splits them.
 bool groups_wgrad(const Context&, const Bound& wgrad);
 KernelResult make_grouped_wgrad(Context&, std::span<const Bound> wgrads);
+
+/// How many weight gradients from the first on `takes(record)` accepts, each of another weight: the sums of a weight that is used
+/// twice must not meet in one launch.
+template <class Takes>
+std::size_t count_wgrads(std::span<const Bound> records, Takes takes) {
+    const auto weight = [](const Bound& b) { return b[linear_wgrad::dw].data; };
+    std::size_t count = 0;
+    while (count < records.size() && records[count].record->op == &linear_wgrad::kDef && takes(records[count]) &&
+           std::ranges::find(records.first(count), weight(records[count]), weight) == records.first(count).end())
+        ++count;
+    return count;
+}
 
 }  // namespace millrace::ops::cuda

@@ -143,15 +143,7 @@ bool groups_wgrad(const Context& c, const Bound& b) {
 }
 
 std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records) {
-    std::size_t count = 0;
-    const auto adds_to_one_before = [&](const Bound& b) {  // a weight used twice: the sums must not meet in one launch
-        return std::any_of(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count),
-                           [&](const Bound& earlier) { return earlier[linear_wgrad::dw].data == b[linear_wgrad::dw].data; });
-    };
-    while (count < records.size() && records[count].record->op == &linear_wgrad::kDef && groups_wgrad(c, records[count]) &&
-           !adds_to_one_before(records[count]))
-        ++count;
-    return count;
+    return count_wgrads(records, [&](const Bound& b) { return groups_wgrad(c, b); });
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
