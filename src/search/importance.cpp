@@ -1,7 +1,6 @@
 #include "search/importance.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "search/stream.h"
@@ -10,13 +9,33 @@ namespace millrace::search {
 namespace {
 
 constexpr int64_t kTrees = 64;
-constexpr size_t kFewest = 8;  // trials
+constexpr double kExplained = 0.1;  // of the variance; noise explains less
+constexpr size_t kFewest = 8;       // trials
 constexpr size_t kSmallestLeaf = 2;
 constexpr size_t kMostRows = 2000;  // newest trials that are looked at: sorting makes a tree n log^2 n
 
 struct Table {
     std::vector<std::vector<double>> rows;  // [trial][parameter] in the unit cube
     std::vector<double> targets;            // ranks in [0, 1]
+};
+
+/// Predictions of each row by the trees that have not seen it.
+struct UnseenPredictions {
+    std::vector<double> sums;
+    std::vector<double> counts;
+
+    /// Whether their means explain enough of the targets' variance.
+    [[nodiscard]] bool are_telling(const std::vector<double>& targets) const {
+        const double mean = std::accumulate(targets.begin(), targets.end(), 0.0) / static_cast<double>(targets.size());
+        double error = 0, variance = 0;
+        for (size_t i = 0; i < targets.size(); ++i) {
+            if (counts[i] == 0) continue;
+            const double off = sums[i] / counts[i] - targets[i], spread = targets[i] - mean;
+            error += off * off;
+            variance += spread * spread;
+        }
+        return error < (1 - kExplained) * variance;
+    }
 };
 
 /// A regression tree grown on a bootstrap sample.
@@ -113,6 +132,7 @@ std::vector<double> parameter_importance(const Space& space, std::span<const Tri
     const size_t count = table.rows.size();
     if (count < kFewest) return {};
     std::vector<double> growth(space.size(), 0);
+    UnseenPredictions predictions{std::vector<double>(count, 0), std::vector<double>(count, 0)};
     for (int64_t number = 0; number < kTrees; ++number) {
         Stream stream(seed, number, Purpose::forest);
         std::vector<size_t> sample;
@@ -123,8 +143,12 @@ std::vector<double> parameter_importance(const Space& space, std::span<const Tri
         }
         const Tree tree(table, sample, stream);
         std::vector<size_t> unseen;
-        for (size_t i = 0; i < count; ++i)
-            if (!is_seen[i]) unseen.push_back(i);
+        for (size_t i = 0; i < count; ++i) {
+            if (is_seen[i]) continue;
+            unseen.push_back(i);
+            predictions.sums[i] += tree.predict(table.rows[i]);
+            predictions.counts[i] += 1;
+        }
         for (size_t p = 0; p < space.size(); ++p) {
             std::vector<size_t> shuffled = unseen;
             for (size_t i = shuffled.size(); i > 1; --i) std::swap(shuffled[i - 1], shuffled[stream.below(i)]);
@@ -137,6 +161,7 @@ std::vector<double> parameter_importance(const Space& space, std::span<const Tri
             }
         }
     }
+    if (!predictions.are_telling(table.targets)) return std::vector<double>(space.size(), 0);
     for (double& share : growth) share = std::max(share, 0.0);
     const double sum = std::accumulate(growth.begin(), growth.end(), 0.0);
     for (double& share : growth) share = sum > 0 ? share / sum : 0;

@@ -288,6 +288,26 @@ TEST(Cmaes, FindsAnOptimumInACornerOfTheCube) {
     EXPECT_LT(median_best(cube(3, 0, 1), "cmaes", loss, 150), 0.2 * median_best(cube(3, 0, 1), "random", loss, 150));
 }
 
+TEST(Cmaes, TrialsFromElsewhereMoveItByAFewStepsOnly) {
+    const Space space = cube(6, 0, 1);
+    const auto sampler = sampler_of(space, "cmaes", 2);
+    const Objective loss = [](const Configuration& at) {
+        double sum = 0;
+        for (const double x : at) sum += (x - 0.2) * (x - 0.2);
+        return Objectives{sum};
+    };
+    std::vector<Trial> history = run_study(*sampler, loss, 9 * 50);
+    for (int i = 0; i < 9; ++i) {  // a generation that was drawn long ago, say
+        Trial trial;
+        trial.number = static_cast<int64_t>(history.size());
+        trial.configuration = Configuration(6, 0.9 + 0.001 * i);
+        finish(trial, {-1});
+        history.push_back(trial);
+    }
+    for (const Configuration& next : sampler->ask(history, static_cast<int64_t>(history.size()), 9))
+        for (const double x : next) EXPECT_NEAR(x, 0.2, 0.1);
+}
+
 TEST(Cmaes, RefusesChoicesAndAlternatives) {
     SamplerOptions options;
     options.name = "cmaes";

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "search/population.h"
 #include "search/problems.h"
 #include "search/successive_halving.h"
@@ -33,7 +35,8 @@ std::vector<Trial> side_by_side(const std::vector<Objectives>& values, int64_t s
     return out;
 }
 
-/// A study on `lanes` lanes that take turns. `curve` gives a trial's values after a number of epochs.
+/// A study on `lanes` lanes: all free ones get work, then all report in turn. `curve` gives a trial's values after a number of
+/// epochs.
 struct Study {
     std::vector<Trial> trials;
     int64_t epochs = 0;
@@ -48,21 +51,23 @@ Study run_scheduled(const Scheduler& scheduler, const Curve& curve, int64_t budg
     for (bool is_active = true; is_active;) {
         is_active = false;
         for (auto& lane : busy) {
-            if (!lane) {
-                const auto next = scheduler.next(study.trials, static_cast<int64_t>(study.trials.size()) < budget);
-                if (!next) continue;
-                if (next->promoted) {
-                    lane = {static_cast<size_t>(*next->promoted), next->until};
-                    EXPECT_EQ(study.trials[lane->first].state, TrialState::paused);
-                    study.trials[lane->first].state = TrialState::running;
-                    ++study.promotions;
-                } else {
-                    lane = {study.trials.size(), next->until};
-                    study.trials.emplace_back();
-                    study.trials.back().number = static_cast<int64_t>(lane->first);
-                    study.trials.back().configuration = random_configuration(cube(1, 0, 1), 1, static_cast<int64_t>(lane->first));
-                }
+            if (lane) continue;
+            const auto next = scheduler.next(study.trials, static_cast<int64_t>(study.trials.size()) < budget);
+            if (!next) continue;
+            if (next->promoted) {
+                lane = {static_cast<size_t>(*next->promoted), next->until};
+                EXPECT_EQ(study.trials[lane->first].state, TrialState::paused);
+                study.trials[lane->first].state = TrialState::running;
+                ++study.promotions;
+            } else {
+                lane = {study.trials.size(), next->until};
+                study.trials.emplace_back();
+                study.trials.back().number = static_cast<int64_t>(lane->first);
+                study.trials.back().configuration = random_configuration(cube(1, 0, 1), 1, static_cast<int64_t>(lane->first));
             }
+        }
+        for (auto& lane : busy) {
+            if (!lane) continue;
             is_active = true;
             Trial& trial = study.trials[lane->first];
             study.epochs += lane->second - trial.last_step();
@@ -185,7 +190,8 @@ TEST(Asha, PausedTrialsArePromotedLater) {
     EXPECT_EQ(asha->decide(trials, 5).action, Action::pause);
     trials[5].state = TrialState::paused;
     EXPECT_EQ(asha->next(trials, false)->promoted, 1);
-    // Higher rungs come first.
+    // Higher rungs come first: twelve at the lowest make room for trial 3, too.
+    for (int64_t i = 6; i < 12; ++i) trials.push_back({i, {0.5}, TrialState::paused, {}, {}, {{1, {2.0}}}});
     for (const size_t i : {size_t{0}, size_t{1}, size_t{2}}) {
         trials[i].reports[3] = {0.4 - 0.1 * static_cast<double>(i)};
         trials[i].state = TrialState::paused;
@@ -196,6 +202,8 @@ TEST(Asha, PausedTrialsArePromotedLater) {
     // A trial that violates a constraint stays where it is.
     trials[2].violations = {0.1};
     EXPECT_EQ(asha->next(trials, true)->promoted, 1);
+    trials[1].violations = trials[0].violations = {0.2};
+    EXPECT_EQ(asha->next(trials, true)->promoted, 3);
 }
 
 TEST(Asha, FindsTheBestOfALearningCurveProblemInAQuarterOfTheEpochs) {
@@ -275,6 +283,27 @@ TEST(Hyperband, EndsWhenTrialsFailAndWhenTheBudgetCutsABracket) {
     EXPECT_EQ(count_of(study.trials, TrialState::running), 0);
 }
 
+TEST(Hyperband, PassesOverTrialsThatViolateAConstraint) {
+    const auto hyperband = scheduler_of(named("hyperband", {1, 3, 9}));
+    std::vector<Trial> trials = side_by_side({{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}}, 1);
+    for (Trial& trial : trials) {
+        trial.state = TrialState::paused;
+        trial.violations = {trial.number < 7 ? 1.0 : 0.0};
+    }
+    for (const int64_t number : {7, 8}) {
+        ASSERT_EQ(hyperband->next(trials, true)->promoted, number);
+        trials[static_cast<size_t>(number)].state = TrialState::running;
+    }
+    EXPECT_FALSE(hyperband->next(trials, true)->promoted.has_value());  // both must come to the next rung first
+    for (const size_t number : {7u, 8u}) {
+        trials[number].state = TrialState::paused;
+        trials[number].reports[3] = {10.0 - static_cast<double>(number)};
+    }
+    const auto next = hyperband->next(trials, true);
+    EXPECT_EQ(next->promoted, 8);
+    EXPECT_EQ(next->until, 9);
+}
+
 TEST(Median, PrunesTheKnownBadHalf) {
     const auto median = scheduler_of(named("median"));
     std::vector<Objectives> values;
@@ -335,6 +364,10 @@ TEST(Population, TheWorstQuarterCopiesFromTheBest) {
         EXPECT_NE(decision.configuration, trials[static_cast<size_t>(decision.from)].configuration);
         EXPECT_EQ(decision.configuration, pbt->decide(trials, i).configuration);
     }
+    std::set<int64_t> sources;
+    for (options.seed = 0; options.seed < 20; ++options.seed)
+        sources.insert(scheduler_of(options, space)->decide(trials, 0).from);
+    EXPECT_EQ(sources, (std::set<int64_t>{1, 6}));
     // A best one that has run on no longer has the weights of this step; one that violates a constraint is no example.
     trials[1].reports[2] = {0.5};
     trials[6].violations = {1};

@@ -164,6 +164,11 @@ TEST(Importance, SaysNothingWithoutTrialsAndZeroWithoutDifferences) {
     const auto sampler = sampler_of(space, "random", 0);
     EXPECT_TRUE(parameter_importance(space, run_study(*sampler, flat, 7), 0, 0).empty());
     EXPECT_EQ(parameter_importance(space, run_study(*sampler, flat, 20), 0, 0), (std::vector<double>{0, 0}));
+    for (int64_t seed = 0; seed < 5; ++seed) {
+        Stream noise(5, seed, Purpose::forest);
+        const Objective random = [&](const Configuration&) { return Objectives{noise.uniform()}; };
+        EXPECT_EQ(parameter_importance(space, run_study(*sampler, random, 200), 0, 0), (std::vector<double>{0, 0})) << seed;
+    }
     const Objective fails = [](const Configuration&) { return Objectives{kNan}; };
     EXPECT_TRUE(parameter_importance(space, run_study(*sampler, fails, 50), 0, 0).empty());
 }
