@@ -21,7 +21,7 @@ std::vector<size_t> front_ranks(std::span<const Objectives> points);
 /// relative to the front's width; infinite at the ends.
 std::vector<double> crowding_distances(std::span<const Objectives> points, std::span<const size_t> ranks);
 
-/// Positions of the points, best first: by front, then the lonelier first, then by position.
+/// Positions of the points, best first: by front, then (with several objectives) the lonelier first, then by position.
 std::vector<size_t> pareto_order(std::span<const Objectives> points);
 
 /// The area dominated by points with two objectives, up to `reference` (worse than all that count).

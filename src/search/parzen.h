@@ -21,20 +21,23 @@ public:
     [[nodiscard]] double log_density(const Configuration& configuration) const;
 
 private:
-    /// One parameter of one kernel. `cell`: the observed choice, or 0 alternative, 1 range; negative for the prior.
-    struct Kernel {
-        double mean = 0.5;
-        double width = 1;
-        double inside = 0;  ///< log of the normal's mass within [0, 1]
-        double cell = -1;
+    /// One parameter of all kernels.
+    struct Column {
+        std::vector<double> cells;            ///< the observed choice, or 0 alternative, 1 range; -1 for the prior
+        std::vector<double> means;            ///< of the normal in [0, 1]
+        std::vector<bool> is_narrow;          ///< its width is width_, else 1
+        std::vector<double> log_insides;      ///< log of its mass within [0, 1]
+        std::vector<double> log_cell_masses;  ///< of integers: its mass in a cell, by the distance from the kernel's cell
     };
-    [[nodiscard]] double log_kernel(const Parameter& parameter, const Kernel& kernel, double value) const;
-    [[nodiscard]] double log_cell(const Kernel& kernel, double cell, double cells) const;
-    [[nodiscard]] double sample_cell(const Kernel& kernel, double cells, Stream& stream) const;
+    [[nodiscard]] Column column_of(const Parameter& parameter, std::span<const Configuration> observed, size_t index) const;
+    void add_cells(const Column& column, double cell, double cells, std::vector<double>& terms) const;
+    void add_normals(const Parameter& parameter, const Column& column, double value, std::vector<double>& terms) const;
+    [[nodiscard]] double sample_cell(double kernel_cell, double cells, Stream& stream) const;
 
     const Space& space_;
-    std::vector<double> log_weights_;           ///< of kernels, the prior last
-    std::vector<std::vector<Kernel>> kernels_;  ///< [kernel][parameter]
+    double width_;                     ///< of the kernels of observations, in unit intervals
+    std::vector<double> log_weights_;  ///< of kernels, the prior last
+    std::vector<Column> columns_;      ///< one for each parameter
 };
 
 }  // namespace millrace::search

@@ -90,6 +90,7 @@ std::vector<size_t> best_first(std::span<const Trial> trials) {
 
 std::vector<Finalist> finalists(std::span<const Trial> trials, size_t count) {
     std::vector<Finalist> found;
+    std::map<Configuration, size_t> positions;  // in `found`
     std::set<Configuration> refused;
     for (const Trial& trial : trials) {
         if (trial.violation() > 0 || trial.state == TrialState::failed) refused.insert(trial.configuration);
@@ -98,12 +99,12 @@ std::vector<Finalist> finalists(std::span<const Trial> trials, size_t count) {
             refused.insert(trial.configuration);
             continue;
         }
-        auto at =
-            std::find_if(found.begin(), found.end(), [&](const Finalist& f) { return f.configuration == trial.configuration; });
-        if (at == found.end()) at = found.insert(at, Finalist{trial.configuration, {}, Objectives(trial.values.size(), 0)});
-        at->numbers.push_back(trial.number);
-        const double part = 1.0 / static_cast<double>(at->numbers.size());
-        for (size_t i = 0; i < at->mean.size(); ++i) at->mean[i] += (trial.values[i] - at->mean[i]) * part;
+        const auto [at, is_new] = positions.emplace(trial.configuration, found.size());
+        if (is_new) found.push_back({trial.configuration, {}, Objectives(trial.values.size(), 0)});
+        Finalist& finalist = found[at->second];
+        finalist.numbers.push_back(trial.number);
+        const double part = 1.0 / static_cast<double>(finalist.numbers.size());
+        for (size_t i = 0; i < finalist.mean.size(); ++i) finalist.mean[i] += (trial.values[i] - finalist.mean[i]) * part;
     }
     std::erase_if(found, [&](const Finalist& f) { return refused.contains(f.configuration); });
     std::vector<Objectives> means;
