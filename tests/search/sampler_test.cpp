@@ -277,10 +277,11 @@ Objectives rotated_ellipsoid(const Configuration& at) {
 }
 
 TEST(Cmaes, BeatsRandomOnARotatedEllipsoid) {
-    const double random = median_best(cube(6, 0, 1), "random", rotated_ellipsoid, 400);
-    EXPECT_LT(median_best(cube(6, 0, 1), "cmaes", rotated_ellipsoid, 400), 0.02 * random);
+    // It finds 0.0002 to 0.0007 of what random finds: rounding decides about the order of near equals, so compilers differ.
+    const double random = median_best(cube(6, 0, 1), "random", rotated_ellipsoid, 600);
+    EXPECT_LT(median_best(cube(6, 0, 1), "cmaes", rotated_ellipsoid, 600, 9), 0.005 * random);
     // A generation has nine trials, so of most generations only a part is known when the next one is asked for.
-    EXPECT_LT(median_best(cube(6, 0, 1), "cmaes", rotated_ellipsoid, 400, 7), 0.05 * random);
+    EXPECT_LT(median_best(cube(6, 0, 1), "cmaes", rotated_ellipsoid, 600, 7), 0.005 * random);
 }
 
 TEST(Cmaes, FindsAnOptimumInACornerOfTheCube) {
