@@ -36,7 +36,7 @@ class CheckHouse(unittest.TestCase):
         self.assertIn("src/base/log.cpp:2: base/ may not use ops/", output)
 
     def test_engine_and_doctor_do_not_know_each_other(self):
-        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io"), ("plot", "io"), ("train", "plot"), ("train", "bench")):
+        for user, used in (("train", "diagnose"), ("diagnose", "tape"), ("nn", "optim"), ("models", "train"), ("probe", "sense"), ("io", "record"), ("sense", "io"), ("plot", "io"), ("train", "plot"), ("train", "bench"), ("search", "train")):
             status, output = check({f"src/{used}/a.h": "", f"src/{user}/b.cpp": f'#include "{used}/a.h"\n'})
             self.assertEqual(status, 1, f"{user} -> {used}: {output}")
 

@@ -1,0 +1,81 @@
+#include "search/population.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace millrace::search {
+namespace {
+
+constexpr double kDrawnAnew = 0.25;
+constexpr double kMove = 0.1;    // of the range
+constexpr double kFactor = 1.2;  // of values searched in the logarithm
+
+class PopulationScheduler final : public Scheduler {
+public:
+    PopulationScheduler(Space space, const SchedulerOptions& options)
+        : Scheduler(options.rungs, options.objective), space_(std::move(space)), options_(options) {}
+
+    [[nodiscard]] int64_t next_step(const Trial& trial) const override {
+        return std::min(trial.last_step() + options_.interval, rungs_.last);
+    }
+
+    [[nodiscard]] std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const override {
+        const auto running = std::count_if(trials.begin(), trials.end(), [](const Trial& trial) { return trial.is_pending(); });
+        if (!may_start || running >= options_.population) return std::nullopt;
+        return Assignment{std::nullopt, next_step({})};
+    }
+
+private:
+    [[nodiscard]] Decision judge(std::span<const Trial> trials, size_t index) const override {
+        const int64_t step = trials[index].last_step();
+        std::vector<size_t> all(trials.size());
+        std::iota(all.begin(), all.end(), size_t{0});
+        const std::vector<size_t> order = order_at(trials, all, step);
+        const size_t quarter = order.size() / 4;
+        const auto own = static_cast<size_t>(std::find(order.begin(), order.end(), index) - order.begin());
+        if (own < order.size() - quarter) return {};
+        std::vector<size_t> sources(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(quarter));
+        std::erase_if(sources, [&](size_t i) {
+            const bool has_weights = trials[i].last_step() == step && trials[i].state != TrialState::failed;
+            return !has_weights || trials[i].violation() > 0 || values_at(trials[i], step, objective_).empty();
+        });
+        if (sources.empty()) return {};
+        Stream stream(options_.seed, trials[index].number, Purpose::perturbation, step);
+        const Trial& source = trials[sources[stream.below(sources.size())]];
+        return {Action::copy, source.number, perturbed(space_, source.configuration, stream)};
+    }
+
+    Space space_;
+    SchedulerOptions options_;
+};
+
+}  // namespace
+
+Configuration perturbed(const Space& space, const Configuration& configuration, Stream& stream) {
+    Configuration out;
+    for (size_t p = 0; p < space.size(); ++p) {
+        const Parameter& parameter = space.parameters[p];
+        const double chance = stream.uniform(), fresh = stream.uniform(), sign = stream.uniform() < 0.5 ? -1 : 1;
+        const double value = configuration[p];
+        if (chance < kDrawnAnew) {
+            out.push_back(parameter.from_unit(fresh));
+            continue;
+        }
+        if (parameter.kind == ParameterKind::choice || parameter.is_alternative(value)) {
+            out.push_back(value);
+            continue;
+        }
+        double move = kMove;
+        if (parameter.kind == ParameterKind::log) move = std::log(kFactor) / (std::log(parameter.high) - std::log(parameter.low));
+        if (parameter.kind == ParameterKind::integer) move = std::max(kMove, 1 / static_cast<double>(parameter.cells()));
+        out.push_back(parameter.range_from_unit(parameter.range_to_unit(value) + sign * move));
+    }
+    return out;
+}
+
+base::Result<std::unique_ptr<Scheduler>> make_population_scheduler(const Space& space, const SchedulerOptions& options) {
+    return std::unique_ptr<Scheduler>{std::make_unique<PopulationScheduler>(space, options)};
+}
+
+}  // namespace millrace::search

@@ -1,0 +1,87 @@
+#pragma once
+// Schedulers decide how long trials run. Like samplers they are pure functions of the trials so far: the driver enters a report
+// into Trial::reports, asks decide() and acts. Reports of trials that run side by side are entered before the first decide().
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "search/trial.h"
+
+namespace millrace::search {
+
+/// Steps (the driver's unit: epochs, say) at which trials are compared: first, first * factor, ... below last, and last.
+struct Rungs {
+    int64_t first = 1;
+    int64_t factor = 3;
+    int64_t last = 27;
+
+    [[nodiscard]] std::vector<int64_t> steps() const;
+};
+
+struct SchedulerOptions {
+    std::string name = "none";  ///< none, asha, hyperband, median, pbt
+    Rungs rungs;                ///< `last` is the length of a full trial for all of them
+    /// Which objective decides about pruning; without it all of them do, by their Pareto fronts.
+    std::optional<size_t> objective;
+    int64_t interval = 1;     ///< median, pbt: steps between decisions
+    int64_t warmup = 1;       ///< median: no trial is stopped before this step
+    int64_t least_known = 4;  ///< median: no trial is stopped while fewer others have a report at its step
+    int64_t population = 16;  ///< pbt: trials that run side by side; at least 4
+    uint64_t seed = 0;        ///< pbt
+};
+
+enum class Action {
+    proceed,   ///< run on until Scheduler::next_step
+    pause,     ///< wait at this step; next() may promote it
+    prune,     ///< end for good
+    complete,  ///< the last step is reached: finish() it with its report
+    fail,      ///< the report is not finite
+    copy       ///< take over the state of trial `from` at this step and run on with `configuration`
+};
+
+struct Decision {
+    Action action = Action::proceed;
+    int64_t from = -1;            ///< of copy: the number of the trial whose state is taken
+    Configuration configuration;  ///< of copy
+};
+
+/// What a free lane runs next.
+struct Assignment {
+    std::optional<int64_t> promoted;  ///< the number of a paused trial; a new trial when empty
+    int64_t until = 0;                ///< the step of its next report
+};
+
+class Scheduler {
+public:
+    Scheduler(Rungs rungs, std::optional<size_t> objective) : rungs_(rungs), objective_(objective) {}
+    virtual ~Scheduler() = default;
+
+    /// About trials[index] after its latest report. A report that is not finite fails, one at the last step completes.
+    [[nodiscard]] Decision decide(std::span<const Trial> trials, size_t index) const;
+    /// The step of the next report of a trial; a new one has no report yet.
+    [[nodiscard]] virtual int64_t next_step(const Trial& trial) const = 0;
+    /// What a free lane runs next; empty when nothing can. `may_start` says whether the budget has room for a new trial, which
+    /// gets the number trials.size(). Numbers are dense, trials stand in their order.
+    [[nodiscard]] virtual std::optional<Assignment> next(std::span<const Trial> trials, bool may_start) const = 0;
+
+protected:
+    /// About a finite report before the last step.
+    [[nodiscard]] virtual Decision judge(std::span<const Trial> trials, size_t index) const = 0;
+
+    /// Those of the positions `among` whose trials have a report at `step`, best first: feasible ones by pareto_order, then
+    /// infeasible ones by their violation, then those whose report is not finite.
+    [[nodiscard]] std::vector<size_t> order_at(std::span<const Trial> trials, std::span<const size_t> among, int64_t step) const;
+
+    Rungs rungs_;
+    std::optional<size_t> objective_;
+};
+
+/// `space` is what pbt perturbs within. Refuses unknown names and options out of range.
+base::Result<std::unique_ptr<Scheduler>> make_scheduler(const Space& space, const SchedulerOptions& options);
+
+}  // namespace millrace::search
