@@ -15,6 +15,9 @@ __device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t
 
 /// Until the 128 threads of a warpgroup are here; `number` from 1 on, one for each warpgroup that does so.
 __device__ inline void warpgroup_barrier(int number) { MILLRACE_ASM("bar.sync %0, 128;" ::"r"(number) : "memory"); }
+/// Until another warpgroup has given this one its turn, with the same number, as many times as this one has waited.
+__device__ inline void await_turn(int number) { MILLRACE_ASM("bar.sync %0, 256;" ::"r"(number) : "memory"); }
+__device__ inline void give_turn(int number) { MILLRACE_ASM("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
 
 // clang-format off
 /// Sums (+)= 64 rows at `left` times 128 rows at `right`, over 16 columns.

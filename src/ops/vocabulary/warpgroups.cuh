@@ -17,6 +17,8 @@ constexpr int kWidth = 128, kRows = 128, kThreads = 384;
 /// Stage a transposed copy of each tile for the second product, so that columns are the summed index of both, which is the
 /// layout of all other kernels. Slower; tells a wrong layout from other causes.
 constexpr bool kTransposedCopy = false;
+/// The two warpgroups begin their products in turns, so that one computes exponentials while those of the other run.
+constexpr bool kTurns = true;
 constexpr int kStages = kTransposedCopy ? 2 : 4;
 constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
 constexpr std::uint32_t kStageBytes = kTransposedCopy ? 2 * kTileBytes : kTileBytes;
@@ -104,26 +106,26 @@ __device__ inline void fill_ring(const Memory& memory, int count, Fetch fetch) {
     }
 }
 
-/// numbers = 64 owned rows at `own` times the tile's.
+/// numbers = 64 owned rows at `own` times the tile's. Descriptors count 16 bytes.
 __device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std::uint32_t tile) {
+    const std::uint64_t left = hopper::operand(own), right = hopper::operand(tile);
 #pragma unroll
     for (int d = 0; d < kWidth / 16; ++d) {
-        const std::uint32_t at = d / 4 * kHalfBytes;
-        const std::uint64_t left = hopper::operand(own + at) + 2 * (d % 4), right = hopper::operand(tile + at) + 2 * (d % 4);
+        const int at = d / 4 * (kHalfBytes / 16) + 2 * (d % 4);
         if (d == 0)
             hopper::multiply_128<false>(numbers[0], numbers[1], left, right);
         else
-            hopper::multiply_128<true>(numbers[0], numbers[1], left, right);
+            hopper::multiply_128<true>(numbers[0], numbers[1], left + at, right + at);
     }
 }
 
 /// sums += weights times the tile's rows.
 __device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
+    const std::uint64_t right = kTransposedCopy ? hopper::operand(tile + kTileBytes) : hopper::summed_rows(tile, kHalfBytes);
 #pragma unroll
     for (int v = 0; v < kRows / 16; ++v) {
-        const std::uint64_t right = kTransposedCopy ? hopper::operand(tile + kTileBytes + v / 4 * kHalfBytes) + 2 * (v % 4)
-                                                    : hopper::summed_rows(tile + 2048 * v, kHalfBytes);
-        hopper::multiply_128<!kTransposedCopy>(sums[0], sums[1], weights[v], right);
+        const int at = kTransposedCopy ? v / 4 * (kHalfBytes / 16) + 2 * (v % 4) : v * (16 * 128 / 16);
+        hopper::multiply_128<!kTransposedCopy>(sums[0], sums[1], weights[v], right + at);
     }
 }
 
@@ -153,15 +155,19 @@ __device__ inline void release(const Memory& memory, int stage) {
 /// settle() may rescale them.
 template <bool kSums, class Change, class Settle>
 __device__ inline void multiply_ring(const Memory& memory, int count, Numbers& sums, Change change, Settle settle) {
-    const std::uint32_t own = memory.own() + (threadIdx.x / 128 - 1) * 64 * 128;
+    const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
+    const std::uint32_t own = memory.own() + (group - 1) * 64 * 128;
     Numbers numbers;
     Weights weights;
     Ring ring;
     hopper::barrier_wait(memory.own_filled(), 0);
+    const int turn = 1 + group, other = 4 - group;  // numbers of barriers
+    if (kTurns && group == 2) hopper::give_turn(other);
     int last = -1;
     for (int n = 0; n < count; ++n) {
         hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
         hopper::copies_visible();
+        if (kTurns) hopper::await_turn(turn);
         hopper::products_begin();
         multiply_across(numbers, own, memory.tile(ring.stage));
         hopper::products_commit();
@@ -169,8 +175,10 @@ __device__ inline void multiply_ring(const Memory& memory, int count, Numbers& s
             hopper::products_begin();
             multiply_along(sums, weights, memory.tile(last));
             hopper::products_commit();
+            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
             hopper::products_wait<1>();
         } else {
+            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
             hopper::products_wait<0>();
         }
         hold(numbers);
