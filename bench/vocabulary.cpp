@@ -1,17 +1,20 @@
 // The vocabulary head with its loss and gradients, logits in tiles against logits stored: milliseconds and TFLOP/s of the three
-// products. A narrow layer lies below, so that there is a gradient of the input.
-//   vocabulary_bench SEQUENCES TOKENS VOCABULARY COLUMNS [cuda|cpu]        bf16 on cuda, f32 on cpu
+// products. Tiles with products of single warps and, where the device has them and the columns allow it, of whole warpgroups. A
+// narrow layer lies below, so that there is a gradient of the input.
+//   vocabulary_bench SEQUENCES TOKENS VOCABULARY COLUMNS [cuda|cpu [MEMBERS]]        bf16 on cuda, f32 on cpu
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/philox.h"
 #include "nn/text.h"
+#include "ops/vocabulary/vocabulary.h"
 #include "tape/program.h"
 
 namespace {
@@ -19,15 +22,19 @@ namespace {
 using namespace millrace;
 
 struct Shape {
-    int sequences, tokens, vocabulary, cols;
+    int sequences, tokens, vocabulary, cols, members;
     [[nodiscard]] int rows() const { return sequences * tokens; }
 };
 
+enum class Way { stored, tiles, warpgroups };
+const char* name_of(Way way) { return way == Way::stored ? "stored" : way == Way::tiles ? "tiles" : "warpgroups"; }
+
 /// Median milliseconds of a step, or of an evaluation, and its loss.
-base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape& shape, bool tiled, bool training) {
+base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape& shape, Way way, bool training) {
     constexpr int kInputs = 8;
     tape::StoreOptions options;
     options.precision = backend.kind() == ops::DeviceKind::cuda ? tape::Precision::bf16 : tape::Precision::f32;
+    options.members = shape.members;
     tape::Store store(backend, options);
     const nn::Dense below(store, {"below"}, {}, nn::linear(kInputs, shape.cols));
     const nn::VocabularyHead head(store, "head", shape.vocabulary, shape.cols);
@@ -35,13 +42,20 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
                        lengths = store.add_data("lengths", tensor::DType::i32, shape.sequences, 1),
                        input = store.add_data("input", tape::real_of(options.precision), shape.rows(), kInputs);
     MILLRACE_TRY(store.allocate());
-    store.initialize({1});
+    std::vector<std::uint64_t> seeds(static_cast<std::size_t>(shape.members));
+    std::iota(seeds.begin(), seeds.end(), 1);
+    store.initialize(seeds);
+    ops::allow_warpgroup_products(way == Way::warpgroups);
     tape::BuildOptions build;
     build.training = training;
     tape::Builder builder(store, build);
-    const tape::Value x = below.forward(builder, {input, false});
-    const nn::Sequences targets{windows.columns(1, shape.tokens), lengths, 0};
-    if (tiled)
+    const auto of_all = [&](tensor::View view) {  // members read the same data
+        view.k = shape.members;
+        return view;
+    };
+    const tape::Value x = below.forward(builder, {of_all(input), false});
+    const nn::Sequences targets{of_all(windows).columns(1, shape.tokens), of_all(lengths), 0};
+    if (way != Way::stored)
         head.loss(builder, x, targets, 0, {.as_loss = true});
     else
         nn::token_cross_entropy(builder, head.logits(builder, x), targets, 0, {.as_loss = true});
@@ -78,14 +92,15 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
 
 base::Status compare(const Shape& shape, ops::DeviceKind device) {
     MILLRACE_LET(backend, ops::make_backend(device, {}));
-    fmt::print("{} rows x {} columns, vocabulary of {}, on {}\n", shape.rows(), shape.cols, shape.vocabulary,
+    fmt::print("{} x {} rows x {} columns, vocabulary of {}, on {}\n", shape.members, shape.rows(), shape.cols, shape.vocabulary,
                backend->description());
     for (const bool training : {true, false})
-        for (const bool tiled : {false, true}) {
-            MILLRACE_LET(found, time(*backend, shape, tiled, training));
-            const double flops = (training ? 3 : 1) * 2.0 * shape.rows() * shape.cols * shape.vocabulary;
-            fmt::print("  {:10} {:7} {:9.3f} ms {:8.2f} TFLOP/s   loss {:.5f}\n", training ? "step" : "evaluation",
-                       tiled ? "tiles" : "stored", found.first, flops / found.first * 1e-9, found.second);
+        for (const Way way : {Way::stored, Way::tiles, Way::warpgroups}) {
+            if (way == Way::warpgroups && device == ops::DeviceKind::cpu) continue;
+            MILLRACE_LET(found, time(*backend, shape, way, training));
+            const double flops = (training ? 3 : 1) * 2.0 * shape.members * shape.rows() * shape.cols * shape.vocabulary;
+            fmt::print("  {:10} {:10} {:9.3f} ms {:8.2f} TFLOP/s   loss {:.5f}\n", training ? "step" : "evaluation", name_of(way),
+                       found.first, flops / found.first * 1e-9, found.second);
         }
     return base::ok();
 }
@@ -94,10 +109,11 @@ base::Status compare(const Shape& shape, ops::DeviceKind device) {
 
 int main(int count, char** words) {
     if (count < 5) {
-        fmt::print(stderr, "vocabulary_bench SEQUENCES TOKENS VOCABULARY COLUMNS [cuda|cpu]\n");
+        fmt::print(stderr, "vocabulary_bench SEQUENCES TOKENS VOCABULARY COLUMNS [cuda|cpu [MEMBERS]]\n");
         return 2;
     }
-    const Shape shape{std::atoi(words[1]), std::atoi(words[2]), std::atoi(words[3]), std::atoi(words[4])};
+    const Shape shape{std::atoi(words[1]), std::atoi(words[2]), std::atoi(words[3]), std::atoi(words[4]),
+                      count > 6 ? std::atoi(words[6]) : 1};
     const bool cpu = count > 5 && std::string(words[5]) == "cpu";
     const auto done = compare(shape, cpu ? ops::DeviceKind::cpu : ops::DeviceKind::cuda);
     if (!done.ok()) fmt::print(stderr, "{}\n", done.error().text());

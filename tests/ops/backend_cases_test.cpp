@@ -10,6 +10,7 @@
 #include "case_runner.h"
 #include "op_case.h"
 #include "ops/cpu/tables.h"
+#include "ops/vocabulary/vocabulary.h"
 
 namespace millrace::ops::cases {
 namespace {
@@ -172,6 +173,17 @@ TEST_P(CudaOperator, MembersEqualSeparateRuns) {
             expect_members_separate(**graphics(true), precision, op_case, true);
         }
     });
+}
+
+/// A device with products of warpgroups takes other kernels only then.
+TEST(CudaVocabulary, AgreesWithRefInBf16WithoutWarpgroups) {
+    if (const auto there = cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    allow_warpgroup_products(false);
+    for_each_case_of(&vocabulary_loss::kDef, [](const OpCase& op_case) {
+        const Outcome outcome = run(**graphics(false), Precision::bf16, op_case);
+        EXPECT_EQ(difference(op_case, Precision::bf16, run(reference(), Precision::f64, op_case), outcome), "");
+    });
+    allow_warpgroup_products(true);
 }
 
 std::vector<const char*> all_tables() {

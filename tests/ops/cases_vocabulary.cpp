@@ -19,11 +19,12 @@ struct Head {
 };
 
 // Tails of tiles of 64 and 128 rows or entries, several slices and blocks, widths that kernels pad, and those they refuse; at the
-// end so many entries or rows that every part of them has several tiles.
-const Head kHeads[] = {{1, 1, 1, 0, 1, 1},       {2, 3, 7, 0, 7, 16},    {1, 4, 16, 1, 64, 32},   {2, 2, 31, 1, 129, 64},
-                       {1, 5, 40, 0, 1000, 128}, {1, 2, 65, 2, 300, 24}, {1, 1, 63, 0, 200, 256}, {1, 3, 5, 0, 70, 13},
-                       {1, 2, 9, 0, 33, 264},    {1, 3, 0, 2, 5, 16},    {1, 0, 3, 1, 5, 16},     {1, 20, 32, 0, 2500, 48},
-                       {1, 2, 20, 0, 8200, 16},  {1, 70, 64, 0, 130, 16}};
+// end so many entries or rows that every part of them has several tiles, also for kernels that take 65 to 128 columns.
+const Head kHeads[] = {{1, 1, 1, 0, 1, 1},       {2, 3, 7, 0, 7, 16},     {1, 4, 16, 1, 64, 32},   {2, 2, 31, 1, 129, 64},
+                       {1, 5, 40, 0, 1000, 128}, {1, 2, 65, 2, 300, 24},  {1, 1, 63, 0, 200, 256}, {1, 3, 5, 0, 70, 13},
+                       {1, 2, 9, 0, 33, 264},    {1, 3, 0, 2, 5, 16},     {1, 0, 3, 1, 5, 16},     {1, 20, 32, 0, 2500, 48},
+                       {1, 2, 20, 0, 8200, 16},  {1, 70, 64, 0, 130, 16}, {2, 5, 60, 1, 700, 128}, {1, 1, 20, 0, 17000, 72},
+                       {1, 260, 64, 0, 20, 72}};
 
 OpCase loss(const Head& h, const std::string& note, const TokenLossParams& params, bool outside = false, Layout layout = kDense) {
     OpCase c;
@@ -84,13 +85,21 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     cases.push_back(without(loss(blocks, "bare", {1, 0, true}), {at::bias, at::dx, at::dweight, at::dbias, at::tally}));
     cases.push_back(without(loss(blocks, "only_dx", {1, 0, true}), {at::dweight, at::dbias}));
     cases.push_back(without(loss(blocks, "only_weights", {1, 0, true}), {at::dx}));
-    OpCase c = loss(small, "steep", {1, 1, true});  // logits that grow from tile to tile: every maximum gives way to the next
-    std::vector<double> bias;
-    for (int v = 0; v < small.vocabulary; ++v) bias.push_back(v - 75.0);
-    c.slots[at::bias].values = given(bias);
-    cases.push_back(c);
-    c.name += "/untallied";
-    cases.push_back(without(c, {at::tally}));
+    const Head wide{2, 5, 60, 1, 300, 128};
+    cases.push_back(loss(wide, "outside", {1, 1, true}, true));
+    cases.push_back(adding(loss(wide, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
+    cases.push_back(without(loss(wide, "without_bias", {1, 1, true}), {at::bias, at::dbias}));
+    cases.push_back(without(loss(wide, "evaluation", {1, 1, true}), {at::dx, at::dweight, at::dbias}));
+    OpCase c;
+    for (const Head& h : {small, wide}) {
+        c = loss(h, "steep", {1, 1, true});  // logits that grow from tile to tile: every maximum gives way to the next
+        std::vector<double> bias;
+        for (int v = 0; v < h.vocabulary; ++v) bias.push_back(v - 75.0);
+        c.slots[at::bias].values = given(bias);
+        cases.push_back(c);
+        c.name += "/untallied";
+        cases.push_back(without(c, {at::tally}));
+    }
     c = loss(small, "large", {1, 1, true});  // of numbers whose sums are exact
     c.slots[at::x].values = given({1, 0, -1, 0, 0});
     c.slots[at::weight].values = given({0.5, 0.25, -0.25, 0, 1, -0.75, 0.5});

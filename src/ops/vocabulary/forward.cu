@@ -9,10 +9,6 @@ namespace {
 
 using tensor::Operand;
 
-/// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
-/// largest one is to be found.
-constexpr float kMargin = 6;
-
 /// What a warp carries from tile to tile for its rows.
 template <int kWidth>
 struct Carried {
@@ -262,22 +258,25 @@ __global__ void join_kernel(const __grid_constant__ Args a, Mat<float> logsumexp
 }
 
 template <int kWidth, bool kGradient>
-KernelResult make(Context& c, const Args& a, const Operand& logsumexp, const Operand& dx, bool add_dx) {
+KernelResult make(Context& c, const Args& a) {
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(forward_kernel<kWidth, kGradient>)));
     const dim3 grid(blocks_for(a.rows, Layout<kWidth>::kOwned), static_cast<unsigned>(a.parts), static_cast<unsigned>(a.members));
-    const dim3 rows(blocks_for(a.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(a.members));
-    return make_kernel([stream = c.stream, a, logsumexp, dx, add_dx, grid, rows] {
-        launch(forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, stream, a);
-        launch(join_kernel, rows, dim3(32 * kJoinWarps), 0, stream, a, logsumexp, dx, add_dx);
-    });
+    return make_launch(c, forward_kernel<kWidth, kGradient>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
+}
+
+KernelResult make_parts(Context& c, const Args& a, bool gradient) {
+    if (a.warpgroups) return make_warpgroup_forward(c, a, gradient);
+    return with_width(a.cols, [&]<int kWidth>() { return gradient ? make<kWidth, true>(c, a) : make<kWidth, false>(c, a); });
 }
 
 }  // namespace
 
 KernelResult make_forward(Context& c, const Args& args, const Operand& logsumexp, const Operand& dx, bool add_dx) {
-    return with_width(args.cols, [&]<int kWidth>() {
-        return dx.present() ? make<kWidth, true>(c, args, logsumexp, dx, add_dx)
-                            : make<kWidth, false>(c, args, logsumexp, dx, add_dx);
+    MILLRACE_LET(parts, make_parts(c, args, dx.present()));
+    const dim3 rows(blocks_for(args.padded_rows(), kJoinWarps), 1, static_cast<unsigned>(args.members));
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), args, logsumexp, dx, add_dx, rows] {
+        parts->run();
+        launch(join_kernel, rows, dim3(32 * kJoinWarps), 0, stream, args, logsumexp, dx, add_dx);
     });
 }
 

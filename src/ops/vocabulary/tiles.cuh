@@ -13,6 +13,9 @@ namespace millrace::ops::cuda::vocabulary {
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kTile = 64;       ///< rows that stream at once
 constexpr int kMostParts = 32;  ///< blocks that share the streamed rows
+/// Sums are only rescaled when a logit exceeds the reference by this much (e^6 leaves f32 and bf16 their precision), unless the
+/// largest one is to be found.
+constexpr float kMargin = 6;
 
 /// kWidth columns, those of the matrices rounded up.
 template <int kWidth>
@@ -26,7 +29,7 @@ struct Layout {
     using Sums = float[kTiles][kWidth / 8][4];
 };
 
-/// What the rows of the batch leave for the gradient of the weights, [K][rows up to a multiple of kTile].
+/// What the rows of the batch leave for the gradient of the weights, [K][rows up to a multiple of 128].
 struct RowInfo {
     float logsumexp;      ///< in units of log 2; infinite unless the row predicts a token of the vocabulary
     std::int32_t target;  ///< -1: none
@@ -162,12 +165,13 @@ struct Args {
     int members = 0, rows = 0, cols = 0;
     int parts = 1, weight_parts = 1;  ///< of the vocabulary for a block of rows, of the rows for a block of the vocabulary
     bool exact = false;               ///< the largest logit's entry is wanted
+    bool warpgroups = false;          ///< the kernels of warpgroups.cuh
     float4* stats;  ///< [part][K][row]: largest logit, sum of exponentials over it, target's logit, entry of the largest
     float* sums;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
     RowInfo* info = nullptr;
     Found* found = nullptr;
 
-    [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + kTile - 1) / kTile * kTile; }
+    [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
     /// Partial sums of the biases' gradients, [part][K][V].
     [[nodiscard]] __host__ __device__ float* bias_sums() const {
         return sums + std::int64_t{weight_parts} * members * shape.vocabulary * cols;
@@ -186,6 +190,10 @@ KernelResult make_forward(Context& c, const Args& args, const tensor::Operand& l
 /// dweight and dbias from info, each optional.
 KernelResult make_weight_gradient(Context& c, const Args& args, const tensor::Operand& dweight, const tensor::Operand& dbias,
                                   bool add_weight, bool add_bias);
+
+/// The first kernel of each of them, with warpgroups.
+KernelResult make_warpgroup_forward(Context& c, const Args& args, bool gradient);
+KernelResult make_warpgroup_weight_gradient(Context& c, const Args& args);
 
 /// The same for all shapes and precisions. `found` stays valid as long as the kernel lives.
 KernelResult make_plain(Context& c, const Bound& b, const TokenShape& shape, const DeviceTable& found);

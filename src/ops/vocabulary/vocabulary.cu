@@ -1,6 +1,6 @@
 // Which kernels a vocabulary head takes, and their memory.
 
-#include "ops/vocabulary/tiles.cuh"
+#include "ops/vocabulary/warpgroups.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -16,6 +16,32 @@ bool takes_tiles(const Context& c, const Bound& b) {
     const std::size_t bytes = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kBytes; });
     return c.fuse && x.dtype == tensor::DType::bf16 && x.rows > 0 && x.cols > 0 && x.cols % 8 == 0 && x.cols <= kMostColumns &&
            aligned16(x) && aligned16(b[at::weight]) && (!dx.present() || aligned16(dx)) && bytes <= c.shared_limit;
+}
+
+bool takes_warpgroups(const Context& c, const Bound& b) {
+    const int cols = b[at::x].cols;
+    return warpgroup_products_allowed() && has_tile_products() && cols > warpgroups::kWidth / 2 && cols <= warpgroups::kWidth &&
+           warpgroups::kBytes <= c.shared_limit;
+}
+
+/// Into how many parts the streamed tiles are split, for warpgroups: one block per multiprocessor. Of all numbers of parts the
+/// one that takes the least time, in units of a tile: of the blocks, each with two more for its beginning and end, and of joining
+/// their sums.
+int warpgroup_parts(const Context& c, int owned, int members, int streamed) {
+    constexpr int kRows = warpgroups::kRows, kEnds = 2, kRowsJoined = 5000;
+    const int counted = c.deterministic ? 1 : members, tiles = (streamed + kRows - 1) / kRows;
+    const int blocks = (owned + kRows - 1) / kRows * counted;
+    int best = 1;
+    double least = INFINITY;
+    for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
+        const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors;
+        const double time = 1.0 * rounds * ((tiles + parts - 1) / parts + kEnds) + 1.0 * parts * owned * counted / kRowsJoined;
+        if (time < least) {
+            least = time;
+            best = parts;
+        }
+    }
+    return best;
 }
 
 /// Into how many parts the streamed tiles are split so that `blocks` of owned rows fill the device.
@@ -41,8 +67,12 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.exact = b[at::tally].present();
     args.found = static_cast<Found*>(found);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
-    args.parts = parts_for(c, x.rows, owned, x.k, weight.rows);
-    args.weight_parts = parts_for(c, weight.rows, owned, x.k, x.rows);
+    args.warpgroups = takes_warpgroups(c, b);
+    const auto parts = [&](int rows, int streamed) {
+        return args.warpgroups ? warpgroup_parts(c, rows, x.k, streamed) : parts_for(c, rows, owned, x.k, streamed);
+    };
+    args.parts = parts(x.rows, weight.rows);
+    args.weight_parts = parts(weight.rows, x.rows);
     const bool wants_weights = dweight.present() || dbias.present();
     const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
                cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);

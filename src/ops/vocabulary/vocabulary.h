@@ -16,4 +16,10 @@ namespace millrace::ops {
 namespace vocabulary_loss { enum Slot { x, weight, bias, ids, lengths, state, logsumexp, dx, dweight, dbias, tally, slots }; extern const OpDef kDef; }
 
 // clang-format on
+
+/// Whether kernels of vocabulary_loss that are prepared from now on may multiply with whole warpgroups (compute capability 9.0a);
+/// true at first. For comparisons (bench/vocabulary.cpp).
+void allow_warpgroup_products(bool allowed);
+[[nodiscard]] bool warpgroup_products_allowed();
+
 }  // namespace millrace::ops

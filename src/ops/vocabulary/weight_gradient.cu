@@ -106,39 +106,65 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
 
 constexpr int kAddThreads = 256;
 
+/// Adds the parts, four columns per thread; `whole`: rows of dweight start on 16 bytes.
 __global__ void add_parts_kernel(const __grid_constant__ Args a, Mat<float> dweight, Mat<float> dbias, bool add_weight,
-                                 bool add_bias) {
+                                 bool add_bias, bool whole) {
     __shared__ int counts[32];
     begin_kernel();
-    const int k = blockIdx.z, vocabulary = a.shape.vocabulary;
+    const int k = blockIdx.z, vocabulary = a.shape.vocabulary, fours = a.cols / 4;
     const int tokens = block_tokens(a.lengths, k, a.shape, counts);
     const float share = tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
-    const auto total = [&](const float* from, std::int64_t elements, std::int64_t at) {
-        float sum = 0;
-        for (int p = 0; p < a.weight_parts; ++p) sum += from[(std::int64_t{p} * a.members + k) * elements + at];
-        return sum * share;
-    };
-    const std::int64_t all = std::int64_t{vocabulary} * a.cols;
-    for (std::int64_t i = std::int64_t{blockIdx.x} * kAddThreads + threadIdx.x; i < all; i += gridDim.x * kAddThreads) {
-        const auto row = static_cast<int>(i / a.cols), column = static_cast<int>(i - std::int64_t{row} * a.cols);
-        if (dweight) put(dweight.row(k, 0, row) + column, total(a.sums, all, i), add_weight);
-        if (dbias && i < vocabulary) put(dbias.row(k, 0, 0) + i, total(a.bias_sums(), vocabulary, i), add_bias);
+    const int first = blockIdx.x * kAddThreads + threadIdx.x, step = gridDim.x * kAddThreads;
+    if (dbias)
+        for (int v = first; v < vocabulary; v += step) {
+            float sum = 0;
+            for (int p = 0; p < a.weight_parts; ++p) sum += a.bias_sums()[(std::int64_t{p} * a.members + k) * vocabulary + v];
+            put(dbias.row(k, 0, 0) + v, sum * share, add_bias);
+        }
+    if (!dweight) return;
+    for (std::int64_t i = first; i < std::int64_t{vocabulary} * fours; i += step) {
+        const auto row = static_cast<int>(i / fours), column = 4 * static_cast<int>(i - std::int64_t{row} * fours);
+        float4 sum = make_float4(0, 0, 0, 0);
+        const float* from = a.sums + (std::int64_t{k} * vocabulary + row) * a.cols + column;
+        for (int p = 0; p < a.weight_parts; ++p, from += std::int64_t{a.members} * vocabulary * a.cols) {
+            const float4 part = *reinterpret_cast<const float4*>(from);
+            sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+        }
+        sum = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+        float* to = dweight.row(k, 0, row) + column;
+        if (whole) {
+            const float4 before = add_weight ? *reinterpret_cast<const float4*>(to) : make_float4(0, 0, 0, 0);
+            *reinterpret_cast<float4*>(to) = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
+        } else {
+            put(to, sum.x, add_weight);
+            put(to + 1, sum.y, add_weight);
+            put(to + 2, sum.z, add_weight);
+            put(to + 3, sum.w, add_weight);
+        }
     }
+}
+
+KernelResult make_parts(Context& c, const Args& a) {
+    if (a.warpgroups) return make_warpgroup_weight_gradient(c, a);
+    return with_width(a.cols, [&]<int kWidth>() -> KernelResult {
+        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(weight_gradient_kernel<kWidth>)));
+        const dim3 grid(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned), static_cast<unsigned>(a.weight_parts),
+                        static_cast<unsigned>(a.members));
+        return make_launch(c, weight_gradient_kernel<kWidth>, grid, dim3(kThreads), Layout<kWidth>::kBytes, a);
+    });
 }
 
 }  // namespace
 
 KernelResult make_weight_gradient(Context& c, const Args& a, const Operand& dweight, const Operand& dbias, bool add_weight,
                                   bool add_bias) {
-    return with_width(a.cols, [&]<int kWidth>() -> KernelResult {
-        MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(weight_gradient_kernel<kWidth>)));
-        const auto members = static_cast<unsigned>(a.members);
-        const dim3 grid(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned), static_cast<unsigned>(a.weight_parts), members);
-        const dim3 adding(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * a.cols, kAddThreads), 2048u), 1, members);
-        return make_kernel([stream = c.stream, a, dweight, dbias, add_weight, add_bias, grid, adding] {
-            launch(weight_gradient_kernel<kWidth>, grid, dim3(kThreads), Layout<kWidth>::kBytes, stream, a);
-            launch(add_parts_kernel, adding, dim3(kAddThreads), 0, stream, a, dweight, dbias, add_weight, add_bias);
-        });
+    MILLRACE_LET(parts, make_parts(c, a));
+    const dim3 grid(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * (a.cols / 4), kAddThreads), 2048u), 1,
+                    static_cast<unsigned>(a.members));
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, dweight, dbias, add_weight,
+                        add_bias, whole = aligned16(dweight), grid] {
+        parts->run();
+        launch(add_parts_kernel, grid, dim3(kAddThreads), 0, stream, a, dweight, dbias, add_weight, add_bias, whole);
     });
 }
 

@@ -1,0 +1,226 @@
+#pragma once
+// The vocabulary head with products of whole warpgroups (compute capability 9.0a), at most 128 columns: what its two kernels
+// share. A block owns 128 rows of one matrix, 64 for each of two warpgroups, while tiles of 128 rows of the other one stream
+// through a ring that a third warpgroup fills. A tile serves two products, as in FlashAttention-3: with the owned rows over its
+// columns, and, while the first product of the next tile runs, with what became of the results over its rows.
+//
+// Tiles lie in shared memory as two halves of 64 columns, each as hopper.cuh says. The second product reads the same bytes with
+// rows as the summed index.
+
+#include "ops/cuda/tile_product.cuh"
+#include "ops/cuda/warpgroup_product.cuh"
+#include "ops/vocabulary/tiles.cuh"
+
+namespace millrace::ops::cuda::vocabulary::warpgroups {
+
+constexpr int kWidth = 128, kRows = 128, kThreads = 384;
+/// Stage a transposed copy of each tile for the second product, so that columns are the summed index of both, which is the
+/// layout of all other kernels. Slower; tells a wrong layout from other causes.
+constexpr bool kTransposedCopy = false;
+/// The two warpgroups begin their products in turns, so that one computes exponentials while those of the other run.
+constexpr bool kTurns = true;
+constexpr int kStages = kTransposedCopy ? 2 : 4;
+constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
+constexpr std::uint32_t kStageBytes = kTransposedCopy ? 2 * kTileBytes : kTileBytes;
+constexpr std::uint32_t kExtras = kTileBytes + kStages * kStageBytes, kBarriers = kExtras + kStages * kExtraBytes;
+constexpr std::size_t kBytes = 1024 + kBarriers + 8 * (2 * kStages + 1);
+
+using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
+using Weights = std::uint32_t[8][4];  ///< the same as bf16, as the left side of a product over the 128
+using tile::Ring;
+
+/// Shared memory: the owned rows, then tiles, what a tile needs besides, and barriers.
+struct Memory {
+    unsigned char* data;
+    std::uint32_t base;
+
+    __device__ explicit Memory(unsigned char* memory)
+        : data(memory + (1024 - shared_address(memory) % 1024) % 1024), base(shared_address(data)) {}
+    [[nodiscard]] __device__ std::uint32_t own() const { return base; }
+    [[nodiscard]] __device__ std::uint32_t tile(int stage) const { return base + kTileBytes + stage * kStageBytes; }
+    template <class T>
+    [[nodiscard]] __device__ T* extra(int stage) const {
+        return reinterpret_cast<T*>(data + kExtras + stage * kExtraBytes);
+    }
+    [[nodiscard]] __device__ std::uint32_t filled(int stage) const { return base + kBarriers + 8 * stage; }
+    [[nodiscard]] __device__ std::uint32_t free(int stage) const { return filled(kStages + stage); }
+    [[nodiscard]] __device__ std::uint32_t own_filled() const { return filled(2 * kStages); }
+
+    /// By one thread.
+    __device__ void begin() const {
+        for (int s = 0; s < kStages; ++s) {
+            hopper::barrier_init(filled(s), 128);
+            hopper::barrier_init(free(s), 8);
+        }
+        hopper::barrier_init(own_filled(), 128);
+        hopper::barriers_ready();
+    }
+};
+
+/// Begins copies of kRows rows from `begin` on, zeros beyond `rows` and `cols`; by the threads of the first warpgroup.
+__device__ inline void stage_rows(const Mat<const bf16>& from, int k, int begin, int rows, int cols, std::uint32_t to) {
+    const int row = static_cast<int>(threadIdx.x) / 16, piece = static_cast<int>(threadIdx.x) % 16;
+    const int limit = 8 * piece < cols ? rows - begin - row : 0;
+    const auto stride = static_cast<int>(from.stride_row);
+    const bf16* source = from.row(k, 0, begin + row) + 8 * piece;
+    to += piece / 8 * kHalfBytes + row * 128 + ((piece % 8 ^ row) << 4);
+#pragma unroll
+    for (int i = 0; i < kRows; i += 8) copy16(to + 128 * i, source + i * stride, i < limit);
+}
+
+/// Puts the tile at `from` with columns as rows behind it; by the threads of the first warpgroup.
+__device__ inline void transpose(unsigned char* from) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto place = [](int row, int column) {
+        return column / 64 * kHalfBytes + row * 128 + ((column % 64 / 8 ^ (row & 7)) << 4) + column % 8 * 2;
+    };
+    for (int block = static_cast<int>(threadIdx.x) / 32; block < 64; block += 4) {
+        const int row = block / 16 * 32, column = block % 16 * 8;
+        std::uint32_t values[4];
+        load_transposed(values, reinterpret_cast<const bf16*>(from + place(row + lane, column)));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            *reinterpret_cast<std::uint32_t*>(from + kTileBytes + place(column + lane / 4, row + 8 * i + lane % 4 * 2)) =
+                values[i];
+    }
+}
+
+/// Fills the ring with `count` tiles; fetch(n, stage) begins the copies of one. By the first warpgroup.
+template <class Fetch>
+__device__ inline void fill_ring(const Memory& memory, int count, Fetch fetch) {
+    Ring ring;
+    for (int n = 0; n < count; ++n) {
+        hopper::barrier_wait(memory.free(ring.stage), ring.phase ^ 1);
+        fetch(n, ring.stage);
+        if constexpr (kTransposedCopy) {
+            commit_copies();
+            await_copies<0>();
+            hopper::warpgroup_barrier(1);
+            transpose(memory.data + (memory.tile(ring.stage) - memory.base));
+            hopper::copies_visible();
+            hopper::barrier_arrive(memory.filled(ring.stage));
+        } else {
+            hopper::copies_arrive(memory.filled(ring.stage));
+        }
+        ring.advance<kStages>();
+    }
+}
+
+/// numbers = 64 owned rows at `own` times the tile's. Descriptors count 16 bytes.
+__device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std::uint32_t tile) {
+    const std::uint64_t left = hopper::operand(own), right = hopper::operand(tile);
+#pragma unroll
+    for (int d = 0; d < kWidth / 16; ++d) {
+        const int at = d / 4 * (kHalfBytes / 16) + 2 * (d % 4);
+        if (d == 0)
+            hopper::multiply_128<false>(numbers[0], numbers[1], left, right);
+        else
+            hopper::multiply_128<true>(numbers[0], numbers[1], left + at, right + at);
+    }
+}
+
+/// sums += weights times the tile's rows.
+__device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
+    const std::uint64_t right = kTransposedCopy ? hopper::operand(tile + kTileBytes) : hopper::summed_rows(tile, kHalfBytes);
+#pragma unroll
+    for (int v = 0; v < kRows / 16; ++v) {
+        const int at = kTransposedCopy ? v / 4 * (kHalfBytes / 16) + 2 * (v % 4) : v * (16 * 128 / 16);
+        hopper::multiply_128<!kTransposedCopy>(sums[0], sums[1], weights[v], right + at);
+    }
+}
+
+__device__ inline void to_weights(Weights& weights, const Numbers& numbers) {
+#pragma unroll
+    for (int v = 0; v < 8; ++v)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const __nv_bfloat162 both =
+                __floats2bfloat162_rn(numbers[v / 4][v % 4 * 8 + 2 * i], numbers[v / 4][v % 4 * 8 + 2 * i + 1]);
+            weights[v][i] = *reinterpret_cast<const std::uint32_t*>(&both);
+        }
+}
+
+__device__ inline void hold(Numbers& numbers) {
+    hopper::hold(numbers[0]);
+    hopper::hold(numbers[1]);
+}
+
+__device__ inline void release(const Memory& memory, int stage) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) hopper::barrier_arrive(memory.free(stage));
+}
+
+/// What the second and third warpgroup do: for `count` tiles, change(n, stage, numbers) turns products into weights, and with
+/// kSums those times the tile's rows are added up. The sums still grow during change; before those of this tile are added,
+/// settle() may rescale them.
+template <bool kSums, class Change, class Settle>
+__device__ inline void multiply_ring(const Memory& memory, int count, Numbers& sums, Change change, Settle settle) {
+    const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
+    const std::uint32_t own = memory.own() + (group - 1) * 64 * 128;
+    Numbers numbers;
+    Weights weights;
+    Ring ring;
+    hopper::barrier_wait(memory.own_filled(), 0);
+    const int turn = 1 + group, other = 4 - group;  // numbers of barriers
+    if (kTurns && group == 2) hopper::give_turn(other);
+    int last = -1;
+    for (int n = 0; n < count; ++n) {
+        hopper::barrier_wait(memory.filled(ring.stage), ring.phase);
+        hopper::copies_visible();
+        if (kTurns) hopper::await_turn(turn);
+        hopper::products_begin();
+        multiply_across(numbers, own, memory.tile(ring.stage));
+        hopper::products_commit();
+        if (kSums && last >= 0) {
+            hopper::products_begin();
+            multiply_along(sums, weights, memory.tile(last));
+            hopper::products_commit();
+            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
+            hopper::products_wait<1>();
+        } else {
+            if (kTurns && (group == 1 || n + 1 < count)) hopper::give_turn(other);
+            hopper::products_wait<0>();
+        }
+        hold(numbers);
+        change(n, ring.stage, numbers);
+        if (!kSums) {
+            release(memory, ring.stage);
+        } else {
+            hopper::products_wait<0>();
+            hold(sums);
+            if (last >= 0) release(memory, last);
+            settle();
+            to_weights(weights, numbers);
+            last = ring.stage;
+        }
+        ring.advance<kStages>();
+    }
+    if constexpr (kSums) {
+        hopper::products_begin();
+        multiply_along(sums, weights, memory.tile(last));
+        hopper::products_commit();
+        hopper::products_wait<0>();
+        hold(sums);
+    }
+}
+
+/// The row, of the warpgroup's 64, that numbers 2 half (+ 1) of each four of a thread belong to.
+__device__ inline int row_of(int half) {
+    return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+}
+
+/// Writes the warpgroup's sums to rows of `cols` floats, `rows` of them.
+__device__ inline void put_sums(const Numbers& sums, float* to, int rows, int cols) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_of(half);
+        if (row >= rows) continue;
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n)
+            if (const int column = column_of(n, 0); column < cols)
+                *reinterpret_cast<float2*>(to + std::int64_t{row} * cols + column) =
+                    make_float2(sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
+    }
+}
+
+}  // namespace millrace::ops::cuda::vocabulary::warpgroups
