@@ -19,20 +19,29 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
     const int lane = threadIdx.x % 32, row = 16 * tile + lane / 4, c = lane % 4;
     const int groups = 16 * tile < filled ? min(tile + 1, (filled + 15) / 16) : 0;  // of 16 keys, that are seen
     const uint4 query = qkv.load(row, head.query + c), below = qkv.load(row + 8, head.query + c);
+    // Of the first group; eight rows further on, a run lies at the same place of its row.
+    const bf16 *key_at = qkv.run(lane / 4, head.key + c), *value_at = qkv.run(lane % 16, head.value + lane / 16),
+               *other_at = qkv.run(lane % 16, head.value + 2 + lane / 16);
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows; the sum is of its columns alone
 #pragma unroll
     for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
 #pragma unroll 1
-    for (int first = 0; first < 16 * groups; first += 16) {
+    for (int group = 0; group < groups; ++group) {
         float scores[2][4] = {};
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-            const uint4 key = qkv.load(first + 8 * n + lane / 4, head.key + c);
+            const uint4 key = *reinterpret_cast<const uint4*>(key_at + 8 * kPitch * n);
             mma_bf16(scores[n], query.x, below.x, query.y, below.y, key.x, key.y);
             mma_bf16(scores[n], query.z, below.z, query.w, below.w, key.z, key.w);
+        }
+        if (group + 1 == groups) {  // all queries see all keys of the groups before
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (first + 8 * n + 2 * c + i % 2 >= min(filled, row + i / 2 * 8 + 1)) scores[n][i] = -INFINITY;
+            for (int half = 0; half < 2; ++half) {
+                const int seen = min(filled, row + 8 * half + 1) - 16 * group - 2 * c;
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (8 * (i / 2) + i % 2 >= seen) scores[i / 2][2 * half + i % 2] = -INFINITY;
+            }
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -62,10 +71,13 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
 #pragma unroll
         for (int d = 0; d < 2; ++d) {
             std::uint32_t value[4];
-            load_transposed(value, qkv.run(first + lane % 16, head.value + 2 * d + lane / 16));
+            load_transposed(value, d == 0 ? value_at : other_at);
             mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], value[0], value[1]);
             mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], value[2], value[3]);
         }
+        key_at += 16 * kPitch;
+        value_at += 16 * kPitch;
+        other_at += 16 * kPitch;
     }
     float share[2];
 #pragma unroll
@@ -73,13 +85,14 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
         float all = sum[half];
         all += __shfl_xor_sync(0xffffffffu, all, 1);
         all += __shfl_xor_sync(0xffffffffu, all, 2);
-        share[half] = __fdividef(1.0f, all);
-        logsumexp[half] = row + 8 * half < filled ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
+        const bool fills = row + 8 * half < filled;
+        share[half] = fills ? __fdividef(1.0f, all) : 0;
+        logsumexp[half] = fills ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out[n][i] = row + i / 2 * 8 < filled ? out[n][i] * share[i / 2] : 0;
+        for (int i = 0; i < 4; ++i) out[n][i] *= share[i / 2];
 }
 
 }  // namespace millrace::ops::cuda::sequence
