@@ -12,23 +12,32 @@
 
 namespace millrace::ops::cuda::sequence {
 
-struct Linear {
-    Matrices<const bf16> w;
-    Matrices<bf16> y;
-};
-
 /// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
 enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
 
+/// What goes to global memory; of each norm x, sum, y, mean and inv_std.
+enum Output {
+    qkv_out,
+    attended_out,
+    saved_out,
+    inner_out,
+    logsumexp_out,
+    norm_out,
+    kNormOutputs = 5,
+    kOutputs = norm_out + 2 * kNormOutputs
+};
+
+struct OutputArgs {
+    Matrices<char> where;  ///< strides in elements
+    int bytes;             ///< of an element
+};
 struct ForwardArgs {
-    Matrices<const bf16> x;
-    Linear in, out, widen, narrow;
-    Matrices<bf16> attended, saved;  ///< saved: before the activation, may be absent
+    Matrices<const bf16> x, in, out, widen, narrow;  ///< the layer's input; weights
     Matrices<const std::int32_t> lengths;
-    Matrices<float> logsumexp;
-    NormArgs norms[2];
     Matrices<const float> vectors[kOtherVectors + 2];
-    int groups, positions;
+    OutputArgs outputs[kOutputs];  ///< saved (before the activation) may be absent
+    float eps[2];
+    int positions;
     bool early;
 };
 
@@ -66,8 +75,8 @@ struct Forward {
     static constexpr int kVector = kTile + 2 * kRows * kPitch + (kParts == 1 ? 0 : 2 * kOwnRows * kWidth);
     static constexpr int kWeights = kVector + 4 * kWidth * kVectors, kOutWeights = 2 * 3 * kPart * kWidth,
                          kWidenWeights = kOutWeights + 2 * kPart * kWidth, kNarrowWeights = 0;
-    static constexpr std::size_t kBytes =
-        kWeights + (kParts == 1 ? kWarps * kRingBytes : kWidenWeights + 2 * kInnerPart * kWidth);
+    static constexpr int kTable = kWeights + (kParts == 1 ? kWarps * kRingBytes : kWidenWeights + 2 * kInnerPart * kWidth);
+    static constexpr std::size_t kBytes = kTable + sizeof(Rows<char>) * kOutputs;
     static_assert(2 * kPart * kInner <= kOutWeights);
 
     const ForwardArgs& a;
@@ -78,6 +87,7 @@ struct Forward {
     const Tile<kAddedPitch> added;
     float* const vector;
     const std::uint32_t weights;
+    Rows<char>* const table;  ///< of the outputs, in bytes: worked out once
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
 
     __device__ Forward(const ForwardArgs& args, const Place& place, int rank, unsigned char* memory)
@@ -88,7 +98,8 @@ struct Forward {
           tile{reinterpret_cast<bf16*>(memory + kTile)},
           added{reinterpret_cast<bf16*>(memory + kAdded)},
           vector(reinterpret_cast<float*>(memory + kVector)),
-          weights(shared_address(memory + kWeights)) {}
+          weights(shared_address(memory + kWeights)),
+          table(reinterpret_cast<Rows<char>*>(memory + kTable)) {}
 
     [[nodiscard]] __device__ const float* vector_of(Vector which) const { return vector + kWidth * which; }
     /// Column c of a block's queries, keys and values in the layer's.
@@ -98,6 +109,17 @@ struct Forward {
     [[nodiscard]] __device__ int widen_first() const { return part * kInnerPart + warp / kRowWarps * Widen::kCount; }
     [[nodiscard]] __device__ int few_first() const { return part * kPart + warp / kRowWarps * Few::kCount; }
 
+    template <class T = bf16>
+    [[nodiscard]] __device__ Rows<T> rows_of(int output) const {
+        const Rows<char> rows = table[output];
+        return {reinterpret_cast<T*>(rows.data), rows.stride};
+    }
+    __device__ void fill_table() {
+        if (thread >= kOutputs) return;
+        const OutputArgs& o = a.outputs[thread];
+        const Rows<char> rows = p.of(o.where);
+        table[thread] = {o.where.data + (rows.data - o.where.data) * o.bytes, rows.stride};
+    }
     /// A warp takes 128 of them at a time.
     __device__ void stage_vectors() {
         const std::uint32_t to = shared_address(vector + 4 * lane);
@@ -115,16 +137,16 @@ struct Forward {
     /// All weights of a linear layer that the block needs, kTiles of columns in products of kN; column_of(tile): where its strip
     /// begins in w. A warp takes every other tile of a chunk, so that they lie at fixed distances.
     template <int kN, int kTiles, int kChunks, class ColumnOf>
-    __device__ void stage_weights(const Linear& l, int offset, ColumnOf column_of) {
+    __device__ void stage_weights(const Matrices<const bf16>& w, int offset, ColumnOf column_of) {
         const auto row_of = [&](int t, int n) { return column_of(t) + Columns<kN>::in_strip(t, n); };
         const int odd = warp / 4, chunk = warp % 4;
-        const bf16* from = l.w.row(p.k, p.g, 0) + row_of(odd, lane / 4) * l.w.stride_row + kChunk * chunk + kRun * (lane % 4);
+        const bf16* from = w.row(p.k, p.g, 0) + row_of(odd, lane / 4) * w.stride_row + kChunk * chunk + kRun * (lane % 4);
         const std::uint32_t to = weights + offset + kTileBytes * (chunk * kTiles + odd) + weight_offset(lane / 4, lane % 4);
 #pragma unroll
         for (int t = 0; t < kTiles; t += 2)
 #pragma unroll
             for (int c = 0; c < kChunks; c += 4)
-                copy16(to + kTileBytes * (c * kTiles + t), from + (row_of(t, 0) - row_of(0, 0)) * l.w.stride_row + kChunk * c,
+                copy16(to + kTileBytes * (c * kTiles + t), from + (row_of(t, 0) - row_of(0, 0)) * w.stride_row + kChunk * c,
                        true);
     }
     [[nodiscard]] __device__ auto few_strips() const {
@@ -132,19 +154,19 @@ struct Forward {
     }
     __device__ void begin_in(InWeights& w, int pass) {
         if constexpr (kParts == 1)
-            w.begin(weights + warp * kRingBytes, a.in.w.row(p.k, p.g, 0), a.in.w.stride_row, in_first(pass));
+            w.begin(weights + warp * kRingBytes, a.in.row(p.k, p.g, 0), a.in.stride_row, in_first(pass));
         else
             w.memory = weights + in_first(pass) / 8 * kTileBytes;
     }
-    __device__ void begin_few(FewWeights& w, const Linear& l, int offset) {
+    __device__ void begin_few(FewWeights& ring, const Matrices<const bf16>& w, int offset) {
         if constexpr (kParts == 1)
-            w.begin(weights + warp * kRingBytes, l.w.row(p.k, p.g, 0), l.w.stride_row, few_first());
+            ring.begin(weights + warp * kRingBytes, w.row(p.k, p.g, 0), w.stride_row, few_first());
         else
-            w.memory = weights + offset + warp / kRowWarps * kFewTiles * kTileBytes;
+            ring.memory = weights + offset + warp / kRowWarps * kFewTiles * kTileBytes;
     }
     __device__ void begin_widen(WidenWeights& w) {
         if constexpr (kParts == 1)
-            w.begin(weights + warp * kRingBytes, a.widen.w.row(p.k, p.g, 0), a.widen.w.stride_row, widen_first());
+            w.begin(weights + warp * kRingBytes, a.widen.row(p.k, p.g, 0), a.widen.stride_row, widen_first());
         else
             w.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
     }
@@ -198,21 +220,22 @@ struct Forward {
             product.multiply(stream, row, 0, kWidth / kChunk, w);
             if (pass + 1 < kInPasses) begin_in(w, pass + 1);
             product.each([&](int r, int strip, int column, const Word<In::kOwn>& word) {
-                *reinterpret_cast<Word<In::kOwn>*>(tile.at(row + r, first + 8 * In::kStrip * strip + column)) = word;
+                *reinterpret_cast<Word<In::kOwn>*>(tile.at(row + r, lane / 4, first + 8 * In::kStrip * strip + column)) = word;
             });
         }
     }
     /// Attention of 16 queries of a head of the block.
     __device__ void attend_tile(int head, int queries, int filled, float (&logsumexp)[2]) {
-        const int layer_head = part * (kHeads / kParts) + head, row = 16 * queries + lane / 4;
+        const int layer_head = part * (kHeads / kParts) + head;
         float out[4][4];
         attend(tile, {4 * head, kPart / kRun + 4 * head, 2 * kPart / kRun + 4 * head}, queries, filled, out, logsumexp);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
             for (int n = 0; n < 4; ++n)
-                *reinterpret_cast<std::uint32_t*>(tile.run(row + 8 * half, kAttended / kRun + 4 * layer_head + n) +
-                                                  2 * (lane % 4)) = pack2(out[n][2 * half], out[n][2 * half + 1]);
+                *reinterpret_cast<std::uint32_t*>(
+                    tile.at(16 * queries + 8 * half, lane / 4, kAttended + 32 * layer_head + 8 * n + 2 * (lane % 4))) =
+                    pack2(out[n][2 * half], out[n][2 * half + 1]);
         if constexpr (kParts > 1) {
             __syncwarp();
 #pragma unroll
@@ -226,7 +249,7 @@ struct Forward {
     }
     __device__ void store_logsumexp(int head, int queries, const float (&logsumexp)[2]) {
         const int row = 16 * queries + lane / 4;
-        const Rows<float> to = p.of(a.logsumexp);
+        const Rows<float> to = rows_of<float>(logsumexp_out);
         if (lane % 4 != 0) return;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -234,7 +257,7 @@ struct Forward {
     }
     /// Writes queries, keys and values; attends to them.
     __device__ void attend_all(int filled) {
-        const Rows<bf16> to = p.of(a.in.y);
+        const Rows<bf16> to = rows_of(qkv_out);
         float logsumexp[2];
         if constexpr (kParts == 1) {
             copy_out<kThreads, kWidth / kRun, kRows, 3>(thread, 0, to, 0, 0);
@@ -266,7 +289,7 @@ struct Forward {
         product.clear(vector_of(bias), column_of);
         product.multiply(tile, row, run, chunks, w);
         product.each([&](int r, int strip, int column, const Word<Few::kOwn>& word) {
-            bf16* at = added.at((row + r) % kOwnRows, column_of(strip) + column);
+            bf16* at = added.at((row + r) % kOwnRows, lane / 4, column_of(strip) + column);
             if constexpr (kParts == 1)
                 *reinterpret_cast<Word<Few::kOwn>*>(at) = word;
             else
@@ -276,7 +299,9 @@ struct Forward {
     /// Normalises the block's own rows; what comes of the first norm replaces those of the stream, in all blocks.
     __device__ void norm(int which) {
         constexpr int kLanes = kParts == 1 ? 8 : 16, kStep = kThreads / kLanes;
-        const NormArgs& n = a.norms[which];
+        const int outputs = norm_out + kNormOutputs * which;
+        const NormRows to{rows_of(outputs), rows_of(outputs + 1), rows_of(outputs + 2), rows_of<float>(outputs + 3),
+                          rows_of<float>(outputs + 4)};
         float scale[16 / kLanes][kRun], shift[16 / kLanes][kRun];
 #pragma unroll
         for (int r = 0; r < 16 / kLanes; ++r) {
@@ -288,14 +313,14 @@ struct Forward {
         NormRow<kLanes> line;
         const auto compute = [&](int row) {  // of the block's own
             line.compute([&](int run) { return added.load(row, run); }, [&](int run) { return stream.load(begin + row, run); },
-                         scale, shift, n.eps);
+                         scale, shift, a.eps[which]);
             if (which == 0)
 #pragma unroll
                 for (int r = 0; r < 16 / kLanes; ++r)
                     put_everywhere<kParts>(stream.run(begin + row, kLanes * r + thread % kLanes), line.y[r]);
         };
         const auto store = [&](int row) {
-            if (begin + row < a.positions) line.store(n, p, begin + row);
+            if (begin + row < a.positions) line.store(to, begin + row);
         };
         if constexpr (kParts == 1) {
 #pragma unroll 1
@@ -316,12 +341,13 @@ struct Forward {
     /// The inner columns, through the activation.
     __device__ void widen(WidenWeights& w, FewWeights& next) {
         using Run = Word<Widen::kOwn>;
+        const bool saves = a.outputs[saved_out].where.data != nullptr;
         const int first = warp % kRowWarps * (kRows / kRowWarps);
         const auto column_of = [&](int strip) { return widen_first() + 8 * Widen::kStrip * strip; };
-        const Rows<bf16> to_u = p.of(a.saved), to_y = p.of(a.widen.y);
+        const Rows<bf16> to_u = rows_of(saved_out), to_y = rows_of(inner_out);
         const auto store = [&](int row, int column, const Run& u, const Run& y) {
             if (row >= a.positions) return;
-            if (a.saved.data != nullptr) __stcg(reinterpret_cast<Run*>(to_u[row] + column), u);
+            if (saves) __stcg(reinterpret_cast<Run*>(to_u[row] + column), u);
             __stcg(reinterpret_cast<Run*>(to_y[row] + column), y);
         };
         Widen product;
@@ -331,9 +357,9 @@ struct Forward {
         Run kept[kParts == 1 ? 1 : 2 * Widen::kStrips];  // alone there is no need to keep them, nor are there registers
         product.each([&](int row, int strip, int offset, const Run& u) {
             const Run y = gelu_of(u);
-            put_everywhere<kParts>(tile.at(first + row, column_of(strip) + offset), y);
+            put_everywhere<kParts>(tile.at(first + row, lane / 4, column_of(strip) + offset), y);
             if constexpr (kParts == 1)
-                store(first + row, column_of(strip) + offset, u, y);
+                store(first + row + lane / 4, column_of(strip) + offset, u, y);
             else
                 kept[2 * strip + row / 8] = y;
         });
@@ -341,7 +367,7 @@ struct Forward {
         meet<kParts>([&] {
             if constexpr (kParts > 1)
                 product.each([&](int row, int strip, int offset, const Run& u) {
-                    store(first + row, column_of(strip) + offset, u, kept[2 * strip + row / 8]);
+                    store(first + row + lane / 4, column_of(strip) + offset, u, kept[2 * strip + row / 8]);
                 });
         });
     }
@@ -361,7 +387,7 @@ struct Forward {
             if (second == 0) begin_widen(wide);
             meet<kParts>([&] {
                 if (second == 0)
-                    copy_out<kThreads, kWidth / kRun, kOwnRows, 1>(thread, kAttended, p.of(a.attended), 0, part * kOwnRows);
+                    copy_out<kThreads, kWidth / kRun, kOwnRows, 1>(thread, kAttended, rows_of(attended_out), 0, part * kOwnRows);
             });
             norm(second);
             if (second == 1) return;

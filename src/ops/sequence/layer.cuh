@@ -4,7 +4,6 @@
 
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/vector.cuh"
-#include "ops/norm/layernorm.h"
 
 namespace millrace::ops::cuda::sequence {
 
@@ -59,7 +58,10 @@ struct Tile {
     [[nodiscard]] static __device__ int swizzled(int row, int r) {
         return kRun * (r ^ ((row & 1) << 2 | (row & 2) | (row >> 2 & 1)));
     }
-    [[nodiscard]] __device__ bf16* at(int row, int column) const { return run(row, column / kRun) + column % kRun; }
+    /// Of row eights + row, eights a multiple of 8 and row below 8: the flipping is then worked out once for many rows.
+    [[nodiscard]] __device__ bf16* at(int eights, int row, int column) const {
+        return data + (eights + row) * kPitch + swizzled(row, column / kRun) + column % kRun;
+    }
     [[nodiscard]] __device__ uint4 load(int row, int r) const { return *reinterpret_cast<const uint4*>(run(row, r)); }
 };
 
@@ -119,11 +121,10 @@ __device__ inline std::uint32_t gelu_of(std::uint32_t u) {
 __device__ inline uint2 gelu_of(const uint2& u) { return make_uint2(gelu_of(u.x), gelu_of(u.y)); }
 __device__ inline uint4 gelu_of(const uint4& u) { return make_uint4(gelu_of(u.x), gelu_of(u.y), gelu_of(u.z), gelu_of(u.w)); }
 
-struct NormArgs {
-    Matrices<bf16> x;  ///< of the linear layer in front
-    Matrices<float> mean, inv_std;
-    Matrices<bf16> sum, y;
-    float eps;
+/// Where x of a norm and what layernorm_forward writes go.
+struct NormRows {
+    Rows<bf16> x, sum, y;
+    Rows<float> mean, inv_std;
 };
 
 /// Sum over the kLanes lanes of a row, in the same order for 8 and 16 of them.
@@ -186,10 +187,9 @@ struct NormRow {
             y[r] = packed(v[r]);
         }
     }
-    /// Writes x and what layernorm_forward writes.
-    __device__ void store(const NormArgs& a, const Place& p, int row) const {
+    __device__ void store(const NormRows& to, int row) const {
         const int lane = threadIdx.x % kLanes;
-        bf16 *to_x = p.of(a.x)[row] + kRun * lane, *to_sum = p.of(a.sum)[row] + kRun * lane, *to_y = p.of(a.y)[row] + kRun * lane;
+        bf16 *to_x = to.x[row] + kRun * lane, *to_sum = to.sum[row] + kRun * lane, *to_y = to.y[row] + kRun * lane;
 #pragma unroll
         for (int r = 0; r < kRuns; ++r) {
             store16(to_x + kRun * kLanes * r, x[r]);
@@ -197,8 +197,8 @@ struct NormRow {
             store16(to_y + kRun * kLanes * r, y[r]);
         }
         if (lane == 0) {
-            *p.of(a.mean)[row] = mean;
-            *p.of(a.inv_std)[row] = inv;
+            *to.mean[row] = mean;
+            *to.inv_std[row] = inv;
         }
     }
 };

@@ -134,7 +134,8 @@ struct Product : Columns<kN> {
             right += Weights::kAdvance;
         }
     }
-    /// put(row, strip, column, word) for each run of this thread: the row of the warp's, the first column of the strip's.
+    /// put(row, strip, column, word) for each run of this thread: row + lane / 4 is that of the warp's, the first column of the
+    /// strip's.
     template <class Put>
     __device__ void each(Put put) const {
         const int lane = threadIdx.x % 32;
@@ -150,7 +151,7 @@ struct Product : Columns<kN> {
                         v[2 * t] = sums[m][s * kStrip + t][2 * half];
                         v[2 * t + 1] = sums[m][s * kStrip + t][2 * half + 1];
                     }
-                    put(16 * m + 8 * half + lane / 4, s, kOwn * (lane % 4), packed(v));
+                    put(16 * m + 8 * half, s, kOwn * (lane % 4), packed(v));
                 }
     }
 };
