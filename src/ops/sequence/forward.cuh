@@ -51,9 +51,8 @@ struct Forward {
     static constexpr int kPitch = kParts == 1 ? 3 * kWidth : 2 * kWidth, kAttended = kParts == 1 ? 0 : kWidth;
     /// What is added to the block's own rows: alone in place of the values.
     static constexpr int kAddedPitch = kParts == 1 ? kPitch : kWidth;
-    // Alone, a block reads each weight once: a warp has all rows, in passes of few columns, so that a multiprocessor has
-    // registers for two blocks. With a quarter of the columns its warps share the rows too, and all its weights fit into shared
-    // memory.
+    // Alone, a block reads each weight once: a warp has all rows, in passes of few columns, so that registers suffice for two
+    // blocks. With a quarter of the columns its warps share the rows too, and all its weights fit into shared memory.
     static constexpr int kInRowWarps = kParts == 1 ? 1 : 2, kRowWarps = kParts;
     static constexpr int kInTiles = 3, kWidenTiles = kInnerPart * kRowWarps / kWarps / 8,
                          kFewTiles = kPart * kRowWarps / kWarps / 8;
@@ -170,14 +169,13 @@ struct Forward {
         else
             w.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
     }
-    /// What the first product needs of the parameters.
+    /// Parameters: what the first product needs, those in the middle, the last one; a block alone fetches as it goes.
     __device__ void fetch_first(InWeights& w) {
         stage_vectors();
         if constexpr (kParts > 1)
             stage_weights<kInTiles, 3 * kPart / 8, kWidth / kChunk>(a.in, 0, [&](int t) { return qkv_column(8 * t); });
         begin_in(w, 0);
     }
-    /// Those of the products in the middle, then of the last one, where they fit.
     __device__ void fetch_middle() {
         if constexpr (kParts > 1) {
             stage_weights<kFewTiles, kPart / 8, kWidth / kChunk>(a.out, kOutWeights, few_strips());
@@ -281,6 +279,9 @@ struct Forward {
             });
         }
     }
+    __device__ void store_attended() {
+        copy_out<kThreads, kWidth / kRun, kOwnRows, 1>(thread, kAttended, rows_of(attended_out), 0, part * kOwnRows);
+    }
     /// What is added to rows = product; the block that owns them gets it.
     __device__ void add_few(FewWeights& w, int run, int chunks, Vector bias) {
         const int row = warp % kRowWarps * (kRows / kRowWarps);
@@ -341,19 +342,19 @@ struct Forward {
     /// The inner columns, through the activation.
     __device__ void widen(WidenWeights& w, FewWeights& next) {
         using Run = Word<Widen::kOwn>;
-        const bool saves = a.outputs[saved_out].where.data != nullptr;
         const int first = warp % kRowWarps * (kRows / kRowWarps);
         const auto column_of = [&](int strip) { return widen_first() + 8 * Widen::kStrip * strip; };
+        Widen product;
+        product.clear(vector_of(widen_bias), column_of);
+        product.multiply(stream, first, 0, kWidth / kChunk, w);
+        begin_few(next, a.narrow, kNarrowWeights);
+        const bool saves = a.outputs[saved_out].where.data != nullptr;
         const Rows<bf16> to_u = rows_of(saved_out), to_y = rows_of(inner_out);
         const auto store = [&](int row, int column, const Run& u, const Run& y) {
             if (row >= a.positions) return;
             if (saves) __stcg(reinterpret_cast<Run*>(to_u[row] + column), u);
             __stcg(reinterpret_cast<Run*>(to_y[row] + column), y);
         };
-        Widen product;
-        product.clear(vector_of(widen_bias), column_of);
-        product.multiply(stream, first, 0, kWidth / kChunk, w);
-        begin_few(next, a.narrow, kNarrowWeights);
         Run kept[kParts == 1 ? 1 : 2 * Widen::kStrips];  // alone there is no need to keep them, nor are there registers
         product.each([&](int row, int strip, int offset, const Run& u) {
             const Run y = gelu_of(u);
@@ -378,7 +379,8 @@ struct Forward {
         __syncthreads();
         fetch_last();
         attend_all(filled);
-        // What follows attention, then what follows the inner columns, by the same code.
+        if constexpr (kParts == 1) store_attended();
+            // What follows attention, then what follows the inner columns, by the same code.
 #pragma unroll 1
         for (int second = 0; second < 2; ++second) {
             add_few(few, second == 0 ? kAttended / kRun : 0, (second == 0 ? kWidth : kInner) / kChunk,
@@ -386,8 +388,7 @@ struct Forward {
             WidenWeights wide;
             if (second == 0) begin_widen(wide);
             meet<kParts>([&] {
-                if (second == 0)
-                    copy_out<kThreads, kWidth / kRun, kOwnRows, 1>(thread, kAttended, rows_of(attended_out), 0, part * kOwnRows);
+                if (kParts > 1 && second == 0) store_attended();
             });
             norm(second);
             if (second == 1) return;
