@@ -80,6 +80,7 @@ struct Resident {
 template <int kM, int kN>
 struct Product : Columns<kN> {
     using Columns<kN>::kStrip, Columns<kN>::kStrips, Columns<kN>::kOwn;
+    static constexpr bool kPairs = kN % 2 == 0;  ///< tiles are loaded two at a time, which takes fewer registers
     float sums[kM][kN][4];
 
     /// The sums become the bias; column_of(strip): a strip's first column in it.
@@ -99,17 +100,22 @@ struct Product : Columns<kN> {
     /// Adds 32 summed elements: left: this lane's address of the rows' first 16 of them.
     template <int kPitch>
     __device__ void step(std::uint32_t left, std::uint32_t weights) {
-        std::uint32_t b[kN][4];
+        std::uint32_t b[kN][4];  // of two tiles of 16 elements, else of one tile of 32
 #pragma unroll
-        for (int j = 0; j < kN; ++j) load_fragments(b[j], weights + kTileBytes * j);
+        for (int j = 0; j < kN && !kPairs; ++j) load_fragments(b[j], weights + kTileBytes * j);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
+#pragma unroll
+            for (int j = 0; j < kN && kPairs; j += 2) load_fragments(b[j], (weights ^ 32 * half) + kTileBytes * j);
 #pragma unroll
             for (int m = 0; m < kM; ++m) {
                 std::uint32_t a[4];
                 load_fragments(a, (left ^ 32 * half) + static_cast<int>(sizeof(bf16)) * 16 * kPitch * m);
 #pragma unroll
-                for (int j = 0; j < kN; ++j) mma_bf16(sums[m][j], a[0], a[1], a[2], a[3], b[j][2 * half], b[j][2 * half + 1]);
+                for (int j = 0; j < kN; ++j) {
+                    const std::uint32_t* const two = kPairs ? &b[j - j % 2][j % 2 * 2] : &b[j][2 * half];
+                    mma_bf16(sums[m][j], a[0], a[1], a[2], a[3], two[0], two[1]);
+                }
             }
         }
     }
@@ -121,7 +127,8 @@ struct Product : Columns<kN> {
         static_assert(kAhead % 2 == 0);
         const int lane = threadIdx.x % 32;
         std::uint32_t left = shared_address(tile.run(row + lane % 16, run + lane / 16));
-        std::uint32_t right = weights.memory + weight_offset(lane % 8, lane / 8);
+        std::uint32_t right = weights.memory + (kPairs ? kTileBytes * (lane / 16) + weight_offset(lane % 8, lane / 8 % 2)
+                                                       : weight_offset(lane % 8, lane / 8));
 #pragma unroll 1
         for (int first = 0; first < chunks; first += kAhead) {
 #pragma unroll
