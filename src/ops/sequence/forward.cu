@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(256, 2) layer_forward_kernel(const __grid_cons
     typename Forward<kParts, kInner>::InWeights in;
     if constexpr (kParts > 1) cluster_arrive();
     block.fill_table();
+    __syncthreads();
     int length = 0;
 #pragma unroll 1
     for (int begun = 0; begun < 2; ++begun) {
@@ -74,13 +75,13 @@ Matrices<T> grouped(const Operand& o, int groups) {
 }
 
 /// The kernel has strides in elements, so that they fit into 32 bits.
-OutputArgs output_of(const Operand& o, int groups = 1) {
+OperandArgs operand_of(const Operand& o, int groups = 1) {
     return {grouped<char>(o, groups), static_cast<int>(o.present() ? tensor::size_of(o.dtype) : 0)};
 }
 void set_norm(ForwardArgs& a, int which, const Bound& b) {
     using namespace layernorm_forward;
     const int outputs[kNormOutputs] = {x, sum, y, mean, inv_std};
-    for (int i = 0; i < kNormOutputs; ++i) a.outputs[norm_out + kNormOutputs * which + i] = output_of(b[outputs[i]]);
+    for (int i = 0; i < kNormOutputs; ++i) a.operands[norm_out + kNormOutputs * which + i] = operand_of(b[outputs[i]]);
     a.eps[which] = b.params<LayerNormParams>().eps;
     set_vectors(a, static_cast<Vector>(gammas + which), b[gamma]);
     set_vectors(a, static_cast<Vector>(betas + which), b[beta]);
@@ -101,19 +102,19 @@ KernelResult make_sequence_forward(Context& c, std::span<const Bound> records) {
     const Operand &x = r.in[dense_forward::x], &lengths = attention[attention_forward::lengths],
                   &inner = r.widen[dense_forward::y];
     ForwardArgs a{};
-    a.x = x;
-    a.in = r.in[dense_forward::w];
-    a.out = r.out[dense_forward::w];
-    a.widen = r.widen[dense_forward::w];
-    a.narrow = r.narrow[dense_forward::w];
     a.lengths = grouped<const std::int32_t>(lengths, x.g);
     a.positions = positions_of(x, lengths);
     a.early = c.early;
-    a.outputs[qkv_out] = output_of(r.in[dense_forward::y]);
-    a.outputs[attended_out] = output_of(r.out[dense_forward::x]);
-    a.outputs[saved_out] = output_of(r.widen[dense_forward::saved]);
-    a.outputs[inner_out] = output_of(inner);
-    a.outputs[logsumexp_out] = output_of(attention[attention_forward::logsumexp], x.g);
+    a.operands[layer_in] = operand_of(x);
+    a.operands[in_weights] = operand_of(r.in[dense_forward::w]);
+    a.operands[out_weights] = operand_of(r.out[dense_forward::w]);
+    a.operands[widen_weights] = operand_of(r.widen[dense_forward::w]);
+    a.operands[narrow_weights] = operand_of(r.narrow[dense_forward::w]);
+    a.operands[qkv_out] = operand_of(r.in[dense_forward::y]);
+    a.operands[attended_out] = operand_of(r.out[dense_forward::x]);
+    a.operands[saved_out] = operand_of(r.widen[dense_forward::saved]);
+    a.operands[inner_out] = operand_of(inner);
+    a.operands[logsumexp_out] = operand_of(attention[attention_forward::logsumexp], x.g);
     set_vectors(a, in_bias, r.in[dense_forward::bias]);
     set_vectors(a, out_bias, r.out[dense_forward::bias]);
     set_vectors(a, narrow_bias, r.narrow[dense_forward::bias]);

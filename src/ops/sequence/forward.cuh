@@ -8,38 +8,10 @@
 
 #include "ops/sequence/attend.cuh"
 #include "ops/sequence/cluster.cuh"
+#include "ops/sequence/forward_args.cuh"
 #include "ops/sequence/product.cuh"
 
 namespace millrace::ops::cuda::sequence {
-
-/// Parameters of 128 columns each, in the order of shared memory; the widest bias comes last.
-enum Vector { in_bias, out_bias = 3, narrow_bias, gammas, betas = 7, widen_bias = 9, kOtherVectors = widen_bias };
-
-/// What goes to global memory; of each norm x, sum, y, mean and inv_std.
-enum Output {
-    qkv_out,
-    attended_out,
-    saved_out,
-    inner_out,
-    logsumexp_out,
-    norm_out,
-    kNormOutputs = 5,
-    kOutputs = norm_out + 2 * kNormOutputs
-};
-
-struct OutputArgs {
-    Matrices<char> where;  ///< strides in elements
-    int bytes;             ///< of an element
-};
-struct ForwardArgs {
-    Matrices<const bf16> x, in, out, widen, narrow;  ///< the layer's input; weights
-    Matrices<const std::int32_t> lengths;
-    Matrices<const float> vectors[kOtherVectors + 2];
-    OutputArgs outputs[kOutputs];  ///< saved (before the activation) may be absent
-    float eps[2];
-    int positions;
-    bool early;
-};
 
 /// One block of a layer over one sequence: kParts blocks share it, kInner columns between the two linear layers.
 template <int kParts, int kInner>
@@ -75,7 +47,7 @@ struct Forward {
     static constexpr int kWeights = kVector + 4 * kWidth * kVectors, kOutWeights = 2 * 3 * kPart * kWidth,
                          kWidenWeights = kOutWeights + 2 * kPart * kWidth, kNarrowWeights = 0;
     static constexpr int kTable = kWeights + (kParts == 1 ? kWarps * kRingBytes : kWidenWeights + 2 * kInnerPart * kWidth);
-    static constexpr std::size_t kBytes = kTable + sizeof(Rows<char>) * kOutputs;
+    static constexpr std::size_t kBytes = kTable + sizeof(Rows<char>) * kOperands;
     static_assert(2 * kPart * kInner <= kOutWeights);
 
     const ForwardArgs& a;
@@ -86,7 +58,7 @@ struct Forward {
     const Tile<kAddedPitch> added;
     float* const vector;
     const std::uint32_t weights;
-    Rows<char>* const table;  ///< of the outputs, in bytes: worked out once
+    Rows<char>* const table;  ///< of the operands, data to be cast
     const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
 
     __device__ Forward(const ForwardArgs& args, const Place& place, int rank, unsigned char* memory)
@@ -109,15 +81,15 @@ struct Forward {
     [[nodiscard]] __device__ int few_first() const { return part * kPart + warp / kRowWarps * Few::kCount; }
 
     template <class T = bf16>
-    [[nodiscard]] __device__ Rows<T> rows_of(int output) const {
-        const Rows<char> rows = table[output];
+    [[nodiscard]] __device__ Rows<T> rows_of(int operand) const {
+        const Rows<char> rows = table[operand];
         return {reinterpret_cast<T*>(rows.data), rows.stride};
     }
     __device__ void fill_table() {
-        if (thread >= kOutputs) return;
-        const OutputArgs& o = a.outputs[thread];
-        const Rows<char> rows = p.of(o.where);
-        table[thread] = {o.where.data + (rows.data - o.where.data) * o.bytes, rows.stride};
+        if (thread >= kOperands) return;
+        const OperandArgs& o = a.operands[thread];
+        const std::int64_t begin = o.where.row(p.k, p.g, thread < layer_in ? 0 : p.row) - o.where.data;
+        table[thread] = {o.where.data + begin * o.bytes, o.where.stride_row};
     }
     /// A warp takes 128 of them at a time.
     __device__ void stage_vectors() {
@@ -126,7 +98,7 @@ struct Forward {
         for (int i = warp; i < kVectors; i += kWarps) copy16(to + 4 * kWidth * i, a.vectors[i].row(p.k, p.g, 0) + 4 * lane, true);
     }
     __device__ void stage_x() {
-        const Rows<const bf16> from = p.of(a.x);
+        const Rows<const bf16> from = rows_of<const bf16>(layer_in);
         const int row = thread / 16, run = thread % 16;
         const std::uint32_t to = shared_address(stream.run(row, run));
 #pragma unroll
@@ -136,57 +108,59 @@ struct Forward {
     /// All weights of a linear layer that the block needs, kTiles of columns in products of kN; column_of(tile): where its strip
     /// begins in w. A warp takes every other tile of a chunk, so that they lie at fixed distances.
     template <int kN, int kTiles, int kChunks, class ColumnOf>
-    __device__ void stage_weights(const Matrices<const bf16>& w, int offset, ColumnOf column_of) {
+    __device__ void stage_weights(const Rows<const bf16>& w, int offset, ColumnOf column_of) {
         const auto row_of = [&](int t, int n) { return column_of(t) + Columns<kN>::in_strip(t, n); };
         const int odd = warp / 4, chunk = warp % 4;
-        const bf16* from = w.row(p.k, p.g, 0) + row_of(odd, lane / 4) * w.stride_row + kChunk * chunk + kRun * (lane % 4);
+        const bf16* from = w[row_of(odd, lane / 4)] + kChunk * chunk + kRun * (lane % 4);
         const std::uint32_t to = weights + offset + kTileBytes * (chunk * kTiles + odd) + weight_offset(lane / 4, lane % 4);
 #pragma unroll
         for (int t = 0; t < kTiles; t += 2)
 #pragma unroll
             for (int c = 0; c < kChunks; c += 4)
-                copy16(to + kTileBytes * (c * kTiles + t), from + (row_of(t, 0) - row_of(0, 0)) * w.stride_row + kChunk * c,
-                       true);
+                copy16(to + kTileBytes * (c * kTiles + t), from + (row_of(t, 0) - row_of(0, 0)) * w.stride + kChunk * c, true);
     }
     [[nodiscard]] __device__ auto few_strips() const {
         return [this](int t) { return part * kPart + 8 * (t / Few::kStrip * Few::kStrip); };
     }
-    __device__ void begin_in(InWeights& w, int pass) {
+    __device__ void begin_in(InWeights& ring, int pass) {
         if constexpr (kParts == 1)
-            w.begin(weights + warp * kRingBytes, a.in.row(p.k, p.g, 0), a.in.stride_row, in_first(pass));
+            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(in_weights), in_first(pass));
         else
-            w.memory = weights + in_first(pass) / 8 * kTileBytes;
+            ring.memory = weights + in_first(pass) / 8 * kTileBytes;
     }
-    __device__ void begin_few(FewWeights& ring, const Matrices<const bf16>& w, int offset) {
+    __device__ void begin_few(FewWeights& ring, Operands which, int offset) {
         if constexpr (kParts == 1)
-            ring.begin(weights + warp * kRingBytes, w.row(p.k, p.g, 0), w.stride_row, few_first());
+            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(which), few_first());
         else
             ring.memory = weights + offset + warp / kRowWarps * kFewTiles * kTileBytes;
     }
-    __device__ void begin_widen(WidenWeights& w) {
+    __device__ void begin_widen(WidenWeights& ring) {
         if constexpr (kParts == 1)
-            w.begin(weights + warp * kRingBytes, a.widen.row(p.k, p.g, 0), a.widen.stride_row, widen_first());
+            ring.begin(weights + warp * kRingBytes, rows_of<const bf16>(widen_weights), widen_first());
         else
-            w.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
+            ring.memory = weights + kWidenWeights + warp / kRowWarps * kWidenTiles * kTileBytes;
     }
     /// Parameters: what the first product needs, those in the middle, the last one; a block alone fetches as it goes.
     __device__ void fetch_first(InWeights& w) {
         stage_vectors();
         if constexpr (kParts > 1)
-            stage_weights<kInTiles, 3 * kPart / 8, kWidth / kChunk>(a.in, 0, [&](int t) { return qkv_column(8 * t); });
+            stage_weights<kInTiles, 3 * kPart / 8, kWidth / kChunk>(rows_of<const bf16>(in_weights), 0,
+                                                                    [&](int t) { return qkv_column(8 * t); });
         begin_in(w, 0);
     }
     __device__ void fetch_middle() {
         if constexpr (kParts > 1) {
-            stage_weights<kFewTiles, kPart / 8, kWidth / kChunk>(a.out, kOutWeights, few_strips());
+            stage_weights<kFewTiles, kPart / 8, kWidth / kChunk>(rows_of<const bf16>(out_weights), kOutWeights, few_strips());
             stage_weights<kWidenTiles, kInnerPart / 8, kWidth / kChunk>(
-                a.widen, kWidenWeights, [&](int t) { return part * kInnerPart + 8 * (t / Widen::kStrip * Widen::kStrip); });
+                rows_of<const bf16>(widen_weights), kWidenWeights,
+                [&](int t) { return part * kInnerPart + 8 * (t / Widen::kStrip * Widen::kStrip); });
             commit_copies();
         }
     }
     __device__ void fetch_last() {
         if constexpr (kParts > 1) {
-            stage_weights<kFewTiles, kPart / 8, kInner / kChunk>(a.narrow, kNarrowWeights, few_strips());
+            stage_weights<kFewTiles, kPart / 8, kInner / kChunk>(rows_of<const bf16>(narrow_weights), kNarrowWeights,
+                                                                 few_strips());
             commit_copies();
         }
     }
@@ -324,10 +298,10 @@ struct Forward {
             if (begin + row < a.positions) line.store(to, begin + row);
         };
         if constexpr (kParts == 1) {
-#pragma unroll 1
-            for (int row = own; row < kOwnRows; row += kStep) {
-                compute(row);
-                store(row);
+#pragma unroll
+            for (int i = 0; i < kOwnRows; i += kStep) {
+                compute(own + i);
+                store(own + i);
             }
             __syncthreads();
         } else {
@@ -347,8 +321,8 @@ struct Forward {
         Widen product;
         product.clear(vector_of(widen_bias), column_of);
         product.multiply(stream, first, 0, kWidth / kChunk, w);
-        begin_few(next, a.narrow, kNarrowWeights);
-        const bool saves = a.outputs[saved_out].where.data != nullptr;
+        begin_few(next, narrow_weights, kNarrowWeights);
+        const bool saves = a.operands[saved_out].where.data != nullptr;
         const Rows<bf16> to_u = rows_of(saved_out), to_y = rows_of(inner_out);
         const auto store = [&](int row, int column, const Run& u, const Run& y) {
             if (row >= a.positions) return;
@@ -375,7 +349,7 @@ struct Forward {
     __device__ void run(InWeights& in, int filled) {
         project_in(in);
         FewWeights few;
-        begin_few(few, a.out, kOutWeights);
+        begin_few(few, out_weights, kOutWeights);
         __syncthreads();
         fetch_last();
         attend_all(filled);

@@ -40,12 +40,6 @@ struct Rows {
 /// The matrix of one sequence: member, group, its first row.
 struct Place {
     int k, g, row;
-
-    /// Its rows of an operand.
-    template <class T>
-    [[nodiscard]] __device__ Rows<T> of(const Matrices<T>& all) const {
-        return {all.row(k, g, row), all.stride_row};
-    }
 };
 
 /// Rows of bf16 in shared memory, kPitch (a multiple of 64) elements each. Run r (eight columns) of a row lies where r with three

@@ -45,11 +45,11 @@ struct Ring {
         }
     }
     /// Columns from row `first` of w on.
-    __device__ void begin(std::uint32_t ring, const bf16* w, int w_stride, int first) {
+    __device__ void begin(std::uint32_t ring, const Rows<const bf16>& w, int first) {
         const int lane = threadIdx.x % 32;
         memory = ring;
-        stride = w_stride;
-        from = w + (first + Columns<kN>::in_strip(0, lane / 4)) * stride + kRun * (lane % 4);
+        stride = w.stride;
+        from = w[first + Columns<kN>::in_strip(0, lane / 4)] + kRun * (lane % 4);
 #pragma unroll
         for (int stage = 0; stage < kStages; ++stage) {
             fetch(stage, stage);
