@@ -15,56 +15,66 @@ struct HeadRuns {
 template <int kPitch>
 __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int tile, int filled, float (&out)[4][4],
                               float (&logsumexp)[2]) {
+    constexpr int kGroups = kRows / 16;
     constexpr float kScale = 0.17677670f, kFactor = kScale * kLog2E, kLn2 = 0.69314718f;  // 1 / sqrt(32)
     const int lane = threadIdx.x % 32, row = 16 * tile + lane / 4, c = lane % 4;
     const int groups = 16 * tile < filled ? min(tile + 1, (filled + 15) / 16) : 0;  // of 16 keys, that are seen
-    const uint4 query = qkv.load(row, head.query + c), below = qkv.load(row + 8, head.query + c);
-    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows; the sum is of its columns alone
+    std::uint32_t query[2][4];                                                      // of 16 columns each
 #pragma unroll
-    for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
-#pragma unroll 1
-    for (int first = 0; first < 16 * groups; first += 16) {
-        float scores[2][4] = {};
+    for (int d = 0; d < 2; ++d) load_matrices(query[d], qkv.run(16 * tile + lane % 16, head.query + 2 * d + lane / 16));
+    const bf16* const key = qkv.run(lane % 8, head.key + lane / 8);  // eight rows further on, a run lies at the same place
+    float scores[kGroups][2][4], top[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // of this thread's rows and columns
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+        if (group >= groups) break;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-            const uint4 key = qkv.load(first + 8 * n + lane / 4, head.key + c);
-            mma_bf16(scores[n], query.x, below.x, query.y, below.y, key.x, key.y);
-            mma_bf16(scores[n], query.z, below.z, query.w, below.w, key.z, key.w);
+            float(&s)[4] = scores[group][n];
+            std::uint32_t k[4];
+            load_matrices(k, key + (16 * group + 8 * n) * kPitch);
+            s[0] = s[1] = s[2] = s[3] = 0;
+            mma_bf16(s, query[0][0], query[0][1], query[0][2], query[0][3], k[0], k[1]);
+            mma_bf16(s, query[1][0], query[1][1], query[1][2], query[1][3], k[2], k[3]);
+        }
+        if (group + 1 == groups) {  // all queries see all keys of the groups before
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                if (first + 8 * n + 2 * c + i % 2 >= min(filled, row + i / 2 * 8 + 1)) scores[n][i] = -INFINITY;
+            for (int i = 0; i < 8; ++i)
+                if (16 * group + i / 4 * 8 + 2 * c + i % 2 >= min(filled, row + i / 2 % 2 * 8 + 1))
+                    scores[group][i / 4][i % 4] = -INFINITY;
         }
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float most = top[half];
+        for (int i = 0; i < 8; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[group][i / 4][i % 4]);
+    }
+    float shift[2];
 #pragma unroll
-            for (int n = 0; n < 2; ++n) most = fmaxf(most, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-            const float shrink = exp2_fast((top[half] - most) * kFactor), shift = most * kFactor;
-            top[half] = most;
-            sum[half] *= shrink;
+    for (int half = 0; half < 2; ++half) {
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
+        shift[half] = top[half] * kFactor;
+    }
 #pragma unroll
-            for (int n = 0; n < 2; ++n)
+    for (int n = 0; n < 4; ++n) out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    const bf16* const value[2] = {qkv.run(lane % 16, head.value + lane / 16), qkv.run(lane % 16, head.value + 2 + lane / 16)};
 #pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                    scores[n][i] = exp2_fast(fmaf(scores[n][i], kFactor, -shift));
-                    sum[half] += scores[n][i];
-                }
+    for (int group = 0; group < kGroups; ++group) {
+        if (group >= groups) break;
+        std::uint32_t weights[4];
 #pragma unroll
-            for (int n = 0; n < 4; ++n) {
-                out[n][2 * half] *= shrink;
-                out[n][2 * half + 1] *= shrink;
+        for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&s)[4] = scores[group][n];
+                const float low = exp2_fast(fmaf(s[2 * half], kFactor, -shift[half])),
+                            high = exp2_fast(fmaf(s[2 * half + 1], kFactor, -shift[half]));
+                sum[half] += low + high;
+                weights[2 * n + half] = pack2(low, high);
             }
-        }
-        const std::uint32_t weights[4] = {pack2(scores[0][0], scores[0][1]), pack2(scores[0][2], scores[0][3]),
-                                          pack2(scores[1][0], scores[1][1]), pack2(scores[1][2], scores[1][3])};
 #pragma unroll
         for (int d = 0; d < 2; ++d) {
-            std::uint32_t value[4];
-            load_transposed(value, qkv.run(first + lane % 16, head.value + 2 * d + lane / 16));
-            mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], value[0], value[1]);
-            mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], value[2], value[3]);
+            std::uint32_t v[4];
+            load_transposed(v, value[d] + 16 * group * kPitch);
+            mma_bf16(out[2 * d], weights[0], weights[1], weights[2], weights[3], v[0], v[1]);
+            mma_bf16(out[2 * d + 1], weights[0], weights[1], weights[2], weights[3], v[2], v[3]);
         }
     }
     float share[2];
@@ -73,13 +83,14 @@ __device__ inline void attend(const Tile<kPitch>& qkv, const HeadRuns& head, int
         float all = sum[half];
         all += __shfl_xor_sync(0xffffffffu, all, 1);
         all += __shfl_xor_sync(0xffffffffu, all, 2);
-        share[half] = __fdividef(1.0f, all);
-        logsumexp[half] = row + 8 * half < filled ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
+        const bool fills = row + 8 * half < filled;
+        share[half] = fills ? __fdividef(1.0f, all) : 0;
+        logsumexp[half] = fills ? fmaf(top[half], kScale, __log2f(all) * kLn2) : 0;
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out[n][i] = row + i / 2 * 8 < filled ? out[n][i] * share[i / 2] : 0;
+        for (int i = 0; i < 4; ++i) out[n][i] *= share[i / 2];
 }
 
 }  // namespace millrace::ops::cuda::sequence

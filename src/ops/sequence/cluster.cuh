@@ -16,6 +16,18 @@ __device__ inline void meet() {
     }
 }
 
+/// The same with `between` while they wait for each other. What it writes is not there for the others: arriving waits until
+/// all that was written before has arrived, so stores to global memory belong here.
+template <int kParts, class Between>
+__device__ inline void meet(Between between) {
+    if constexpr (kParts > 1) cluster_arrive();
+    between();
+    if constexpr (kParts > 1)
+        cluster_wait();
+    else
+        __syncthreads();
+}
+
 /// Writes to the place of block `rank` that `at` is of this one.
 __device__ inline void put_at(int rank, void* at, const uint4& v) {
 #if __CUDA_ARCH__ >= 900

@@ -1,0 +1,166 @@
+#pragma once
+// Products of rows in shared memory with weights that come from L2 through shared memory: both operands reach the tensor cores
+// by ldmatrix, in the order of registers that they ask for.
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/sequence/fragments.cuh"
+#include "ops/sequence/layer.cuh"
+
+namespace millrace::ops::cuda::sequence {
+
+/// Of weights in shared memory: a tile has eight rows (output columns) and a chunk of 32 summed elements, 64 bytes a row. Runs
+/// are flipped by the row: one run of the eight rows lies in different banks.
+constexpr int kTileBytes = 512, kChunk = 32;
+
+/// Where run `run` of row n of a tile lies.
+__device__ inline std::uint32_t weight_offset(int n, int run) {
+    return static_cast<std::uint32_t>(64 * n + 16 * (run ^ (n / 2)));
+}
+
+/// kN neighbouring tiles of output columns. kStrip of them interleave, so that a thread gets kOwn neighbouring columns.
+template <int kN>
+struct Columns {
+    static constexpr int kStrip = kN % 4 == 0 ? 4 : kN % 2 == 0 ? 2 : 1, kStrips = kN / kStrip, kOwn = 2 * kStrip;
+    static constexpr int kCount = 8 * kN;
+    /// Column n of tile j, from its strip's first one on.
+    [[nodiscard]] static __device__ int in_strip(int j, int n) { return kOwn * (n / 2) + 2 * (j % kStrip) + n % 2; }
+};
+
+/// Weights of a warp alone, fetched kStages chunks ahead into a ring of its own. Every chunk is one commit of copies.
+template <int kN, int kStages>
+struct Ring {
+    static constexpr int kAhead = kStages, kStageBytes = kTileBytes * kN, kAdvance = 0;
+    std::uint32_t memory;
+    const bf16* from;
+    int stride;
+
+    __device__ void fetch(int stage, int chunk) {
+        const int lane = threadIdx.x % 32;
+        const std::uint32_t to = memory + stage * kStageBytes + weight_offset(lane / 4, lane % 4);
+#pragma unroll
+        for (int j = 0; j < kN; ++j) {
+            using C = Columns<kN>;
+            const int row = 8 * C::kStrip * (j / C::kStrip) + 2 * (j % C::kStrip);
+            copy16(to + kTileBytes * j, from + row * stride + kChunk * chunk, true);
+        }
+    }
+    /// Columns from row `first` of w on.
+    __device__ void begin(std::uint32_t ring, const Rows<const bf16>& w, int first) {
+        const int lane = threadIdx.x % 32;
+        memory = ring;
+        stride = w.stride;
+        from = w[first + Columns<kN>::in_strip(0, lane / 4)] + kRun * (lane % 4);
+#pragma unroll
+        for (int stage = 0; stage < kStages; ++stage) {
+            fetch(stage, stage);
+            commit_copies();
+        }
+    }
+    __device__ void ready() const {
+        await_copies<kStages - 1>();
+        __syncwarp();
+    }
+    __device__ void used(int stage, int next, int chunks) {
+        __syncwarp();
+        if (next < chunks) fetch(stage, next);
+        commit_copies();
+    }
+};
+
+/// All weights of a block, kTiles tiles of columns; they are there.
+template <int kTiles>
+struct Resident {
+    static constexpr int kAhead = 4, kStageBytes = kTileBytes * kTiles, kAdvance = kAhead * kStageBytes;
+    std::uint32_t memory;  ///< of the warp's first tile
+    __device__ void ready() const {}
+    __device__ void used(int, int, int) const {}
+};
+
+/// A warp's share of rows times weights^T: 16 kM rows, 8 kN columns.
+template <int kM, int kN>
+struct Product : Columns<kN> {
+    using Columns<kN>::kStrip, Columns<kN>::kStrips, Columns<kN>::kOwn;
+    static constexpr bool kPairs = kN % 2 == 0;  ///< tiles are loaded two at a time, which takes fewer registers
+    float sums[kM][kN][4];
+
+    /// The sums become the bias; column_of(strip): a strip's first column in it.
+    template <class ColumnOf>
+    __device__ void clear(const float* bias, ColumnOf column_of) {
+        const int c = threadIdx.x % 4;
+#pragma unroll
+        for (int j = 0; j < kN; ++j) {
+            const float2 two = *reinterpret_cast<const float2*>(bias + column_of(j / kStrip) + kOwn * c + 2 * (j % kStrip));
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+                sums[m][j][0] = sums[m][j][2] = two.x;
+                sums[m][j][1] = sums[m][j][3] = two.y;
+            }
+        }
+    }
+    /// Adds 32 summed elements: left: this lane's address of the rows' first 16 of them.
+    template <int kPitch>
+    __device__ void step(std::uint32_t left, std::uint32_t weights) {
+        std::uint32_t b[kN][4];  // of two tiles of 16 elements, else of one tile of 32
+#pragma unroll
+        for (int j = 0; j < kN && !kPairs; ++j) load_fragments(b[j], weights + kTileBytes * j);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+            for (int j = 0; j < kN && kPairs; j += 2) load_fragments(b[j], (weights ^ 32 * half) + kTileBytes * j);
+#pragma unroll
+            for (int m = 0; m < kM; ++m) {
+                std::uint32_t a[4];
+                load_fragments(a, (left ^ 32 * half) + static_cast<int>(sizeof(bf16)) * 16 * kPitch * m);
+#pragma unroll
+                for (int j = 0; j < kN; ++j) {
+                    const std::uint32_t* const two = kPairs ? &b[j - j % 2][j % 2 * 2] : &b[j][2 * half];
+                    mma_bf16(sums[m][j], a[0], a[1], a[2], a[3], two[0], two[1]);
+                }
+            }
+        }
+    }
+    /// Adds the product of rows `row` and following of a tile, 32 `chunks` summed columns from run `run` on (a multiple of 8).
+    /// Tiles begin at multiples of 128 bytes, so that a bit of the address flips as the bit of a run.
+    template <int kPitch, class Weights>
+    __device__ void multiply(const Tile<kPitch>& tile, int row, int run, int chunks, Weights& weights) {
+        constexpr int kAhead = Weights::kAhead;
+        static_assert(kAhead % 2 == 0);
+        const int lane = threadIdx.x % 32;
+        std::uint32_t left = shared_address(tile.run(row + lane % 16, run + lane / 16));
+        std::uint32_t right = weights.memory + (kPairs ? kTileBytes * (lane / 16) + weight_offset(lane % 8, lane / 8 % 2)
+                                                       : weight_offset(lane % 8, lane / 8));
+#pragma unroll 1
+        for (int first = 0; first < chunks; first += kAhead) {
+#pragma unroll
+            for (int stage = 0; stage < kAhead; ++stage) {
+                weights.ready();
+                step<kPitch>((left ^ 64 * (stage % 2)) + 128 * (stage / 2), right + stage * Weights::kStageBytes);
+                weights.used(stage, first + stage + kAhead, chunks);
+            }
+            left += 64 * kAhead;
+            right += Weights::kAdvance;
+        }
+    }
+    /// put(row, strip, column, word) for each run of this thread: row + lane / 4 is that of the warp's, the first column of the
+    /// strip's.
+    template <class Put>
+    __device__ void each(Put put) const {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int m = 0; m < kM; ++m)
+#pragma unroll
+            for (int s = 0; s < kStrips; ++s)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float v[kOwn];
+#pragma unroll
+                    for (int t = 0; t < kStrip; ++t) {
+                        v[2 * t] = sums[m][s * kStrip + t][2 * half];
+                        v[2 * t + 1] = sums[m][s * kStrip + t][2 * half + 1];
+                    }
+                    put(16 * m + 8 * half, s, kOwn * (lane % 4), packed(v));
+                }
+    }
+};
+
+}  // namespace millrace::ops::cuda::sequence
