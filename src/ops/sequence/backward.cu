@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     WeightStream<kParts> weights{};
     weights.begin(a, at, 0);
 #pragma unroll(kParts == 1 ? 2 : 1)
-    for (int i = 0; i < kSlots<kParts> - 1; ++i)  // weights are older than what ran before this kernel
+    for (int i = 0; i < kSlots - 1; ++i)  // weights are older than what ran before this kernel
         weights.fetch(a, at, weights.place(room), i % weights.kPieces);
     if constexpr (kParts > 1) cluster_arrive();
     begin_kernel();
@@ -56,7 +56,6 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     if (position < kRows)
         copy4(shared_address(room.levels + head * kRows + position), a.logsumexp.row(at.k, at.g, at.base + position) + head,
               position < at.filled);
-    commit_copies();
     const auto stage_heads = [&] {
 #pragma unroll 1
         for (int part = 0; part < 3; ++part)
@@ -65,10 +64,9 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
     if constexpr (kParts > 1) {
         stage_x(1);
         stage_heads();
-#pragma unroll
-        for (int i = 3; i < kSlots<kParts>; ++i) commit_copies();  // as many as pieces of weights are under way
     }
-    await_copies<kSlots<kParts> - 2>();
+    commit_copies();
+    await_copies<kSlots - 2>();
     __syncthreads();
     RowsProduct<kParts> product;
     // One loop for all products keeps the code small.
@@ -104,6 +102,10 @@ __global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
         multiply<kParts>(product, left, task == tasks.widen ? room.kInnerStep : room.kTile, tasks.summed(task), a, at, room,
                          weights);
         if (task < tasks.widen) {
+            if constexpr (kParts > 1) {  // a product of one piece has not waited for what was saved
+                await_copies<1>();
+                __syncthreads();
+            }
             put_through_gelu(product, room.inner() + task * room.kInnerStep);
         } else if (task == tasks.project()) {
             if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written

@@ -44,10 +44,9 @@ struct Tasks {
 };
 
 /// How weights stream through shared memory: kSlots pieces of kSlotRows rows.
+constexpr int kSlots = 3;
 template <int kParts>
-constexpr int kSlots = kParts == 1 ? 3 : 5;
-template <int kParts>
-constexpr int kSlotRows = 32 * kParts;
+constexpr int kSlotRows = kParts == 1 ? 32 : kWidth;
 
 /// Shared memory: what a block holds. A block that has a whole sequence puts its tiles to use more than once, so that two blocks
 /// fit into a multiprocessor.
@@ -56,8 +55,8 @@ struct Room {
     static constexpr bool kWhole = kParts == 1;
     static constexpr int kOwnTile = kOwn<kParts> * kPitch, kTile = kRows * kPitch;
     static constexpr int kInnerStep = -kOwnTile;  ///< from the first part of `inner` to the second
-    alignas(16) bf16 tiles[kWhole ? 5 * kTile : 4 * kTile + 7 * kOwnTile];
-    alignas(16) bf16 ring[kSlots<kParts>][kSlotRows<kParts> * kPitch];
+    alignas(16) bf16 tiles[kWhole ? 5 * kTile : 4 * kTile + 6 * kOwnTile];
+    alignas(16) bf16 ring[kSlots][kSlotRows<kParts> * kPitch];
     alignas(16) float levels[kHeads * kRows], deltas[kHeads * kRows];
     alignas(16) float saved_stats[kWhole ? 4 : 2 * kHeads * kOwn<kParts>];
 
@@ -66,10 +65,10 @@ struct Room {
     [[nodiscard]] __device__ bf16* dy() { return kWhole ? heads(0) : own(0); }
     [[nodiscard]] __device__ bf16* d() { return kWhole ? dout() : own(1); }
     [[nodiscard]] __device__ bf16* inner() { return kWhole ? tiles + 4 * kTile : own(3); }  ///< its second part: as the values
-    [[nodiscard]] __device__ bf16* residual() { return kWhole ? inner() : own(4); }         ///< what norm1 gives
+    [[nodiscard]] __device__ bf16* residual() { return kWhole ? inner() : dy(); }           ///< what norm1 gives
     [[nodiscard]] __device__ bf16* own(int i) { return tiles + 4 * kTile + i * kOwnTile; }
     /// What norm n normalised, mean and inv_std [4, kOwn] of both. Parts of delta come later.
-    [[nodiscard]] __device__ bf16* x(int n) { return kWhole ? heads(1 - n) : own(5 + n); }
+    [[nodiscard]] __device__ bf16* x(int n) { return kWhole ? heads(1 - n) : own(4 + n); }
     [[nodiscard]] __device__ float* stats() { return kWhole ? deltas : saved_stats; }
 };
 
@@ -122,7 +121,7 @@ struct WeightStream {
                 copy16(place + 2 * i * kPitch, from, true);
             if (piece == kPieces - 1 && --left == 0) begin(a, p, task + 1);
         }
-        slot = slot + 1 == kSlots<kParts> ? 0 : slot + 1;
+        slot = slot + 1 == kSlots ? 0 : slot + 1;
     }
 };
 
@@ -141,9 +140,9 @@ __device__ void multiply(RowsProduct<kParts>& product, const bf16* tile, int ste
     for (int column = 0; column < summed; column += kWidth, tile += step) {
 #pragma unroll
         for (int piece = 0; piece < kPieces; ++piece) {
-            await_copies<kSlots<kParts> - 2>();
+            await_copies<kSlots - 2>();
             __syncthreads();
-            weights.fetch(a, at, place, (piece + kSlots<kParts> - 1) % kPieces);
+            weights.fetch(a, at, place, (piece + kSlots - 1) % kPieces);
             commit_copies();
             product.template take<kSlotRows<kParts>>(tile + piece * kSlotRows<kParts>,
                                                      ring + weights.slot * kSlotRows<kParts> * kPitch);
@@ -239,13 +238,16 @@ __device__ void put_dout(const RowsProduct<kParts>& product, const LayerArgs& a,
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             if (self.lane % 4 != 0) continue;
-            if constexpr (kParts == 1)
-                room.deltas[product.strip(self) * kRows + row] = sum;
-            else  // two warps share a head
+            if constexpr (kBlocks == kHeadWidth / 8) {
+                float* to = room.deltas + product.strip(self) * kRows + row;
+                *to = sum;
+                if (to_first_block) sequence::put_at(0, to, __float_as_uint(sum));
+            } else {  // two warps share a head
                 room.stats()[product.strip(self) * kOwn<kParts> + product.row(self, m, half)] = sum;
+            }
         }
     }
-    if constexpr (kParts > 1) {
+    if constexpr (kBlocks < kHeadWidth / 8) {
         __syncthreads();
         if (self.thread >= kHeads * kOwn<kParts>) return;
         const int head = self.thread / kOwn<kParts>, row = self.thread % kOwn<kParts>;
@@ -265,7 +267,7 @@ __device__ void attention_back(const LayerArgs& a, const Place& at, Room<kParts>
     constexpr int kTiles = 4 / kParts, kPairs = 8;  ///< tiles of the block, pairs of a tile and a head at a time
     const Lane self;
     const int pair = self.warp % kPairs;
-    const bool queries = kParts == 1 || self.warp < kPairs, keys = kParts == 1 || self.warp >= kPairs;
+    const bool both = kWarps<kParts> == kPairs, queries = both || self.warp < kPairs, keys = both || self.warp >= kPairs;
 #pragma unroll 1
     for (int first = 0; first < kHeads; first += kPairs / kTiles) {
         const int head = first + pair / kTiles, tile = kTiles * at.rank + pair % kTiles, column = kHeadWidth * head;
