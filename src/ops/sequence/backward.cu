@@ -13,83 +13,116 @@ namespace {
 using namespace layer_back;
 using tensor::Operand;
 
-template <int kInner, int kParts>
-__global__ void __launch_bounds__(kThreads, 1) layer_backward_kernel(const __grid_constant__ LayerArgs a) {
+template <int kParts>
+__global__ void __launch_bounds__(kThreads<kParts>, kParts == 1 ? 2 : 1)
+    layer_backward_kernel(const __grid_constant__ LayerArgs a) {
     extern __shared__ uint4 memory[];
-    auto& room = *reinterpret_cast<Room<kInner, kParts>*>(memory);
-    using Columns = SumColumns<kInner>;
-    constexpr int kOwn = kRows / kParts;
+    auto& room = *reinterpret_cast<Room<kParts>*>(memory);
     Place at;
     const int matrix = static_cast<int>(blockIdx.z) / kParts;
     at.rank = static_cast<int>(blockIdx.z) % kParts;
     at.k = matrix / a.groups;
     at.g = matrix % a.groups;
-    at.first = at.rank * kOwn;
-    at.rows = min(max(a.positions - at.first, 0), kOwn);
-    at.base = std::int64_t{blockIdx.x} * a.positions;
-    at.sums = a.partial + ((std::int64_t{matrix} * gridDim.x + blockIdx.x) * kParts + at.rank) * Columns::count;
-    // Products in turn: linear2 back to parts of linear1's output, linear1, out_proj, in_proj. One loop for all keeps the code
-    // small.
-    constexpr int kWiden = kInner / kWidth, kProject = kWiden + 1, kAttend = kProject + 1;
-    RowsProduct<kOwn> product;
-    const auto begin_product = [&](int task) {
-        const Mat<const bf16>& w = task < kWiden ? a.narrow : task == kWiden ? a.widen : task == kProject ? a.project : a.attend;
-        const int summed = task == kWiden ? kInner : task == kAttend ? kProjected : kWidth;
-        product.begin(w.row(at.k, at.g, 0) + (task < kWiden ? task * kWidth : 0), static_cast<int>(w.stride_row), summed);
-    };
+    at.first = at.rank * kOwn<kParts>;
+    at.rows = min(max(a.positions - at.first, 0), kOwn<kParts>);
+    at.base = static_cast<int>(blockIdx.x) * a.positions;
+    at.sums = a.partial + ((std::int64_t{matrix} * gridDim.x + blockIdx.x) * kParts + at.rank) * sum_count(a.widths);
+    const Tasks tasks{a.widths};
+    WeightStream<kParts> weights{};
+    weights.begin(a, at, 0);
+#pragma unroll(kParts == 1 ? 2 : 1)
+    for (int i = 0; i < kSlots - 1; ++i)  // weights are older than what ran before this kernel
+        weights.fetch(a, at, weights.place(room), i % weights.kPieces);
     if constexpr (kParts > 1) cluster_arrive();
     begin_kernel();
-    at.filled = min(max(*a.lengths.row(at.k, at.g, blockIdx.x), 0), a.positions);
-    stage_layer(a, at, room);
-    begin_product(0);
-    await_copies<2>();
-    auto* columns = reinterpret_cast<float*>(room.inner);
+    const int length = *a.lengths.row(at.k, at.g, static_cast<int>(blockIdx.x));
+    stage<kParts, kOwn<kParts>>(at.of(a.dy), a.dy.stride_row, at.rows, room.dy());
+    const auto stage_x = [&](int n) {
+        stage<kParts, kOwn<kParts>>(at.of(a.norms[n].x), a.norms[n].x.stride_row, at.rows, room.x(n));
+    };
+    stage_x(0);
+    const int row = static_cast<int>(threadIdx.x) % kRows, stat = static_cast<int>(threadIdx.x) / kRows;
+    if (row < kOwn<kParts> && stat < 4) {
+        const Matrices<const float>& from = stat % 2 == 0 ? a.norms[stat / 2].mean : a.norms[stat / 2].inv_std;
+        copy4(shared_address(room.stats() + stat * kOwn<kParts> + row), at.of(from) + row * from.stride_row, row < at.rows);
+    }
+    commit_copies();
 #pragma unroll 1
-    for (int task = 0; task <= kAttend; ++task) {
-        __syncthreads();
-        if (task == 0 || task == kProject) through_norm(a, at, room, task == 0 ? 0 : 1);
-        if (task == kAttend) put_dqkv<kOwn>(room.dqkv, a.dqkv, at, columns);
-        product.multiply(task == kWiden    ? room.inner
-                         : task == kAttend ? room.dqkv
-                                           : room.d,
-                         task == kWiden    ? kPitch<kInner>
-                         : task == kAttend ? kPitch<kProjected>
-                                           : kPitch<kWidth>);
-        product.join(room.shares);
-        Target target{room.d, kPitch<kWidth>, 32, kOwn, kOwn, nullptr};
-        if (task < kWiden) {
-            target.to = room.early().x2;
-        } else if (task == kWiden) {  // the residual's part is what norm2 gave linear2
-            target.add = room.d;
-        } else if (task == kProject) {  // positions that are not filled get zeros
-            target = {room.douts() + at.first * kHeadStride, kHeadStride, kHeadRows, kOwn, at.filled - at.first, nullptr};
-            if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
-        } else {
-            target = {at.of(a.dx), static_cast<int>(a.dx.stride_row), 32, at.rows, kOwn, room.d};
+    for (int part = 0; part < a.widths; ++part)
+        stage<kParts, kOwn<kParts>>(at.of(a.saved) + part * kWidth, a.saved.stride_row, at.rows,
+                                    room.inner() + part * room.kInnerStep);
+    at.filled = min(max(length, 0), a.positions);
+    const int position = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
+    if (position < kRows)
+        copy4(shared_address(room.levels + head * kRows + position), a.logsumexp.row(at.k, at.g, at.base + position) + head,
+              position < at.filled);
+    const auto stage_heads = [&] {
+#pragma unroll 1
+        for (int part = 0; part < 3; ++part)
+            stage<kParts, kRows>(a.qkv.row(at.k, at.g, at.base) + part * kWidth, a.qkv.stride_row, at.filled, room.heads(part));
+    };
+    if constexpr (kParts > 1) {
+        stage_x(1);
+        stage_heads();
+    }
+    commit_copies();
+    await_copies<kSlots - 2>();
+    __syncthreads();
+    RowsProduct<kParts> product;
+    // One loop for all products keeps the code small.
+#pragma unroll 1
+    for (int task = 0; task <= tasks.attend(); ++task) {
+        if (task == tasks.widen) {
+            __syncthreads();
+#pragma unroll 1
+            for (int part = 0; part < a.widths; ++part) {
+                const bf16* tile = room.inner() + part * room.kInnerStep;
+                copy_out<kParts>(tile, at.of(a.dz) + part * kWidth, a.dz.stride_row, at.rows);
+                sum_columns<kParts>(tile, at.sums + kSumWiden + part * kWidth);
+            }
+            if constexpr (kParts == 1) stage_x(1);
+        } else if (task == tasks.attend()) {
+            __syncthreads();
+#pragma unroll 1
+            for (int part = 0; part < 3; ++part) {
+                const bf16* tile = room.heads(part) + at.first * kPitch;
+                copy_out<kParts>(tile, at.of(a.dqkv) + part * kWidth, a.dqkv.stride_row, at.rows);
+                sum_columns<kParts>(tile, at.sums + kSumAttend + part * kWidth);
+            }
+        } else if (task == 0 || task == tasks.project()) {
+            through_norm<kParts>(a, at, room, task == 0 ? 0 : 1, weights.slot);
+            if constexpr (kParts == 1) {
+                if (task > 0) stage_heads();
+            }
         }
-        // Keys of the first block are seen by queries of the second, and not the other way.
-        put_product<kParts>(product, target, task == kProject && at.rank == 1);
-        if (task == kAttend) break;
-        begin_product(task + 1);
-        if (task < kWiden) {
-            await_copies<1>();
-            __syncthreads();
-            through_gelu(a, at, room, task * kWidth);
-        } else if (task == kWiden) {
-            stage<kOwn, kWidth>(at.of(a.out), a.out.stride_row, at.filled - at.first, room.inner);
-            commit_copies();
-        } else {
-            await_copies<0>();
-            if (a.add_dx) add_old<kOwn>(a.dx, at, room.d);
-            __syncthreads();
-            find_deltas(at, room);
+        const bf16* left = task == tasks.widen       ? room.inner()
+                           : task == tasks.project() ? room.residual()
+                           : task == tasks.attend()  ? room.heads(0) + at.first * kPitch
+                                                     : room.d();
+        multiply<kParts>(product, left, task == tasks.widen ? room.kInnerStep : room.kTile, tasks.summed(task), a, at, room,
+                         weights);
+        if (task < tasks.widen) {
+            if constexpr (kParts > 1) {  // a product of one piece has not waited for what was saved
+                await_copies<1>();
+                __syncthreads();
+            }
+            put_through_gelu(product, room.inner() + task * room.kInnerStep);
+        } else if (task == tasks.project()) {
+            if constexpr (kParts > 1) cluster_wait();  // the other block has begun: its memory may be written
+            put_dout<kParts>(product, a, at, room);
+            if (const int thread = thread_number(); thread < kHeads * kRows) room.levels[thread] *= -kLog2E;
+            if (a.add_dx) {
+                __syncthreads();  // the product has read what is changed
+                add_old<kParts>(a.dx, at, room.residual());
+            }
             sequence::meet<kParts>();
-            attention_back(a, at, room);
+            attention_back<kParts>(a, at, room);
+        } else {  // the residual's part is what the norm gave
+            add_product(product, task == tasks.widen ? room.d() : room.residual());
+            __syncthreads();
         }
     }
-    for (int c = threadIdx.x; c < kProjected; c += kThreads)
-        at.sums[Columns::attend + c] =
-            columns[c] + columns[kProjected + c] + (columns[2 * kProjected + c] + columns[3 * kProjected + c]);
+    copy_out<kParts>(room.residual(), at.of(a.dx), a.dx.stride_row, at.rows);
 }
 
 NormArgs norm_args(const Bound& b) {
@@ -106,9 +139,7 @@ Operand grouped(Operand o, int groups) {
     return o;
 }
 
-template <int kInner>
 column_sums::Targets sum_targets(const LayerChain& chain) {
-    using Columns = SumColumns<kInner>;
     column_sums::Targets targets{};
     const auto add = [&](const Bound& b, int slot, int from) {
         targets.all[targets.count++] = {b[slot], from, b[slot].cols, b.accumulates(slot)};
@@ -118,30 +149,31 @@ column_sums::Targets sum_targets(const LayerChain& chain) {
         add(norm, layernorm_backward::dbeta, from + kWidth);
         add(below, dense_backward::dbias, from + 2 * kWidth);
     };
-    add_norm(chain.norm2, chain.narrow, Columns::norm2);
-    add(chain.widen, dense_backward::dbias, Columns::widen);
-    add_norm(chain.norm1, chain.project, Columns::norm1);
-    add(chain.attend, dense_backward::dbias, Columns::attend);
+    add_norm(chain.norm2, chain.narrow, kSumNorm2);
+    add(chain.widen, dense_backward::dbias, kSumWiden);
+    add_norm(chain.norm1, chain.project, kSumNorm1);
+    add(chain.attend, dense_backward::dbias, kSumAttend);
     return targets;
 }
 
-template <int kInner, int kParts>
+template <int kParts>
 KernelResult make_chain(Context& c, const LayerChain& chain) {
     namespace at = attention_backward;
     const Bound& attention = chain.attention;
     const int groups = chain.groups, sequences = attention[at::lengths].rows;
     const int depth = chain.members * groups;
-    using Columns = SumColumns<kInner>;
-    const auto floats = static_cast<std::size_t>(depth * kParts) * static_cast<std::size_t>(sequences) * Columns::count;
+    const int widths = chain.widen[dense_backward::dz].cols / kWidth, columns = sum_count(widths);
+    const auto floats =
+        static_cast<std::size_t>(depth * kParts) * static_cast<std::size_t>(sequences) * static_cast<std::size_t>(columns);
     MILLRACE_LET(partial, zero_table(c, floats * sizeof(float)));
     LayerArgs a{};
     a.dy = chain.norm2[layernorm_backward::dy];
     a.norms[0] = norm_args(chain.norm2);
     a.norms[1] = norm_args(chain.norm1);
-    a.narrow = chain.narrow_product[linear_dgrad::w];
-    a.widen = chain.widen_product[linear_dgrad::w];
-    a.project = chain.project_product[linear_dgrad::w];
-    a.attend = chain.attend_product[linear_dgrad::w];
+    a.weights[0] = chain.narrow_product[linear_dgrad::w];
+    a.weights[1] = chain.widen_product[linear_dgrad::w];
+    a.weights[2] = chain.project_product[linear_dgrad::w];
+    a.weights[3] = chain.attend_product[linear_dgrad::w];
     a.saved = chain.widen[dense_backward::saved];
     a.dz = chain.widen[dense_backward::dz];
     a.qkv = grouped(attention[at::qkv], groups);
@@ -154,15 +186,16 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
     a.scale = 1 / std::sqrt(static_cast<float>(kHeadWidth));
     a.groups = groups;
     a.positions = chain.positions;
+    a.widths = widths;
     a.add_dx = chain.norm1.accumulates(layernorm_backward::dresidual);
-    const auto kernel = layer_backward_kernel<kInner, kParts>;
+    const auto kernel = layer_backward_kernel<kParts>;
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(kernel)));
     Operand sums{};
     sums.g = groups;
-    sums.cols = Columns::count;
-    auto made = make_kernel([=, stream = c.stream, targets = sum_targets<kInner>(chain)] {
+    sums.cols = columns;
+    auto made = make_kernel([=, stream = c.stream, targets = sum_targets(chain)] {
         const dim3 grid(static_cast<unsigned>(sequences), 1, static_cast<unsigned>(depth * kParts));
-        launch_clusters(kernel, grid, dim3(kThreads), kParts, sizeof(Room<kInner, kParts>), stream, a);
+        launch_clusters(kernel, grid, dim3(kThreads<kParts>), kParts, sizeof(Room<kParts>), stream, a);
         column_sums::launch_final(stream, static_cast<float*>(partial), targets, sums, 0, static_cast<unsigned>(depth),
                                   sequences * kParts);
     });
@@ -173,24 +206,20 @@ KernelResult make_chain(Context& c, const LayerChain& chain) {
 /// Two blocks take a sequence where all of them run at once. Pinned runs do not look at what stands beside a sequence.
 bool in_halves(const Context& c, const LayerChain& chain) {
     const std::int64_t sequences = std::int64_t{chain.attention[attention_backward::lengths].rows} * chain.members * chain.groups;
-    return dependent_launches() && !c.deterministic && chain.positions > kRows / 2 && 2 * sequences <= c.multiprocessors;
-}
-
-template <int kInner>
-KernelResult make_chain(Context& c, const LayerChain& chain) {
-    return in_halves(c, chain) ? make_chain<kInner, 2>(c, chain) : make_chain<kInner, 1>(c, chain);
+    return dependent_launches() && !c.deterministic && c.shared_limit >= sizeof(Room<2>) && chain.positions > kRows / 2 &&
+           2 * sequences <= c.multiprocessors;
 }
 
 }  // namespace
 
 std::size_t match_sequence_backward(const Context& c, std::span<const Bound> records) {
-    const bool fits = c.shared_limit >= sizeof(Room<kMostInner, 1>) && is_layer_chain(records);
+    const bool fits = c.shared_limit >= sizeof(Room<1>) && is_layer_chain(records);
     return fits ? LayerChain::kRecords : 0;
 }
 
 KernelResult make_sequence_backward(Context& c, std::span<const Bound> records) {
     const LayerChain chain(records);
-    return chain.widen[dense_backward::dz].cols == kMostInner ? make_chain<kMostInner>(c, chain) : make_chain<128>(c, chain);
+    return in_halves(c, chain) ? make_chain<2>(c, chain) : make_chain<1>(c, chain);
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,254 +1,367 @@
 #pragma once
-// Pieces of the way back through a layer over one short sequence of at most kRows positions. A block of kWarps warps has kOwn of
-// these rows in shared memory (bf16) from the first gradient to the last: all of them, or half with another block of its
-// cluster. Weights come from the L2 cache straight into registers, once per block.
+// Pieces of the way back through a layer over one short sequence of at most kRows positions. A block has kOwn of these rows in
+// shared memory (bf16) from the first gradient to the last: all of them, or half where kParts = 2 blocks form a cluster.
+// Everything there is a tile: rows of kWidth columns, kPitch elements apart.
 
-#include "ops/attention/flash_backward.cuh"
-#include "ops/cuda/run.cuh"
+#include "ops/attention/flash.cuh"
+#include "ops/cuda/vector.cuh"
 
 namespace millrace::ops::cuda::layer_back {
 
-constexpr int kRows = 64, kWarps = 8, kThreads = 32 * kWarps;
+constexpr int kRows = 64;
 constexpr int kWidth = 128, kHeadWidth = 32, kHeads = kWidth / kHeadWidth, kProjected = 3 * kWidth;
+constexpr int kPitch = kWidth + 8;  ///< eight rows of a fragment lie in different banks
 
-/// Elements of a row in shared memory: eight rows of a fragment lie in different banks.
-template <int kCols>
-constexpr int kPitch = kCols + 8;
-/// Elements of one head's rows, laid as the pieces of attention want them.
-constexpr int kHeadStride = kFlashStride<kHeadWidth>, kHeadRows = kRows * kHeadStride;
+/// A block that has a multiprocessor for itself has as many warps as two that share one.
+template <int kParts>
+constexpr int kWarps = kParts == 1 ? 8 : 16;
+template <int kParts>
+constexpr int kThreads = 32 * kWarps<kParts>;
+template <int kParts>
+constexpr int kOwn = kRows / kParts;
+/// Rows that a block's threads cover with eight columns each.
+template <int kParts>
+constexpr int kRunRows = kThreads<kParts> / (kWidth / 8);
 
-__device__ inline int warp_of() { return static_cast<int>(threadIdx.x) / 32; }
-__device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % 32; }
-
-/// Begins copies of kCount rows of kCols columns, eight elements a thread and row: zeros from row `rows` on. place(row, column)
-/// is where they go. Loops stay loops here and below: a block runs through its code once or twice, so code that is not in the
-/// instruction cache costs more than what unrolling saves.
-template <int kCount, int kCols, class Place>
-__device__ void stage(const bf16* from, std::int64_t stride, int rows, Place place) {
-    constexpr int kVectors = kCols / 8, kStep = kThreads / kVectors;
-    const int first = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
-    if (first >= kStep) return;
-    from += first * stride + column;
-#pragma unroll 1
-    for (int row = first; row < kCount; row += kStep, from += kStep * stride)
-        copy16(shared_address(place(row, column)), from, row < rows);
-}
-template <int kCount, int kCols>
-__device__ void stage(const bf16* from, std::int64_t stride, int rows, bf16* to) {
-    stage<kCount, kCols>(from, stride, rows, [to](int row, int column) { return to + row * kPitch<kCols> + column; });
+/// The thread's number, read anew in each phase: what is computed from it would otherwise stay in registers throughout the
+/// kernel.
+__device__ inline int thread_number() {
+    auto thread = static_cast<int>(threadIdx.x);
+#ifdef __CUDA_ARCH__
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+#endif
+    return thread;
 }
 
-/// rows [kOwn, summed] times w [summed, kWidth]. A warp has a strip of 32 columns of all rows and half of the summed index;
-/// join() adds the halves and leaves each warp half of the rows. Tile j of a strip has the columns 4 n + j: a lane reads four
-/// neighbouring columns of w, and its sums are eight neighbouring columns of a row.
-template <int kOwn>
+/// The thread's run of eight columns of the first kRunRows rows of a tile.
+struct ThreadRun {
+    int thread = thread_number(), row = thread / (kWidth / 8), column = thread % (kWidth / 8) * 8;
+};
+
+/// A lane's place in its warp's fragments.
+struct Lane {
+    int thread = thread_number(), lane = thread % 32, warp = thread / 32;
+    int row = lane / 4, column = lane % 4 * 2;  ///< of the first sum of an 8 x 8 block
+
+    /// Where its row of a 16 x 16 block of a tile begins: for fragments of the left side and for transposed ones of the right,
+    [[nodiscard]] __device__ int along() const { return lane % 16 * kPitch + lane / 16 * 8; }
+    /// and for fragments of the right side as it lies.
+    [[nodiscard]] __device__ int across() const { return (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 8; }
+    /// Whether the column of number i of block c of 16 x 16 scores lies behind the row's (> 0), is it, or lies before it.
+    [[nodiscard]] __device__ int behind(int c, int i) const { return 8 * c + column + i % 2 - (row + i / 2 * 8); }
+};
+
+__device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+/// Begins copies of kCount rows of kWidth columns to a tile, eight elements a thread and row: zeros from row `rows` on.
+template <int kParts, int kCount>
+__device__ inline void stage(const bf16* from, int stride, int rows, bf16* to) {
+    constexpr int kStep = kRunRows<kParts>;
+    const ThreadRun own;
+    const std::uint32_t place = shared_address(to + own.row * kPitch + own.column);
+    from += own.row * stride + own.column;
+#pragma unroll
+    for (int i = 0; i < kCount; i += kStep, from += kStep * stride) copy16(place + 2 * i * kPitch, from, own.row + i < rows);
+}
+
+/// The first `rows` rows of a tile to global memory.
+template <int kParts>
+__device__ inline void copy_out(const bf16* from, bf16* to, int stride, int rows) {
+    constexpr int kStep = kRunRows<kParts>;
+    const ThreadRun own;
+    from += own.row * kPitch + own.column;
+    to += own.row * stride + own.column;
+#pragma unroll
+    for (int i = 0; i < kOwn<kParts>; i += kStep, to += kStep * stride)
+        if (own.row + i < rows) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from + i * kPitch);
+}
+
+/// Sums over a tile's rows to `to` [kWidth]: a product with a matrix of ones, 16 columns each by the first eight warps.
+template <int kParts>
+__device__ inline void sum_columns(const bf16* tile, float* to) {
+    constexpr std::uint32_t kOnes = 0x3f803f80u;
+    float sums[2][4] = {};
+    const Lane self;
+    if (kWarps < kParts >> 8 && self.warp >= 8) return;
+    tile += self.along() + 16 * self.warp;
+#pragma unroll
+    for (int r = 0; r < kOwn<kParts>; r += 16) {
+        std::uint32_t right[4];
+        load_transposed(right, tile + r * kPitch);
+        mma_bf16(sums[0], kOnes, kOnes, kOnes, kOnes, right[0], right[1]);
+        mma_bf16(sums[1], kOnes, kOnes, kOnes, kOnes, right[2], right[3]);
+    }
+    if (self.lane >= 4) return;
+    to += 16 * self.warp + 2 * self.lane;
+    *reinterpret_cast<float2*>(to) = make_float2(sums[0][0], sums[0][1]);
+    *reinterpret_cast<float2*>(to + 8) = make_float2(sums[1][0], sums[1][1]);
+}
+
+/// Rows of a tile times weights [summed, kWidth]: a warp has half of the rows and a strip of 8 kBlocks columns.
+template <int kParts>
 struct RowsProduct {
-    static constexpr int kStrips = kWidth / 32, kAll = kOwn / 16, kTiles = kAll / 2;  ///< tiles of 16 rows: all, owned in the end
-    static constexpr int kAhead = 4;  ///< steps of 16 summed elements whose weights are under way
-    static_assert(kWarps == 2 * kStrips);
+    static constexpr int kTiles = kOwn<kParts> / 32, kStrips = kWarps<kParts> / 2;  ///< tiles of 16 rows
+    static constexpr int kBlocks = kWidth / 8 / kStrips;
+    float sums[kTiles][kBlocks][4];
 
-    uint2 weights[kAhead][4];
-    const bf16* from;
-    int stride, groups;  ///< of a row of w; of kAhead steps
-    float sums[kAll][4][4];
-
-    [[nodiscard]] static __device__ int share() { return warp_of() / kStrips; }
-    [[nodiscard]] static __device__ int strip() { return warp_of() % kStrips; }
-    /// This lane's row `half` (of two) of owned tile m.
-    [[nodiscard]] static __device__ int row(int m, int half) { return 16 * (kTiles * share() + m) + 8 * half + lane_of() / 4; }
-
-    /// Asks for the first weights: may be long before multiply(). `summed` is a multiple of 128.
-    __device__ void begin(const bf16* w, int row_stride, int summed) {
-        stride = row_stride;
-        groups = summed / (2 * 16 * kAhead);
-        from = w + (share() * summed / 2 + 2 * (lane_of() % 4)) * stride + 32 * strip() + 4 * (lane_of() / 4);
-#pragma unroll
-        for (int s = 0; s < kAhead; ++s) fetch(s);
+    [[nodiscard]] static __device__ int strip(const Lane& self) { return self.warp % kStrips; }
+    /// A lane's row `half` (of two) of tile m,
+    [[nodiscard]] static __device__ int row(const Lane& self, int m, int half) {
+        return 16 * (kTiles * (self.warp / kStrips) + m) + 8 * half + self.row;
     }
-    /// Rows 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the next step.
-    __device__ void fetch(int s) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)  // from L2: what L1 holds may be older than the last update
-            weights[s][i] = __ldcg(reinterpret_cast<const uint2*>(from + (i % 2 + i / 2 * 8) * stride));
-        from += 16 * stride;
+    /// and where the first of its two columns of sums n lies in a tile, whose pair is sums[m][n][2 half] and the next.
+    [[nodiscard]] static __device__ int place(const Lane& self, int m, int half, int n) {
+        return row(self, m, half) * kPitch + 8 * (kBlocks * strip(self) + n) + self.column;
     }
-    __device__ void multiply(const bf16* rows, int pitch) {
-        const bf16* left_at = rows + lane_of() % 16 * pitch + lane_of() / 16 * 8 + share() * groups * 16 * kAhead;
-        clear(sums);
-#pragma unroll 1
-        for (int group = 1; group <= groups; ++group) {
-#pragma unroll
-            for (int s = 0; s < kAhead; ++s, left_at += 16) {
-                std::uint32_t left[kAll][4], right[4][2];
-#pragma unroll
-                for (int m = 0; m < kAll; ++m) load_matrices(left[m], left_at + 16 * m * pitch);
-                const uint2(&w)[4] = weights[s];
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    right[0][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x5410);
-                    right[1][half] = __byte_perm(w[2 * half].x, w[2 * half + 1].x, 0x7632);
-                    right[2][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x5410);
-                    right[3][half] = __byte_perm(w[2 * half].y, w[2 * half + 1].y, 0x7632);
-                }
-                if (group < groups) fetch(s);
-#pragma unroll
-                for (int m = 0; m < kAll; ++m)
-#pragma unroll
-                    for (int j = 0; j < 4; ++j)
-                        mma_bf16(sums[m][j], left[m][0], left[m][1], left[m][2], left[m][3], right[j][0], right[j][1]);
-            }
-        }
+    /// Where a lane reads its fragments of the rows and of the weights.
+    [[nodiscard]] static __device__ int left_place(const Lane& self) {
+        return self.along() + 16 * kTiles * (self.warp / kStrips) * kPitch;
     }
-    /// Behind it sums[0 .. kTiles - 1] are the owned rows'. The block synchronises; `scratch` holds 4 kTiles float4 per thread,
-    /// which must have been read by then.
-    __device__ void join(float4* scratch) {
-        constexpr int kSent = 4 * kTiles;
-        const bool upper = share() == 1;
-        float4* mine = scratch + warp_of() * kSent * 32 + lane_of();
-        const float4* other = scratch + (warp_of() ^ kStrips) * kSent * 32 + lane_of();
+    [[nodiscard]] static __device__ int right_place(const Lane& self) { return self.along() + 8 * kBlocks * strip(self); }
+    /// Adds kSummed columns of rows times as many rows of weights, both from the lane's places on.
+    template <int kSummed>
+    __device__ void take(const bf16* left, const bf16* weights) {
 #pragma unroll
-        for (int i = 0; i < kSent; ++i) {
-            float(&low)[4] = sums[i / 4][i % 4];
-            const float(&high)[4] = sums[kTiles + i / 4][i % 4];
-            mine[32 * i] = upper ? make_float4(low[0], low[1], low[2], low[3]) : make_float4(high[0], high[1], high[2], high[3]);
+        for (int k = 0; k < kSummed; k += 16) {
+            std::uint32_t a[kTiles][4], b[kBlocks / 2][4];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) low[e] = upper ? high[e] : low[e];
-        }
-        __syncthreads();
+            for (int m = 0; m < kTiles; ++m) load_matrices(a[m], left + 16 * m * kPitch + k);
 #pragma unroll
-        for (int i = 0; i < kSent; ++i) {
-            const float4 more = other[32 * i];
-            float(&own)[4] = sums[i / 4][i % 4];
-            own[0] += more.x, own[1] += more.y, own[2] += more.z, own[3] += more.w;
-        }
-    }
-    /// The lane's eight columns of row(m, half).
-    __device__ void values(int m, int half, float (&v)[8]) const {
+            for (int n = 0; n < kBlocks / 2; ++n) load_transposed(b[n], weights + k * kPitch + 16 * n);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            v[j] = sums[m][j][2 * half];
-            v[4 + j] = sums[m][j][2 * half + 1];
+            for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+                for (int n = 0; n < kBlocks; ++n)
+                    mma_bf16(sums[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }
     }
 };
 
-__device__ inline float warp_total(float v) {
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
-    return v;
+/// 1 / x by the special function unit.
+__device__ inline float reciprocal_fast(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1 / x;
+#endif
 }
 
-/// What the norm's way back reads besides its rows, in shared memory; zeros beyond the sequence.
+/// The slope of GELU within 2e-5, a hundredth of what rounding to bf16 may add. At -x, x >= 0, it is density(x) (erfc's share -
+/// x) with erfc's share t P(t), t = 1 / (1 + 0.47 x / sqrt(2)) (Abramowitz and Stegun 7.1.25).
+__device__ inline float gelu_slope_rounded(float u) {
+    const float density = exp2_fast(fmaf(-0.72134752f * u, u, -1.32574806f)), x = fabsf(u);
+    const float t = reciprocal_fast(fmaf(0.33267253f, x, 1.0f));
+    const float left = density * fmaf(fmaf(fmaf(0.93729797f, t, -0.12016751f), t, 0.43618363f), t, -x);
+    return u > 0 ? 1 - left : left;
+}
+
+/// What the norm's way back reads besides dy, in shared memory; zeros beyond the sequence.
 struct NormRows {
-    const bf16* x;                ///< [kOwn, kPitch<kWidth>], what was normalised
+    const bf16* x;                ///< a tile: what was normalised
     const float *mean, *inv_std;  ///< [kOwn]
 };
-constexpr int kNormSums = 3 * kWidth;  ///< of dy * xhat, of dy, of the result as it is stored
 
-/// d: dy in, the gradient of x out, kOwn rows in shared memory and, the first `rows` of them, in `out` too. A warp has
-/// neighbouring rows, a lane four columns. `scratch` [kWarps, kNormSums] gets each warp's sums over its rows.
-template <int kOwn>
-__device__ void norm_back(bf16* d, const NormRows& norm, const float (&gamma)[4], bf16* out, std::int64_t stride, int rows,
+/// The norm's way back: dy in `from`, the gradient of x to `to` and, the first `rows` rows, to `out` too. Eight lanes have a row,
+/// runs lane % 8 and 8 + lane % 8 of eight columns. `scratch` [8, kWidth] gets sums of dy * xhat, of the rows of each of the
+/// first eight warps.
+template <int kParts>
+__device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, const float* gamma, bf16* out, int stride, int rows,
                           float* scratch) {
-    constexpr int kEach = kOwn / kWarps;
-    const int column = 4 * lane_of();
-    float dots[4] = {}, totals[4] = {}, stored[4] = {};
-#pragma unroll 2
-    for (int r = 0; r < kEach; ++r) {
-        const int row = kEach * warp_of() + r;
-        auto* at = reinterpret_cast<Run<bf16, 4>*>(d + row * kPitch<kWidth> + column);
-        const auto x = load_as_stored<4>(norm.x + row * kPitch<kWidth> + column);
-        const Run<bf16, 4> dy = *at;
-        const float mean = norm.mean[row], inv = norm.inv_std[row];
-        float v[4], hat[4], sum = 0, dot = 0;
+    const Lane self;
+    if (kWarps < kParts >> 8 && self.warp >= 8) return;
+    const int lane = self.lane % 8;
+    float scale[16], dots[16] = {};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            v[i] = __bfloat162float(dy.v[i]);
-            hat[i] = (__bfloat162float(x.v[i]) - mean) * inv;
-            totals[i] += v[i];
-            dots[i] += v[i] * hat[i];
-            sum += v[i] * gamma[i];
-            dot += v[i] * gamma[i] * hat[i];
-        }
-        sum = warp_total(sum) / kWidth;
-        dot = warp_total(dot) / kWidth;
-        Run<bf16, 4> result;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            result.v[i] = __float2bfloat16_rn(inv * (v[i] * gamma[i] - sum - hat[i] * dot));
-            stored[i] += __bfloat162float(result.v[i]);
-        }
-        *at = result;
-        if (row < rows) store_as_stored(out + row * stride + column, result);
+    for (int i = 0; i < 4; ++i) {
+        const float4 four = __ldcg(reinterpret_cast<const float4*>(gamma + i / 2 * 64 + 8 * lane) + i % 2);
+        scale[4 * i] = four.x, scale[4 * i + 1] = four.y, scale[4 * i + 2] = four.z, scale[4 * i + 3] = four.w;
     }
-    float* mine = scratch + warp_of() * kNormSums + column;
-    store_run<4>(mine, dots);
-    store_run<4>(mine + kWidth, totals);
-    store_run<4>(mine + 2 * kWidth, stored);
+#pragma unroll 1
+    for (int row = 4 * self.warp + self.lane / 8; row < kOwn<kParts>; row += 32) {
+        const int at = row * kPitch + 8 * lane;
+        const float inv = norm.inv_std[row], shift = -norm.mean[row] * inv;
+        float v[16], hat[16], sum = 0, dot = 0;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            spread(*reinterpret_cast<const uint4*>(from + at + 64 * half), v + 8 * half);
+            spread(*reinterpret_cast<const uint4*>(norm.x + at + 64 * half), hat + 8 * half);
+        }
+#pragma unroll
+        for (int c = 0; c < 16; ++c) {
+            hat[c] = fmaf(hat[c], inv, shift);
+            dots[c] = fmaf(v[c], hat[c], dots[c]);
+            v[c] *= scale[c];
+            sum += v[c];
+            dot = fmaf(v[c], hat[c], dot);
+        }
+#pragma unroll
+        for (int d = 1; d < 8; d *= 2) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, d);
+            dot += __shfl_xor_sync(0xffffffffu, dot, d);
+        }
+        sum *= -inv / kWidth;
+        dot *= -inv / kWidth;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            std::uint32_t pairs[4];
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const int c = 8 * half + 2 * p;
+                pairs[p] = pack(fmaf(hat[c], dot, fmaf(v[c], inv, sum)), fmaf(hat[c + 1], dot, fmaf(v[c + 1], inv, sum)));
+            }
+            const uint4 eight = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            *reinterpret_cast<uint4*>(to + at + 64 * half) = eight;
+            if (row < rows) *reinterpret_cast<uint4*>(out + row * stride + 8 * lane + 64 * half) = eight;
+        }
+    }
+    // Four lanes have the same columns: each of them keeps four of the sixteen sums.
+    const bool upper = self.lane >= 16, odd = self.lane / 8 % 2 == 1;
+    float eight[8], four[4];
+#pragma unroll
+    for (int c = 0; c < 8; ++c)
+        eight[c] = (upper ? dots[8 + c] : dots[c]) + __shfl_xor_sync(0xffffffffu, upper ? dots[c] : dots[8 + c], 16);
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+        four[c] = (odd ? eight[4 + c] : eight[c]) + __shfl_xor_sync(0xffffffffu, odd ? eight[c] : eight[4 + c], 8);
+    store_run<4>(scratch + self.warp * kWidth + 64 * upper + 8 * lane + 4 * odd, four);
 }
 
-/// One head in shared memory; rows that are not filled are zeros everywhere. Those rows' gradients come out as zeros: a causal
-/// mask hides them from all others.
+/// One head: its columns of tiles, rows that are not filled are zeros. Those rows' gradients come out as zeros: a causal mask
+/// hides them from all others.
 struct Head {
-    const bf16 *queries, *keys, *values, *douts;  ///< [kRows, kHeadStride]
-    const float *logsumexp, *deltas;              ///< [kRows]; delta as in ops/attention/attention.h
+    const bf16 *queries, *keys, *values, *douts;
+    const float *levels, *deltas;  ///< [kRows]: - log2(e) logsumexp; delta as in ops/attention/attention.h
+    float scale;
+    int filled;
 };
 
-/// 16 rows of a head's gradient times `factor`, to rows of kPitch<kProjected>.
-__device__ inline void put_head_rows(const Sums<1, kHeadWidth>& sums, float factor, bf16* to) {
+using HeadFragments = std::uint32_t[kHeadWidth / 16][4];  ///< 16 rows of a head
+using Scores = float[2][4];                               ///< of 16 own rows and 16 streamed ones
+using HeadSums = float[kHeadWidth / 8][4];
+
+__device__ inline void load_own(HeadFragments& to, const bf16* rows, const Lane& self) {
 #pragma unroll
-    for (int n = 0; n < kHeadWidth / 8; ++n)
+    for (int d = 0; d < kHeadWidth / 16; ++d) load_matrices(to[d], rows + self.along() + 16 * d);
+}
+/// scores = own rows times streamed rows; `rows` has the lane's across().
+__device__ inline void multiply_across(Scores& scores, const HeadFragments& own, const bf16* rows) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
-            *reinterpret_cast<std::uint32_t*>(to + row_of(0, 2 * half) * kPitch<kProjected> + column_of(n, 0)) =
-                pack(sums[0][n][2 * half] * factor, sums[0][n][2 * half + 1] * factor);
+    for (int n = 0; n < 2; ++n) scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
+#pragma unroll
+    for (int d = 0; d < kHeadWidth / 16; ++d) {
+        std::uint32_t right[4];
+        load_matrices(right, rows + 16 * d);
+        mma_bf16(scores[0], own[d][0], own[d][1], own[d][2], own[d][3], right[0], right[1]);
+        mma_bf16(scores[1], own[d][0], own[d][1], own[d][2], own[d][3], right[2], right[3]);
+    }
+}
+/// sums += weights of streamed rows times these; `rows` has the lane's along().
+__device__ inline void multiply_along(HeadSums& sums, const Scores& weights, const bf16* rows) {
+    std::uint32_t left[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) left[i] = pack(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+    for (int n = 0; n < kHeadWidth / 16; ++n) {
+        std::uint32_t right[4];
+        load_transposed(right, rows + 16 * n);
+        mma_bf16(sums[2 * n], left[0], left[1], left[2], left[3], right[0], right[1]);
+        mma_bf16(sums[2 * n + 1], left[0], left[1], left[2], left[3], right[2], right[3]);
+    }
 }
 
+/// 16 rows of a head's gradient as they are stored.
+struct HeadRows {
+    std::uint32_t pairs[kHeadWidth / 8][2];
+    __device__ void keep(const HeadSums& sums, float factor) {
+#pragma unroll
+        for (int n = 0; n < kHeadWidth / 8; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                pairs[n][half] = pack(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
+    }
+    __device__ void put(bf16* to, const Lane& self) const {
+#pragma unroll
+        for (int n = 0; n < kHeadWidth / 8; ++n)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                *reinterpret_cast<std::uint32_t*>(to + (self.row + 8 * half) * kPitch + 8 * n + self.column) = pairs[n][half];
+    }
+};
+
 /// Gradients of queries [16 tile, + 16).
-__device__ inline void query_back(const Head& head, int tile, float scale, bf16* to) {
-    OwnRows<1, kHeadWidth> query, dout;
-    query.load(head.queries + 16 * tile * kHeadStride);
-    dout.load(head.douts + 16 * tile * kHeadStride);
+__device__ inline void query_back(const Head& head, int tile, const Lane& self, HeadRows& to) {
+    HeadFragments query, dout;
+    load_own(query, head.queries + 16 * tile * kPitch, self);
+    load_own(dout, head.douts + 16 * tile * kPitch, self);
     float level[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        level[half] = kLog2E * head.logsumexp[16 * tile + row_of(0, 2 * half)];
-        delta[half] = head.deltas[16 * tile + row_of(0, 2 * half)];
+        level[half] = head.levels[16 * tile + self.row + 8 * half];
+        delta[half] = head.deltas[16 * tile + self.row + 8 * half];
     }
-    Sums<1, kHeadWidth> sums;
-    clear(sums);
+    HeadSums sums = {};
+    const bf16 *keys = head.keys + self.across(), *values = head.values + self.across(), *keys_along = head.keys + self.along();
 #pragma unroll 1
-    for (int n = 0; n <= tile; ++n) {
-        const bf16 *keys = head.keys + 16 * n * kHeadStride, *values = head.values + 16 * n * kHeadStride;
-        Sums<1, 16> weights, gradients;
-        multiply_across<1, kHeadWidth, 16>(weights, query, keys + across_offset<kHeadWidth>());
-        multiply_across<1, kHeadWidth, 16>(gradients, dout, values + across_offset<kHeadWidth>());
+    for (int n = 0; n <= tile; ++n, keys += 16 * kPitch, values += 16 * kPitch, keys_along += 16 * kPitch) {
+        Scores weights, gradients;
+        multiply_across(weights, query, keys);
+        multiply_across(gradients, dout, values);
 #pragma unroll
         for (int c = 0; c < 2; ++c)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float& g = gradients[0][c][i];
-                g = exp2_fast(fmaf(weights[0][c][i], scale * kLog2E, -level[i / 2])) * (g - delta[i / 2]);
-                if (n == tile && column_of(c, i) > row_of(0, i)) g = 0;
-            }
-        std::uint32_t packed[1][4];
-        pack_weights<1, 16>(packed, gradients, 0);
-        multiply_along<1, kHeadWidth>(sums, packed, keys + along_offset<kHeadWidth>());
+            for (int i = 0; i < 4; ++i)
+                gradients[c][i] =
+                    exp2_fast(fmaf(weights[c][i], head.scale * kLog2E, level[i / 2])) * (gradients[c][i] - delta[i / 2]);
+        if (n == tile) {
+#pragma unroll
+            for (int c = 0; c < 2; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (self.behind(c, i) > 0) gradients[c][i] = 0;
+        }
+        multiply_along(sums, gradients, keys_along);
     }
-    put_head_rows(sums, scale, to);
+    to.keep(sums, head.scale);
 }
 
 /// Gradients of keys and values [16 tile, + 16).
-__device__ inline void key_back(const Head& head, int tile, float scale, bf16* keys, bf16* values) {
-    const AttentionShape shape{kRows, kHeads, kHeadWidth, 0, true, scale};
-    KeyGradient<1, kHeadWidth> gradient;
-    gradient.begin(16 * tile, head.keys + 16 * tile * kHeadStride, head.values + 16 * tile * kHeadStride);
+__device__ inline void key_back(const Head& head, int tile, const Lane& self, HeadRows& keys, HeadRows& values) {
+    HeadFragments key, value;
+    load_own(key, head.keys + 16 * tile * kPitch, self);
+    load_own(value, head.values + 16 * tile * kPitch, self);
+    HeadSums dkey = {}, dvalue = {};
+    const bf16 *queries = head.queries + 16 * tile * kPitch, *douts = head.douts + 16 * tile * kPitch;
 #pragma unroll 1
-    for (int at = 16 * tile; at < kRows; at += 16)
-        gradient.template take<16>(shape, at, head.queries + at * kHeadStride, head.douts + at * kHeadStride, head.logsumexp + at,
-                                   head.deltas + at);
-    put_head_rows(gradient.dkey, scale, keys);
-    put_head_rows(gradient.dvalue, 1, values);
+    for (int at = 16 * tile; at < head.filled; at += 16, queries += 16 * kPitch, douts += 16 * kPitch) {
+        Scores weights, gradients;
+        multiply_across(weights, key, queries + self.across());
+        multiply_across(gradients, value, douts + self.across());
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+            const float2 level = *reinterpret_cast<const float2*>(head.levels + at + 8 * c + self.column);
+            const float2 delta = *reinterpret_cast<const float2*>(head.deltas + at + 8 * c + self.column);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                float &w = weights[c][i], &g = gradients[c][i];
+                w = exp2_fast(fmaf(w, head.scale * kLog2E, i % 2 == 0 ? level.x : level.y));
+                g = w * (g - (i % 2 == 0 ? delta.x : delta.y));
+            }
+        }
+        if (at == 16 * tile) {
+#pragma unroll
+            for (int c = 0; c < 2; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    if (self.behind(c, i) < 0) weights[c][i] = gradients[c][i] = 0;
+        }
+        multiply_along(dvalue, weights, douts + self.along());
+        multiply_along(dkey, gradients, queries + self.along());
+    }
+    keys.keep(dkey, head.scale);
+    values.keep(dvalue, 1);
 }
 
 }  // namespace millrace::ops::cuda::layer_back

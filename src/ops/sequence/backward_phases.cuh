@@ -3,262 +3,307 @@
 
 #include "ops/sequence/backward.cuh"
 #include "ops/sequence/cluster.cuh"
+#include "ops/sequence/layer.cuh"
 
 namespace millrace::ops::cuda::layer_back {
 
+using sequence::Matrices;
+
 struct NormArgs {
-    Mat<const bf16> x;
-    Mat<const float> gamma, mean, inv_std;
-    Mat<bf16> dx;
+    Matrices<const bf16> x;
+    Matrices<const float> gamma, mean, inv_std;
+    Matrices<bf16> dx;
 };
 
 struct LayerArgs {
-    Mat<const bf16> dy;
-    NormArgs norms[2];                               ///< norm2, norm1
-    Mat<const bf16> narrow, widen, project, attend;  ///< weights of linear2, linear1, out_proj and in_proj
-    Mat<const bf16> saved, qkv, out;
-    Mat<const std::int32_t> lengths;
-    Mat<const float> logsumexp;
-    Mat<bf16> dz, dqkv, dx;  ///< of linear1, of in_proj; the gradient of the layer's input
-    float* partial;          ///< [members * groups, sequences * blocks of one, SumColumns::count]
+    Matrices<const bf16> dy;
+    NormArgs norms[2];                ///< norm2, norm1
+    Matrices<const bf16> weights[4];  ///< of linear2, linear1, out_proj and in_proj
+    Matrices<const bf16> saved, qkv, out;
+    Matrices<const std::int32_t> lengths;
+    Matrices<const float> logsumexp;
+    Matrices<bf16> dz, dqkv, dx;  ///< of linear1, of in_proj; the gradient of the layer's input
+    float* partial;               ///< [members * groups, sequences * blocks of one, sum_count(widths)]
     float scale;
-    int groups, positions;
+    int groups, positions, widths;  ///< widths: inner columns / kWidth
     bool add_dx;
 };
 
-/// Where each parameter's sums lie in a row of `partial`.
-template <int kInner>
-struct SumColumns {
-    static constexpr int norm2 = 0, widen = norm2 + kNormSums, norm1 = widen + kInner, attend = norm1 + kNormSums;
-    static constexpr int count = attend + kProjected;
+/// Where each parameter's sums lie in a row of `partial`; of a norm: dy * xhat, dy, the result as it is stored.
+constexpr int kSumNorm2 = 0, kSumNorm1 = 3 * kWidth, kSumAttend = 6 * kWidth, kSumWiden = kSumAttend + kProjected;
+constexpr int sum_count(int widths) { return kSumWiden + widths * kWidth; }
+
+/// Products in turn: linear2 back to `widths` parts of linear1's output, linear1, out_proj, in_proj.
+struct Tasks {
+    int widen;
+    [[nodiscard]] __device__ int project() const { return widen + 1; }
+    [[nodiscard]] __device__ int attend() const { return widen + 2; }
+    [[nodiscard]] __device__ int summed(int task) const {
+        return task == widen ? widen * kWidth : task == attend() ? kProjected : kWidth;
+    }
 };
 
-/// Shared memory: what a block holds, some of it one after the other. kParts blocks share a sequence.
-template <int kInner, int kParts>
+/// How weights stream through shared memory: kSlots pieces of kSlotRows rows.
+constexpr int kSlots = 3;
+template <int kParts>
+constexpr int kSlotRows = kParts == 1 ? 32 : kWidth;
+
+/// Shared memory: what a block holds. A block that has a whole sequence puts its tiles to use more than once, so that two blocks
+/// fit into a multiprocessor.
+template <int kParts>
 struct Room {
-    static constexpr int kOwn = kRows / kParts;
-    static constexpr int kX1 = kParts == 1 ? 0 : kOwn * kPitch<kWidth>;  ///< the other block's part comes before x1 is done with
-    alignas(16) bf16 d[kOwn * kPitch<kWidth>];                           ///< dy, then the gradient that is under way
-    alignas(16) bf16 inner[kOwn * kPitch<kInner>];     ///< saved, dz of linear1, attention's output, column sums of dqkv
-    alignas(16) bf16 x1[kX1 + kHeads * kHeadRows];     ///< what norm1 normalised, then or besides: douts()
-    alignas(16) bf16 heads[3 * kHeads * kHeadRows];    ///< queries, keys, values by head, of the whole sequence
-    alignas(16) bf16 dqkv[kOwn * kPitch<kProjected>];  ///< before that: Early
-    alignas(16) float4 shares[8 / kParts * kThreads];
-    float mean[2][kOwn], inv_std[2][kOwn];  ///< of norm2, of norm1
-    float logsumexp[kHeads * kRows], deltas[kHeads * kRows];
+    static constexpr bool kWhole = kParts == 1;
+    static constexpr int kOwnTile = kOwn<kParts> * kPitch, kTile = kRows * kPitch;
+    static constexpr int kInnerStep = -kOwnTile;  ///< from the first part of `inner` to the second
+    alignas(16) bf16 tiles[kWhole ? 5 * kTile : 4 * kTile + 6 * kOwnTile];
+    alignas(16) bf16 ring[kSlots][kSlotRows<kParts> * kPitch];
+    alignas(16) float levels[kHeads * kRows], deltas[kHeads * kRows];
+    alignas(16) float saved_stats[kWhole ? 4 : 2 * kHeads * kOwn<kParts>];
 
-    /// What is done with before the gradients of attention are found.
-    struct Early {
-        alignas(16) bf16 x2[kOwn * kPitch<kWidth>];  ///< what norm2 normalised, then the gradient of linear1's output
-        alignas(16) float sums[kWarps * kNormSums];
-    };
-    static_assert(sizeof(Early) <= sizeof(bf16) * kOwn * kPitch<kProjected>);
-    static_assert(4 * kProjected * sizeof(float) <= sizeof(bf16) * kOwn * kPitch<kInner>);
-    static_assert(kOwn * kPitch<kWidth> <= kX1 + kHeads * kHeadRows && kInner >= kWidth);
-    [[nodiscard]] __device__ Early& early() { return *reinterpret_cast<Early*>(dqkv); }
-    /// The gradient of attention's output by head, of the whole sequence.
-    [[nodiscard]] __device__ bf16* douts() { return x1 + kX1; }
+    [[nodiscard]] __device__ bf16* dout() { return tiles; }                                ///< follows d
+    [[nodiscard]] __device__ bf16* heads(int part) { return tiles + (1 + part) * kTile; }  ///< queries, keys, values
+    [[nodiscard]] __device__ bf16* dy() { return kWhole ? heads(0) : own(0); }
+    [[nodiscard]] __device__ bf16* d() { return kWhole ? dout() : own(1); }
+    [[nodiscard]] __device__ bf16* inner() { return kWhole ? tiles + 4 * kTile : own(3); }  ///< its second part: as the values
+    [[nodiscard]] __device__ bf16* residual() { return kWhole ? inner() : dy(); }           ///< what norm1 gives
+    [[nodiscard]] __device__ bf16* own(int i) { return tiles + 4 * kTile + i * kOwnTile; }
+    /// What norm n normalised, mean and inv_std [4, kOwn] of both. Parts of delta come later.
+    [[nodiscard]] __device__ bf16* x(int n) { return kWhole ? heads(1 - n) : own(4 + n); }
+    [[nodiscard]] __device__ float* stats() { return kWhole ? deltas : saved_stats; }
 };
+
+static_assert(2 * (sizeof(Room<1>) + 1024) <= 228 * 1024, "two blocks share a multiprocessor of compute capability 9.0");
+static_assert(sizeof(Room<2>) <= 226 * 1024, "one block has a multiprocessor of compute capability 9.0");
 
 /// The block's matrix and rows.
 struct Place {
     int k, g, rank;
-    int first, rows;    ///< of the block, of the sequence's positions
-    int filled;         ///< positions of the sequence
-    std::int64_t base;  ///< row of the sequence's first position
+    int first, rows;  ///< of the block, of the sequence's positions
+    int filled;       ///< positions of the sequence
+    int base;         ///< row of the sequence's first position
     float* sums;
     /// The block's first row.
     template <class T>
-    [[nodiscard]] __device__ T* of(const Mat<T>& m) const {
+    [[nodiscard]] __device__ T* of(const Matrices<T>& m) const {
         return m.row(k, g, base + first);
     }
 };
 
-/// Begins all copies, in the order in which they are needed, one commit each: dy and norms, saved, attention.
-template <int kInner, int kParts>
-__device__ void stage_layer(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room) {
-    constexpr int kOwn = kRows / kParts;
-    stage<kOwn, kWidth>(at.of(a.dy), a.dy.stride_row, at.rows, room.d);
-    const int row = static_cast<int>(threadIdx.x) % kRows, part = static_cast<int>(threadIdx.x) / kRows;
-    if (row < kOwn) {
-        const Mat<const float>& from = part % 2 == 0 ? a.norms[part / 2].mean : a.norms[part / 2].inv_std;
-        float* to = part % 2 == 0 ? room.mean[part / 2] : room.inv_std[part / 2];
-        copy4(shared_address(to + row), at.of(from) + row * from.stride_row, row < at.rows);
-    }
-#pragma unroll 1
-    for (int n = 0; n < 2; ++n)
-        stage<kOwn, kWidth>(at.of(a.norms[n].x), a.norms[n].x.stride_row, at.rows, n == 0 ? room.early().x2 : room.x1);
-    commit_copies();
-    stage<kOwn, kInner>(at.of(a.saved), a.saved.stride_row, at.rows, room.inner);
-    commit_copies();
-    stage<kRows, kProjected>(a.qkv.row(at.k, at.g, at.base), a.qkv.stride_row, at.filled, [&](int r, int column) {
-        return room.heads + column / kHeadWidth * kHeadRows + r * kHeadStride + column % kHeadWidth;
-    });
-    const int position = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
-    copy4(shared_address(room.logsumexp + head * kRows + position), a.logsumexp.row(at.k, at.g, at.base + position) + head,
-          position < at.filled);
-    commit_copies();
-}
-
-/// Through norm2 (0) or norm1 (1): room.d, its place in memory, and the sums over rows.
-template <int kInner, int kParts>
-__device__ void through_norm(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room, int n) {
-    const NormArgs& norm = a.norms[n];
-    float gamma[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) gamma[i] = __ldcg(norm.gamma.row(at.k, at.g, 0) + 4 * lane_of() + i);
-    norm_back<kRows / kParts>(room.d, {n == 0 ? room.early().x2 : room.x1, room.mean[n], room.inv_std[n]}, gamma, at.of(norm.dx),
-                              norm.dx.stride_row, at.rows, room.early().sums);
-    __syncthreads();
-    float* to = at.sums + (n == 0 ? SumColumns<kInner>::norm2 : SumColumns<kInner>::norm1);
-#pragma unroll 1
-    for (int c = threadIdx.x; c < kNormSums; c += kThreads) {
-        float sum = 0;
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) sum += room.early().sums[w * kNormSums + c];
-        to[c] = sum;
-    }
-}
-
-/// Where a product goes: row r, strip s of 32 columns at to + r * row + s * strip; beyond `rows` nothing, from `zero` on zeros.
-struct Target {
-    bf16* to;
-    int row, strip, rows, zero;
-    const bf16* add;  ///< rows of kPitch<kWidth> that are added, or null
-};
+/// The weights of all products, one after the other, on their way through the ring.
 template <int kParts>
-__device__ void put_product(const RowsProduct<kRows / kParts>& product, const Target& target, bool to_first_block) {
+struct WeightStream {
+    static constexpr int kPieces = kWidth / kSlotRows<kParts>;  ///< of a block of kWidth rows
+    const bf16* from;
+    int stride, left, task, slot;  ///< blocks left of the task; the slot that is filled next
+
+    __device__ void begin(const LayerArgs& a, const Place& p, int next) {
+        const int layer = max(next - a.widths + 1, 0);
+        task = next;
+        left = layer == 1 ? a.widths : layer == 3 ? 3 : layer > 3 ? 0 : 1;
+        if (left == 0) return;
+        const Matrices<const bf16>& w = a.weights[layer];
+        const ThreadRun own;
+        stride = w.stride_row;
+        from = w.row(p.k, p.g, own.row) + (layer == 0 ? next * kWidth : 0) + own.column;
+    }
+    /// Where the thread's first run of slot 0 goes.
+    [[nodiscard]] static __device__ std::uint32_t place(Room<kParts>& room) {
+        const ThreadRun own;
+        return shared_address(room.ring[0] + own.row * kPitch + own.column);
+    }
+    /// Begins to copy piece `piece` of a block, if there is one. Behind it `slot` is the one with the oldest piece, which is read
+    /// next.
+    __device__ void fetch(const LayerArgs& a, const Place& p, std::uint32_t place, int piece) {
+        if (left > 0) {
+            place += slot * (2 * kSlotRows<kParts> * kPitch);
 #pragma unroll
-    for (int m = 0; m < product.kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = product.row(m, half), column = 8 * (lane_of() % 4);
-            float d[8];
-            product.values(m, half, d);
-            if (target.add != nullptr) {
-                float more[8];
-                load_run<8>(target.add + row * kPitch<kWidth> + 32 * product.strip() + column, more);
-#pragma unroll
-                for (int i = 0; i < 8; ++i) d[i] += more[i];
-            }
-#pragma unroll
-            for (int i = 0; i < 8; ++i) d[i] = row < target.zero ? d[i] : 0;
-            bf16* place = target.to + row * target.row + product.strip() * target.strip + column;
-            if (row < target.rows) store_run<8>(place, d);
-            if constexpr (kParts > 1) {
-                if (to_first_block) sequence::put_at(0, place, *reinterpret_cast<const uint4*>(place));
-            }
+            for (int i = 0; i < kSlotRows<kParts>; i += kRunRows<kParts>, from += kRunRows<kParts> * stride)
+                copy16(place + 2 * i * kPitch, from, true);
+            if (piece == kPieces - 1 && --left == 0) begin(a, p, task + 1);
         }
+        slot = slot + 1 == kSlots ? 0 : slot + 1;
+    }
+};
+
+/// sums = `summed` columns of a row of tiles, `step` elements from one to the next, times the stream's weights. Begins with a
+/// barrier. What else was begun to be copied counts with the next piece.
+template <int kParts>
+__device__ void multiply(RowsProduct<kParts>& product, const bf16* tile, int step, int summed, const LayerArgs& a,
+                         const Place& at, Room<kParts>& room, WeightStream<kParts>& weights) {
+    constexpr int kPieces = WeightStream<kParts>::kPieces;
+    const Lane self;
+    tile += product.left_place(self);
+    const bf16* ring = room.ring[0] + product.right_place(self);
+    const std::uint32_t place = weights.place(room);
+    clear(product.sums);
+#pragma unroll 1
+    for (int column = 0; column < summed; column += kWidth, tile += step) {
+#pragma unroll
+        for (int piece = 0; piece < kPieces; ++piece) {
+            await_copies<kSlots - 2>();
+            __syncthreads();
+            weights.fetch(a, at, place, (piece + kSlots - 1) % kPieces);
+            commit_copies();
+            product.template take<kSlotRows<kParts>>(tile + piece * kSlotRows<kParts>,
+                                                     ring + weights.slot * kSlotRows<kParts> * kPitch);
+        }
+    }
 }
 
-/// From the gradient of columns [first, + kWidth) of linear1's output (early().x2) to that before its activation, in the place of
-/// `saved`, and their sums.
-template <int kInner, int kParts>
-__device__ void through_gelu(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room, int first) {
-    constexpr int kVectors = kWidth / 8, kStep = kThreads / kVectors, kOwn = kRows / kParts;
-    const int lane = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
-    float totals[8] = {};
-    bf16* out = at.of(a.dz) + lane * a.dz.stride_row + first + column;
-#pragma unroll 1
-    for (int row = lane; row < kOwn; row += kStep, out += kStep * a.dz.stride_row) {
-        bf16* place = room.inner + row * kPitch<kInner> + first + column;
-        float d[8], u[8];
-        load_run<8>(room.early().x2 + row * kPitch<kWidth> + column, d);
-        load_run<8>(place, u);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            float value, slope;
-            gelu_and_slope(u[i], value, slope);
-            d[i] *= slope;
-            totals[i] += d[i];
-        }
-        store_run<8>(place, d);
-        if (row < at.rows) store_run<8>(out, d);
-    }
-    store_run<8>(room.early().sums + lane * kWidth + column, totals);
+/// Through norm2 (0) or norm1 (1), and the sums over rows. Its scratch is the slot of the ring that is filled next.
+template <int kParts>
+__device__ void through_norm(const LayerArgs& a, const Place& at, Room<kParts>& room, int n, int free_slot) {
+    const NormArgs& args = a.norms[n];
+    const bf16* from = n == 0 ? room.dy() : room.d();
+    bf16* to = n == 0 ? room.d() : room.residual();
+    auto* scratch = reinterpret_cast<float*>(room.ring[free_slot]);
+    const float* stats = room.stats() + 2 * n * kOwn<kParts>;
+    norm_back<kParts>(from, {room.x(n), stats, stats + kOwn<kParts>}, to, args.gamma.row(at.k, at.g, 0), at.of(args.dx),
+                      args.dx.stride_row, at.rows, scratch);
     __syncthreads();
+    float* sums = at.sums + (n == 0 ? kSumNorm2 : kSumNorm1);
+    sum_columns<kParts>(from, sums + kWidth);
+    sum_columns<kParts>(to, sums + 2 * kWidth);
     if (threadIdx.x >= kWidth) return;
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kStep; ++i) sum += room.early().sums[i * kWidth + threadIdx.x];
-    at.sums[SumColumns<kInner>::widen + first + threadIdx.x] = sum;
+    for (int w = 0; w < 8; ++w) sum += scratch[w * kWidth + threadIdx.x];
+    sums[threadIdx.x] = sum;
 }
 
-/// room.dqkv to its place, and each of four threads' sums over its rows to `scratch` [4, kProjected].
-template <int kOwn>
-__device__ void put_dqkv(const bf16* from, const Mat<bf16>& dqkv, const Place& at, float* scratch) {
-    constexpr int kVectors = kProjected / 8, kLanes = 4;
-    const int first = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
-    if (first >= kLanes) return;
-    float totals[8] = {};
-    bf16* out = at.of(dqkv) + first * dqkv.stride_row + column;
-#pragma unroll 1
-    for (int row = first; row < kOwn; row += kLanes, out += kLanes * dqkv.stride_row) {
-        const uint4 eight = *reinterpret_cast<const uint4*>(from + row * kPitch<kProjected> + column);
-        if (row < at.rows) *reinterpret_cast<uint4*>(out) = eight;
-        float v[8];
-        spread(eight, v);
+/// From the gradient of a part of linear1's output to that before its activation, in the place of `saved`.
+template <int kParts>
+__device__ void put_through_gelu(const RowsProduct<kParts>& product, bf16* saved) {
+    const Lane self;
 #pragma unroll
-        for (int i = 0; i < 8; ++i) totals[i] += v[i];
-    }
-    store_run<8>(scratch + first * kProjected + column, totals);
-}
-
-/// delta of the block's rows: attention's output, in room.inner, times its gradient.
-template <int kInner, int kParts>
-__device__ void find_deltas(const Place& at, Room<kInner, kParts>& room) {
-    const int row = static_cast<int>(threadIdx.x) / kHeads, head = static_cast<int>(threadIdx.x) % kHeads;
-    if (row >= kRows / kParts) return;
-    const bf16* out = room.inner + row * kPitch<kWidth> + head * kHeadWidth;
-    const bf16* dout = room.douts() + head * kHeadRows + (at.first + row) * kHeadStride;
-    float sum = 0;
-#pragma unroll 1
-    for (int c = 0; c < kHeadWidth; c += 8) {
-        float left[8], right[8];
-        load_run<8>(out + c, left);
-        load_run<8>(dout + c, right);
+    for (int m = 0; m < RowsProduct<kParts>::kTiles; ++m)
 #pragma unroll
-        for (int i = 0; i < 8; ++i) sum = fmaf(left[i], right[i], sum);
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) {
+                auto* place = reinterpret_cast<std::uint32_t*>(saved + product.place(self, m, half, n));
+                const std::uint32_t u = *place, d = pack(product.sums[m][n][2 * half], product.sums[m][n][2 * half + 1]);
+                *place = pack(low_of(d) * gelu_slope_rounded(low_of(u)), high_of(d) * gelu_slope_rounded(high_of(u)));
+            }
+}
+
+/// Adds the product to a tile.
+template <int kParts>
+__device__ void add_product(const RowsProduct<kParts>& product, bf16* tile) {
+    const Lane self;
+#pragma unroll
+    for (int m = 0; m < RowsProduct<kParts>::kTiles; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+            for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) {
+                auto* place = reinterpret_cast<std::uint32_t*>(tile + product.place(self, m, half, n));
+                const std::uint32_t old = *place;
+                *place = pack(product.sums[m][n][2 * half] + low_of(old), product.sums[m][n][2 * half + 1] + high_of(old));
+            }
+}
+
+/// The gradient of attention's output and delta, which is it times the output; positions that are not filled get zeros. Keys of
+/// the first block are seen by queries of the second, and not the other way.
+template <int kParts>
+__device__ void put_dout(const RowsProduct<kParts>& product, const LayerArgs& a, const Place& at, Room<kParts>& room) {
+    constexpr int kBlocks = RowsProduct<kParts>::kBlocks;
+    const Lane self;
+    const bool to_first_block = kParts > 1 && at.rank == 1;
+    const bf16* out = at.of(a.out) + 8 * kBlocks * product.strip(self) + self.column;
+#pragma unroll
+    for (int m = 0; m < RowsProduct<kParts>::kTiles; ++m) {
+        std::uint32_t outs[2][kBlocks];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const bool there = at.first + product.row(self, m, half) < at.filled;
+            const auto* from = reinterpret_cast<const std::uint32_t*>(out + product.row(self, m, half) * a.out.stride_row);
+#pragma unroll
+            for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) outs[half][n] = there ? __ldcg(from + 4 * n) : 0;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = at.first + product.row(self, m, half);
+            const bool there = row < at.filled;
+            float sum = 0;
+#pragma unroll
+            for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) {
+                const std::uint32_t d = there ? pack(product.sums[m][n][2 * half], product.sums[m][n][2 * half + 1]) : 0;
+                const std::uint32_t o = outs[half][n];
+                sum = fmaf(low_of(d), low_of(o), fmaf(high_of(d), high_of(o), sum));
+                bf16* place = room.dout() + at.first * kPitch + product.place(self, m, half, n);
+                *reinterpret_cast<std::uint32_t*>(place) = d;
+                if (to_first_block) sequence::put_at(0, place, d);
+            }
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (self.lane % 4 != 0) continue;
+            if constexpr (kBlocks == kHeadWidth / 8) {
+                float* to = room.deltas + product.strip(self) * kRows + row;
+                *to = sum;
+                if (to_first_block) sequence::put_at(0, to, __float_as_uint(sum));
+            } else {  // two warps share a head
+                room.stats()[product.strip(self) * kOwn<kParts> + product.row(self, m, half)] = sum;
+            }
+        }
     }
-    float* to = room.deltas + head * kRows + at.first + row;
-    *to = sum;
-    if constexpr (kParts > 1) {
-        if (at.rank == 1) sequence::put_at(0, to, __float_as_uint(sum));
+    if constexpr (kBlocks < kHeadWidth / 8) {
+        __syncthreads();
+        if (self.thread >= kHeads * kOwn<kParts>) return;
+        const int head = self.thread / kOwn<kParts>, row = self.thread % kOwn<kParts>;
+        const float* parts = room.stats() + 2 * head * kOwn<kParts> + row;
+        const float sum = parts[0] + parts[kOwn<kParts>];
+        float* to = room.deltas + head * kRows + at.first + row;
+        *to = sum;
+        if (to_first_block) sequence::put_at(0, to, __float_as_uint(sum));
     }
 }
 
-template <int kInner, int kParts>
-__device__ void attention_back(const LayerArgs& a, const Place& at, Room<kInner, kParts>& room) {
-    const int head = warp_of() / 2, column = kHeadWidth * head;
-    const Head own{room.heads + head * kHeadRows,
-                   room.heads + (kHeads + head) * kHeadRows,
-                   room.heads + (2 * kHeads + head) * kHeadRows,
-                   room.douts() + head * kHeadRows,
-                   room.logsumexp + head * kRows,
-                   room.deltas + head * kRows};
+/// The gradients of queries, keys and values take the places of these. A warp has a tile of 16 positions of a head at a time, and
+/// all tiles as much to do: queries of a late one see much, keys of an early one are seen by many. Where there are warps enough,
+/// half of them have the queries and half the keys and values.
+template <int kParts>
+__device__ void attention_back(const LayerArgs& a, const Place& at, Room<kParts>& room) {
+    constexpr int kTiles = 4 / kParts, kPairs = 8;  ///< tiles of the block, pairs of a tile and a head at a time
+    const Lane self;
+    const int pair = self.warp % kPairs;
+    const bool both = kWarps<kParts> == kPairs, queries = both || self.warp < kPairs, keys = both || self.warp >= kPairs;
 #pragma unroll 1
-    for (int i = 0; i < 2 / kParts; ++i) {
-        // Queries of a late tile see much, keys of an early one are seen by many: with tiles 0 and 3, or 1 and 2, both warps of a
-        // head have as much to do.
-        const int tile = kParts > 1 ? 2 * at.rank + warp_of() % 2 : i == 0 ? warp_of() % 2 : 3 - warp_of() % 2;
-        bf16* to = room.dqkv + (16 * tile - at.first) * kPitch<kProjected> + column;
-        query_back(own, tile, a.scale, to);
-        key_back(own, tile, a.scale, to + kWidth, to + 2 * kWidth);
+    for (int first = 0; first < kHeads; first += kPairs / kTiles) {
+        const int head = first + pair / kTiles, tile = kTiles * at.rank + pair % kTiles, column = kHeadWidth * head;
+        const Head own{room.heads(0) + column,
+                       room.heads(1) + column,
+                       room.heads(2) + column,
+                       room.dout() + column,
+                       room.levels + head * kRows,
+                       room.deltas + head * kRows,
+                       a.scale,
+                       at.filled};
+        HeadRows rows[3];
+        if (queries) query_back(own, tile, self, rows[0]);
+        if (keys) key_back(own, tile, self, rows[1], rows[2]);
+        __syncthreads();
+        const int to = 16 * tile * kPitch + column;
+        if (queries) rows[0].put(room.heads(0) + to, self);
+        if (keys) {
+            rows[1].put(room.heads(1) + to, self);
+            rows[2].put(room.heads(2) + to, self);
+        }
     }
 }
 
-/// room.d += what is there of the gradient of the layer's input.
-template <int kOwn>
-__device__ void add_old(const Mat<bf16>& dx, const Place& at, bf16* d) {
+/// residual += what is there of the gradient of the layer's input.
+template <int kParts>
+__device__ void add_old(const Matrices<bf16>& dx, const Place& at, bf16* residual) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < at.rows * (kWidth / 8); i += kThreads) {
+    for (int i = threadIdx.x; i < at.rows * (kWidth / 8); i += kThreads<kParts>) {
         const int row = i / (kWidth / 8), column = i % (kWidth / 8) * 8;
         float v[8], more[8];
-        load_run<8>(d + row * kPitch<kWidth> + column, v);
+        load_run<8>(residual + row * kPitch + column, v);
         load_run<8>(at.of(dx) + row * dx.stride_row + column, more);
 #pragma unroll
         for (int e = 0; e < 8; ++e) v[e] += more[e];
-        store_run<8>(d + row * kPitch<kWidth> + column, v);
+        store_run<8>(residual + row * kPitch + column, v);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "ops/sequence/chain.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 namespace millrace::ops {
@@ -9,11 +10,14 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Rows of bf16 that begin at multiples of 16 bytes.
-bool is_aligned(const Operand& o) {
-    return o.dtype == DType::bf16 && reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && o.stride_row % 8 == 0 &&
-           (o.g <= 1 || o.stride_g % 8 == 0) && (o.k <= 1 || o.stride_k % 8 == 0);
+/// Rows that begin at multiples of 16 bytes, with strides of 31 bits.
+bool has_whole_rows(const Operand& o) {
+    const auto size = static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    const auto whole = [size](std::int64_t stride) { return stride * size % 16 == 0 && stride <= INT32_MAX; };
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && whole(o.stride_row) && (o.g <= 1 || whole(o.stride_g)) &&
+           (o.k <= 1 || whole(o.stride_k));
 }
+bool is_aligned(const Operand& o) { return o.dtype == DType::bf16 && has_whole_rows(o); }
 
 bool is_plain(const Bound& dense, Activation activation) {
     const auto& p = dense.params<DenseParams>();
@@ -25,8 +29,8 @@ bool is_identity(const Bound& dense) {
 }
 bool is_norm(const Bound& norm) {
     using namespace layernorm_backward;
-    return norm[x].cols == kLayerColumns && is_aligned(norm[x]) && is_aligned(norm[dx]) && norm[dresidual].present() &&
-           norm[dgamma].present() && norm[dbeta].present() && !norm.accumulates(dx);
+    return norm[x].cols == kLayerColumns && is_aligned(norm[x]) && is_aligned(norm[dx]) && has_whole_rows(norm[gamma]) &&
+           norm[dresidual].present() && norm[dgamma].present() && norm[dbeta].present() && !norm.accumulates(dx);
 }
 /// dz w with w [outputs, inputs] of every group.
 bool is_product(const Bound& dgrad, int outputs, int inputs) {
