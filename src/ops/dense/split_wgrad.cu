@@ -191,7 +191,7 @@ std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) 
     int tiles = 0;
     for (const Bound& b : records.first(count)) tiles += tiles_of(b[linear_wgrad::dw]);
     // The library splits each product over the whole device; on a part of it this kernel would be slower.
-    const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * kBlocks * c.multiprocessors;
+    const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors;
     return count > 1 && fills && c.shared_limit >= kBytes ? count : 0;
 }
 
