@@ -3,7 +3,7 @@
 
     language_curve.py --device cuda --text data/gcide --weights a/model.safetensors,b/model.safetensors --steps 5000 --batch 256
 
-The text is read as docs/text.md says (words). An epoch takes every window once, shifted anew; windows that fill no batch wait for the next.
+The text is read as docs/text.md says (words). An epoch takes every window once, shifted anew; windows that fill no batch are left out.
 AdamW with lr 1e-3 after 100 steps of warm-up, gradients clipped to norm 1. The perplexity is that of the last weights over
 all of valid.txt.
 """

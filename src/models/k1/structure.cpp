@@ -99,7 +99,7 @@ StructureChange merge(const Tree& tree, tape::Store& store, std::int64_t least) 
         for (auto b = a + 1; b != leaves.end(); ++b) {
             if (tree.parent[static_cast<std::size_t>(a->first)] != tree.parent[static_cast<std::size_t>(b->first)]) continue;
             const double similarity = cosine(a->second, b->second);
-            if (similarity <= best) continue;
+            if (!(similarity > best)) continue;
             best = similarity;
             first = a->first;
             second = b->first;
