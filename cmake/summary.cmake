@@ -30,6 +30,11 @@ if(MILLRACE_HAVE_HDF5)
 else()
   message(STATUS "  [ ] HDF5: no HDF5 data sets (Debian: libhdf5-dev, libdeflate-dev)")
 endif()
+if(MILLRACE_HAVE_SQLITE)
+  message(STATUS "  [x] SQLite")
+else()
+  message(STATUS "  [ ] SQLite: no studies in a database (Debian: libsqlite3-dev)")
+endif()
 message(STATUS "")
 
 # For scripts that handle the programs later (tools/gpu-bundle).
@@ -58,6 +63,10 @@ set(hdf5_found false)
 if(MILLRACE_HAVE_HDF5)
   set(hdf5_found true)
 endif()
+set(sqlite_found false)
+if(MILLRACE_HAVE_SQLITE)
+  set(sqlite_found true)
+endif()
 file(WRITE ${CMAKE_BINARY_DIR}/build-info.json
   "{\"version\": \"${PROJECT_VERSION}\", \"architecture\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"cuda\": \"${cuda_version}\", "
-  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"hdf5\": ${hdf5_found}, \"sndfile\": ${sndfile_found}}\n")
+  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"hdf5\": ${hdf5_found}, \"sndfile\": ${sndfile_found}, \"sqlite\": ${sqlite_found}}\n")

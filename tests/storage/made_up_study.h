@@ -1,0 +1,74 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "storage/sqlite.h"
+#include "storage/study.h"
+#include "temporary_folder.h"
+
+namespace millrace::storage {
+
+/// Stands still until it is told to go on.
+class HandClock final : public base::Clock {
+public:
+    [[nodiscard]] std::chrono::nanoseconds now() const override { return wall_.time_since_epoch(); }
+    [[nodiscard]] std::chrono::system_clock::time_point wall() const override { return wall_; }
+    void advance(std::chrono::seconds by) { wall_ += by; }
+
+private:
+    std::chrono::system_clock::time_point wall_{std::chrono::seconds{1'790'000'000} + std::chrono::microseconds{250'001}};
+};
+
+/// One parameter of each kind.
+inline search::Space every_kind() {
+    const auto entries = base::read_toml(
+        "[space]\n\"optim.lr\" = { log = [1e-5, 0.1] }\n"
+        "\"optim.weight_decay\" = { log = [1e-6, 0.1], or = 0 }\n"
+        "\"model.dropout\" = { uniform = [0.0, 0.5] }\n"
+        "\"model.width\" = { int = [4, 16], step = 4 }\n"
+        "\"model.shape\" = { choice = [32, 'r\"elu\xc3\xa9', true, 0.5] }\n",
+        "study.toml");
+    return search::parse_space(entries.value()).value();
+}
+
+/// An accuracy to maximize and a time to minimize.
+inline StudyDescription two_objectives() {
+    return {.name = "two", .space = every_kind(), .objectives = {{"accuracy", true}, {"step_ms", false}}};
+}
+inline StudyDescription one_objective() { return {.name = "one", .space = every_kind(), .objectives = {{"accuracy", true}}}; }
+
+inline base::Result<Study> open_study(const std::filesystem::path& file, const StudyDescription& description,
+                                      const std::string& worker, const base::Clock& clock) {
+    MILLRACE_LET(database, open_sqlite(file.string()));
+    return Study::open(std::move(database), description, worker, clock);
+}
+
+/// The value, or a failed test and an end of the program: nothing after it would make sense.
+template <class T>
+T must(base::Result<T> result) {
+    if (!result.ok()) ADD_FAILURE() << result.error().text();
+    return std::move(result).value();
+}
+
+inline const search::Configuration kInRange = {1e-3, 1e-4, 0.25, 8, 1};
+inline const search::Configuration kWithAlternative = {0.1, 0, 0, 16, 3};
+
+class StudyTest : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!has_sqlite()) GTEST_SKIP() << "built without SQLite";
+    }
+    Study open(const StudyDescription& description, const std::string& worker = "w1") {
+        return must(open_study(file(), description, worker, clock_));
+    }
+    [[nodiscard]] std::filesystem::path file() const { return folder_ / "sweep.db"; }
+
+    test::TemporaryFolder folder_;
+    HandClock clock_;
+};
+
+using Numbers = std::vector<int64_t>;
+
+}  // namespace millrace::storage
