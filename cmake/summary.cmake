@@ -35,6 +35,11 @@ if(MILLRACE_HAVE_SQLITE)
 else()
   message(STATUS "  [ ] SQLite: no studies in a database (Debian: libsqlite3-dev)")
 endif()
+if(MILLRACE_HAVE_PQ)
+  message(STATUS "  [x] libpq")
+else()
+  message(STATUS "  [ ] libpq: no studies on a PostgreSQL server (Debian: libpq-dev)")
+endif()
 message(STATUS "")
 
 # For scripts that handle the programs later (tools/gpu-bundle).
@@ -67,6 +72,10 @@ set(sqlite_found false)
 if(MILLRACE_HAVE_SQLITE)
   set(sqlite_found true)
 endif()
+set(pq_found false)
+if(MILLRACE_HAVE_PQ)
+  set(pq_found true)
+endif()
 file(WRITE ${CMAKE_BINARY_DIR}/build-info.json
   "{\"version\": \"${PROJECT_VERSION}\", \"architecture\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"cuda\": \"${cuda_version}\", "
-  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"hdf5\": ${hdf5_found}, \"sndfile\": ${sndfile_found}, \"sqlite\": ${sqlite_found}}\n")
+  "\"cuda_architectures\": \"${cuda_architectures}\", \"zstd\": ${zstd_found}, \"zlib\": ${zlib_found}, \"sentencepiece\": ${sentencepiece_found}, \"hdf5\": ${hdf5_found}, \"sndfile\": ${sndfile_found}, \"sqlite\": ${sqlite_found}, \"pq\": ${pq_found}}\n")

@@ -28,6 +28,9 @@ public:
     virtual base::Status commit() = 0;
     virtual void rollback() = 0;
 
+    /// UTC by the server's clock as time_text writes it; empty when the database has no clock of its own.
+    virtual base::Result<std::string> time() { return std::string(); }
+
     /// The file or the URL without its password, for errors.
     [[nodiscard]] virtual const std::string& place() const = 0;
 };

@@ -53,15 +53,47 @@ constexpr Table kTables[] = {
     {"alembic_version", "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"},
 };
 
+void add_indices_and_version(std::vector<std::string>& statements) {
+    statements.emplace_back("CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)");
+    statements.emplace_back("CREATE INDEX ix_trials_study_id ON trials (study_id)");
+    statements.push_back(fmt::format("INSERT INTO version_info VALUES (1, {}, 'millrace')", kSchemaVersion));
+    statements.push_back(fmt::format("INSERT INTO alembic_version VALUES ('{}')", kSchemaRevision));
+}
+
 }  // namespace
 
 std::vector<std::string> sqlite_schema() {
     std::vector<std::string> statements;
     for (const Table& table : kTables) statements.push_back(fmt::format("CREATE TABLE {} ({})", table.name, table.columns));
-    statements.emplace_back("CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)");
-    statements.emplace_back("CREATE INDEX ix_trials_study_id ON trials (study_id)");
-    statements.push_back(fmt::format("INSERT INTO version_info VALUES (1, {}, 'millrace')", kSchemaVersion));
-    statements.push_back(fmt::format("INSERT INTO alembic_version VALUES ('{}')", kSchemaRevision));
+    add_indices_and_version(statements);
+    return statements;
+}
+
+std::vector<std::string> postgres_schema() {
+    std::vector<std::string> statements = {
+        "CREATE TYPE studydirection AS ENUM ('NOT_SET', 'MINIMIZE', 'MAXIMIZE')",
+        "CREATE TYPE trialstate AS ENUM ('RUNNING', 'COMPLETE', 'PRUNED', 'FAIL', 'WAITING')",
+        "CREATE TYPE trialvaluetype AS ENUM ('FINITE', 'INF_POS', 'INF_NEG')",
+        "CREATE TYPE trialintermediatevaluetype AS ENUM ('FINITE', 'INF_POS', 'INF_NEG', 'NAN')"};
+    const std::pair<const char*, const char*> types[] = {
+        {"direction VARCHAR(8)", "direction studydirection"},
+        {"state VARCHAR(8)", "state trialstate"},
+        {"intermediate_value_type VARCHAR(7)", "intermediate_value_type trialintermediatevaluetype"},
+        {"value_type VARCHAR(7)", "value_type trialvaluetype"},
+        {"FLOAT", "FLOAT(53)"},
+        {"datetime_start DATETIME", "datetime_start TIMESTAMP"},
+        {"datetime_complete DATETIME", "datetime_complete TIMESTAMP"},
+        {"heartbeat DATETIME", "heartbeat TIMESTAMP"},
+        {"_id INTEGER NOT NULL", "_id SERIAL NOT NULL"},  // the first one is the key
+    };
+    for (const Table& table : kTables) {
+        std::string columns = table.columns;
+        for (const auto& [theirs, ours] : types)
+            if (const size_t at = columns.find(theirs); at != std::string::npos)
+                columns.replace(at, std::string_view(theirs).size(), ours);
+        statements.push_back(fmt::format("CREATE TABLE {} ({})", table.name, columns));
+    }
+    add_indices_and_version(statements);
     return statements;
 }
 

@@ -16,6 +16,9 @@ inline constexpr int64_t kSchemaVersion = 12;
 /// The statements that make all tables in an empty database, with the rows that say their version.
 std::vector<std::string> sqlite_schema();
 
+/// The same for PostgreSQL, where enumerations are types and keys count by themselves.
+std::vector<std::string> postgres_schema();
+
 /// Whether a database with these tables and rows of alembic_version is one that study.h works on. `tables` may be empty: then
 /// the database is new. Refuses tables of others and other revisions, naming what would be right.
 base::Status check_schema(const std::vector<std::string>& tables, const std::vector<std::string>& revisions,

@@ -72,6 +72,8 @@ Result<Study> Study::open(std::unique_ptr<Database> database, StudyDescription d
         MILLRACE_TRY(study.compare());
     }
     MILLRACE_TRY(transaction.commit());
+    MILLRACE_LET(time, study.database_->time());
+    if (const auto theirs = time_of_text(time)) study.ahead_ = *theirs - clock.wall();
     return study;
 }
 
@@ -141,7 +143,7 @@ Error Study::damaged(const std::string& what) const {
                  database_->place()};
 }
 
-std::string Study::now() const { return time_text(clock_->wall()); }
+std::string Study::now() const { return time_text(clock_->wall() + ahead_); }
 
 std::string time_text(WallTime time) {
     using std::chrono::floor;

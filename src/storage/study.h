@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -107,23 +108,25 @@ private:
     base::Status create();
     base::Status compare();
     base::Status insert(int64_t number, const NewTrial& trial);
-    base::Status write_report(int64_t id, const Report& report);
     base::Status write_outcome(int64_t id, const Outcome& outcome);
     base::Status set_attribute(const char* kind, int64_t id, const std::string& key, const std::string& json);
     base::Status set_attributes(int64_t id, const Attributes& attributes);
-    base::Status set_heartbeat(int64_t id);
+    base::Status set_heartbeats(const std::set<int64_t>& ids);
+    base::Status give_back_one(int64_t id);
+    /// Inserts rows, each with another key, or does `update` where there is one: "INSERT INTO insert VALUES ... update".
+    base::Status upsert(const std::string& insert, const std::string& update, const std::vector<Row>& rows);
     base::Status take(int64_t id, bool was_waiting);
     base::Status release(int64_t id);
     /// The key of a trial in the database.
     base::Result<int64_t> id_of(int64_t number);
-    /// The same when it runs and is this worker's; nothing when it is lost.
-    base::Result<std::optional<int64_t>> owned(int64_t number);
+    /// Keys by number of the trials that run and are this worker's.
+    base::Result<std::map<int64_t, int64_t>> owned();
     [[nodiscard]] double signed_value(size_t objective, double value) const {
         return description_.objectives[objective].maximize ? -value : value;
     }
     [[nodiscard]] std::string now() const;
     [[nodiscard]] base::Error damaged(const std::string& what) const;
-    /// Runs `write(id, entry)` for each entry that is owned, in one transaction.
+    /// Runs `write(id, entry)` for each entry whose trial is owned, and returns the numbers of the others.
     template <class Entry, class Number, class Write>
     base::Result<std::vector<int64_t>> for_owned(std::span<const Entry> entries, Number number, Write write);
 
@@ -133,6 +136,7 @@ private:
     StudyDescription description_;
     std::string worker_;
     const base::Clock* clock_;
+    WallTime::duration ahead_{};  ///< of the server's clock, by which all workers compare heartbeats
     int64_t study_id_ = 0;
     std::map<int64_t, int64_t> ids_;  ///< keys by number; they never change
 };

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "storage/distribution.h"
@@ -25,15 +26,17 @@ const char* value_type(double value) {
 Value finite_or_null(double value) { return std::isfinite(value) ? Value{value} : Value{}; }
 
 int64_t itself(int64_t number) { return number; }
+template <class Entry>
+int64_t number_of_entry(const Entry& entry) {
+    return entry.number;
+}
+
+constexpr const char* kReplaceAttribute = "ON CONFLICT (trial_id, key) DO UPDATE SET value_json = excluded.value_json";
 
 }  // namespace
 
 Status Study::set_attribute(const char* kind, int64_t id, const std::string& key, const std::string& json) {
-    MILLRACE_TRY(database_->run(fmt::format("INSERT INTO trial_{}_attributes (trial_id, key, value_json) VALUES ($1, $2, $3) "
-                                            "ON CONFLICT (trial_id, key) DO UPDATE SET value_json = excluded.value_json",
-                                            kind),
-                                {id, key, json}));
-    return base::ok();
+    return upsert(fmt::format("trial_{}_attributes (trial_id, key, value_json)", kind), kReplaceAttribute, {{id, key, json}});
 }
 
 Status Study::set_attributes(int64_t id, const Attributes& attributes) {
@@ -41,19 +44,18 @@ Status Study::set_attributes(int64_t id, const Attributes& attributes) {
     return base::ok();
 }
 
-Status Study::set_heartbeat(int64_t id) {
-    MILLRACE_TRY(
-        database_->run("INSERT INTO trial_heartbeats (trial_id, heartbeat) VALUES ($1, $2) "
-                       "ON CONFLICT (trial_id) DO UPDATE SET heartbeat = excluded.heartbeat",
-                       {id, now()}));
-    return base::ok();
+Status Study::set_heartbeats(const std::set<int64_t>& ids) {
+    std::vector<Row> rows;
+    for (const int64_t id : ids) rows.push_back({id, now()});
+    return upsert("trial_heartbeats (trial_id, heartbeat)", "ON CONFLICT (trial_id) DO UPDATE SET heartbeat = excluded.heartbeat",
+                  rows);
 }
 
 Status Study::take(int64_t id, bool was_waiting) {
     if (was_waiting)
         MILLRACE_TRY(database_->run("UPDATE trials SET state = 'RUNNING', datetime_start = $1 WHERE trial_id = $2", {now(), id}));
     MILLRACE_TRY(set_attribute("system", id, kWorkerKey, json_text(worker_)));
-    return set_heartbeat(id);
+    return set_heartbeats({id});
 }
 
 Status Study::release(int64_t id) {
@@ -77,29 +79,53 @@ Result<int64_t> Study::id_of(int64_t number) {
     return found->second;
 }
 
-Result<std::optional<int64_t>> Study::owned(int64_t number) {
-    MILLRACE_LET(id, id_of(number));
-    MILLRACE_LET(rows, database_->run("SELECT a.value_json FROM trials t "
+Result<std::map<int64_t, int64_t>> Study::owned() {
+    MILLRACE_LET(rows, database_->run("SELECT t.number, t.trial_id FROM trials t "
                                       "JOIN trial_heartbeats h ON h.trial_id = t.trial_id "
                                       "JOIN trial_system_attributes a ON a.trial_id = t.trial_id "
-                                      "WHERE t.trial_id = $1 AND t.state = 'RUNNING' AND a.key = $2 AND a.value_json = $3",
-                                      {id, kWorkerKey, json_text(worker_)}));
-    return rows.empty() ? std::optional<int64_t>{} : std::optional<int64_t>{id};
+                                      "WHERE t.study_id = $1 AND t.state = 'RUNNING' AND a.key = $2 AND a.value_json = $3",
+                                      {study_id_, kWorkerKey, json_text(worker_)}));
+    std::map<int64_t, int64_t> ids;
+    for (const Row& row : rows) {
+        const auto* number = std::get_if<int64_t>(&row[0]);
+        const auto* id = std::get_if<int64_t>(&row[1]);
+        if (number == nullptr || id == nullptr) return damaged("trials.number");
+        ids[*number] = *id;
+    }
+    return ids;
+}
+
+Status Study::upsert(const std::string& insert, const std::string& update, const std::vector<Row>& rows) {
+    constexpr size_t kMostRows = 100;  // of a statement: a round trip to a server takes longer than a row
+    for (size_t first = 0; first < rows.size(); first += kMostRows) {
+        std::string places;
+        std::vector<Value> values;
+        for (size_t i = first; i < std::min(rows.size(), first + kMostRows); ++i) {
+            places += places.empty() ? "(" : ", (";
+            for (const Value& value : rows[i]) {
+                values.push_back(value);
+                places += fmt::format("{}${}", &value == rows[i].data() ? "" : ", ", values.size());
+            }
+            places += ")";
+        }
+        MILLRACE_TRY(database_->run(fmt::format("INSERT INTO {} VALUES {} {}", insert, places, update), values));
+    }
+    return base::ok();
 }
 
 template <class Entry, class Number, class Write>
 Result<std::vector<int64_t>> Study::for_owned(std::span<const Entry> entries, Number number, Write write) {
     std::vector<int64_t> lost;
-    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    MILLRACE_LET(ids, owned());
     for (const Entry& entry : entries) {
-        MILLRACE_LET(id, owned(number(entry)));
-        if (!id) {
-            lost.push_back(number(entry));
+        const auto found = ids.find(number(entry));
+        if (found != ids.end()) {
+            MILLRACE_TRY(write(found->second, entry));
             continue;
         }
-        MILLRACE_TRY(write(*id, entry));
+        MILLRACE_TRY(id_of(number(entry)));
+        lost.push_back(number(entry));
     }
-    MILLRACE_TRY(transaction.commit());
     return lost;
 }
 
@@ -114,8 +140,6 @@ Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials) {
             return Error{fmt::format("study '{}': a new trial is none of its space", description_.name), database_->place()};
     }
     MILLRACE_LET(transaction, Transaction::begin(*database_));
-    // The row is locked, so that numbers are dense where several workers write at a time.
-    MILLRACE_TRY(database_->run("UPDATE studies SET study_name = study_name WHERE study_id = $1", {study_id_}));
     MILLRACE_LET(rows, database_->run("SELECT COUNT(*) FROM trials WHERE study_id = $1", {study_id_}));
     const auto first = std::get<int64_t>(rows.front().front());
     std::vector<int64_t> numbers;
@@ -128,34 +152,32 @@ Result<std::vector<int64_t>> Study::add(std::span<const NewTrial> trials) {
 }
 
 Status Study::insert(int64_t number, const NewTrial& trial) {
-    MILLRACE_LET(rows, database_->run("INSERT INTO trials (number, study_id, state, datetime_start) VALUES ($1, $2, $3, $4) "
-                                      "RETURNING trial_id",
-                                      {number, study_id_, trial.is_waiting ? "WAITING" : "RUNNING",
-                                       trial.is_waiting ? Value{} : Value{now()}}));
-    const auto id = std::get<int64_t>(rows.front().front());
+    MILLRACE_LET(inserted, database_->run("INSERT INTO trials (number, study_id, state, datetime_start) VALUES ($1, $2, $3, $4) "
+                                          "RETURNING trial_id",
+                                          {number, study_id_, trial.is_waiting ? "WAITING" : "RUNNING",
+                                           trial.is_waiting ? Value{} : Value{now()}}));
+    const auto id = std::get<int64_t>(inserted.front().front());
+    std::vector<Row> rows;
     for (size_t i = 0; i < trial.configuration.size(); ++i) {
         const auto& parameter = description_.space.parameters[i];
         const auto distributions = distributions_of(parameter);
         for (const auto& [name, value] : numbers_of(parameter, trial.configuration[i]))
             for (const auto& [known, json] : distributions)
-                if (known == name)
-                    MILLRACE_TRY(database_->run(
-                        "INSERT INTO trial_params (trial_id, param_name, param_value, distribution_json) VALUES ($1, $2, $3, $4)",
-                        {id, name, value, json}));
+                if (known == name) rows.push_back({id, name, value, json});
     }
+    MILLRACE_TRY(upsert("trial_params (trial_id, param_name, param_value, distribution_json)", "", rows));
     MILLRACE_TRY(set_attributes(id, trial.attributes));
     return trial.is_waiting ? base::ok() : take(id, false);
 }
 
 Result<std::vector<int64_t>> Study::claim(size_t count, std::chrono::seconds grace) {
     MILLRACE_LET(transaction, Transaction::begin(*database_));
-    MILLRACE_TRY(database_->run("UPDATE studies SET study_name = study_name WHERE study_id = $1", {study_id_}));
     MILLRACE_LET(rows,
                  database_->run("SELECT t.trial_id, t.number, t.state FROM trials t "
                                 "LEFT JOIN trial_heartbeats h ON h.trial_id = t.trial_id "
                                 "WHERE t.study_id = $1 AND (t.state = 'WAITING' OR (t.state = 'RUNNING' AND h.heartbeat < $2)) "
                                 "ORDER BY t.number LIMIT $3",
-                                {study_id_, time_text(clock_->wall() - grace), static_cast<int64_t>(count)}));
+                                {study_id_, time_text(clock_->wall() + ahead_ - grace), static_cast<int64_t>(count)}));
     std::vector<int64_t> claimed;
     for (const Row& row : rows) {
         const auto* id = std::get_if<int64_t>(&row[0]);
@@ -171,7 +193,6 @@ Result<std::vector<int64_t>> Study::claim(size_t count, std::chrono::seconds gra
 Result<std::vector<int64_t>> Study::resume(std::span<const int64_t> numbers) {
     std::vector<int64_t> resumed;
     MILLRACE_LET(transaction, Transaction::begin(*database_));
-    MILLRACE_TRY(database_->run("UPDATE studies SET study_name = study_name WHERE study_id = $1", {study_id_}));
     for (const int64_t number : numbers) {
         MILLRACE_LET(id, id_of(number));
         MILLRACE_LET(rows,
@@ -186,45 +207,70 @@ Result<std::vector<int64_t>> Study::resume(std::span<const int64_t> numbers) {
 }
 
 Result<std::vector<int64_t>> Study::heartbeat(std::span<const int64_t> numbers) {
-    return for_owned(numbers, itself, [&](int64_t id, int64_t) { return set_heartbeat(id); });
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    std::set<int64_t> alive;
+    MILLRACE_LET(lost, for_owned(numbers, itself, [&](int64_t id, int64_t) {
+                     alive.insert(id);
+                     return base::ok();
+                 }));
+    MILLRACE_TRY(set_heartbeats(alive));
+    MILLRACE_TRY(transaction.commit());
+    return lost;
 }
 
 Result<std::vector<int64_t>> Study::give_back(std::span<const int64_t> numbers) {
-    return for_owned(numbers, itself, [&](int64_t id, int64_t) -> Status {
-        MILLRACE_TRY(database_->run("UPDATE trials SET state = 'WAITING', datetime_start = NULL WHERE trial_id = $1", {id}));
-        return release(id);
-    });
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    MILLRACE_LET(lost, for_owned(numbers, itself, [&](int64_t id, int64_t) { return give_back_one(id); }));
+    MILLRACE_TRY(transaction.commit());
+    return lost;
+}
+
+Status Study::give_back_one(int64_t id) {
+    MILLRACE_TRY(database_->run("UPDATE trials SET state = 'WAITING', datetime_start = NULL WHERE trial_id = $1", {id}));
+    return release(id);
 }
 
 Result<std::vector<int64_t>> Study::report(std::span<const Report> reports) {
-    return for_owned(
-        reports, [](const Report& report) { return report.number; },
-        [&](int64_t id, const Report& report) { return write_report(id, report); });
-}
-
-Status Study::write_report(int64_t id, const Report& report) {
-    if (report.values.size() != description_.objectives.size())
-        return Error{fmt::format("trial {} reports {} values, the study has {} objectives", report.number, report.values.size(),
-                                 description_.objectives.size()),
-                     database_->place()};
-    search::Objectives values = report.values;
-    for (size_t i = 0; i < values.size(); ++i) values[i] = signed_value(i, values[i]);
-    MILLRACE_TRY(
-        database_->run("INSERT INTO trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type) "
-                       "VALUES ($1, $2, $3, $4) ON CONFLICT (trial_id, step) DO UPDATE SET intermediate_value = "
-                       "excluded.intermediate_value, intermediate_value_type = excluded.intermediate_value_type",
-                       {id, report.step, finite_or_null(values[0]), value_type(values[0])}));
-    if (values.size() > 1)
-        MILLRACE_TRY(set_attribute("system", id, fmt::format("millrace:report:{}", report.step), json_numbers(values)));
-    if (report.rung)
-        MILLRACE_TRY(set_attribute("system", id, fmt::format("completed_rung_{}", *report.rung), json_number(values[0])));
-    return set_heartbeat(id);
+    for (const Report& report : reports)
+        if (report.values.size() != description_.objectives.size())
+            return Error{fmt::format("trial {} reports {} values, the study has {} objectives", report.number,
+                                     report.values.size(), description_.objectives.size()),
+                         database_->place()};
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    // By key: a statement must not write a row twice.
+    std::map<std::pair<int64_t, int64_t>, double> steps;
+    std::map<std::pair<int64_t, std::string>, std::string> attributes;
+    std::set<int64_t> alive;
+    MILLRACE_LET(lost, for_owned(reports, number_of_entry<Report>, [&](int64_t id, const Report& report) {
+                     search::Objectives values = report.values;
+                     for (size_t i = 0; i < values.size(); ++i) values[i] = signed_value(i, values[i]);
+                     steps[{id, report.step}] = values[0];
+                     if (values.size() > 1)
+                         attributes[{id, fmt::format("millrace:report:{}", report.step)}] = json_numbers(values);
+                     if (report.rung) attributes[{id, fmt::format("completed_rung_{}", *report.rung)}] = json_number(values[0]);
+                     alive.insert(id);
+                     return base::ok();
+                 }));
+    std::vector<Row> rows;
+    for (const auto& [key, value] : steps) rows.push_back({key.first, key.second, finite_or_null(value), value_type(value)});
+    MILLRACE_TRY(upsert("trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)",
+                        "ON CONFLICT (trial_id, step) DO UPDATE SET intermediate_value = excluded.intermediate_value, "
+                        "intermediate_value_type = excluded.intermediate_value_type",
+                        rows));
+    rows.clear();
+    for (const auto& [key, json] : attributes) rows.push_back({key.first, key.second, json});
+    MILLRACE_TRY(upsert("trial_system_attributes (trial_id, key, value_json)", kReplaceAttribute, rows));
+    MILLRACE_TRY(set_heartbeats(alive));
+    MILLRACE_TRY(transaction.commit());
+    return lost;
 }
 
 Result<std::vector<int64_t>> Study::finish(std::span<const Outcome> outcomes) {
-    return for_owned(
-        outcomes, [](const Outcome& outcome) { return outcome.number; },
-        [&](int64_t id, const Outcome& outcome) { return write_outcome(id, outcome); });
+    MILLRACE_LET(transaction, Transaction::begin(*database_));
+    MILLRACE_LET(lost, for_owned(outcomes, number_of_entry<Outcome>,
+                                 [&](int64_t id, const Outcome& outcome) { return write_outcome(id, outcome); }));
+    MILLRACE_TRY(transaction.commit());
+    return lost;
 }
 
 Status Study::write_outcome(int64_t id, const Outcome& outcome) {

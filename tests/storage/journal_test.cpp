@@ -50,7 +50,7 @@ constraints [-1.0, 0.5] rung 0.5 took 5.0
 asked 4
 )";
 
-TEST_F(StudyTest, OptunaOpensTheJournal) {
+TEST_F(SqliteFile, OptunaOpensTheJournal) {
     if (!has_optuna()) GTEST_SKIP() << "needs Debian's python3-optuna";
     Study study = open(one_objective());
     fill(study, clock_);
@@ -61,7 +61,7 @@ TEST_F(StudyTest, OptunaOpensTheJournal) {
               kExpected);
 }
 
-TEST_F(StudyTest, OptunaOpensTheDatabase) {
+TEST_F(SqliteFile, OptunaOpensTheDatabase) {
     if (!has_optuna()) GTEST_SKIP() << "needs Debian's python3-optuna";
     {
         Study study = open(one_objective());
@@ -75,7 +75,7 @@ TEST_F(StudyTest, OptunaOpensTheDatabase) {
     EXPECT_FALSE(trials->at(4).is_waiting) << "Optuna has taken it";
 }
 
-TEST_F(StudyTest, AJournalThatCannotBeWrittenIsAnError) {
+TEST_F(SqliteFile, AJournalThatCannotBeWrittenIsAnError) {
     Study study = open(one_objective());
     const auto written = write_journal(folder_ / "missing" / "journal.log", study.description(), must(study.trials()));
     ASSERT_FALSE(written.ok());

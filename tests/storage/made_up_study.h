@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "storage/postgres.h"
+#include "storage/postgres_server.h"
 #include "storage/sqlite.h"
 #include "storage/study.h"
 #include "temporary_folder.h"
@@ -39,9 +41,9 @@ inline StudyDescription two_objectives() {
 }
 inline StudyDescription one_objective() { return {.name = "one", .space = every_kind(), .objectives = {{"accuracy", true}}}; }
 
-inline base::Result<Study> open_study(const std::filesystem::path& file, const StudyDescription& description,
-                                      const std::string& worker, const base::Clock& clock) {
-    MILLRACE_LET(database, open_sqlite(file.string()));
+inline base::Result<Study> open_study(const std::string& place, const StudyDescription& description, const std::string& worker,
+                                      const base::Clock& clock) {
+    MILLRACE_LET(database, open_database(place));
     return Study::open(std::move(database), description, worker, clock);
 }
 
@@ -55,7 +57,7 @@ T must(base::Result<T> result) {
 inline const search::Configuration kInRange = {1e-3, 1e-4, 0.25, 8, 1};
 inline const search::Configuration kWithAlternative = {0.1, 0, 0, 16, 3};
 
-class StudyTest : public testing::Test {
+class SqliteFile : public testing::Test {
 protected:
     void SetUp() override {
         if (!has_sqlite()) GTEST_SKIP() << "built without SQLite";
@@ -63,10 +65,33 @@ protected:
     Study open(const StudyDescription& description, const std::string& worker = "w1") {
         return must(open_study(file(), description, worker, clock_));
     }
-    [[nodiscard]] std::filesystem::path file() const { return folder_ / "sweep.db"; }
+    [[nodiscard]] std::string file() const { return (folder_ / "sweep.db").string(); }
 
     test::TemporaryFolder folder_;
     HandClock clock_;
+};
+
+/// Runs on each kind of database: "sqlite", "postgres".
+class StudyTest : public testing::TestWithParam<std::string> {
+protected:
+    void SetUp() override {
+        if (GetParam() == "sqlite") {
+            if (!has_sqlite()) GTEST_SKIP() << "built without SQLite";
+            place_ = (folder_ / "sweep.db").string();
+            return;
+        }
+        if (!has_postgres()) GTEST_SKIP() << "built without libpq";
+        if (PostgresServer::programs().empty()) GTEST_SKIP() << "needs Debian's postgresql";
+        ASSERT_TRUE(PostgresServer::shared().is_running()) << "PostgreSQL does not start";
+        place_ = PostgresServer::shared().new_database();
+    }
+    Study open(const StudyDescription& description, const std::string& worker = "w1") {
+        return must(open_study(place_, description, worker, clock_));
+    }
+
+    test::TemporaryFolder folder_;
+    HandClock clock_;
+    std::string place_;
 };
 
 using Numbers = std::vector<int64_t>;

@@ -34,7 +34,9 @@ std::string refusal_of(const std::filesystem::path& file) {
     return opened.error().message;
 }
 
-using SqliteFile = StudyTest;
+TEST_F(SqliteFile, WritesAhead) {
+    EXPECT_EQ(must(must(open_sqlite(file()))->run("PRAGMA journal_mode")), (std::vector<Row>{{"wal"}}));
+}
 
 TEST_F(SqliteFile, WhatIsNoDatabaseIsRefused) {
     std::ofstream(file()) << std::string(5000, 'x');
@@ -45,7 +47,7 @@ TEST_F(SqliteFile, WhatIsNoDatabaseIsRefused) {
 }
 
 TEST_F(SqliteFile, DatabasesOfOthersAreRefused) {
-    ASSERT_EQ(std::system(("/usr/bin/python3 -c \"import sqlite3; c = sqlite3.connect('" + file().string() +
+    ASSERT_EQ(std::system(("/usr/bin/python3 -c \"import sqlite3; c = sqlite3.connect('" + file() +
                            "'); c.execute('CREATE TABLE cookies (a)'); c.commit()\"")
                               .c_str()),
               0);
@@ -54,7 +56,7 @@ TEST_F(SqliteFile, DatabasesOfOthersAreRefused) {
 
 TEST_F(SqliteFile, OtherRevisionsAndMissingTablesAreRefused) {
     {
-        const auto database = must(open_sqlite(file().string()));
+        const auto database = must(open_sqlite(file()));
         must(database->run("UPDATE alembic_version SET version_num = 'v3.0.0.d'"));
     }
     EXPECT_NE(refusal_of(file()).find("has revision 'v3.0.0.d' of Optuna's schema, v3.2.0.a is needed"), std::string::npos);
@@ -77,7 +79,7 @@ TEST_F(SqliteFile, DamagedFilesAndRowsAreErrors) {
         std::string broken = whole;
         broken.replace(at, 4096, std::string(4096, '\x5a'));
         std::ofstream(copy, std::ios::binary) << broken;
-        auto study = open_study(copy, one_objective(), "w2", clock_);
+        auto study = open_study(copy.string(), one_objective(), "w2", clock_);
         if (!study.ok() || !study->trials().ok()) ++refused;
         std::filesystem::remove(folder_ / "copy.db-wal");
         std::filesystem::remove(folder_ / "copy.db-shm");
@@ -90,7 +92,7 @@ TEST_F(SqliteFile, DamagedFilesAndRowsAreErrors) {
             const auto database = must(open_sqlite((folder_ / "row.db").string()));
             must(database->run(sql));
         }
-        auto study = open_study(folder_ / "row.db", one_objective(), "w2", clock_);
+        auto study = open_study((folder_ / "row.db").string(), one_objective(), "w2", clock_);
         if (!study.ok()) return study.error().message;
         const auto trials = study->trials();
         return trials.ok() ? std::string() : trials.error().message;
