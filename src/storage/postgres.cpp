@@ -1,5 +1,6 @@
 #include "storage/postgres.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <postgresql/libpq-fe.h>
 
@@ -21,11 +22,43 @@ constexpr std::chrono::seconds kLongestWait{60};  // for a server that is not th
 constexpr Oid kInt2 = 21, kInt4 = 23, kInt8 = 20, kFloat4 = 700, kFloat8 = 701;
 constexpr const char* kCreationLock = "SELECT pg_advisory_xact_lock(7310578029)::text";
 
+// Loaded when a server is asked for: linked, it would bring thirty libraries (TLS, Kerberos, LDAP) into every program.
+#define MILLRACE_LIBPQ(X) \
+    X(PQclear) \
+    X(PQconnectdb) X(PQconninfoFree) X(PQconninfoParse) X(PQerrorMessage) X(PQexecPrepared) X(PQfinish) X(PQfreemem) X(PQftype) \
+        X(PQgetisnull) X(PQgetlength) X(PQgetvalue) X(PQnfields) X(PQntuples) X(PQprepare) X(PQreset) X(PQresultStatus) \
+            X(PQsetNoticeProcessor) X(PQstatus) X(PQtransactionStatus)
+
+struct Libpq {
+#define MILLRACE_DECLARE(name) decltype(&::name) name = nullptr;
+    MILLRACE_LIBPQ(MILLRACE_DECLARE)
+#undef MILLRACE_DECLARE
+    std::string absent;  ///< why it could not be loaded
+
+    Libpq() {
+        void* const handle = ::dlopen("libpq.so.5", RTLD_NOW | RTLD_LOCAL);  // never closed: it lives as long as the program
+        if (handle == nullptr) {
+            absent = ::dlerror();
+            return;
+        }
+#define MILLRACE_LOAD(name) \
+    name = reinterpret_cast<decltype(name)>(::dlsym(handle, #name)); \
+    if (name == nullptr) absent = "libpq.so.5 lacks " #name;
+        MILLRACE_LIBPQ(MILLRACE_LOAD)
+#undef MILLRACE_LOAD
+    }
+};
+
+const Libpq& libpq() {
+    static const Libpq library;
+    return library;
+}
+
 struct CloseServer {
-    void operator()(PGconn* connection) const { PQfinish(connection); }
+    void operator()(PGconn* connection) const { libpq().PQfinish(connection); }
 };
 struct ClearAnswer {
-    void operator()(PGresult* answer) const { PQclear(answer); }
+    void operator()(PGresult* answer) const { libpq().PQclear(answer); }
 };
 using Answer = std::unique_ptr<PGresult, ClearAnswer>;
 
@@ -41,10 +74,10 @@ public:
 
     Status open() {
         MILLRACE_TRY(name_place());
-        connection_.reset(PQconnectdb(url_.c_str()));
-        if (PQstatus(connection_.get()) != CONNECTION_OK)
-            return Error{fmt::format("cannot be reached: {}", first_line(PQerrorMessage(connection_.get()))), place_};
-        PQsetNoticeProcessor(
+        connection_.reset(libpq().PQconnectdb(url_.c_str()));
+        if (libpq().PQstatus(connection_.get()) != CONNECTION_OK)
+            return Error{fmt::format("cannot be reached: {}", first_line(libpq().PQerrorMessage(connection_.get()))), place_};
+        libpq().PQsetNoticeProcessor(
             connection_.get(), [](void*, const char*) {}, nullptr);  // errors are returned, not printed
         // No table is there to lock yet; another process may be creating them.
         MILLRACE_TRY(run("BEGIN"));
@@ -63,13 +96,13 @@ public:
             if (const auto* text = std::get_if<std::string>(&values[i])) texts[i] = *text;
             if (!std::holds_alternative<std::monostate>(values[i])) parameters[i] = texts[i].c_str();
         }
-        const Answer answer(PQexecPrepared(connection_.get(), name.c_str(), static_cast<int>(values.size()), parameters.data(),
-                                           nullptr, nullptr, 0));
-        const auto status = PQresultStatus(answer.get());
+        const Answer answer(libpq().PQexecPrepared(connection_.get(), name.c_str(), static_cast<int>(values.size()),
+                                                   parameters.data(), nullptr, nullptr, 0));
+        const auto status = libpq().PQresultStatus(answer.get());
         if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) return error();
-        std::vector<Row> rows(static_cast<size_t>(PQntuples(answer.get())));
+        std::vector<Row> rows(static_cast<size_t>(libpq().PQntuples(answer.get())));
         for (size_t row = 0; row < rows.size(); ++row) {
-            rows[row].resize(static_cast<size_t>(PQnfields(answer.get())));
+            rows[row].resize(static_cast<size_t>(libpq().PQnfields(answer.get())));
             for (size_t column = 0; column < rows[row].size(); ++column)
                 rows[row][column] = cell(answer.get(), static_cast<int>(row), static_cast<int>(column));
         }
@@ -84,14 +117,14 @@ public:
                 // Optuna's own workers lock a row of this table before they take a number, so they wait, too.
                 const auto locked = run("LOCK TABLE studies IN EXCLUSIVE MODE");
                 if (locked.ok()) return base::ok();
-                if (PQstatus(connection_.get()) == CONNECTION_OK) {
+                if (libpq().PQstatus(connection_.get()) == CONNECTION_OK) {
                     rollback();
                     return locked.error();
                 }
             }
             if (std::chrono::steady_clock::now() > until) return error();
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
-            PQreset(connection_.get());
+            libpq().PQreset(connection_.get());
             statements_.clear();  // they belonged to the lost connection
         }
     }
@@ -100,7 +133,7 @@ public:
         return base::ok();
     }
     void rollback() override {
-        if (PQtransactionStatus(connection_.get()) != PQTRANS_IDLE) (void)run("ROLLBACK");
+        if (libpq().PQtransactionStatus(connection_.get()) != PQTRANS_IDLE) (void)run("ROLLBACK");
     }
     Result<std::string> time() override {
         MILLRACE_LET(rows, run("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"));
@@ -110,24 +143,26 @@ public:
 
 private:
     [[nodiscard]] Error error() const {
-        return Error{fmt::format("cannot be used: PostgreSQL says: {}", first_line(PQerrorMessage(connection_.get()))), place_,
-                     1};
+        return Error{fmt::format("cannot be used: PostgreSQL says: {}", first_line(libpq().PQerrorMessage(connection_.get()))),
+                     place_, 1};
     }
 
     /// The URL without what may be secret.
     Status name_place() {
         place_ = "postgresql://";
+        if (!libpq().absent.empty())
+            return Error{fmt::format("cannot be reached without libpq; install Debian's libpq5 ({})", libpq().absent), place_};
         char* said = nullptr;
-        PQconninfoOption* const options = PQconninfoParse(url_.c_str(), &said);
+        PQconninfoOption* const options = libpq().PQconninfoParse(url_.c_str(), &said);
         if (options == nullptr) {
             // Its message repeats parts of the URL, and with them perhaps the password.
-            PQfreemem(said);
+            libpq().PQfreemem(said);
             return Error{"is no URL that libpq reads; postgresql://USER@HOST:PORT/DATABASE would be", place_};
         }
         std::map<std::string, std::string> parts;
         for (const auto* option = options; option->keyword != nullptr; ++option)
             if (option->val != nullptr) parts[option->keyword] = option->val;
-        PQconninfoFree(options);
+        libpq().PQconninfoFree(options);
         if (!parts["user"].empty()) place_ += parts["user"] + "@";
         place_ += parts["host"];
         if (!parts["port"].empty()) place_ += ":" + parts["port"];
@@ -139,16 +174,16 @@ private:
         const auto found = statements_.find(sql);
         if (found != statements_.end()) return found->second;
         const std::string name = fmt::format("s{}", statements_.size());
-        const Answer answer(PQprepare(connection_.get(), name.c_str(), sql.c_str(), 0, nullptr));
-        if (PQresultStatus(answer.get()) != PGRES_COMMAND_OK) return error();
+        const Answer answer(libpq().PQprepare(connection_.get(), name.c_str(), sql.c_str(), 0, nullptr));
+        if (libpq().PQresultStatus(answer.get()) != PGRES_COMMAND_OK) return error();
         statements_[sql] = name;
         return name;
     }
 
     static Value cell(const PGresult* answer, int row, int column) {
-        if (PQgetisnull(answer, row, column) != 0) return {};
-        std::string text(PQgetvalue(answer, row, column), static_cast<size_t>(PQgetlength(answer, row, column)));
-        const Oid type = PQftype(answer, column);
+        if (libpq().PQgetisnull(answer, row, column) != 0) return {};
+        std::string text(libpq().PQgetvalue(answer, row, column), static_cast<size_t>(libpq().PQgetlength(answer, row, column)));
+        const Oid type = libpq().PQftype(answer, column);
         if (type == kInt2 || type == kInt4 || type == kInt8) return static_cast<int64_t>(std::strtoll(text.c_str(), nullptr, 10));
         if (type == kFloat4 || type == kFloat8) return std::strtod(text.c_str(), nullptr);
         return text;
