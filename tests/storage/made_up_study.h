@@ -1,7 +1,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <stdexcept>
 #include <string>
 
 #include "storage/postgres.h"
@@ -47,10 +47,10 @@ inline base::Result<Study> open_study(const std::string& place, const StudyDescr
     return Study::open(std::move(database), description, worker, clock);
 }
 
-/// The value, or a failed test and an end of the program: nothing after it would make sense.
+/// The value, or a failed test that ends here: nothing after it would make sense.
 template <class T>
 T must(base::Result<T> result) {
-    if (!result.ok()) ADD_FAILURE() << result.error().text();
+    if (!result.ok()) throw std::runtime_error(result.error().text());
     return std::move(result).value();
 }
 
