@@ -25,9 +25,25 @@ constexpr const char* kCreationLock = "SELECT pg_advisory_xact_lock(7310578029):
 // Loaded when a server is asked for: linked, it would bring thirty libraries (TLS, Kerberos, LDAP) into every program.
 #define MILLRACE_LIBPQ(X) \
     X(PQclear) \
-    X(PQconnectdb) X(PQconninfoFree) X(PQconninfoParse) X(PQerrorMessage) X(PQexecPrepared) X(PQfinish) X(PQfreemem) X(PQftype) \
-        X(PQgetisnull) X(PQgetlength) X(PQgetvalue) X(PQnfields) X(PQntuples) X(PQprepare) X(PQreset) X(PQresultStatus) \
-            X(PQsetNoticeProcessor) X(PQstatus) X(PQtransactionStatus)
+    X(PQconnectdb) \
+    X(PQconninfoFree) \
+    X(PQconninfoParse) \
+    X(PQerrorMessage) \
+    X(PQexecPrepared) \
+    X(PQfinish) \
+    X(PQfreemem) \
+    X(PQftype) \
+    X(PQgetisnull) \
+    X(PQgetlength) \
+    X(PQgetvalue) \
+    X(PQnfields) \
+    X(PQntuples) \
+    X(PQprepare) \
+    X(PQreset) \
+    X(PQresultStatus) \
+    X(PQsetNoticeProcessor) \
+    X(PQstatus) \
+    X(PQtransactionStatus)
 
 struct Libpq {
 #define MILLRACE_DECLARE(name) decltype(&::name) name = nullptr;
