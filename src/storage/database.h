@@ -1,0 +1,61 @@
+#pragma once
+// What a study needs of a database. Statements are SQL that SQLite and PostgreSQL share; parameters are $1, $2, ... in the order
+// of their first use.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace::storage {
+
+/// monostate is NULL.
+using Value = std::variant<std::monostate, int64_t, double, std::string>;
+using Row = std::vector<Value>;
+
+class Database {
+public:
+    virtual ~Database() = default;
+
+    /// Executes one statement and returns all of its rows. `sql` is prepared once and kept.
+    virtual base::Result<std::vector<Row>> run(const std::string& sql, const std::vector<Value>& values = {}) = 0;
+
+    /// A transaction that writes: no other one writes until it ends. Waits for a while when another process holds the lock.
+    virtual base::Status begin() = 0;
+    virtual base::Status commit() = 0;
+    virtual void rollback() = 0;
+
+    /// UTC by the server's clock as time_text writes it; empty when the database has no clock of its own.
+    virtual base::Result<std::string> time() { return std::string(); }
+
+    /// The file or the URL without its password, for errors.
+    [[nodiscard]] virtual const std::string& place() const = 0;
+};
+
+/// Rolls back at the end of its life what was not committed.
+class Transaction {
+public:
+    static base::Result<Transaction> begin(Database& database) {
+        MILLRACE_TRY(database.begin());
+        return Transaction{database};
+    }
+    Transaction(Transaction&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
+    Transaction& operator=(Transaction&&) = delete;
+    ~Transaction() {
+        if (database_ != nullptr) database_->rollback();
+    }
+    base::Status commit() {
+        MILLRACE_TRY(database_->commit());
+        database_ = nullptr;
+        return base::ok();
+    }
+
+private:
+    explicit Transaction(Database& database) : database_(&database) {}
+    Database* database_;
+};
+
+}  // namespace millrace::storage

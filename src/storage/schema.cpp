@@ -1,0 +1,121 @@
+#include "storage/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace::storage {
+namespace {
+
+struct Table {
+    const char* name;
+    const char* columns;
+};
+
+// Word for word what SQLAlchemy writes for Optuna's models.
+constexpr Table kTables[] = {
+    {"studies", "study_id INTEGER NOT NULL, study_name VARCHAR(512) NOT NULL, PRIMARY KEY (study_id)"},
+    {"version_info",
+     "version_info_id INTEGER NOT NULL, schema_version INTEGER, library_version VARCHAR(256), PRIMARY KEY (version_info_id), "
+     "CHECK (version_info_id = 1)"},
+    {"study_directions",
+     "study_direction_id INTEGER NOT NULL, direction VARCHAR(8) NOT NULL, study_id INTEGER NOT NULL, objective INTEGER NOT NULL, "
+     "PRIMARY KEY (study_direction_id), UNIQUE (study_id, objective), FOREIGN KEY(study_id) REFERENCES studies (study_id)"},
+    {"study_user_attributes",
+     "study_user_attribute_id INTEGER NOT NULL, study_id INTEGER, \"key\" VARCHAR(512), value_json TEXT, "
+     "PRIMARY KEY (study_user_attribute_id), UNIQUE (study_id, \"key\"), FOREIGN KEY(study_id) REFERENCES studies (study_id)"},
+    {"study_system_attributes",
+     "study_system_attribute_id INTEGER NOT NULL, study_id INTEGER, \"key\" VARCHAR(512), value_json TEXT, "
+     "PRIMARY KEY (study_system_attribute_id), UNIQUE (study_id, \"key\"), FOREIGN KEY(study_id) REFERENCES studies (study_id)"},
+    {"trials",
+     "trial_id INTEGER NOT NULL, number INTEGER, study_id INTEGER, state VARCHAR(8) NOT NULL, datetime_start DATETIME, "
+     "datetime_complete DATETIME, PRIMARY KEY (trial_id), FOREIGN KEY(study_id) REFERENCES studies (study_id)"},
+    {"trial_user_attributes",
+     "trial_user_attribute_id INTEGER NOT NULL, trial_id INTEGER, \"key\" VARCHAR(512), value_json TEXT, "
+     "PRIMARY KEY (trial_user_attribute_id), UNIQUE (trial_id, \"key\"), FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"trial_system_attributes",
+     "trial_system_attribute_id INTEGER NOT NULL, trial_id INTEGER, \"key\" VARCHAR(512), value_json TEXT, "
+     "PRIMARY KEY (trial_system_attribute_id), UNIQUE (trial_id, \"key\"), FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"trial_params",
+     "param_id INTEGER NOT NULL, trial_id INTEGER, param_name VARCHAR(512), param_value FLOAT, distribution_json TEXT, "
+     "PRIMARY KEY (param_id), UNIQUE (trial_id, param_name), FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"trial_values",
+     "trial_value_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, objective INTEGER NOT NULL, value FLOAT, "
+     "value_type VARCHAR(7) NOT NULL, PRIMARY KEY (trial_value_id), UNIQUE (trial_id, objective), "
+     "FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"trial_intermediate_values",
+     "trial_intermediate_value_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, step INTEGER NOT NULL, intermediate_value FLOAT, "
+     "intermediate_value_type VARCHAR(7) NOT NULL, PRIMARY KEY (trial_intermediate_value_id), UNIQUE (trial_id, step), "
+     "FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"trial_heartbeats",
+     "trial_heartbeat_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, heartbeat DATETIME NOT NULL, "
+     "PRIMARY KEY (trial_heartbeat_id), UNIQUE (trial_id), FOREIGN KEY(trial_id) REFERENCES trials (trial_id)"},
+    {"alembic_version", "version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"},
+};
+
+void add_indices_and_version(std::vector<std::string>& statements) {
+    statements.emplace_back("CREATE UNIQUE INDEX ix_studies_study_name ON studies (study_name)");
+    statements.emplace_back("CREATE INDEX ix_trials_study_id ON trials (study_id)");
+    statements.push_back(fmt::format("INSERT INTO version_info VALUES (1, {}, 'millrace')", kSchemaVersion));
+    statements.push_back(fmt::format("INSERT INTO alembic_version VALUES ('{}')", kSchemaRevision));
+}
+
+}  // namespace
+
+std::vector<std::string> sqlite_schema() {
+    std::vector<std::string> statements;
+    for (const Table& table : kTables) statements.push_back(fmt::format("CREATE TABLE {} ({})", table.name, table.columns));
+    add_indices_and_version(statements);
+    return statements;
+}
+
+std::vector<std::string> postgres_schema() {
+    std::vector<std::string> statements = {
+        "CREATE TYPE studydirection AS ENUM ('NOT_SET', 'MINIMIZE', 'MAXIMIZE')",
+        "CREATE TYPE trialstate AS ENUM ('RUNNING', 'COMPLETE', 'PRUNED', 'FAIL', 'WAITING')",
+        "CREATE TYPE trialvaluetype AS ENUM ('FINITE', 'INF_POS', 'INF_NEG')",
+        "CREATE TYPE trialintermediatevaluetype AS ENUM ('FINITE', 'INF_POS', 'INF_NEG', 'NAN')"};
+    const std::pair<const char*, const char*> types[] = {
+        {"direction VARCHAR(8)", "direction studydirection"},
+        {"state VARCHAR(8)", "state trialstate"},
+        {"intermediate_value_type VARCHAR(7)", "intermediate_value_type trialintermediatevaluetype"},
+        {"value_type VARCHAR(7)", "value_type trialvaluetype"},
+        {"FLOAT", "FLOAT(53)"},
+        {"datetime_start DATETIME", "datetime_start TIMESTAMP"},
+        {"datetime_complete DATETIME", "datetime_complete TIMESTAMP"},
+        {"heartbeat DATETIME", "heartbeat TIMESTAMP"},
+        {"_id INTEGER NOT NULL", "_id SERIAL NOT NULL"},  // the first one is the key
+    };
+    for (const Table& table : kTables) {
+        std::string columns = table.columns;
+        for (const auto& [theirs, ours] : types)
+            if (const size_t at = columns.find(theirs); at != std::string::npos)
+                columns.replace(at, std::string_view(theirs).size(), ours);
+        statements.push_back(fmt::format("CREATE TABLE {} ({})", table.name, columns));
+    }
+    add_indices_and_version(statements);
+    return statements;
+}
+
+base::Status check_schema(const std::vector<std::string>& tables, const std::vector<std::string>& revisions,
+                          const std::string& place) {
+    if (tables.empty()) return base::ok();
+    const auto has = [&](const char* name) { return std::find(tables.begin(), tables.end(), name) != tables.end(); };
+    if (!has("alembic_version") || !has("version_info") || !has("studies"))
+        return base::Error{
+            fmt::format("is a database of another program (it has a table '{}'); name a new file or one that holds studies",
+                        tables.front().substr(0, 64)),
+            place};
+    if (revisions.size() != 1 || revisions.front() != kSchemaRevision)
+        return base::Error{
+            fmt::format("has revision '{}' of Optuna's schema, {} is needed; `optuna storage upgrade` of Optuna 3.2 or "
+                        "later brings it there",
+                        revisions.empty() ? "none" : revisions.front().substr(0, 64), kSchemaRevision),
+            place};
+    for (const Table& table : kTables)
+        if (!has(table.name))
+            return base::Error{fmt::format("lacks the table '{}' of Optuna's schema {}", table.name, kSchemaRevision), place};
+    return base::ok();
+}
+
+}  // namespace millrace::storage

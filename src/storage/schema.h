@@ -1,0 +1,27 @@
+#pragma once
+// The tables of a study in the schema of Optuna 3.2 and later (revision v3.2.0.a, version 12), so that Optuna and its dashboard
+// open the database. Enumerations are stored by name.
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "storage/database.h"
+
+namespace millrace::storage {
+
+inline constexpr const char* kSchemaRevision = "v3.2.0.a";
+inline constexpr int64_t kSchemaVersion = 12;
+
+/// The statements that make all tables in an empty database, with the rows that say their version.
+std::vector<std::string> sqlite_schema();
+
+/// The same for PostgreSQL, where enumerations are types and keys count by themselves.
+std::vector<std::string> postgres_schema();
+
+/// Whether a database with these tables and rows of alembic_version is one that study.h works on. `tables` may be empty: then
+/// the database is new. Refuses tables of others and other revisions, naming what would be right.
+base::Status check_schema(const std::vector<std::string>& tables, const std::vector<std::string>& revisions,
+                          const std::string& place);
+
+}  // namespace millrace::storage
