@@ -232,7 +232,7 @@ Result<std::optional<FileDescriptor>> try_lock(const Path& path) {
             if (errno != EWOULDBLOCK) return system_error("cannot lock", path, errno);
             break;
         }
-        // The file may have been removed between open() and the lock: such a lock excludes nobody.
+        // The file may have been removed between open() and the lock: such a lock excludes no process.
         struct stat locked {
         }, named{};
         if (::fstat(lock.get(), &locked) != 0) return system_error("cannot lock", path, errno);

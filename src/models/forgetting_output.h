@@ -10,7 +10,7 @@ namespace millrace::models {
 /// Losses and perplexities by stage and domain, forgetting by group, and a line for every comparison. Several lines.
 std::string forgetting_text(const Course& course, const Forgetting& measured);
 
-/// continual.json (docs/language.md). Losses that are not finite are null.
+/// continual.json (docs/continual.md). Losses that are not finite are null.
 std::string forgetting_json(const Course& course, const Forgetting& measured);
 
 /// The loss of every domain over the epochs: a panel for each domain, a line for each group. Self-contained SVG.

@@ -8,7 +8,7 @@
 
 namespace millrace::search {
 
-/// A trial pauses at each rung and is promoted as soon as it is among the best 1/factor of all that reached the rung. Nobody
+/// A trial pauses at each rung and is promoted as soon as it is among the best 1/factor of all that reached the rung. No trial
 /// waits for others: a lane without a trial to promote starts a new one.
 base::Result<std::unique_ptr<Scheduler>> make_asha(const SchedulerOptions& options);
 

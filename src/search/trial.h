@@ -1,7 +1,7 @@
 #pragma once
 // What samplers and schedulers see of a study: its trials. They keep no state of their own, so every worker that reads the same
-// trials comes to the same decision, and a resumed study goes on as if it had not stopped. Whoever reads trials from a storage
-// sees to it that all have as many values as the study has objectives, and configurations of the study's space
+// trials comes to the same decision, and a resumed study goes on as if it had not stopped. A caller that reads trials from a
+// storage sees to it that all have as many values as the study has objectives, and configurations of the study's space
 // (Parameter::holds).
 
 #include <cstdint>

@@ -40,7 +40,7 @@ using Attributes = std::map<std::string, std::string>;
 
 struct NewTrial {
     search::Configuration configuration;  ///< of the study's space
-    bool is_waiting = false;              ///< for whoever claims it; else it is this worker's and runs
+    bool is_waiting = false;              ///< for the worker that claims it; else it is this worker's and runs
     Attributes attributes = {};
 };
 
@@ -64,8 +64,8 @@ using WallTime = std::chrono::system_clock::time_point;
 
 struct StoredTrial {
     search::Trial trial;      ///< a waiting one is running for samplers
-    bool is_waiting = false;  ///< nobody works on it
-    std::string worker;       ///< who does or did; empty when nobody
+    bool is_waiting = false;  ///< no worker runs it
+    std::string worker;       ///< that runs or ran it; empty: none
     Attributes attributes;
     std::map<int64_t, double> rungs;             ///< the first objective where each rung was completed
     std::optional<WallTime> started, completed;  ///< to the microsecond

@@ -45,7 +45,7 @@ public:
     void exclude(std::uint64_t sequence);
     /// How the epoch went so far, at this average speed: step times and waits. The machine is left to a listener.
     PaceReport epoch_pace(double samples_per_second);
-    /// What a sample takes from now on; 0: not known. Nobody drains the ring when it returns.
+    /// What a sample takes from now on; 0: not known. The ring is not being drained when it returns.
     void set_flops(double per_sample);
     /// Starts the next epoch's figures.
     void begin_epoch();

@@ -1,6 +1,6 @@
 #pragma once
 // The report on the nodes of a run: nodes.json, and a picture of each member's tree, nodes.svg (of the second member
-// nodes-001.svg). docs/language.md says what the keys mean.
+// nodes-001.svg). docs/trees.md says what the keys mean.
 
 #include "models/capabilities.h"
 #include "models/k1/node_statistics.h"

@@ -83,7 +83,7 @@ __device__ inline void sum_columns(const bf16* tile, float* to) {
     constexpr std::uint32_t kOnes = 0x3f803f80u;
     float sums[2][4] = {};
     const Lane self;
-    if (kWarps < kParts >> 8 && self.warp >= 8) return;
+    if ((kWarps<kParts>) > 8 && self.warp >= 8) return;
     tile += self.along() + 16 * self.warp;
 #pragma unroll
     for (int r = 0; r < kOwn<kParts>; r += 16) {
@@ -171,7 +171,7 @@ template <int kParts>
 __device__ void norm_back(const bf16* from, const NormRows& norm, bf16* to, const float* gamma, bf16* out, int stride, int rows,
                           float* scratch) {
     const Lane self;
-    if (kWarps < kParts >> 8 && self.warp >= 8) return;
+    if ((kWarps<kParts>) > 8 && self.warp >= 8) return;
     const int lane = self.lane % 8;
     float scale[16], dots[16] = {};
 #pragma unroll

@@ -171,25 +171,9 @@ __device__ void through_norm(const LayerArgs& a, const Place& at, Room<kParts>& 
     sums[threadIdx.x] = sum;
 }
 
-/// From the gradient of a part of linear1's output to that before its activation, in the place of `saved`.
-template <int kParts>
-__device__ void put_through_gelu(const RowsProduct<kParts>& product, bf16* saved) {
-    const Lane self;
-#pragma unroll
-    for (int m = 0; m < RowsProduct<kParts>::kTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-#pragma unroll
-            for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) {
-                auto* place = reinterpret_cast<std::uint32_t*>(saved + product.place(self, m, half, n));
-                const std::uint32_t u = *place, d = pack(product.sums[m][n][2 * half], product.sums[m][n][2 * half + 1]);
-                *place = pack(low_of(d) * gelu_slope_rounded(low_of(u)), high_of(d) * gelu_slope_rounded(high_of(u)));
-            }
-}
-
-/// Adds the product to a tile.
-template <int kParts>
-__device__ void add_product(const RowsProduct<kParts>& product, bf16* tile) {
+/// Replaces each pair of a tile by change(pair, the two of the product).
+template <int kParts, class Change>
+__device__ void change_pairs(const RowsProduct<kParts>& product, bf16* tile, Change change) {
     const Lane self;
 #pragma unroll
     for (int m = 0; m < RowsProduct<kParts>::kTiles; ++m)
@@ -198,9 +182,24 @@ __device__ void add_product(const RowsProduct<kParts>& product, bf16* tile) {
 #pragma unroll
             for (int n = 0; n < RowsProduct<kParts>::kBlocks; ++n) {
                 auto* place = reinterpret_cast<std::uint32_t*>(tile + product.place(self, m, half, n));
-                const std::uint32_t old = *place;
-                *place = pack(product.sums[m][n][2 * half] + low_of(old), product.sums[m][n][2 * half + 1] + high_of(old));
+                *place = change(*place, product.sums[m][n][2 * half], product.sums[m][n][2 * half + 1]);
             }
+}
+
+/// From the gradient of a part of linear1's output to that before its activation, in the place of `saved`.
+template <int kParts>
+__device__ void put_through_gelu(const RowsProduct<kParts>& product, bf16* saved) {
+    change_pairs(product, saved, [](std::uint32_t u, float first, float second) {
+        const std::uint32_t d = pack(first, second);
+        return pack(low_of(d) * gelu_slope_rounded(low_of(u)), high_of(d) * gelu_slope_rounded(high_of(u)));
+    });
+}
+
+/// Adds the product to a tile.
+template <int kParts>
+__device__ void add_product(const RowsProduct<kParts>& product, bf16* tile) {
+    change_pairs(product, tile,
+                 [](std::uint32_t old, float first, float second) { return pack(first + low_of(old), second + high_of(old)); });
 }
 
 /// The gradient of attention's output and delta, which is it times the output; positions that are not filled get zeros. Keys of
