@@ -9,9 +9,12 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
-#include "ops/cuda/cublas.h"
+
+struct cublasLtContext;  // of cublasLt.h, a tenth of what a .cu file would parse
 
 namespace millrace::ops::cuda {
+
+struct CublasLt;
 
 /// A copy with whole rows (make_padded_copy) that several kernels of one section read.
 struct PaddedCopy {
@@ -23,7 +26,7 @@ class PackedWeights;
 struct Context {
     cudaStream_t stream = nullptr;
     const CublasLt* cublas = nullptr;
-    cublasLtHandle_t lt = nullptr;
+    cublasLtContext* lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
     bool fuse = true;    ///< kernels that do a whole record at once, unless all rewrites are off
@@ -40,8 +43,8 @@ struct Context {
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;
     cudaStream_t ahead_stream = nullptr;
-    cudaError_t capture_error = cudaSuccess;                ///< first failure inside a capture
-    cublasStatus_t product_status = CUBLAS_STATUS_SUCCESS;  ///< first failure of a product since the last check
+    cudaError_t capture_error = cudaSuccess;  ///< first failure inside a capture
+    int product_status = 0;                   ///< the first cublasStatus_t that was no success since the last check
 };
 
 using KernelPtr = std::unique_ptr<Kernel>;

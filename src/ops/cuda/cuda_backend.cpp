@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/cublas.h"
 #include "ops/cuda/region.h"
 #include "ops/cuda/timeline.h"
 #include "ops/cuda/uploader.h"
@@ -132,7 +133,7 @@ public:
         if (auto code = cudaStreamQuery(context_.stream); code != cudaSuccess && code != cudaErrorNotReady)
             return cuda_error(code, "the device");
         (void)cudaGetLastError();
-        if (const cublasStatus_t status = std::exchange(context_.product_status, CUBLAS_STATUS_SUCCESS);
+        if (const auto status = static_cast<cublasStatus_t>(std::exchange(context_.product_status, 0));
             status != CUBLAS_STATUS_SUCCESS)
             return base::Error{fmt::format("a matrix product failed: {} (cuBLASLt status {})",
                                            context_.cublas->status_string(status), static_cast<int>(status))};

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/cublas.h"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -81,8 +82,7 @@ public:
             const cublasStatus_t status = cublas().matmul(context_.lt, l_.desc, &alpha, at(first_), l_.first, at(second_),
                                                           l_.second, &beta_, at(out_), l_.out, at(out_), l_.out, &algorithm_,
                                                           context_.workspace, context_.workspace_bytes, context_.stream);
-            if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == CUBLAS_STATUS_SUCCESS)
-                context_.product_status = status;
+            if (status != CUBLAS_STATUS_SUCCESS && context_.product_status == 0) context_.product_status = status;
         }
     }
 
