@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +63,8 @@ struct Controller {
     bool leaving = false;         ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;            ///< that has happened
     bool has_thread = false;
+    void (*at_end)() = nullptr;
+    bool had_activities = false;
     std::atomic<bool> stop{false};
 };
 Controller controller;
@@ -97,6 +100,8 @@ void enable_calls() { controller.subscription.set_calls(wants_call); }
 
 void switch_activities(bool enable) {
     controller.subscription.switch_activities(controller.trial, enable, controller.last_window);
+    if (!controller.had_activities) ::atexit(controller.at_end);
+    controller.had_activities = true;
 }
 
 void write_window(bool begins) {
@@ -330,8 +335,9 @@ bool start_thread() {
 
 }  // namespace
 
-void start_controller() {
+void start_controller(void (*at_end)()) {
     CallbackState& callbacks = callback_state();
+    controller.at_end = at_end;
     controller.trial = read_trial();
     callbacks.with_sites = controller.trial.sites;
     callbacks.with_arguments = controller.trial.arguments;
@@ -342,6 +348,8 @@ void start_controller() {
     header()->state.driver_version = callbacks.cupti.driver;
     if (const CuptiResult result = controller.subscription.open(); result != kCuptiSuccess)
         return set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
+    // What was registered last runs first: CUPTI's destructors must find no thread that still uses it.
+    ::atexit(at_end);
     callbacks.alive.store(true, std::memory_order_release);
     watch_for_clients();
     enable_calls();
