@@ -16,7 +16,7 @@ namespace millrace::models {
 /// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
 struct WeightCopies {
     std::vector<io::MemberTensors> members;
-    std::deque<std::vector<float>> values;
+    std::deque<std::vector<float>> values;  ///< one for each arena of the store
     std::deque<std::int64_t> counts;
 
     WeightCopies() = default;
