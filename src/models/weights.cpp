@@ -92,8 +92,12 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
     }
 }
 
-/// The tensors that a file must have, by name; without a shape: it may have them, and their shape is theirs.
-using Tensors = std::map<std::string, std::optional<std::vector<std::int64_t>>>;
+/// A tensor that a file must have, or may have where it is `optional`; without a shape, its shape is its own.
+struct Wanted {
+    std::optional<std::vector<std::int64_t>> shape = {};
+    bool optional = false;
+};
+using Tensors = std::map<std::string, Wanted>;
 
 /// "missing out.bias, out.weight and 3 more"; nothing when the list is empty.
 void add_list(std::vector<std::string>& to, const char* what, const std::vector<std::string>& names) {
@@ -108,9 +112,10 @@ void add_list(std::vector<std::string>& to, const char* what, const std::vector<
 /// Additional tensors are refused, too: a larger model's file would otherwise load into a smaller one.
 base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wanted) {
     std::vector<std::string> missing, additional, other, lists;
-    for (const auto& [name, shape] : wanted) {
+    for (const auto& [name, one] : wanted) {
+        const auto& shape = one.shape;
         const io::TensorView* tensor = file.find(name);
-        if (tensor == nullptr && shape) missing.push_back(name);
+        if (tensor == nullptr && !one.optional) missing.push_back(name);
         if (tensor != nullptr && shape && tensor->shape != *shape)
             other.push_back(fmt::format("{} ([{}], not [{}])", name, fmt::join(tensor->shape, ", "), fmt::join(*shape, ", ")));
     }
@@ -146,25 +151,26 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
                          const std::vector<Attachment>& attachments) {
     Tensors model, optimizer;
     for (const Attachment& attachment : attachments)
-        model[attachment.name] = {{static_cast<std::int64_t>(attachment.bytes.size())}};
+        model[attachment.name] = {{{static_cast<std::int64_t>(attachment.bytes.size())}}};
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
-    const auto taken = [&](const Parameter& p) {
-        return settings || store.groups()[static_cast<std::size_t>(p.group_ids.front())].name != tape::kSettings;
+    const auto is_setting = [&](const Parameter& p) {
+        return store.groups()[static_cast<std::size_t>(p.group_ids.front())].name == tape::kSettings;
     };
     for_each_tensor(store, [&](const Parameter& p, ParameterId, int, const std::string& name) {
-        model[name] = taken(p) ? std::optional(shape_of(p)) : std::nullopt;
-        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = std::nullopt;
+        model[name] = {settings || !is_setting(p) ? std::optional(shape_of(p)) : std::nullopt, is_setting(p)};
+        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = {std::nullopt, true};
         if (p.fixed) return;
-        for (const Moment& moment : moments) optimizer[name + moment.suffix] = shape_of(p);
+        for (const Moment& moment : moments) optimizer[name + moment.suffix] = {shape_of(p)};
     });
     MILLRACE_TRY(check_tensors(loaded.model, model));
     if (!moments.empty()) MILLRACE_TRY(check_tensors(*loaded.optimizer, optimizer));
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        if (status.ok() && taken(p)) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        const bool taken = !is_setting(p) || (settings && loaded.model.find(name) != nullptr);
+        if (status.ok() && taken) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
             if (status.ok())

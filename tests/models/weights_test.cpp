@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "models/k1/node_statistics.h"
 #include "models/language_rig.h"
+#include "temporary_folder.h"
 
 namespace millrace::models {
 namespace {
@@ -62,6 +64,39 @@ TEST_F(CheckpointTensors, EveryArenaIsReadOnce) {
             EXPECT_EQ(optimizer, tensors.optimizer.size());
         }
     }
+}
+
+TEST_F(CheckpointTensors, CountsThatACheckpointLacksBeginAtZero) {
+    test::TemporaryFolder folder;
+    auto store = io::CheckpointStore::open(folder.path());
+    ASSERT_TRUE(store.ok());
+    const auto saved = [&](std::uint64_t step, const std::string& left_out) {
+        testing::LanguageRig rig;
+        begin(rig);
+        WeightCopies copies = copy_weights(*rig.store, 3);
+        io::Checkpoint checkpoint;
+        checkpoint.step = step;
+        checkpoint.members = std::move(copies.members);
+        for (io::MemberTensors& member : checkpoint.members)
+            std::erase_if(member.model, [&](const io::TensorView& tensor) { return tensor.name.ends_with(left_out); });
+        const auto report = store->save(checkpoint);
+        EXPECT_TRUE(report.ok());
+        auto loaded = io::load_checkpoint(report->folder);
+        EXPECT_TRUE(loaded.ok());
+        return std::move(loaded).value();
+    };
+    testing::LanguageRig rig;
+    begin(rig, 0);
+    const auto steps = [&] { return read_statistics(static_cast<const K1&>(*rig.model), *rig.store, 1)[0].steps(); };
+    base::Status status = load_weights(*rig.store, saved(1, ".statistics"), true);
+    ASSERT_TRUE(status.ok()) << status.error().text();
+    EXPECT_EQ(steps(), 0);
+    status = load_weights(*rig.store, saved(2, ".carries"), true);
+    ASSERT_TRUE(status.ok()) << status.error().text();
+    EXPECT_EQ(steps(), 3);
+    status = load_weights(*rig.store, saved(3, ".linear1.bias"), true);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.error().text().find("missing nodes.0.linear1.bias"), std::string::npos) << status.error().text();
 }
 
 }  // namespace
