@@ -5,7 +5,7 @@
 namespace millrace::probe {
 
 /// Subscribes to CUPTI and starts the thread; what fails is left in the mapping's state. Call once. `at_end` calls
-/// stop_controller() and may run several times: it is registered with atexit() whenever CUPTI may have registered destructors.
+/// stop_controller() and may run several times: it is registered with atexit() again while CUPTI may register destructors.
 void start_controller(void (*at_end)());
 /// Leaves the window, flushes and ends the thread.
 void stop_controller();

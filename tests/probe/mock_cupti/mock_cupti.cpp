@@ -7,6 +7,7 @@
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
 //   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable, finalize
 //   MOCK_CUPTI_FINALIZE_MS=400  how long it takes to be finalised (0)
+//   MOCK_CUPTI_LAZY=1           it makes more state, with a destructor, when the first work of a window arrives
 //   MOCK_CUPTI_LATE_MS=300      work of a window is done, and can be flushed, so long after records went off (0)
 
 #include <dlfcn.h>
@@ -172,6 +173,7 @@ void on_work(const WorkEvent& event) {
     const std::size_t sizes[] = {kKernelBytes, kCopyBytes, kSetBytes};
     const auto index = static_cast<std::uint32_t>(event.work);
     if (!cupti.activity[kinds[index]]) return;
+    if (::getenv("MOCK_CUPTI_LAZY") != nullptr) static const Destructor of_work;
     std::unique_lock<std::mutex> lock(cupti.lock);
     if (cupti.buffer != nullptr && cupti.used + sizes[index] > cupti.size) deliver(lock);
     std::size_t most = 0;
