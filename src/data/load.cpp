@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/split.h"
 #include "data/images/resident_images.h"
 #include "data/pairs/resident_pairs.h"
 #include "data/recordings/feature_file.h"
@@ -138,16 +139,13 @@ base::Result<std::vector<Path>> text_folders(const base::Recipe& recipe) {
     const std::string& names = recipe.text("data.domains");
     if (names.empty()) return std::vector{folder};
     std::vector<Path> folders;
-    for (std::size_t begin = 0; begin <= names.size();) {
-        const std::size_t end = std::min(names.find(',', begin), names.size());
-        const std::string name = names.substr(begin, end - begin);
+    for (const std::string& name : base::split(names, ',')) {
         if (name.empty() || name.find_first_of(" \t/") != std::string::npos || std::ranges::count(folders, folder / name) > 0)
             return recipe.bad("data.domains",
                               fmt::format("data.domains = \"{}\": different folders of data.path, with commas and no "
                                           "spaces between them, would be right",
                                           names));
         folders.push_back(folder / name);
-        begin = end + 1;
     }
     if (folders.size() < 2 || folders.size() > kMostDomains)
         return recipe.bad("data.domains",

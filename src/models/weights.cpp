@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace millrace::models {
@@ -33,13 +34,54 @@ std::string batches_name(const std::string& name) {
 /// The optimizer's tensors of a parameter: where they live and what PyTorch calls them.
 struct Moment {
     Arena arena;
+    tensor::BufferId buffer;
     const char* suffix;
 };
 std::vector<Moment> moments_of(const tape::Store& store) {
-    if (store.second_moment().present()) return {{Arena::first_moment, ".exp_avg"}, {Arena::second_moment, ".exp_avg_sq"}};
-    if (store.first_moment().present()) return {{Arena::first_moment, ".momentum_buffer"}};
+    const tensor::View first = store.first_moment(), second = store.second_moment();
+    if (second.present())
+        return {{Arena::first_moment, first.buffer, ".exp_avg"}, {Arena::second_moment, second.buffer, ".exp_avg_sq"}};
+    if (first.present()) return {{Arena::first_moment, first.buffer, ".momentum_buffer"}};
     return {};
 }
+
+/// Copies of whole arenas: reading tensor by tensor would wait for the device as often as there are tensors.
+class ArenaCopies {
+public:
+    ArenaCopies(tape::Store& store, std::deque<std::vector<float>>& values) : store_(store), values_(values) {}
+
+    /// One matrix of a parameter, or of what has its place in the arena `buffer`. Points into `values`.
+    std::span<const float> matrix(ParameterId id, int group, int member, tensor::BufferId buffer) {
+        const tensor::View v = store_.parameter(id);
+        const auto [found, is_new] = copies_.try_emplace(buffer, values_.size());
+        if (is_new) values_.push_back(read(buffer));
+        const auto begin = static_cast<std::size_t>(v.offset + group * v.stride_g + member * v.stride_k);
+        return std::span(values_[found->second])
+            .subspan(begin, static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.cols));
+    }
+
+private:
+    std::vector<float> read(tensor::BufferId id) {
+        const tape::Buffer& buffer = store_.buffers()[static_cast<std::size_t>(id)];
+        tensor::View whole;
+        whole.buffer = id;
+        whole.dtype = buffer.dtype;
+        const auto count = static_cast<std::size_t>(buffer.elements), bytes = static_cast<std::size_t>(buffer.bytes());
+        std::vector<float> values(count);
+        if (buffer.dtype != tensor::DType::f64) {
+            store_.read(whole, values.data(), bytes);
+            return values;
+        }
+        std::vector<double> wide(count);
+        store_.read(whole, wide.data(), bytes);
+        std::ranges::transform(wide, values.begin(), [](double value) { return static_cast<float>(value); });
+        return values;
+    }
+
+    tape::Store& store_;
+    std::deque<std::vector<float>>& values_;
+    std::map<tensor::BufferId, std::size_t> copies_;  ///< which of `values_`
+};
 
 template <class Visit>
 void for_each_tensor(const tape::Store& store, const Visit& visit) {
@@ -50,8 +92,12 @@ void for_each_tensor(const tape::Store& store, const Visit& visit) {
     }
 }
 
-/// The tensors that a file must have, by name; without a shape: it may have them, and their shape is theirs.
-using Tensors = std::map<std::string, std::optional<std::vector<std::int64_t>>>;
+/// A tensor that a file must have, or may have where it is `optional`; without a shape, its shape is its own.
+struct Wanted {
+    std::optional<std::vector<std::int64_t>> shape = {};
+    bool optional = false;
+};
+using Tensors = std::map<std::string, Wanted>;
 
 /// "missing out.bias, out.weight and 3 more"; nothing when the list is empty.
 void add_list(std::vector<std::string>& to, const char* what, const std::vector<std::string>& names) {
@@ -66,9 +112,10 @@ void add_list(std::vector<std::string>& to, const char* what, const std::vector<
 /// Additional tensors are refused, too: a larger model's file would otherwise load into a smaller one.
 base::Status check_tensors(const io::SafetensorsFile& file, const Tensors& wanted) {
     std::vector<std::string> missing, additional, other, lists;
-    for (const auto& [name, shape] : wanted) {
+    for (const auto& [name, one] : wanted) {
+        const auto& shape = one.shape;
         const io::TensorView* tensor = file.find(name);
-        if (tensor == nullptr && shape) missing.push_back(name);
+        if (tensor == nullptr && !one.optional) missing.push_back(name);
         if (tensor != nullptr && shape && tensor->shape != *shape)
             other.push_back(fmt::format("{} ([{}], not [{}])", name, fmt::join(tensor->shape, ", "), fmt::join(*shape, ", ")));
     }
@@ -104,25 +151,26 @@ base::Status load_member(tape::Store& store, const io::LoadedMember& loaded, int
                          const std::vector<Attachment>& attachments) {
     Tensors model, optimizer;
     for (const Attachment& attachment : attachments)
-        model[attachment.name] = {{static_cast<std::int64_t>(attachment.bytes.size())}};
+        model[attachment.name] = {{{static_cast<std::int64_t>(attachment.bytes.size())}}};
     const std::vector<Moment> moments = with_optimizer ? moments_of(store) : std::vector<Moment>{};
     if (!moments.empty() && !loaded.optimizer)
         return base::Error{"the checkpoint has no optimizer state, so training cannot go on from it", loaded.model.place()};
-    const auto taken = [&](const Parameter& p) {
-        return settings || store.groups()[static_cast<std::size_t>(p.group_ids.front())].name != tape::kSettings;
+    const auto is_setting = [&](const Parameter& p) {
+        return store.groups()[static_cast<std::size_t>(p.group_ids.front())].name == tape::kSettings;
     };
     for_each_tensor(store, [&](const Parameter& p, ParameterId, int, const std::string& name) {
-        model[name] = taken(p) ? std::optional(shape_of(p)) : std::nullopt;
-        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = std::nullopt;
+        model[name] = {settings || !is_setting(p) ? std::optional(shape_of(p)) : std::nullopt, is_setting(p)};
+        if (const std::string batches = batches_name(name); p.fixed && !batches.empty()) model[batches] = {std::nullopt, true};
         if (p.fixed) return;
-        for (const Moment& moment : moments) optimizer[name + moment.suffix] = shape_of(p);
+        for (const Moment& moment : moments) optimizer[name + moment.suffix] = {shape_of(p)};
     });
     MILLRACE_TRY(check_tensors(loaded.model, model));
     if (!moments.empty()) MILLRACE_TRY(check_tensors(*loaded.optimizer, optimizer));
     for (const Attachment& attachment : attachments) MILLRACE_TRY(check_attachment(loaded.model, attachment));
     base::Status status = base::ok();
     for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-        if (status.ok() && taken(p)) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
+        const bool taken = !is_setting(p) || (settings && loaded.model.find(name) != nullptr);
+        if (status.ok() && taken) status = load_tensor(store, loaded.model, name, p, id, group, member, Arena::value);
         if (p.fixed) return;
         for (const Moment& moment : moments)
             if (status.ok())
@@ -137,20 +185,20 @@ WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::v
     WeightCopies copies;
     copies.members.resize(static_cast<std::size_t>(store.members()));
     const std::vector<Moment> moments = moments_of(store);
+    ArenaCopies arenas(store, copies.values);
     copies.counts.push_back(batches);
     for (int member = 0; member < store.members(); ++member) {
         io::MemberTensors& tensors = copies.members[static_cast<std::size_t>(member)];
         for_each_tensor(store, [&](const Parameter& p, ParameterId id, int group, const std::string& name) {
-            copies.values.push_back(store.read_parameter(id, group, member));
-            tensors.model.push_back(io::float_tensor(name, shape_of(p), copies.values.back()));
+            tensors.model.push_back(
+                io::float_tensor(name, shape_of(p), arenas.matrix(id, group, member, store.parameter(id).buffer)));
             if (const std::string counter = batches_name(name); p.fixed && !counter.empty())
                 tensors.model.push_back(
                     {counter, io::ElementType::kI64, {}, reinterpret_cast<const std::byte*>(&copies.counts.back()), 8});
             if (p.fixed) return;
-            for (const Moment& moment : moments) {
-                copies.values.push_back(store.read_parameter(id, group, member, moment.arena));
-                tensors.optimizer.push_back(io::float_tensor(name + moment.suffix, shape_of(p), copies.values.back()));
-            }
+            for (const Moment& moment : moments)
+                tensors.optimizer.push_back(
+                    io::float_tensor(name + moment.suffix, shape_of(p), arenas.matrix(id, group, member, moment.buffer)));
         });
         for (const Attachment& attachment : attachments)
             tensors.model.push_back({attachment.name,

@@ -16,7 +16,7 @@ namespace millrace::models {
 /// Host copies of everything a checkpoint holds; `members` points into `values` and `counts`.
 struct WeightCopies {
     std::vector<io::MemberTensors> members;
-    std::deque<std::vector<float>> values;
+    std::deque<std::vector<float>> values;  ///< one for each arena of the store
     std::deque<std::int64_t> counts;
 
     WeightCopies() = default;
@@ -28,11 +28,12 @@ struct WeightCopies {
 
 /// Model: parameters, running statistics and `num_batches_tracked` (I64 scalars, all equal to `batches`). Optimizer:
 /// `<name>.exp_avg` and `.exp_avg_sq`, or `.momentum_buffer` when there is a first moment alone. Attachments join the model as U8
-/// tensors, which must outlive the copies. Waits for the device.
+/// tensors, which must outlive the copies. Waits for the device once for each arena.
 WeightCopies copy_weights(tape::Store& store, std::int64_t batches, const std::vector<Attachment>& attachments = {});
 
 /// Writes a checkpoint's model (and optimizer when `with_optimizer`) into the store. Refuses other numbers of members, missing,
-/// additional or differently shaped tensors (a list of each, shortened) and attachments of other bytes, naming the file.
+/// additional or differently shaped tensors (a list of each, shortened) and attachments of other bytes, naming the file. Tensors
+/// of the group kSettings that the checkpoint lacks, as earlier versions may have left them out, stay as they are.
 base::Status load_weights(tape::Store& store, const io::LoadedCheckpoint& checkpoint, bool with_optimizer,
                           const std::vector<Attachment>& attachments = {});
 /// The same of the model alone, to start training from: the weights of one member start all, those of K members start member by

@@ -14,11 +14,10 @@ void append_step_begin(tape::Builder& builder, base::Rank rank) {
         record_of(&ops::step_begin::kDef, ops::StepBeginParams{rank.rank}, "step", {store.state(), store.group_table()}));
 }
 
-void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states) {
+void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states, bool had_scale) {
     const bool scaled = scale_interval(precision) > 0;
+    if (scaled && had_scale) return;
     for (ops::MemberState& state : states) {
-        const bool fresh = state.loss_scale == 1 && state.good_steps == 0 && state.skipped == 0;
-        if (scaled && !fresh) continue;
         state.loss_scale = scaled ? kFirstLossScale : 1;
         state.good_steps = 0;
     }

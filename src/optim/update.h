@@ -18,8 +18,9 @@ constexpr std::uint32_t kScaleInterval = 2000;  ///< steps applied in a row that
 constexpr std::uint32_t scale_interval(tape::Precision precision) {
     return precision == tape::Precision::f16 ? kScaleInterval : 0;
 }
-/// Before a run's first step, new or resumed: 1 where gradients need no scale; in f16 what the members had, or the first one.
-void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states);
+/// Before a run's first step: 1 where gradients need no scale. In f16 the first scale, or what the members have where
+/// `had_scale`: the run is resumed and its steps had one.
+void set_loss_scale(tape::Precision precision, std::vector<ops::MemberState>& states, bool had_scale = false);
 
 /// grad_norm, optimizer, metrics_push. With accumulation the optimizer also zeroes the gradients for the next step.
 void append_update(tape::Builder& builder, const OptimizerSettings& settings);

@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,6 +63,8 @@ struct Controller {
     bool leaving = false;         ///< for good: no call is wanted any more, then the subscription is given back
     bool gone = false;            ///< that has happened
     bool has_thread = false;
+    void (*at_end)() = nullptr;
+    std::uint64_t activities_since = 0, register_at = 0;  ///< when they first went on; when at_end is registered again
     std::atomic<bool> stop{false};
 };
 Controller controller;
@@ -97,6 +100,21 @@ void enable_calls() { controller.subscription.set_calls(wants_call); }
 
 void switch_activities(bool enable) {
     controller.subscription.switch_activities(controller.trial, enable, controller.last_window);
+    if (controller.activities_since == 0) {
+        controller.activities_since = now();
+        controller.register_at = 0;
+    }
+}
+
+/// What was registered last runs first, and CUPTI's destructors must find no thread that still uses it. It registers some only
+/// when it first needs what they destroy; so at once, and then in intervals that double: few in any run, and soon enough for one
+/// that does not end right after.
+void register_end() {
+    const std::uint64_t since = controller.activities_since != 0 ? controller.activities_since : header()->state.started;
+    const std::uint64_t time = now(), age = time > since ? time - since : 0;
+    if (time < controller.register_at) return;
+    ::atexit(controller.at_end);
+    controller.register_at = time + (age > kLook ? age : kLook);
 }
 
 void write_window(bool begins) {
@@ -287,6 +305,7 @@ void look() {
     if (!controller.leaving) look_after_departure();
     if (controller.leaving) finish_leaving();
     if (ThreadState* thread = this_thread()) name_native_sites(*thread);
+    if (can_use_cupti()) register_end();
 }
 
 /// The process ends: no thread begins to finalise CUPTI any more, and one that does so has ended.
@@ -330,8 +349,9 @@ bool start_thread() {
 
 }  // namespace
 
-void start_controller() {
+void start_controller(void (*at_end)()) {
     CallbackState& callbacks = callback_state();
+    controller.at_end = at_end;
     controller.trial = read_trial();
     callbacks.with_sites = controller.trial.sites;
     callbacks.with_arguments = controller.trial.arguments;
@@ -342,6 +362,7 @@ void start_controller() {
     header()->state.driver_version = callbacks.cupti.driver;
     if (const CuptiResult result = controller.subscription.open(); result != kCuptiSuccess)
         return set_fault(result == kCuptiOtherSubscriber ? ProbeFault::kOtherClient : ProbeFault::kCuptiFailed, result);
+    register_end();
     callbacks.alive.store(true, std::memory_order_release);
     watch_for_clients();
     enable_calls();

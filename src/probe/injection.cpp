@@ -46,7 +46,7 @@ void begin() {
         ::pthread_atfork(let_fork, nullptr, become_inert) == 0) {
         find_interpreter();
         ::atexit(at_end);
-        start_controller();
+        start_controller(at_end);
     } else {
         state.fault.store(static_cast<std::uint32_t>(record::ProbeFault::kNoMemory));
     }

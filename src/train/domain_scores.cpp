@@ -6,32 +6,25 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/split.h"
 #include "models/forgetting_output.h"
 
 namespace millrace::train {
 namespace {
 
-std::vector<std::string> split_at(const std::string& text, char mark) {
-    std::vector<std::string> parts;
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(mark, begin), text.size());
-        parts.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
-
 /// The values of a key, one for each member: of a list, or of a text with commas.
 base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, const std::string& key, std::size_t members) {
     const nlohmann::json whole = nlohmann::json::parse(recipe.to_json());
     const nlohmann::json* at = &whole;
-    for (const std::string& part : split_at(key, '.')) {
+    for (const std::string& part : base::split(key, '.')) {
         if (!at->is_object() || !at->contains(part))
-            return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\" is no key of the recipe", key));
+            return recipe.bad("eval.compare", fmt::format("eval.compare = \"{}\" is no key of the recipe; one with a value for "
+                                                          "each of {} members, such as optim.lr, would be right",
+                                                          key, members));
         at = &at->at(part);
     }
     std::vector<std::string> values;
-    if (at->is_string()) values = split_at(at->get<std::string>(), ',');
+    if (at->is_string()) values = base::split(at->get<std::string>(), ',');
     if (at->is_array())
         for (const nlohmann::json& value : *at) values.push_back(value.dump());
     if (values.size() != members)
@@ -41,13 +34,12 @@ base::Result<std::vector<std::string>> values_of(const base::Recipe& recipe, con
     return values;
 }
 
-/// In nats per token: exact where the scoring counts tokens, since windows may be short.
+}  // namespace
+
 double token_loss(const Score& score) {
     const models::Figure* perplexity = score.more.find("perplexity");
     return perplexity != nullptr ? std::log(perplexity->value) : score.loss;
 }
-
-}  // namespace
 
 base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSettings& settings) {
     models::Course course;
@@ -61,7 +53,8 @@ base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSett
         MILLRACE_LET(values, values_of(recipe, course.compare, settings.seeds.size()));
         course.groups = std::move(values);
     }
-    if (const std::string& controls = recipe.text("eval.controls"); !controls.empty()) course.controls = split_at(controls, ',');
+    if (const std::string& controls = recipe.text("eval.controls"); !controls.empty())
+        course.controls = base::split(controls, ',');
     for (const std::string& control : course.controls)
         if (std::ranges::find(course.groups, control) == course.groups.end())
             return recipe.bad("eval.controls", fmt::format("eval.controls has '{}', which no member has by eval.compare; some of "
@@ -71,8 +64,8 @@ base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSett
 }
 
 base::Status DomainScores::on_epoch(EpochReport& report) {
-    if (course_.domains.empty()) return base::ok();
-    // A run that ended within this epoch and goes on now has scored it before.
+    if (course_.domains.empty() || report.step % steps_per_epoch_ != 0) return base::ok();
+    // Checkpoints of earlier versions have the scores of a run that ended within this epoch.
     if (!course_.epochs.empty() && course_.epochs.back().epoch == report.epoch) course_.epochs.pop_back();
     models::DomainLosses& now = course_.epochs.emplace_back();
     now.epoch = report.epoch;

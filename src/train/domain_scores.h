@@ -12,12 +12,18 @@ namespace millrace::train {
 /// eval.compare that is no key with a value for each member, and eval.controls that no member has.
 base::Result<models::Course> course_of(const base::Recipe& recipe, const RunSettings& settings);
 
+/// Of a member on one split, where tokens are scored in nats per token: a score's own loss is a mean over batches, whose windows
+/// may be short.
+double token_loss(const Score& score);
+
 class DomainScores final : public Listener {
 public:
     /// `course` has the epochs of earlier starts; `folder` is the run's. Without domains nothing happens.
     DomainScores(models::Course course, io::Path folder) : course_(std::move(course)), folder_(std::move(folder)) {}
 
-    /// Keeps the losses in the report, which Selection added before.
+    void on_start(const StartReport& report) override { steps_per_epoch_ = report.steps_per_epoch; }
+    /// Keeps the losses in the report, which Selection added before. The part of an epoch that a run with train.steps ends in is
+    /// no stage's end and is left out.
     base::Status on_epoch(EpochReport& report) override;
     /// Writes continual.json and continual.svg of a run that was not stopped, and adds a table to its notes.
     base::Status on_stop(RunResult& result) override;
@@ -27,6 +33,7 @@ public:
 private:
     models::Course course_;
     const io::Path folder_;
+    std::uint64_t steps_per_epoch_ = 1;
 };
 
 }  // namespace millrace::train

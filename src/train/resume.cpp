@@ -137,7 +137,8 @@ base::Status restore(Engine& engine, const RunSettings& settings, const RunState
     MILLRACE_TRY(models::load_weights(engine.store(), checkpoint, true, engine.model().attachments()));
     std::vector<ops::MemberState> members = state.members;
     optim::apply(settings.optimizer, members);
-    optim::set_loss_scale(engine.store().options().precision, members);
+    optim::set_loss_scale(engine.store().options().precision, members,
+                          state.figures.precision == tape::name_of(tape::Precision::f16));
     engine.store().write_states(members);
     return write_groups(engine.store(), state);
 }

@@ -227,6 +227,7 @@ RunState decode(const Json& json) {
     state.recipe = read<std::string>(json, "recipe_toml");
     state.figures.model = read<std::string>(json, "model");
     state.figures.preset = read<std::string>(json, "preset");
+    if (json.contains("precision")) state.figures.precision = read<std::string>(json, "precision");
     return state;
 }
 

@@ -31,7 +31,7 @@ struct Staleness {
     std::uint32_t evaluations = 0;  ///< since any member improved on its own best
 };
 
-/// For readers and later comparisons; a resumed run does not need them.
+/// For readers and later comparisons. A resumed run reads the model, the preset and the precision (empty: not stored).
 struct RunFigures {
     std::string model, preset, device, precision;
     std::int64_t parameters = 0;

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "base/log.h"
+#include "base/split.h"
+#include "train/domain_scores.h"
 #include "train/recipe_keys.h"
 
 namespace millrace::train {
@@ -40,16 +42,11 @@ base::Result<StructureSettings> read_structure(const base::Recipe& recipe, const
     StructureSettings settings;
     const std::vector<std::string>& known = family.structure.operations;
     if (known.empty() || recipe.text("structure.operations").empty()) return settings;
-    const std::string& text = recipe.text("structure.operations");
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
-        settings.operations.push_back(text.substr(begin, end - begin));
-        const std::string& name = settings.operations.back();
+    settings.operations = base::split(recipe.text("structure.operations"), ',');
+    for (const std::string& name : settings.operations)
         if (std::ranges::find(known, name) == known.end())
             return recipe.bad("structure.operations", fmt::format("structure.operations has '{}'; one of {} would be right", name,
                                                                   fmt::join(known, ", ")));
-        begin = end + 1;
-    }
     if (recipe.integer("members") != 1)
         return recipe.bad("structure.operations",
                           fmt::format("structure.operations needs members = 1, not {}: each member would become another model",
@@ -135,8 +132,10 @@ base::Result<StructureChanges::Outcome> StructureChanges::attempt(const models::
 
 base::Result<std::unique_ptr<Engine>> StructureChanges::build(const base::Recipe& recipe, bool training) {
     const Setup& now = parts_.loop.setup();
-    // The same micro-batches: others round differently.
-    MILLRACE_LET(setup, set_up(recipe, training, parts_.adapt, now.engine->micro_batch(), parts_.stored));
+    // The same batches: others round differently, and two engines leave less memory to choose by.
+    const std::string evaluation = fmt::format("eval.batch={}", now.engine->eval_batch());
+    MILLRACE_LET(alike, parse_recipe(recipe.to_toml(), "the recipe of the run", {{evaluation}, {}}));
+    MILLRACE_LET(setup, set_up(alike, training, parts_.adapt, now.engine->micro_batch(), parts_.stored));
     if (!(setup.data == now.data)) return base::Error{"the data changed since the run was started"};
     return std::move(setup.engine);
 }
@@ -153,7 +152,7 @@ base::Result<double> StructureChanges::trial_loss(Engine& engine, std::uint64_t 
     }
     MILLRACE_LET(scores, engine.evaluate(data::Part::validation));
     if (scores.empty()) return base::Error{"nothing was set aside to compare structures by"};
-    return scores.front().loss;
+    return token_loss(scores.front());
 }
 
 base::Result<Engine*> StructureChanges::engine_of(const io::LoadedCheckpoint& checkpoint) {

@@ -30,8 +30,9 @@ Gains chosen(const ChooseParams& params, const Gains& norms, std::vector<GroupSt
     state.seed = 3;
     state.step = step;
     Gains gains(norms.size());
-    std::vector<float> statistics(norms.size() * 4);
-    choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data(), statistics.data(), 4);
+    std::vector<float> statistics(norms.size() * 4), carries(norms.size() * 3);
+    choose_on_host<float>(params, 0, state, groups.data(), norms.data(), gains.data(), {statistics.data(), 4},
+                          {carries.data(), 3});
     for (std::size_t n = 0; n < groups.size(); ++n) {
         EXPECT_EQ(groups[n].norm, norms[n]);
         EXPECT_EQ(params.zero_grad ? groups[n].gradient_gain : groups[n].gain, gains[n]);
@@ -107,14 +108,15 @@ TEST(ChooseRule, StatisticsCountChoicesPathsAndLabels) {
     ChooseParams params = tree(ChoosePolicy::topk, 2);
     params.labels = {4, 40, 0};
     constexpr std::int64_t kColumns = kLabelColumn + 8;
-    std::vector<float> statistics(7 * kColumns), gains(7);
+    std::vector<float> statistics(7 * kColumns), carries(7 * (kColumns - 1)), gains(7);
     std::vector<GroupState> groups(7);
     groups[3].trainable = 0;
     const auto row = [&](std::size_t node) { return statistics.data() + node * kColumns; };
     MemberState state;
     const auto step = [&](std::uint32_t position, const Gains& norms) {
         state.position = position;
-        choose_on_host(params, 0, state, groups.data(), norms.data(), gains.data(), statistics.data(), kColumns);
+        choose_on_host<float>(params, 0, state, groups.data(), norms.data(), gains.data(), {statistics.data(), kColumns},
+                              {carries.data(), kColumns - 1});
     };
     step(10, {1, 2, 1, 9, 3, 4, 5});  // chosen: 3, which is frozen, and 6; the path of the largest norms: 0, 4, 6
     step(11, {1, 8, 1, 9, 3, 4, 5});  // chosen: 1 and 3; path: 0, 1, 3
@@ -130,6 +132,16 @@ TEST(ChooseRule, StatisticsCountChoicesPathsAndLabels) {
     state.nonfinite = 1;
     step(20, {1, 2, 1, 9, 3, 6, 5});
     EXPECT_EQ(statistics, before) << "dropped steps count";
+    EXPECT_EQ(carries, std::vector<float>(carries.size()));
+    // f32 cannot count from 2^24 to the next.
+    state.nonfinite = 0;
+    row(6)[kWorst] = 2 * kCarry;  // of a checkpoint without carries
+    row(6)[kLabelColumn + 1] = kCarry - 1;
+    for (int i = 0; i < 3; ++i) step(20, {1, 2, 1, 0, 3, 4, 5});  // chosen: 5 and 6; path: 0, 4, 6
+    const float* const carry = carries.data() + 6 * (kColumns - 1);
+    const auto count = [&](std::int32_t column) { return row(6)[column] + double{kCarry} * double{carry[column - kWorst]}; };
+    EXPECT_EQ(count(kWorst), 2.0 * kCarry + 3);
+    EXPECT_EQ(count(kLabelColumn + 1), kCarry + 2.0);
 }
 
 TEST(ChooseRule, LabelsArePartsOfAnEpochOrEpochs) {

@@ -93,6 +93,18 @@ TEST_F(Report, FiguresByHand) {
     EXPECT_NEAR(report.updated_share, (all - 7 * node + node * (1 + 0.6 + 0.5 + 0 + 0.6 + 0.5 + 0.5)) / all, 1e-12);
 }
 
+TEST_F(Report, CountsGoOnBeyondWhatAFloatCounts) {
+    std::vector<float> row(6), carries{1, 0, 2, 0, 3};
+    row[ops::kWorst] = 5;
+    row[ops::kLabelColumn + 3] = 7;
+    rig.store->write_parameter(model().statistics(), 2, 0, row);
+    rig.store->write_parameter(model().carries(), 2, 0, carries);
+    const NodeStatistics one = read_statistics(model(), *rig.store, 0)[2];
+    EXPECT_EQ(one.worst, 8388608.0 + 5);
+    EXPECT_EQ(one.chosen, (std::vector<double>{0, 2 * 8388608.0}));
+    EXPECT_EQ(one.seen, (std::vector<double>{0, 3 * 8388608.0 + 7}));
+}
+
 TEST_F(Report, FilesHoldTheFigures) {
     const RunReport made = report_nodes(model(), *rig.store);
     ASSERT_EQ(made.files.size(), 2u);

@@ -4,110 +4,48 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "models/model_rig.h"
-#include "nn/transformer.h"
+#include "nn/sequence_rig.h"
 #include "ops/dense/dense.h"
 
 namespace millrace::nn {
 namespace {
 
-struct SequenceShape {
-    int members = 1, groups = 1;
-    std::int32_t batch = 3, positions = 37, prefix = 0;
-    TransformerOptions options{128, 4, 256, true, 0, false, {}};
+struct Forward : SequenceShape {
     bool training = true;
 };
 
 /// Two layers, and the program that takes rows through them.
-struct SequenceRig {
-    SequenceRig(const SequenceShape& shape, ops::DeviceKind device, const std::vector<std::string>& off = {})
-        : s(shape), backend(ops::make_backend(device, {.rewrites_off = off}).value()) {
-        tape::StoreOptions options;
-        options.precision = tape::Precision::bf16;
-        options.members = s.members;
-        store = std::make_unique<tape::Store>(*backend, options);
-        for (int d = 0; d < 2; ++d) {
-            std::vector<std::string> names;
-            for (int g = 0; g < s.groups; ++g) names.push_back("layers." + std::to_string(d) + "." + std::to_string(g));
-            layers.emplace_back(*store, names, s.options);
-        }
-        input = store->add_data("input", tensor::DType::bf16, s.batch * s.positions, s.groups * s.options.width);
-        ids = store->add_data("ids", tensor::DType::i32, s.batch, s.positions - s.prefix);
-        lengths = store->add_data("lengths", tensor::DType::i32, s.batch, 1);
-        EXPECT_TRUE(store->allocate().ok());
-        std::vector<std::uint64_t> seeds;
-        for (int k = 0; k < s.members; ++k) seeds.push_back(static_cast<std::uint64_t>(40 + k));
-        store->initialize(seeds);
-    }
-    [[nodiscard]] tensor::View for_all(tensor::View view) const {
-        view.k = s.members;
-        return view;
+struct ForwardRig : SequenceRig {
+    explicit ForwardRig(const Forward& given, ops::DeviceKind device, const std::vector<std::string>& off = {})
+        : SequenceRig(given, 2, device, off), training(given.training) {
+        input = store->add_data("input", tensor::DType::bf16, shape.rows(), shape.cols());
+        begin();
     }
     tape::Builder build() {
         tape::BuildOptions options;
-        options.training = s.training;
+        options.training = training;
         tape::Builder builder(*store, options);
-        tape::Value x{for_all(input), false};
-        for (const TransformerLayer& layer : layers) x = layer.forward(builder, x, {for_all(ids), for_all(lengths), s.prefix});
-        last = x.view;
+        last = through_layers(builder, {for_all(input), false}).view;
         builder.keep(last);
         builder.close_section();
         return builder;
     }
     /// What comes out of the second layer; `joined` counts layers that are one kernel.
-    std::vector<float> run(int& joined) {
+    std::vector<float> rows(int& joined) {
         tape::Arena arena(*backend);
         tape::Program program("layers", *store, build(), arena);
-        EXPECT_TRUE(arena.allocate().ok());
-        const auto prepared = program.prepare();
-        EXPECT_TRUE(prepared.ok()) << (prepared.ok() ? "" : prepared.error().text());
-        if (!prepared.ok()) return {};
-        std::vector<double> values(static_cast<std::size_t>(input.count()));
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = base::random_normal(1, 0, 0, 1, i);
-        program.write(input, values);
-        const double counts[] = {64, 17, 0, 1, 63};
-        std::vector<double> given;
-        for (std::int32_t b = 0; b < s.batch; ++b) given.push_back(std::min<double>(counts[b % 5], s.positions));
-        program.write(lengths, given);
-        program.run();
-        backend->synchronize();
-        EXPECT_TRUE(backend->check().ok());
-        joined = static_cast<int>(std::count_if(program.groups().begin(), program.groups().end(), [](const ops::Group& group) {
-            return group.rewrite != nullptr && std::string(group.rewrite->name) == "sequence_forward";
-        }));
-        const std::vector<double> rows = program.read(last);
-        return {rows.begin(), rows.end()};
+        if (!run(program, arena, {input})) return {};
+        joined = joined_by(program, "sequence_forward");
+        const std::vector<double> values = program.read(last);
+        return {values.begin(), values.end()};
     }
 
-    SequenceShape s;
-    std::unique_ptr<ops::Backend> backend;
-    std::unique_ptr<tape::Store> store;
-    std::vector<TransformerLayer> layers;
-    tensor::View input, ids, lengths, last;
+    bool training;
+    tensor::View input, last;
 };
 
-/// The records with addresses that stand for their buffers, as a program has them when rewrites are looked for.
-std::vector<ops::Bound> stand_ins(const std::vector<ops::Record>& records) {
-    std::vector<ops::Bound> all(records.size());
-    for (std::size_t r = 0; r < records.size(); ++r) {
-        all[r].record = &records[r];
-        for (std::size_t slot = 0; slot < ops::kMaxSlots; ++slot) {
-            const tensor::View& v = records[r].slots[slot];
-            if (!v.present()) continue;
-            const std::uintptr_t address =
-                ((static_cast<std::uintptr_t>(v.buffer) + 1) << 40) + static_cast<std::uintptr_t>(v.offset) * size_of(v.dtype);
-            // NOLINTNEXTLINE(performance-no-int-to-ptr): it is compared, never followed
-            all[r].operands[slot] = {
-                reinterpret_cast<void*>(address), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
-        }
-    }
-    return all;
-}
-
-int layers_in(const SequenceShape& shape) {
-    SequenceRig rig(shape, ops::DeviceKind::cpu);
+int layers_in(const SequenceShape& shape, bool training = true) {
+    ForwardRig rig({shape, training}, ops::DeviceKind::cpu);
     const tape::Builder builder = rig.build();
     const auto all = stand_ins(builder.records());
     int count = 0;
@@ -117,11 +55,11 @@ int layers_in(const SequenceShape& shape) {
 
 TEST(SequenceLayer, IsEachLayerOfItsShape) {
     for (const bool training : {true, false}) {
-        EXPECT_EQ(layers_in({.training = training}), 2);
-        EXPECT_EQ(layers_in({.members = 2, .training = training}), 2);
-        EXPECT_EQ(layers_in({.groups = 3, .training = training}), 2);
-        EXPECT_EQ(layers_in({.positions = 64, .options = {128, 4, 128, true, 0, false, {}}, .training = training}), 2);
-        EXPECT_EQ(layers_in({.batch = 1, .positions = 1, .training = training}), 2);
+        EXPECT_EQ(layers_in({}, training), 2);
+        EXPECT_EQ(layers_in({.members = 2}, training), 2);
+        EXPECT_EQ(layers_in({.groups = 3}, training), 2);
+        EXPECT_EQ(layers_in({.positions = 64, .options = {128, 4, 128, true, 0, false, {}}}, training), 2);
+        EXPECT_EQ(layers_in({.batch = 1, .positions = 1}, training), 2);
     }
 }
 
@@ -138,7 +76,7 @@ TEST(SequenceLayer, IsNoLayerOfAnotherShape) {
 }
 
 TEST(SequenceLayer, EveryLinkCounts) {
-    SequenceRig rig({}, ops::DeviceKind::cpu);
+    ForwardRig rig({}, ops::DeviceKind::cpu);
     const tape::Builder builder = rig.build();
     const auto all = stand_ins(builder.records());
     ASSERT_TRUE(ops::is_sequence_layer(all));
@@ -158,13 +96,13 @@ TEST(SequenceLayer, EveryLinkCounts) {
     }
 }
 
-class SequenceLayerRuns : public ::testing::TestWithParam<SequenceShape> {};
+class SequenceLayerRuns : public ::testing::TestWithParam<Forward> {};
 
 TEST_P(SequenceLayerRuns, AsItsRecordsOneByOne) {
     if (const std::string why = testing::missing(ops::DeviceKind::cuda); !why.empty()) GTEST_SKIP() << why;
     int with = 0, without = 0;
-    const std::vector<float> found = SequenceRig(GetParam(), ops::DeviceKind::cuda).run(with);
-    const std::vector<float> wanted = SequenceRig(GetParam(), ops::DeviceKind::cuda, {"sequence_forward"}).run(without);
+    const std::vector<float> found = ForwardRig(GetParam(), ops::DeviceKind::cuda).rows(with);
+    const std::vector<float> wanted = ForwardRig(GetParam(), ops::DeviceKind::cuda, {"sequence_forward"}).rows(without);
     EXPECT_EQ(with, 2);
     EXPECT_EQ(without, 0);
     ASSERT_EQ(found.size(), wanted.size());
@@ -175,17 +113,11 @@ TEST_P(SequenceLayerRuns, AsItsRecordsOneByOne) {
 // Three sequences are shared by four blocks each, 150 are not.
 INSTANTIATE_TEST_SUITE_P(
     All, SequenceLayerRuns,
-    ::testing::Values(SequenceShape{}, SequenceShape{.members = 2}, SequenceShape{.groups = 3},
-                      SequenceShape{.batch = 150, .positions = 64}, SequenceShape{.members = 2, .batch = 150, .training = false},
-                      SequenceShape{.groups = 3, .batch = 70, .positions = 63},
-                      SequenceShape{.positions = 16, .options = {128, 4, 128, true, 0, false, {}}},
-                      SequenceShape{
-                          .batch = 300, .positions = 1, .options = {128, 4, 128, true, 0, false, {}}, .training = false}),
-    [](const auto& given) {
-        const SequenceShape& s = given.param;
-        return "K" + std::to_string(s.members) + "G" + std::to_string(s.groups) + "B" + std::to_string(s.batch) + "N" +
-               std::to_string(s.positions);
-    });
+    ::testing::Values(Forward{}, Forward{{.members = 2}}, Forward{{.groups = 3}}, Forward{{.batch = 150, .positions = 64}},
+                      Forward{{.members = 2, .batch = 150}, false}, Forward{{.groups = 3, .batch = 70, .positions = 63}},
+                      Forward{{.positions = 16, .options = {128, 4, 128, true, 0, false, {}}}},
+                      Forward{{.batch = 300, .positions = 1, .options = {128, 4, 128, true, 0, false, {}}}, false}),
+    [](const auto& given) { return given.param.name(); });
 
 }  // namespace
 }  // namespace millrace::nn

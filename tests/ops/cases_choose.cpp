@@ -50,8 +50,10 @@ OpCase choose(const Chooser& chooser, int k, const std::vector<std::int32_t>& pa
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i].last_applied = static_cast<std::uint32_t>(i % 4);
     if (chooser.mixed) groups[1].trainable = 0;
     c.groups(choose_nodes::groups, groups);
-    return c.slot(choose_nodes::statistics, Element::stat, k, static_cast<int>(parent.size()), 1, kLabelColumn + 2 * 3,
-                  integers(0, 4));
+    const auto nodes = static_cast<int>(parent.size());
+    c.slot(choose_nodes::statistics, Element::stat, k, nodes, 1, kLabelColumn + 2 * 3,
+           given({3, kCarry, 0, kCarry, 2, kCarry - 1, kCarry + 1, kCarry}));
+    return c.slot(choose_nodes::carries, Element::stat, k, nodes, 1, 1 + 2 * 3, integers(0, 4));
 }
 
 }  // namespace

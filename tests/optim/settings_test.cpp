@@ -94,7 +94,7 @@ TEST(LossScale, BeginsAndGoesOnInF16Alone) {
     std::vector<ops::MemberState> states(3);
     states[1].loss_scale = 512;
     states[1].good_steps = 7;
-    states[2].skipped = 20;  // halved down to 1
+    states[2].skipped = 20;
     for (const Precision precision : {Precision::f64, Precision::f32, Precision::bf16}) {
         EXPECT_EQ(scale_interval(precision), 0u);
         std::vector<ops::MemberState> others = states;
@@ -102,11 +102,14 @@ TEST(LossScale, BeginsAndGoesOnInF16Alone) {
         for (const ops::MemberState& state : others) EXPECT_TRUE(state.loss_scale == 1 && state.good_steps == 0);
     }
     EXPECT_EQ(scale_interval(Precision::f16), 2000u);
+    std::vector<ops::MemberState> resumed = states;
+    set_loss_scale(Precision::f16, resumed, true);
+    EXPECT_EQ(resumed[1].loss_scale, 512);
+    EXPECT_EQ(resumed[1].good_steps, 7u);
+    EXPECT_EQ(resumed[2].loss_scale, 1) << "dropped steps halved it down to 1";
     set_loss_scale(Precision::f16, states);
     EXPECT_EQ(states[0].loss_scale, 65536);
-    EXPECT_EQ(states[1].loss_scale, 512) << "of a resumed run";
-    EXPECT_EQ(states[1].good_steps, 7u);
-    EXPECT_EQ(states[2].loss_scale, 1);
+    EXPECT_EQ(states[2].loss_scale, 65536) << "dropped steps without a scale say nothing about it";
 }
 
 TEST(LossScale, StaysBetweenOneAndInfinity) {

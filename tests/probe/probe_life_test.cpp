@@ -117,6 +117,22 @@ TEST_F(ProbeLife, WorkOfAnOpenWindowIsFlushedAtTheEnd) {
     EXPECT_EQ(program.of_kind(RecordKind::kWindow).size(), 2u);
 }
 
+TEST_F(ProbeLife, EndsBeforeDestructorsThatCuptiRegistersLater) {
+    ProbedProgram program(drive(), {{"MOCK_CUPTI_LAZY", "1"}});
+    ASSERT_EQ(program.hear(), "ready");
+    ASSERT_TRUE(program.attach());
+    ASSERT_TRUE(program.command(ProbeMode::kFull));
+    ASSERT_EQ(program.ask("launch 10"), "done");
+    for (int beats = 0; beats < 200 && program.of_kind(RecordKind::kWork).size() < 10; ++beats) {
+        program.beat();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        program.drain();
+    }
+    EXPECT_EQ(exit_status(program.finish()), 0);
+    program.drain();
+    EXPECT_EQ(program.of_kind(RecordKind::kWindow).size(), 2u);
+}
+
 TEST_F(ProbeLife, AllocatorsWithAndWithoutTheInterpretersLockDoNotBlockOneAnother) {
     ProbedProgram program(drive());
     ASSERT_EQ(program.hear(), "ready");

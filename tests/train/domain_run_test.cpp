@@ -161,6 +161,8 @@ TEST_F(DomainRun, AResumedRunHasTheSameBits) {
     // Three steps an epoch: in the middle of the second epoch of the second domain.
     ASSERT_TRUE(start("parts", {"train.steps=11"}).ok());
     EXPECT_FALSE(continual("parts").at("complete").get<bool>());
+    EXPECT_EQ(continual("parts").at("members")[0].at("loss").size(), 1u) << "the second stage has not ended";
+    EXPECT_EQ(continual("parts").at("epochs").size(), 3u);
     ASSERT_TRUE(start("parts", {}, true).ok());
     for (const char* file : {"member-000/model.safetensors", "member-003/model.safetensors"})
         EXPECT_EQ(last("parts", file), last("whole", file));
@@ -182,7 +184,8 @@ TEST_F(DomainRun, MistakesAreRefusedBeforeARunBegins) {
     EXPECT_NE(refusal("a", {"data.domains=sea,fire"}).find("texts/fire: no such folder"), std::string::npos);
     EXPECT_NE(refusal("a", {"train.epochs=7"}).find("9 would be right"), std::string::npos);
     EXPECT_NE(refusal("a", {"train.patience=2"}).find("train.patience = 0 would be right"), std::string::npos);
-    EXPECT_NE(refusal("a", {"eval.compare=model.polcy"}).find("is no key of the recipe"), std::string::npos);
+    EXPECT_NE(refusal("a", {"eval.compare=model.polcy"}).find("is no key of the recipe; one with a value for each of 4 members"),
+              std::string::npos);
     EXPECT_NE(refusal("a", {"eval.compare=optim.lr"}).find("one for each of 4 members"), std::string::npos);
     EXPECT_NE(refusal("a", {"eval.controls=dense,random_k"}).find("'random_k', which no member has"), std::string::npos);
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));

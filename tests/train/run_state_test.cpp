@@ -32,6 +32,7 @@ RunState some_state() {
     state.domains = {{1, {{0.1 + 0.2, 3}, {NAN, 4}}}, {2, {{1, 2}, {3, 4}}}};
     state.data = {"garments", 9, 1, 5, 0xffffffffffffffffu};
     state.metrics_offset = 1ull << 40;
+    state.figures.precision = "f16";
     return state;
 }
 
@@ -72,6 +73,7 @@ TEST(RunState, SurvivesToTheBit) {
     EXPECT_EQ(after->metrics_offset, before.metrics_offset);
     EXPECT_EQ(after->recipe, before.recipe);
     EXPECT_EQ(after->micro_batch, 16);
+    EXPECT_EQ(after->figures.precision, "f16");
 }
 
 TEST(RunState, MayHoldNoGroups) {

@@ -129,6 +129,20 @@ TEST_F(StructureRun, EachOperationHappensAndTheRunGoesOn) {
     EXPECT_TRUE(told.ok()) << told.error().text();
 }
 
+TEST_F(StructureRun, EveryTokenCountsAlikeWhateverTheBatch) {
+    const std::vector<std::string> always{"structure.operations=grow", "train.epochs=1", "structure.interval=4",
+                                          "structure.tolerance=100", "data.length=10"};
+    ASSERT_TRUE(start("ten", always).ok());
+    ASSERT_TRUE(start("seven", with(always, {"eval.batch=7"})).ok());
+    const std::vector<Event> ten = events("ten"), seven = events("seven");
+    ASSERT_EQ(ten.size(), 1u);
+    ASSERT_EQ(seven.size(), 1u);
+    EXPECT_NEAR(ten[0].before, seven[0].before, 1e-6);
+    EXPECT_NEAR(ten[0].after, seven[0].after, 1e-6);
+    EXPECT_GT(std::abs(observer_.epochs[0].validation[0].loss - observer_.epochs[1].validation[0].loss), 1e-5)
+        << "the mean over batches, as the last window is short";
+}
+
 TEST_F(StructureRun, AResumedRunHasTheSameBits) {
     const std::vector<std::string> always{kAll,
                                           "train.epochs=3",
@@ -147,6 +161,28 @@ TEST_F(StructureRun, AResumedRunHasTheSameBits) {
         EXPECT_EQ(tree(name), tree("whole"));
         expect_equal(name, "whole");
     }
+}
+
+/// Each engine has its own captured steps and its own ring.
+TEST_F(StructureRun, OnAGpu) {
+    if (const base::Status there = ops::cuda_available(); !there.ok()) GTEST_SKIP() << there.error().text();
+    const std::vector<std::string> always{kAll,
+                                          "device=cuda",
+                                          "train.epochs=3",
+                                          "structure.interval=4",
+                                          "structure.tolerance=100",
+                                          "structure.trial_steps=2",
+                                          "structure.tries=4"};
+    const auto result = start("whole", always);
+    ASSERT_TRUE(result.ok()) << result.error().text();
+    EXPECT_EQ(result->dropped, 0u);
+    EXPECT_EQ(outcomes(events("whole")), (std::set<std::string>{"kept"}));
+    EXPECT_EQ(nlohmann::json::parse(tree("whole")).size(), 6u);
+    EXPECT_LT(observer_.epochs.back().validation[0].loss, observer_.epochs.front().validation[0].loss);
+    ASSERT_TRUE(start("parts", with(always, {"train.steps=9"})).ok());
+    const auto resumed = start("parts", always, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().text();
+    expect_equal("parts", "whole");
 }
 
 TEST_F(StructureRun, TheBestWeightsMayHaveAnotherTree) {

@@ -40,11 +40,14 @@ base::Status K1::declare_body(tape::Store& store) {
         layers_.emplace_back(store, names,
                              nn::TransformerOptions{c.width, c.heads, c.inner, true, c.dropout, false, std::move(groups)});
     }
-    std::vector<std::string> names;
-    for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) names.push_back(prefix_of(node) + "statistics");
     // A run that starts from the weights of another counts its own steps.
-    statistics_ =
-        store.add_vector(std::move(names), ops::kLabelColumn + 2 * config_.labels.count, tape::Init::value(0), tape::kSettings);
+    const auto counts = [&](const char* name, std::int32_t columns) {
+        std::vector<std::string> names;
+        for (std::int32_t node = 0; node < config_.tree.nodes(); ++node) names.push_back(prefix_of(node) + name);
+        return store.add_vector(std::move(names), columns, tape::Init::value(0), tape::kSettings);
+    };
+    statistics_ = counts("statistics", ops::kLabelColumn + 2 * config_.labels.count);
+    carries_ = counts("carries", 1 + 2 * config_.labels.count);
     return base::ok();
 }
 
@@ -129,8 +132,9 @@ void K1::append_before_update(tape::Builder& builder) {
                                              static_cast<std::int32_t>(std::min(first + size, from + ops::kMostPiece)), node});
             }
     }
-    builder.append(tape::record_of(&ops::choose_nodes::kDef, params, "choose",
-                                   {store.gradient_arena(), store.state(), store.group_table(), store.parameter(statistics_)}));
+    builder.append(tape::record_of(
+        &ops::choose_nodes::kDef, params, "choose",
+        {store.gradient_arena(), store.state(), store.group_table(), store.parameter(statistics_), store.parameter(carries_)}));
 }
 
 std::vector<std::int32_t> K1::cached_widths() const {

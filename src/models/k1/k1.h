@@ -42,6 +42,7 @@ public:
     [[nodiscard]] const K1Config& config() const { return config_; }
     /// What the steps of a run counted of each node, the rows of choose_nodes: one vector per node. After declare().
     [[nodiscard]] tape::ParameterId statistics() const { return statistics_; }
+    [[nodiscard]] tape::ParameterId carries() const { return carries_; }
 
 private:
     base::Status declare_body(tape::Store& store) override;
@@ -50,7 +51,7 @@ private:
     K1Config config_;
     std::vector<std::vector<std::int32_t>> levels_;
     std::vector<nn::TransformerLayer> layers_;  ///< one per level: its nodes side by side
-    tape::ParameterId statistics_ = tape::kNoParameter;
+    tape::ParameterId statistics_ = tape::kNoParameter, carries_ = tape::kNoParameter;
     std::int32_t samples_ = 1;  ///< of an epoch of training
 };
 

@@ -13,7 +13,10 @@ std::vector<NodeStatistics> read_statistics(const K1& model, tape::Store& store,
     const std::size_t first = static_cast<std::size_t>(member) * store.groups().size();
     std::vector<NodeStatistics> all;
     for (std::int32_t node = 0; node < model.config().tree.nodes(); ++node) {
-        const std::vector<float> row = store.read_parameter(model.statistics(), node, member);
+        const std::vector<float> low = store.read_parameter(model.statistics(), node, member),
+                                 carries = store.read_parameter(model.carries(), node, member);
+        std::vector<double> row(low.begin(), low.end());
+        for (std::size_t i = 0; i < carries.size(); ++i) row[i + ops::kWorst] += double{ops::kCarry} * double{carries[i]};
         const auto labels = row.begin() + ops::kLabelColumn, seen = labels + model.config().labels.count;
         NodeStatistics one;
         const auto group = std::ranges::find(store.groups(), K1::group_of(node), &tape::Group::name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/split.h"
 #include "models/go_on.h"
 #include "models/k1/k1.h"
 #include "models/k1/node_report.h"
@@ -35,14 +36,11 @@ std::string policy_names() {
 /// "topk" or "topk,dense".
 base::Result<std::vector<ChoosePolicy>> policies_of(const std::string& text) {
     std::vector<ChoosePolicy> policies;
-    for (std::size_t begin = 0; begin <= text.size();) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
-        const std::string_view name = std::string_view(text).substr(begin, end - begin);
+    for (const std::string& name : base::split(text, ',')) {
         const auto found = std::ranges::find(kPolicies, name, &NamedPolicy::name);
         if (found == std::end(kPolicies))
             return base::Error{fmt::format("model.policy has '{}'; one of {} would be right", name, policy_names())};
         policies.push_back(found->policy);
-        begin = end + 1;
     }
     return policies;
 }
@@ -103,11 +101,7 @@ base::Result<Tree> tree_of(const base::Recipe& recipe) {
 /// Where domains are learned one after the other, the label of a step is its domain.
 void set_labels(K1Config& config, const base::Recipe& recipe) {
     const std::string domains = recipe.has("data.domains") ? recipe.text("data.domains") : "";
-    for (std::size_t begin = 0; begin < domains.size();) {
-        const std::size_t end = std::min(domains.find(',', begin), domains.size());
-        config.label_names.push_back(domains.substr(begin, end - begin));
-        begin = end + 1;
-    }
+    if (!domains.empty()) config.label_names = base::split(domains, ',');
     if (const auto count = std::ssize(config.label_names); count > 0)
         config.labels = {static_cast<std::int32_t>(count), 1, static_cast<std::uint32_t>(recipe.integer("train.epochs") / count)};
 }

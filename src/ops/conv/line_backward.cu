@@ -276,15 +276,11 @@ KernelResult make_line_backward(Context& c, const ConvArgs<bf16>& a, const Weigh
 
 bool takes_lines(const Context& c, const ConvArgs<bf16>& a) {
     const ConvParams& p = a.p;
-    const auto aligned = [](const auto& view, int elements) {
-        return view.data == nullptr || (reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
-                                        view.stride_row % elements == 0 && view.stride_k % elements == 0);
-    };
     const bool shape = p.width == 1 && p.pool_w == 1 && p.kernel_h == kLineTaps && p.height > 1 && p.height <= 128 &&
                        (p.pool_h == 1 || p.pool_h == 2) && p.height % p.pool_h == 0 &&
                        (!p.channels_first || p.pooled_h() % 8 == 0) && p.chooses();
-    return c.fuse && shape && a.rows > 0 && !a.add_dx && aligned(a.x, 8) && aligned(a.y, 8) && aligned(a.dy, 8) &&
-           aligned(a.dx, 8) && aligned(a.chosen, 16);
+    return c.fuse && shape && a.rows > 0 && !a.add_dx && in_whole_runs(a.x) && in_whole_runs(a.y) && in_whole_runs(a.dy) &&
+           in_whole_runs(a.dx) && in_whole_runs(a.chosen);
 }
 
 }  // namespace millrace::ops::cuda

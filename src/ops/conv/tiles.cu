@@ -186,11 +186,7 @@ base::Result<KernelPtr> make_maps(Context& c, const ConvArgs<bf16>& args) {
 }  // namespace
 
 bool takes_conv_tiles(const Context& c, const ConvArgs<bf16>& a) {
-    const auto aligned = [](const auto& view) {
-        return view.data == nullptr ||
-               (reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 && view.stride_row % 8 == 0 && view.stride_k % 8 == 0);
-    };
-    return c.fuse && a.p.in % 16 == 0 && a.p.out % 16 == 0 && a.rows > 0 && aligned(a.x);
+    return c.fuse && a.p.in % 16 == 0 && a.p.out % 16 == 0 && a.rows > 0 && in_whole_runs(a.x);
 }
 
 base::Result<KernelPtr> make_conv_maps(Context& c, const ConvArgs<bf16>& a, bool back) {

@@ -44,11 +44,9 @@ __device__ void stage(const bf16* from, int ld, int rows, int cols, bf16* to) {
 __device__ float4 sums_of_rank(const float4* at, int rank) {
     float4 v = *at;
 #if __CUDA_ARCH__ >= 900
-    std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(at)), "r"(rank));
     asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(remote)
+                 : "r"(address_of_rank(at, rank))
                  : "memory");
 #endif
     return v;

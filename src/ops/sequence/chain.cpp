@@ -1,7 +1,6 @@
 #include "ops/sequence/chain.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 
 namespace millrace::ops {
@@ -10,13 +9,6 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// Rows that begin at multiples of 16 bytes, with strides of 31 bits.
-bool has_whole_rows(const Operand& o) {
-    const auto size = static_cast<std::int64_t>(tensor::size_of(o.dtype));
-    const auto whole = [size](std::int64_t stride) { return stride * size % 16 == 0 && stride <= INT32_MAX; };
-    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && whole(o.stride_row) && (o.g <= 1 || whole(o.stride_g)) &&
-           (o.k <= 1 || whole(o.stride_k));
-}
 bool is_aligned(const Operand& o) { return o.dtype == DType::bf16 && has_whole_rows(o); }
 
 bool is_plain(const Bound& dense, Activation activation) {

@@ -31,30 +31,19 @@ __device__ inline void meet(Between between) {
 /// Writes to the place of block `rank` that `at` is of this one.
 __device__ inline void put_at(int rank, void* at, const uint4& v) {
 #if __CUDA_ARCH__ >= 900
-    std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(remote)
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank));
-    asm volatile("st.shared::cluster.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(remote), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+    asm volatile("st.shared::cluster.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address_of_rank(at, rank)), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
                  : "memory");
 #endif
 }
 __device__ inline void put_at(int rank, void* at, const uint2& v) {
 #if __CUDA_ARCH__ >= 900
-    std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(remote)
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank));
-    asm volatile("st.shared::cluster.v2.b32 [%0], {%1,%2};" ::"r"(remote), "r"(v.x), "r"(v.y) : "memory");
+    asm volatile("st.shared::cluster.v2.b32 [%0], {%1,%2};" ::"r"(address_of_rank(at, rank)), "r"(v.x), "r"(v.y) : "memory");
 #endif
 }
 __device__ inline void put_at(int rank, void* at, std::uint32_t v) {
 #if __CUDA_ARCH__ >= 900
-    std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(remote)
-                 : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank));
-    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(remote), "r"(v) : "memory");
+    asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(address_of_rank(at, rank)), "r"(v) : "memory");
 #endif
 }
 

@@ -1,12 +1,22 @@
 #pragma once
 // What the forward and the backward records of a layer over short sequences have in common. Host code.
 
+#include <cstdint>
+
 #include "ops/op.h"
 
 namespace millrace::ops {
 
 /// Of the layers that the kernels take: columns, heads, most positions of a sequence.
 constexpr int kLayerColumns = 128, kLayerHeads = 4, kMostPositions = 64;
+
+/// Whether rows begin at multiples of 16 bytes and strides have 31 bits.
+inline bool has_whole_rows(const tensor::Operand& o) {
+    const auto size = static_cast<std::int64_t>(tensor::size_of(o.dtype));
+    const auto whole = [size](std::int64_t stride) { return stride * size % 16 == 0 && stride <= INT32_MAX; };
+    return reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && (o.rows <= 1 || whole(o.stride_row)) &&
+           (o.g <= 1 || whole(o.stride_g)) && (o.k <= 1 || whole(o.stride_k));
+}
 
 /// Whether two operands are the same elements.
 inline bool same_place(const tensor::Operand& a, const tensor::Operand& b) {

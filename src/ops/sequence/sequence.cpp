@@ -1,7 +1,5 @@
 #include "ops/sequence/sequence.h"
 
-#include <cstdint>
-
 #include "ops/attention/attention.h"
 #include "ops/dense/dense.h"
 #include "ops/norm/layernorm.h"
@@ -14,13 +12,9 @@ namespace {
 using tensor::DType;
 using tensor::Operand;
 
-/// A matrix for each of x's members and groups, with rows that begin at multiples of 16 bytes and strides of 31 bits.
+/// A matrix for each of x's members and groups, with whole rows.
 bool fits(const Operand& o, const Operand& x, DType dtype, int rows, int cols) {
-    const auto size = static_cast<std::int64_t>(tensor::size_of(dtype));
-    const auto whole = [size](std::int64_t stride) { return stride * size % 16 == 0 && stride <= INT32_MAX; };
-    return o.present() && o.dtype == dtype && o.k == x.k && o.g == x.g && o.rows == rows && o.cols == cols &&
-           reinterpret_cast<std::uintptr_t>(o.data) % 16 == 0 && (rows == 1 || whole(o.stride_row)) &&
-           (o.g == 1 || whole(o.stride_g)) && (o.k == 1 || whole(o.stride_k));
+    return o.present() && o.dtype == dtype && o.k == x.k && o.g == x.g && o.rows == rows && o.cols == cols && has_whole_rows(o);
 }
 
 bool is_linear(const Bound& b, const Operand& x, int inputs, int outputs, Activation activation) {

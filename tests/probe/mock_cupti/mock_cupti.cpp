@@ -2,11 +2,12 @@
 // MOCK_CUPTI_OLD as an early CUPTI 12, which has smaller records, its own clock (CLOCK_REALTIME) and no names of subscribers.
 // As CUPTI does, it gives calls inside of calls the number of the outer one by counting begins and ends per thread, and loses
 // count when a kind of call is switched off before its end. When it is finalised it gives back memory that calls which are under
-// way still use.
+// way still use. At the process's end its destructors run, after which a client that still uses it ends the process (SIGABRT).
 //
 //   MOCK_CUPTI_INCUMBENT=NAME   somebody else has subscribed already
 //   MOCK_CUPTI_FAIL=NAME=CODE   one function answers with a code: subscribe, enable_callback, activity_enable, finalize
 //   MOCK_CUPTI_FINALIZE_MS=400  how long it takes to be finalised (0)
+//   MOCK_CUPTI_LAZY=1           it makes more state, with a destructor, when the first work of a window arrives
 //   MOCK_CUPTI_LATE_MS=300      work of a window is done, and can be flushed, so long after records went off (0)
 
 #include <dlfcn.h>
@@ -54,6 +55,18 @@ struct Cupti {
     std::atomic<std::uint64_t*> session{nullptr};  // what calls use, whether or not anybody hears of them
     std::atomic<std::uint32_t> spoiled{0}, finalised_inside{0}, disturbed{0};
 } cupti;
+
+std::atomic<bool> is_destroyed{false};
+struct Destructor {
+    ~Destructor() { is_destroyed = true; }
+};
+const Destructor of_library;  // runs before whatever was registered with atexit() before the library was loaded
+
+/// At the begin of each call of a client.
+void check_alive() {
+    if (is_destroyed) ::abort();
+}
+
 constexpr std::uint64_t kSound = 0x5e5510;
 thread_local bool is_telling = false;
 int subscriber_object = 0;
@@ -160,6 +173,7 @@ void on_work(const WorkEvent& event) {
     const std::size_t sizes[] = {kKernelBytes, kCopyBytes, kSetBytes};
     const auto index = static_cast<std::uint32_t>(event.work);
     if (!cupti.activity[kinds[index]]) return;
+    if (::getenv("MOCK_CUPTI_LAZY") != nullptr) static const Destructor of_work;
     std::unique_lock<std::mutex> lock(cupti.lock);
     if (cupti.buffer != nullptr && cupti.used + sizes[index] > cupti.size) deliver(lock);
     std::size_t most = 0;
@@ -260,12 +274,14 @@ CuptiResult cuptiSubscribe(void** subscriber, CuptiCallback callback, void* user
 }
 
 CuptiResult cuptiUnsubscribe(void*) {
+    check_alive();
     ::millrace::mock::cupti.callback = nullptr;
     forget_callbacks();
     return kCuptiSuccess;
 }
 
 CuptiResult cuptiEnableCallback(std::uint32_t enable, void*, std::uint32_t domain, std::uint32_t call) {
+    check_alive();
     if (const int failure = failure_of("enable_callback")) return failure;
     ::millrace::mock::cupti.enabled[domain][call] = enable != 0;
     return kCuptiSuccess;
@@ -278,6 +294,8 @@ CuptiResult cuptiActivityRegisterCallbacks(CuptiBufferRequest request, CuptiBuff
 }
 
 CuptiResult cuptiActivityEnable(std::uint32_t kind) {
+    check_alive();
+    static const Destructor of_activities;  // CUPTI, too, makes some of its state only when it is first needed
     if (const int failure = failure_of("activity_enable")) return failure;
     note_switch();
     ::millrace::mock::cupti.activity[kind] = true;
@@ -285,6 +303,7 @@ CuptiResult cuptiActivityEnable(std::uint32_t kind) {
 }
 
 CuptiResult cuptiActivityDisable(std::uint32_t kind) {
+    check_alive();
     note_switch();
     ::millrace::mock::cupti.switched_off = monotonic_ms();
     ::millrace::mock::cupti.activity[kind] = false;
@@ -292,6 +311,7 @@ CuptiResult cuptiActivityDisable(std::uint32_t kind) {
 }
 
 CuptiResult cuptiActivityFlushAll(std::uint32_t) {
+    check_alive();
     const char* late = ::getenv("MOCK_CUPTI_LATE_MS");
     if (late != nullptr && monotonic_ms() < ::millrace::mock::cupti.switched_off + ::strtoull(late, nullptr, 10))
         return kCuptiSuccess;

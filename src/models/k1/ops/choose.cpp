@@ -4,6 +4,7 @@
 
 namespace millrace::ops {
 
-MILLRACE_OPERATOR(choose_nodes, Phase::optimizer, {"grads"}, {"state"}, {"groups", update}, {"statistics", update});
+MILLRACE_OPERATOR(choose_nodes, Phase::optimizer, {"grads"}, {"state"}, {"groups", update}, {"statistics", update},
+                  {"carries", update});
 
 }  // namespace millrace::ops

@@ -24,7 +24,7 @@ __global__ void node_squares_kernel(Mat<const float> grads, const NodePiece* pie
 
 /// first[n] to first[n + 1] are the pieces of node n.
 __global__ void choose_kernel(const float* squares, const int* first, int pieces, ChooseRule rule, const ChoosePolicy* policies,
-                              States states, Groups groups, Mat<float> statistics) {
+                              States states, Groups groups, Mat<float> statistics, Mat<float> carries) {
     __shared__ float norms[kMostNodes], gains[kMostNodes];
     __shared__ std::int32_t parents[kMostNodes];
     for (int n = threadIdx.x; n < rule.nodes; n += kThreads) parents[n] = rule.parent[n];
@@ -52,7 +52,7 @@ __global__ void choose_kernel(const float* squares, const int* first, int pieces
     for (int n = threadIdx.x; n < rule.nodes; n += kThreads) {
         GroupState& group = table[rule.group[n]];
         rule.write(group, gains[n], norms[n]);
-        if (counts) rule.note(statistics.row(k, n, 0), n, label, group, gains[n], norms);
+        if (counts) rule.note(statistics.row(k, n, 0), carries.row(k, n, 0), n, label, group, gains[n], norms);
     }
 }
 
@@ -60,7 +60,8 @@ __global__ void choose_kernel(const float* squares, const int* first, int pieces
 
 KernelResult make_choose_nodes(Context& c, const Bound& b) {
     namespace at = choose_nodes;
-    const Operand &grads = b[at::grads], &states = b[at::state], &groups = b[at::groups], &statistics = b[at::statistics];
+    const Operand &grads = b[at::grads], &states = b[at::state], &groups = b[at::groups], &statistics = b[at::statistics],
+                  &carries = b[at::carries];
     const auto& params = b.params<ChooseParams>();
     std::vector<int> first(params.group.size() + 1);
     for (const NodePiece& piece : params.pieces) ++first[static_cast<std::size_t>(piece.node) + 1];
@@ -83,7 +84,7 @@ KernelResult make_choose_nodes(Context& c, const Bound& b) {
     return make_kernel([=, stream = c.stream, kept_group = group, kept_parent = parent] {
         launch(node_squares_kernel, dim3(count, grads.k), dim3(kThreads), 0, stream, grads, pieces, squares);
         launch(choose_kernel, dim3(grads.k), dim3(kThreads), 0, stream, squares, starts, static_cast<int>(count), rule, policies,
-               states, groups, statistics);
+               states, groups, statistics, carries);
     });
 }
 

@@ -29,6 +29,8 @@ struct StepLabels {
     std::uint32_t epochs = 0;   ///< of a label; 0: labels are parts of every epoch
 };
 constexpr std::int32_t kRecent = 0, kWorst = 1, kLabelColumn = 2;  ///< columns of the statistics
+/// f32 counts by ones up to 2^24 only: before it grows, a count of kCarry or more gives kCarry to its carry, which counts those.
+constexpr std::int32_t kCarry = 1 << 23;
 
 // Parameters and slots of an operator stay on one line each, below its contract.
 // clang-format off
@@ -39,10 +41,10 @@ constexpr std::int32_t kRecent = 0, kWorst = 1, kLabelColumn = 2;  ///< columns 
 /// element = node. `policy` has one entry for all members, or one of each. Nodes come parents first; node 0 is the root, parent[0] = -1. Pieces are in ascending order of `node` and at most kMostPiece long.
 /// statistics stat [K,N,1,kLabelColumn + 2 L] of N nodes and L labels: a step whose norms are finite and that was not dropped before adds to the row of each node: kRecent moves to the norm by a
 /// hundredth of the way (from 0: all of it); kWorst counts leaves to which the path of the largest norms leads; of the step's label l, column kLabelColumn + l counts when the node is chosen
-/// (and trainable), kLabelColumn + L + l counts the step.
+/// (and trainable), kLabelColumn + L + l counts the step. carries stat [K,N,1,1 + 2 L], of the columns from kWorst on: the count of column c is statistics[c] + kCarry * carries[c - kWorst].
 struct ChooseParams { std::vector<ChoosePolicy> policy{ChoosePolicy::topk}; std::int32_t count = 5; bool zero_grad = false; std::uint32_t op_number = 0, cooldown = 50, cooling = 50000; float explore = 0.15f; std::vector<std::int32_t> group, parent; std::vector<NodePiece> pieces; StepLabels labels = {}; };
 constexpr std::int32_t kMostPiece = 8192, kMostNodes = 1024;
-namespace choose_nodes { enum Slot { grads, state, groups, statistics, slots }; extern const OpDef kDef; }
+namespace choose_nodes { enum Slot { grads, state, groups, statistics, carries, slots }; extern const OpDef kDef; }
 
 // clang-format on
 }  // namespace millrace::ops

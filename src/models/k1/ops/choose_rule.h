@@ -125,17 +125,25 @@ struct ChooseRule {
         for (int n = 0; n < nodes; ++n) finite = finite && norms[n] - norms[n] == 0;
         return finite;
     }
-    /// Of a step that counts. `row` is the node's; T is float or double.
+    /// Of a step that counts. The rows are the node's; T is float or double.
     template <class T>
-    MILLRACE_HD void note(T* row, int node, int label, const GroupState& g, float gain, const float* norms) const {
+    MILLRACE_HD void note(T* row, T* carries, int node, int label, const GroupState& g, float gain, const float* norms) const {
         const T norm = static_cast<T>(norms[node]);
         row[kRecent] = row[kRecent] == 0 ? norm : row[kRecent] + (norm - row[kRecent]) * static_cast<T>(0.01);
-        if (is_worst(node, norms)) row[kWorst] += 1;
-        if (gain != 0 && g.trainable != 0) row[kLabelColumn + label] += 1;
-        row[kLabelColumn + labels.count + label] += 1;
+        if (is_worst(node, norms)) count_one(row, carries, kWorst);
+        if (gain != 0 && g.trainable != 0) count_one(row, carries, kLabelColumn + label);
+        count_one(row, carries, kLabelColumn + labels.count + label);
     }
 
 private:
+    template <class T>
+    MILLRACE_HD static void count_one(T* row, T* carries, int column) {
+        if (row[column] >= kCarry) {  // before it grows: checkpoints without carries have counts up to 2^24
+            row[column] -= kCarry;
+            carries[column - kWorst] += 1;
+        }
+        row[column] += 1;
+    }
     MILLRACE_HD int drawn(int node, const MemberState& s, const GroupState* groups, const float* norms, bool obey,
                           float uniform) const {
         float largest = 0, top = -1e30f, sum = 0;
@@ -164,10 +172,18 @@ inline ChooseRule rule_of(const ChooseParams& p, ChoosePolicy policy) {
             p.labels};
 }
 
-/// Nodes in turn, by one thread. `statistics` is the member's, [N,1,columns] with `stride` elements from node to node.
+/// Rows of the nodes of one member, `stride` elements from node to node.
+template <class T>
+struct NodeRows {
+    T* first;
+    std::int64_t stride;
+    [[nodiscard]] T* row(int node) const { return first + node * stride; }
+};
+
+/// Nodes in turn, by one thread.
 template <class T>
 void choose_on_host(const ChooseParams& params, int member, const MemberState& state, GroupState* groups, const float* norms,
-                    float* gains, T* statistics, std::int64_t stride) {
+                    float* gains, const NodeRows<T>& statistics, const NodeRows<T>& carries) {
     ChooseRule rule = rule_of(params, params.policy[params.policy.size() == 1 ? 0 : static_cast<std::size_t>(member)]);
     rule.group = params.group.data();
     rule.parent = params.parent.data();
@@ -178,7 +194,7 @@ void choose_on_host(const ChooseParams& params, int member, const MemberState& s
     for (int n = 0; n < rule.nodes; ++n) {
         GroupState& group = groups[params.group[static_cast<std::size_t>(n)]];
         rule.write(group, gains[n], norms[n]);
-        if (counts) rule.note(statistics + n * stride, n, label, group, gains[n], norms);
+        if (counts) rule.note(statistics.row(n), carries.row(n), n, label, group, gains[n], norms);
     }
 }
 

@@ -24,6 +24,11 @@ base::Status check(const ChooseParams& p, const tensor::Operand& grads) {
     return base::ok();
 }
 
+template <class T>
+NodeRows<T> rows_of(const tensor::Operand& operand, int member) {
+    return {operand.at<T>(member), operand.stride_g};
+}
+
 }  // namespace
 
 namespace ref {
@@ -40,9 +45,8 @@ void run_choose_nodes(const Bound& bound) {
         std::vector<float> norms(squares.size()), gains(squares.size());
         const MemberState& state = state_of(bound[at::state], m);
         for (std::size_t n = 0; n < squares.size(); ++n) norms[n] = static_cast<float>(std::sqrt(squares[n]) / state.loss_scale);
-        const auto& statistics = bound[at::statistics];
         choose_on_host(params, m, state, groups_of(bound[at::groups], m).data(), norms.data(), gains.data(),
-                       statistics.at<double>(m), statistics.stride_g);
+                       rows_of<double>(bound[at::statistics], m), rows_of<double>(bound[at::carries], m));
     }
 }
 
@@ -55,15 +59,15 @@ KernelResult make_choose_nodes(Context& context, const Bound& bound) {
     const tensor::Operand grads = bound[at::grads];
     const auto& params = bound.params<ChooseParams>();
     Checker checker(bound);
-    const tensor::Operand statistics = bound[at::statistics];
+    const auto nodes = static_cast<int>(params.group.size());
     checker.require(at::grads, tensor::DType::f32, grads.k, 1, 1, grads.cols)
         .state(at::state, grads.k)
         .groups(at::groups, grads.k)
-        .require(at::statistics, tensor::DType::f32, grads.k, static_cast<int>(params.group.size()), 1,
-                 kLabelColumn + 2 * params.labels.count);
+        .require(at::statistics, tensor::DType::f32, grads.k, nodes, 1, kLabelColumn + 2 * params.labels.count)
+        .require(at::carries, tensor::DType::f32, grads.k, nodes, 1, 1 + 2 * params.labels.count);
     MILLRACE_TRY(checker.status());
     MILLRACE_TRY(check(params, grads));
-    return make_kernel([&context, b = bound, grads, statistics, params, squares = std::vector<double>(params.pieces.size()),
+    return make_kernel([&context, b = bound, grads, params, squares = std::vector<double>(params.pieces.size()),
                         norms = std::vector<float>(params.group.size()),
                         gains = std::vector<float>(params.group.size())]() mutable noexcept {
         for (int m = 0; m < grads.k; ++m) {
@@ -80,7 +84,7 @@ KernelResult make_choose_nodes(Context& context, const Bound& bound) {
                 norms[n] = static_cast<float>(std::sqrt(sum) / static_cast<double>(state.loss_scale));
             }
             choose_on_host(params, m, state, groups_of(b[at::groups], m).data(), norms.data(), gains.data(),
-                           statistics.at<float>(m), statistics.stride_g);
+                           rows_of<float>(b[at::statistics], m), rows_of<float>(b[at::carries], m));
         }
     });
 }

@@ -1,0 +1,114 @@
+#pragma once
+// Transformer layers over short sequences in tests: a store with the layers, their sequences, and the records of a program as
+// rewrites see them.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "models/model_rig.h"
+#include "nn/transformer.h"
+
+namespace millrace::nn {
+
+struct SequenceShape {
+    int members = 1, groups = 1;
+    std::int32_t batch = 3, positions = 37, prefix = 0;
+    TransformerOptions options{128, 4, 256, true, 0, false, {}};
+    [[nodiscard]] std::int32_t rows() const { return batch * positions; }
+    [[nodiscard]] std::int32_t cols() const { return groups * options.width; }
+    [[nodiscard]] std::string name() const {
+        return "K" + std::to_string(members) + "G" + std::to_string(groups) + "B" + std::to_string(batch) + "N" +
+               std::to_string(positions) + "I" + std::to_string(options.inner);
+    }
+};
+
+/// The backend and a store in bf16. Derived rigs declare more, then call begin().
+struct SequenceRig {
+    SequenceRig(const SequenceShape& given, std::int32_t depth, ops::DeviceKind device, const std::vector<std::string>& off)
+        : shape(given), backend(ops::make_backend(device, {.rewrites_off = off}).value()) {
+        tape::StoreOptions options;
+        options.precision = tape::Precision::bf16;
+        options.members = shape.members;
+        store = std::make_unique<tape::Store>(*backend, options);
+        for (std::int32_t d = 0; d < depth; ++d) {
+            std::vector<std::string> names;
+            for (int g = 0; g < shape.groups; ++g) names.push_back("layers." + std::to_string(d) + "." + std::to_string(g));
+            layers.emplace_back(*store, names, shape.options);
+        }
+        ids = store->add_data("ids", tensor::DType::i32, shape.batch, shape.positions - shape.prefix);
+        lengths = store->add_data("lengths", tensor::DType::i32, shape.batch, 1);
+    }
+    void begin() const {
+        EXPECT_TRUE(store->allocate().ok());
+        std::vector<std::uint64_t> seeds;
+        for (int k = 0; k < shape.members; ++k) seeds.push_back(static_cast<std::uint64_t>(40 + k));
+        store->initialize(seeds);
+    }
+    [[nodiscard]] tensor::View for_all(tensor::View view) const {
+        view.k = shape.members;
+        return view;
+    }
+    tape::Value through_layers(tape::Builder& builder, tape::Value x) const {
+        for (const TransformerLayer& layer : layers)
+            x = layer.forward(builder, x, {for_all(ids), for_all(lengths), shape.prefix});
+        return x;
+    }
+    /// Prepares the program, feeds it random values and sequences of several lengths, and runs it; false where it cannot.
+    bool run(tape::Program& program, tape::Arena& arena, const std::vector<tensor::View>& random) const {
+        EXPECT_TRUE(arena.allocate().ok());
+        const auto prepared = program.prepare();
+        EXPECT_TRUE(prepared.ok()) << (prepared.ok() ? "" : prepared.error().text());
+        if (!prepared.ok()) return false;
+        std::uint32_t stream = 0;
+        for (const tensor::View& view : random) {
+            std::vector<double> values(static_cast<std::size_t>(view.count()));
+            ++stream;
+            for (std::size_t i = 0; i < values.size(); ++i) values[i] = base::random_normal(1, 0, 0, stream, i);
+            program.write(view, values);
+        }
+        const double counts[] = {64, 17, 0, 1, 63};
+        std::vector<double> given;
+        for (std::int32_t b = 0; b < shape.batch; ++b) given.push_back(std::min<double>(counts[b % 5], shape.positions));
+        program.write(lengths, given);
+        program.run();
+        backend->synchronize();
+        EXPECT_TRUE(backend->check().ok());
+        return true;
+    }
+
+    SequenceShape shape;
+    std::unique_ptr<ops::Backend> backend;
+    std::unique_ptr<tape::Store> store;
+    std::vector<TransformerLayer> layers;
+    tensor::View ids, lengths;
+};
+
+/// How many launches of the program are that rewrite.
+inline int joined_by(const tape::Program& program, const std::string& rewrite) {
+    return static_cast<int>(std::count_if(program.groups().begin(), program.groups().end(), [&](const ops::Group& group) {
+        return group.rewrite != nullptr && group.rewrite->name == rewrite;
+    }));
+}
+
+/// The records with addresses that stand for their buffers, as a program has them when rewrites are looked for.
+inline std::vector<ops::Bound> stand_ins(const std::vector<ops::Record>& records) {
+    std::vector<ops::Bound> all(records.size());
+    for (std::size_t r = 0; r < records.size(); ++r) {
+        all[r].record = &records[r];
+        for (std::size_t slot = 0; slot < ops::kMaxSlots; ++slot) {
+            const tensor::View& v = records[r].slots[slot];
+            if (!v.present()) continue;
+            const std::uintptr_t address =
+                ((static_cast<std::uintptr_t>(v.buffer) + 1) << 40) + static_cast<std::uintptr_t>(v.offset) * size_of(v.dtype);
+            // NOLINTNEXTLINE(performance-no-int-to-ptr): it is compared, never followed
+            all[r].operands[slot] = {
+                reinterpret_cast<void*>(address), v.dtype, v.k, v.g, v.rows, v.cols, v.stride_k, v.stride_g, v.stride_row};
+        }
+    }
+    return all;
+}
+
+}  // namespace millrace::nn
