@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,10 @@
 
 #include "base/recipe.h"
 #include "base/result.h"
+
+namespace millrace::data {
+class BatchSource;
+}
 
 namespace millrace::train {
 
@@ -33,9 +38,10 @@ struct LaneScore {
 
 class Lanes {
 public:
+    using Adapter = std::function<std::unique_ptr<data::BatchSource>(std::unique_ptr<data::BatchSource>)>;
     /// Builds one program of `lanes` members for recipes of the structure of `recipe`: plans and captures once. All lanes are
-    /// empty.
-    static base::Result<std::unique_ptr<Lanes>> create(const base::Recipe& recipe, int lanes);
+    /// empty. `adapt` wraps the source of the data, for tests.
+    static base::Result<std::unique_ptr<Lanes>> create(const base::Recipe& recipe, int lanes, const Adapter& adapt = {});
     /// The keys of `recipe` that a lane takes without a new program ("optim.lr", ...).
     static std::vector<std::string> fusible_keys(const base::Recipe& recipe);
     /// Equal for recipes that share a program.
