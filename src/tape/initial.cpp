@@ -11,7 +11,7 @@
 namespace millrace::tape {
 namespace {
 
-constexpr std::int64_t kPiece = 1 << 15;  // elements that a thread draws at a time, a multiple of four
+constexpr std::int64_t kPiece = 1 << 13;  // elements that a thread draws at a time, a multiple of four
 
 /// FNV-1a: the random stream of a tensor follows from its name alone.
 std::uint32_t stream_of(const std::string& name) {
@@ -92,9 +92,16 @@ std::vector<float> draw_matrix(const Parameter& p, int group, std::size_t member
     return values;
 }
 
+void Copies::round(std::span<const float> from, std::size_t at) const {
+    std::ranges::transform(from, values.begin() + static_cast<std::ptrdiff_t>(at),
+                           precision == Precision::bf16 ? tensor::to_bf16 : tensor::to_f16);
+}
+
 void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed,
-                std::span<float> slice) {
+                std::span<float> slice, const Copies& copies) {
+    MILLRACE_ASSERT(copies.values.empty() || copies.values.size() == slice.size(), "a copy of each value");
     std::ranges::fill(slice, 0.0f);
+    std::ranges::fill(copies.values, std::uint16_t{0});
     std::vector<Piece> pieces;
     for (const Parameter& p : parameters) {
         if (p.fixed != fixed) continue;
@@ -105,9 +112,13 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
     }
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
-        for (std::size_t i = next++; i < pieces.size(); i = next++) draw(pieces[i], member, seed);
+        for (std::size_t i = next++; i < pieces.size(); i = next++) {
+            draw(pieces[i], member, seed);
+            if (!copies.values.empty())
+                copies.round(pieces[i].out, static_cast<std::size_t>(pieces[i].out.data() - slice.data()));
+        }
     };
-    const std::size_t wanted = slice.size() / static_cast<std::size_t>(2 * kPiece),
+    const std::size_t wanted = slice.size() / static_cast<std::size_t>(4 * kPiece),
                       threads = std::min<std::size_t>(wanted, std::max(1u, std::thread::hardware_concurrency()));
     std::vector<std::jthread> helpers;
     for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
@@ -116,11 +127,6 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
 
 ops::GroupState initial_state(const Group& group) {
     return {.decay_factor = group.decay_factor, .trainable = group.fixed ? 0u : 1u};
-}
-
-void round_copies(Precision precision, std::span<const float> values, std::span<std::uint16_t> copies) {
-    MILLRACE_ASSERT(has_copies(precision) && values.size() == copies.size(), "a 16-bit copy of each value");
-    std::ranges::transform(values, copies.begin(), precision == Precision::bf16 ? tensor::to_bf16 : tensor::to_f16);
 }
 
 }  // namespace millrace::tape

@@ -67,11 +67,11 @@ void MemberSlices::draw(const Store& declared, const ops::MemberState& state, st
         const Part& part = parts_[name];
         return std::span<float>(reinterpret_cast<float*>(slice + part.at), part.bytes / sizeof(float));
     };
-    draw_slice(declared.parameters(), false, 0, state.seed, floats(kTrained));
+    Copies copies{store_.options().precision};
+    if (const Part& part = parts_[kCopy16]; part.bytes > 0)
+        copies.values = {reinterpret_cast<std::uint16_t*>(slice + part.at), part.bytes / sizeof(std::uint16_t)};
+    draw_slice(declared.parameters(), false, 0, state.seed, floats(kTrained), copies);
     draw_slice(declared.parameters(), true, 0, state.seed, floats(kFixed));
-    if (const Part& copies = parts_[kCopy16]; copies.bytes > 0)
-        round_copies(store_.options().precision, floats(kTrained),
-                     {reinterpret_cast<std::uint16_t*>(slice + copies.at), copies.bytes / sizeof(std::uint16_t)});
     std::vector<ops::GroupState> groups;
     for (const Group& group : declared.groups()) groups.push_back(initial_state(group));
     MILLRACE_ASSERT(groups.size() * sizeof(ops::GroupState) == parts_[kGroups].bytes, "the groups of another model");

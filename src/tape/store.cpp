@@ -131,19 +131,23 @@ void Store::initialize(const std::vector<std::uint64_t>& seeds) {
     MILLRACE_ASSERT(static_cast<int>(seeds.size()) == members(), "one seed per member");
     // The gaps between tensors too: a warm-up with a state of zeros leaves NaN there, and updates would carry it along.
     for (const bool fixed : {false, true}) {
-        View slice = fixed ? arena_view(kFixed, fixed_width_) : parameter_arena();
+        View slice = fixed ? arena_view(kFixed, fixed_width_) : parameter_arena(), copy = fixed ? View{} : copy16();
         std::vector<float> values(static_cast<std::size_t>(slice.cols));
-        for (std::size_t member = 0; member < seeds.size(); ++member, slice.offset += slice.stride_k) {
-            draw_slice(parameters_, fixed, member, seeds[member], values);
+        std::vector<std::uint16_t> narrow(copy.present() ? values.size() : 0);
+        for (std::size_t member = 0; member < seeds.size(); ++member) {
+            draw_slice(parameters_, fixed, member, seeds[member], values, {options_.precision, narrow});
             if (slice.dtype == DType::f64) {
                 const std::vector<double> wide(values.begin(), values.end());
                 write(slice, wide.data(), wide.size() * sizeof(double));
             } else {
                 write(slice, values.data(), values.size() * sizeof(float));
             }
+            slice.offset += slice.stride_k;
+            if (!copy.present()) continue;
+            write(copy, narrow.data(), narrow.size() * sizeof(std::uint16_t));
+            copy.offset += copy.stride_k;
         }
     }
-    refresh_copies();
     reset_groups();
     auto states = read_states();
     for (std::size_t k = 0; k < states.size(); ++k) states[k].seed = seeds[k];
@@ -298,7 +302,7 @@ void Store::refresh_copies() {
     std::vector<float> wide(n);
     std::vector<std::uint16_t> narrow(n);
     read(parameter_arena(), wide.data(), n * sizeof(float));
-    round_copies(options_.precision, wide, narrow);
+    Copies{options_.precision, narrow}.round(wide, 0);
     write(copy16(), narrow.data(), n * sizeof(std::uint16_t));
 }
 

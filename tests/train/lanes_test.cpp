@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "data/recording_files.h"
+#include "io/hdf5.h"
 #include "ops/backend.h"
 #include "tape/slices.h"
 #include "train/hooked_source.h"
@@ -199,6 +201,49 @@ TEST_F(LanesRun, ACopyHasTheWeightsAndKeepsItsOwnSettings) {
     ASSERT_TRUE(table->set(1, recipe({"seed=5", "optim.lr=0"})).ok());
     EXPECT_NE(epoch(*table)[1]->metrics.at("train_loss"), next[1]->metrics.at("train_loss"));
     EXPECT_NE(bits(*table, 0), bits(*table, 1));
+}
+
+TEST_F(LanesRun, ValuesOfAModelAreALanesOwn) {
+    if (!io::have_hdf5()) GTEST_SKIP() << "built without HDF5";
+    data::testing::RecordingFileSpec spec;
+    spec.labels = data::testing::mixed_labels(59);
+    spec.width = 8;
+    spec.statistics = false;
+    data::testing::write_recording_folder(folder_ / "recordings", spec, 11, 7);
+    const std::vector<std::string> shape{"model.name=leak_cnn",
+                                         "model.preset=debug",
+                                         "train.batch=32",
+                                         "optim.lr=0.01",
+                                         "data.path=" + (folder_ / "recordings").string(),
+                                         "telemetry.interval=0s"},
+        first = with(shape, {"model.auxiliary=0", "model.boost=3"}), second = with(shape, {"model.auxiliary=2"});
+    ASSERT_TRUE(run("first", first).ok());
+    ASSERT_TRUE(run("second", second).ok());
+    const auto table = lanes(3, shape);
+    ASSERT_TRUE(table->fill(2, recipe(first)).ok());
+    ASSERT_TRUE(table->fill(0, recipe(second)).ok());
+    for (std::size_t i = 0; i < 2; ++i) {
+        const Scores scores = epoch(*table);
+        for (const auto& [lane, alone] : {std::pair{2u, i}, std::pair{0u, i + 2}}) {
+            const EpochReport& report = observer_.epochs.at(alone);
+            EXPECT_EQ(scores[lane]->metrics.at("train_loss"), report.training[0].loss);
+            EXPECT_FALSE(report.validation[0].more.figures.empty());
+            for (const models::Figure& figure : report.validation[0].more.figures)
+                EXPECT_EQ(scores[lane]->metrics.at(figure.name), figure.value) << figure.name << " of lane " << lane;
+        }
+    }
+    // A copy keeps its own losses; with the settings of its source it goes on like that.
+    ASSERT_TRUE(table->copy(2, 0).ok());
+    const Scores apart = epoch(*table);
+    EXPECT_NE(apart[0]->metrics.at("train_loss"), apart[2]->metrics.at("train_loss"));
+    ASSERT_TRUE(table->copy(2, 0).ok());
+    ASSERT_TRUE(table->set(0, recipe(first)).ok());
+    const Scores together = epoch(*table);
+    EXPECT_EQ(together[0]->metrics, together[2]->metrics);
+
+    const auto streamed = Lanes::create(recipe(with(shape, {"data.mode=stream", "data.window=4KiB"})), 2);
+    ASSERT_FALSE(streamed.ok());
+    EXPECT_NE(streamed.error().text().find("streamed"), std::string::npos) << streamed.error().text();
 }
 
 TEST_F(LanesRun, StoppedWithinAnEpochALaneMustBeFilledAgain) {
