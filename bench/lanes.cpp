@@ -38,6 +38,7 @@ base::Status measure(const std::string& path, int count, int epochs, const std::
     const auto fill = [&](const char* what) -> base::Status {
         (void)seconds();
         for (int i = 0; i < count; ++i) MILLRACE_TRY(lanes->fill(i, trials[static_cast<std::size_t>(i)]));
+        MILLRACE_TRY(lanes->save(0));  // so that all are there
         fmt::print("{} {} lanes: {:.3f} s\n", what, count, seconds());
         return base::ok();
     };

@@ -31,12 +31,17 @@ struct Piece {
 /// `four` makes the values of four neighbouring elements of their random words.
 template <class Four>
 void draw_blocks(const Piece& piece, std::uint64_t seed, std::uint32_t stream, Four four) {
-    for (std::size_t i = 0; i < piece.out.size(); i += 4) {
+    const auto values = [&](std::size_t i) {
         const auto block = static_cast<std::uint32_t>((static_cast<std::uint64_t>(piece.begin) + i) / 4);
-        const std::array<float, 4> values = four(base::random_block(seed, 0, 0, stream, block));
-        std::copy_n(values.begin(), std::min<std::size_t>(4, piece.out.size() - i),
-                    piece.out.begin() + static_cast<std::ptrdiff_t>(i));
+        return four(base::random_block(seed, 0, 0, stream, block));
+    };
+    float* out = piece.out.data();
+    std::size_t i = 0;
+    for (; i + 4 <= piece.out.size(); i += 4) {
+        const std::array<float, 4> drawn = values(i);
+        for (std::size_t j = 0; j < 4; ++j) out[i + j] = drawn[j];
     }
+    if (i < piece.out.size()) std::copy_n(values(i).begin(), piece.out.size() - i, out + i);
 }
 
 void draw(const Piece& piece, std::size_t member, std::uint64_t seed) {
@@ -98,7 +103,7 @@ void Copies::round(std::span<const float> from, std::size_t at) const {
 }
 
 void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed,
-                std::span<float> slice, const Copies& copies) {
+                std::span<float> slice, const Copies& copies, unsigned threads) {
     MILLRACE_ASSERT(copies.values.empty() || copies.values.size() == slice.size(), "a copy of each value");
     std::ranges::fill(slice, 0.0f);
     std::ranges::fill(copies.values, std::uint16_t{0});
@@ -118,10 +123,10 @@ void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_
                 copies.round(pieces[i].out, static_cast<std::size_t>(pieces[i].out.data() - slice.data()));
         }
     };
-    const std::size_t wanted = slice.size() / static_cast<std::size_t>(4 * kPiece),
-                      threads = std::min<std::size_t>(wanted, std::max(1u, std::thread::hardware_concurrency()));
+    if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+    const std::size_t count = std::min<std::size_t>(threads, slice.size() / static_cast<std::size_t>(4 * kPiece));
     std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work);
     work();
 }
 

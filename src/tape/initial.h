@@ -21,9 +21,10 @@ struct Copies {
 };
 
 /// One member of the arena of trained parameters, or of `fixed` ones: every parameter at its offset, zeros between them, and as
-/// much of its copy if one is given. The numbers do not depend on how many threads draw; large models take all cores.
+/// much of its copy if one is given. The numbers do not depend on how many threads draw: at most `threads`, 0: one per core, and
+/// fewer for small models.
 void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed,
-                std::span<float> slice, const Copies& copies = {});
+                std::span<float> slice, const Copies& copies = {}, unsigned threads = 0);
 
 /// A group before the first step.
 ops::GroupState initial_state(const Group& group);

@@ -62,7 +62,7 @@ void MemberSlices::copy(int from, int to) const {
     }
 }
 
-void MemberSlices::draw(const Store& declared, const ops::MemberState& state, std::byte* slice) const {
+void MemberSlices::draw(const Store& declared, const ops::MemberState& state, std::byte* slice, unsigned threads) const {
     const auto floats = [&](Name name) {
         const Part& part = parts_[name];
         return std::span<float>(reinterpret_cast<float*>(slice + part.at), part.bytes / sizeof(float));
@@ -70,8 +70,8 @@ void MemberSlices::draw(const Store& declared, const ops::MemberState& state, st
     Copies copies{store_.options().precision};
     if (const Part& part = parts_[kCopy16]; part.bytes > 0)
         copies.values = {reinterpret_cast<std::uint16_t*>(slice + part.at), part.bytes / sizeof(std::uint16_t)};
-    draw_slice(declared.parameters(), false, 0, state.seed, floats(kTrained), copies);
-    draw_slice(declared.parameters(), true, 0, state.seed, floats(kFixed));
+    draw_slice(declared.parameters(), false, 0, state.seed, floats(kTrained), copies, threads);
+    draw_slice(declared.parameters(), true, 0, state.seed, floats(kFixed), {}, threads);
     std::vector<ops::GroupState> groups;
     for (const Group& group : declared.groups()) groups.push_back(initial_state(group));
     MILLRACE_ASSERT(groups.size() * sizeof(ops::GroupState) == parts_[kGroups].bytes, "the groups of another model");

@@ -23,8 +23,9 @@ public:
     void copy(int from, int to) const;
 
     /// Puts a member before its first step into `slice`, whose moments are zero already: parameters drawn from state.seed as
-    /// `declared` says, which has the parameters and groups of the store.
-    void draw(const Store& declared, const ops::MemberState& state, std::byte* slice) const;
+    /// `declared` says, which has the parameters and groups of the store. Several threads may draw at once; `threads` as in
+    /// draw_slice().
+    void draw(const Store& declared, const ops::MemberState& state, std::byte* slice, unsigned threads = 0) const;
 
     [[nodiscard]] ops::MemberState read_state(int member) const;
     void write_state(int member, const ops::MemberState& state) const;

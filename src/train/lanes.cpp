@@ -51,6 +51,13 @@ struct Lanes::Impl {
         std::unique_ptr<tape::Store> declared;  ///< one member, never allocated
     };
 
+    /// A fresh trial that is not on the device yet.
+    struct Fresh {
+        int lane = 0;
+        std::unique_ptr<tape::Store> declared;
+        ops::MemberState state;
+    };
+
     Impl(Setup made, base::Recipe shape)
         : setup(std::move(made)),
           structure(std::move(shape)),
@@ -61,6 +68,12 @@ struct Lanes::Impl {
     [[nodiscard]] tape::Store& store() const { return setup.engine->store(); }
     Lane& at(int lane) { return table.at(static_cast<std::size_t>(lane)); }
     base::Status check_lane(int lane, bool filled) const;
+    /// The same of a filled lane, once all trials are on the device.
+    base::Status settle(int lane);
+    base::Status settle();
+    void forget(int lane) {
+        std::erase_if(fresh, [lane](const Fresh& trial) { return trial.lane == lane; });
+    }
     base::Result<Trial> trial_of(const base::Recipe& recipe) const;
     static std::vector<Setting> settings_of(const tape::Store& declared);
     void write_settings(int lane, const std::vector<Setting>& now, const std::vector<Setting>& before) const;
@@ -72,7 +85,8 @@ struct Lanes::Impl {
     Setup setup;
     const base::Recipe structure;
     tape::MemberSlices slices;
-    std::unique_ptr<ops::Memory> fresh;  ///< a slice whose moments are zero
+    std::vector<Fresh> fresh;
+    std::vector<std::unique_ptr<ops::Memory>> drawn;  ///< slices whose moments are zero, one for each core at most
     MetricsReader reader;
     std::vector<Lane> table;
     std::uint64_t launched = 0;  ///< steps, equal to pushes into the ring
@@ -98,8 +112,6 @@ base::Result<std::unique_ptr<Lanes>> Lanes::create(const base::Recipe& recipe, i
                         "smaller data would be right",
                         setup.loading)};
     auto impl = std::make_unique<Impl>(std::move(setup), structural_part(recipe));
-    MILLRACE_LET(fresh, impl->setup.engine->backend().allocate_shared(impl->slices.bytes()));
-    impl->fresh = std::move(fresh);
     for (int lane = 0; lane < lanes; ++lane) impl->set_trainable(lane, false);
     return std::unique_ptr<Lanes>(new Lanes(std::move(impl)));
 }
@@ -112,6 +124,34 @@ base::Status Lanes::Impl::check_lane(int lane, bool filled) const {
     if (filled && of.partial)
         return base::Error{fmt::format("lane {} stopped within an epoch; fill or restore it to go on", lane)};
     return base::ok();
+}
+
+/// Trials are drawn side by side: numbers take a core some ten milliseconds for each, and a search begins with hundreds.
+base::Status Lanes::Impl::settle() {
+    const auto cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+    while (!fresh.empty()) {
+        const std::size_t count = std::min(fresh.size(), cores);
+        while (drawn.size() < count) {
+            MILLRACE_LET(memory, setup.engine->backend().allocate_shared(slices.bytes()));
+            drawn.push_back(std::move(memory));
+        }
+        const auto draw = [&](std::size_t i) {
+            slices.draw(*fresh[i].declared, fresh[i].state, drawn[i]->data(), static_cast<unsigned>(cores / count));
+        };
+        {
+            std::vector<std::jthread> helpers;
+            for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(draw, i);
+            draw(0);
+        }
+        for (std::size_t i = 0; i < count; ++i) slices.write(fresh[i].lane, drawn[i]->data());
+        fresh.erase(fresh.begin(), fresh.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+    return setup.engine->backend().check();
+}
+
+base::Status Lanes::Impl::settle(int lane) {
+    MILLRACE_TRY(check_lane(lane, true));
+    return settle();
 }
 
 base::Result<Lanes::Impl::Trial> Lanes::Impl::trial_of(const base::Recipe& recipe) const {
@@ -171,14 +211,14 @@ base::Status Lanes::fill(int lane, const base::Recipe& recipe) {
     state.front().seed = trial.settings.seeds.front();
     apply_settings(trial.settings, state);
     optim::set_loss_scale(impl_->store().options().precision, state);
-    impl_->slices.draw(*trial.declared, state.front(), impl_->fresh->data());
-    impl_->slices.write(lane, impl_->fresh->data());
     impl_->at(lane) = {recipe, Impl::settings_of(*trial.declared), false};
-    return impl_->setup.engine->backend().check();
+    impl_->forget(lane);
+    impl_->fresh.push_back({lane, std::move(trial.declared), state.front()});
+    return base::ok();
 }
 
 base::Result<LaneSlice> Lanes::save(int lane) {
-    MILLRACE_TRY(impl_->check_lane(lane, true));
+    MILLRACE_TRY(impl_->settle(lane));
     const std::string recipe = impl_->at(lane).recipe->to_toml();
     SliceHeader header;
     header.precision = static_cast<std::uint64_t>(impl_->store().options().precision);
@@ -208,13 +248,14 @@ base::Status Lanes::restore(int lane, const LaneSlice& slice) {
     if (header.precision != static_cast<std::uint64_t>(precision) || header.member_bytes != impl_->slices.bytes())
         return base::Error{fmt::format("the slice is of another precision or another model; the lanes have {} bytes in {}",
                                        impl_->slices.bytes(), tape::name_of(precision))};
+    impl_->forget(lane);
     impl_->slices.write(lane, slice.bytes.data() + sizeof header + header.recipe_bytes);
     impl_->at(lane) = {std::move(recipe), Impl::settings_of(*trial.declared), false};
     return impl_->setup.engine->backend().check();
 }
 
 base::Status Lanes::copy(int from, int to) {
-    for (const int lane : {from, to}) MILLRACE_TRY(impl_->check_lane(lane, true));
+    for (const int lane : {from, to}) MILLRACE_TRY(impl_->settle(lane));
     const ops::MemberState source = impl_->slices.read_state(from);
     ops::MemberState state = impl_->slices.read_state(to);
     impl_->slices.copy(from, to);
@@ -226,7 +267,7 @@ base::Status Lanes::copy(int from, int to) {
 }
 
 base::Status Lanes::set(int lane, const base::Recipe& recipe) {
-    MILLRACE_TRY(impl_->check_lane(lane, true));
+    MILLRACE_TRY(impl_->settle(lane));
     MILLRACE_LET(trial, impl_->trial_of(recipe));
     std::vector<ops::MemberState> state{impl_->slices.read_state(lane)};
     state.front().seed = trial.settings.seeds.front();
@@ -240,6 +281,7 @@ base::Status Lanes::set(int lane, const base::Recipe& recipe) {
 
 void Lanes::clear(int lane) {
     MILLRACE_ASSERT(impl_->check_lane(lane, false).ok(), "no such lane");
+    impl_->forget(lane);
     impl_->set_trainable(lane, false);
     impl_->at(lane) = {};
 }
@@ -301,7 +343,7 @@ base::Result<std::vector<std::optional<LaneScore>>> Lanes::Impl::score(data::Par
 base::Result<std::vector<std::optional<LaneScore>>> Lanes::run_epoch(const std::atomic<int>* stop) {
     using Scores = std::vector<std::optional<LaneScore>>;
     for (int lane = 0; lane < lanes(); ++lane)
-        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->check_lane(lane, true));
+        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
     if (!impl_->any_filled()) return Scores(impl_->table.size());
     bool stopped = stop != nullptr && stop->load(std::memory_order_relaxed) != 0;
     if (stopped) return Scores{};
@@ -329,7 +371,7 @@ base::Result<std::vector<std::optional<LaneScore>>> Lanes::test() {
     if (impl_->setup.engine->source().samples(data::Part::test) == 0)
         return base::Error{fmt::format("{} has no part to test with", impl_->setup.data.name)};
     for (int lane = 0; lane < lanes(); ++lane)
-        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->check_lane(lane, true));
+        if (impl_->at(lane).recipe) MILLRACE_TRY(impl_->settle(lane));
     return impl_->score(data::Part::test, nullptr);
 }
 

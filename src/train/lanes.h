@@ -51,7 +51,7 @@ public:
     Lanes& operator=(const Lanes&) = delete;
 
     /// A fresh trial: parameters drawn from the recipe's seed, moments and state reset, hyper-parameters of the recipe. Refuses
-    /// another structure and names the key.
+    /// another structure and names the key. Many are drawn side by side when the next epoch begins.
     base::Status fill(int lane, const base::Recipe& recipe);
     /// Of a filled lane.
     base::Result<LaneSlice> save(int lane);
