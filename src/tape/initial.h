@@ -1,0 +1,32 @@
+#pragma once
+// How members start: parameters drawn from a seed and the tensors' names, groups as declared.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tape/store.h"
+
+namespace millrace::tape {
+
+/// One matrix of a parameter, [rows, cols]. `member` chooses among Init::members.
+std::vector<float> draw_matrix(const Parameter& parameter, int group, std::size_t member, std::uint64_t seed);
+
+/// The 16-bit copy of parameters, where the precision has one.
+struct Copies {
+    Precision precision = Precision::f32;
+    std::span<std::uint16_t> values = {};
+    /// Rounds values[at, at + from.size()).
+    void round(std::span<const float> from, std::size_t at) const;
+};
+
+/// One member of the arena of trained parameters, or of `fixed` ones: every parameter at its offset, zeros between them, and as
+/// much of its copy if one is given. The numbers do not depend on how many threads draw: at most `threads`, 0: one per core, and
+/// fewer for small models.
+void draw_slice(const std::vector<Parameter>& parameters, bool fixed, std::size_t member, std::uint64_t seed,
+                std::span<float> slice, const Copies& copies = {}, unsigned threads = 0);
+
+/// A group before the first step.
+ops::GroupState initial_state(const Group& group);
+
+}  // namespace millrace::tape
