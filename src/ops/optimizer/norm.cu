@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
             }
             cursor.move(segments, piece.begin);
             if (group[cursor.now.group].trainable != 0)
+#pragma unroll 4
                 for (int i = thread; i < piece.parts; i += kThreads) sum += piece.sums[std::int64_t{k} * piece.parts + i];
         }
         for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);

@@ -139,16 +139,20 @@ struct Target {
     float factor = 1;
     bool add = false;
 
-    __device__ void put_pair(int row, int column, float first, float second) const {
+    /// Returns the sum of the squares of what was written.
+    __device__ float put_pair(int row, int column, float first, float second) const {
         auto* at = reinterpret_cast<float2*>(to + row * stride + column);
         const float2 before = add ? *at : make_float2(0, 0);
-        *at = make_float2(before.x + factor * first, before.y + factor * second);
+        const float2 now = make_float2(before.x + factor * first, before.y + factor * second);
+        *at = now;
+        return now.x * now.x + now.y * now.y;
     }
 };
 
-/// Puts the warp's sums, `rows` rows of `cols` columns of them.
+/// Puts the warp's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares.
 template <int kWidth>
-__device__ inline void put_sums(const typename Layout<kWidth>::Sums& sums, const Target& target, int rows, int cols) {
+__device__ inline float put_sums(const typename Layout<kWidth>::Sums& sums, const Target& target, int rows, int cols) {
+    float squares = 0;
 #pragma unroll
     for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
 #pragma unroll
@@ -158,8 +162,9 @@ __device__ inline void put_sums(const typename Layout<kWidth>::Sums& sums, const
 #pragma unroll
             for (int n = 0; n < kWidth / 8; ++n)
                 if (const int column = column_of(n, 0); column < cols)
-                    target.put_pair(row, column, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
+                    squares += target.put_pair(row, column, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
         }
+    return squares;
 }
 
 /// Sum over the four lanes that share a row.
@@ -185,6 +190,8 @@ struct Args {
     Found* found = nullptr;
     Mat<float> dweight = {}, dbias = {};  ///< each optional
     bool add_weight = false, add_bias = false;
+    float* squares = nullptr;  ///< [K][square_parts]: sums of squares of dweight, for the norm; null: nobody wants them
+    int square_parts = 0;
     bool direct = false;  ///< one part of the rows alone, which goes straight to dweight and dbias
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
@@ -213,6 +220,13 @@ __device__ inline float token_share(const Args& a, int k, int* shared) {
     return tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
 }
 
+/// The sum over a warp is number `part` of member k's sums of squares.
+__device__ inline void put_squares(const Args& a, int k, int part, float sum) {
+    if (a.squares == nullptr) return;
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (threadIdx.x % 32 == 0) a.squares[std::int64_t{k} * a.square_parts + part] = sum;
+}
+
 /// f<columns of the kernels that take rows of `cols`>().
 template <class F>
 auto with_width(int cols, F f) {
@@ -221,6 +235,8 @@ auto with_width(int cols, F f) {
 
 /// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, logsumexp and dx.
 KernelResult make_forward(Context& c, const Args& args, const tensor::Operand& logsumexp, const tensor::Operand& dx, bool add_dx);
+/// How many sums of squares of a member's dweight there will be.
+int square_parts(const Args& args);
 /// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
 KernelResult make_weight_gradient(Context& c, const Args& args, bool aligned);
 

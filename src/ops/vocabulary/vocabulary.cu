@@ -1,5 +1,6 @@
 // Which kernels a vocabulary head takes, and their memory.
 
+#include "ops/cuda/squares.h"
 #include "ops/vocabulary/warpgroups.cuh"
 
 namespace millrace::ops::cuda {
@@ -80,6 +81,13 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.add_weight = b.accumulates(at::dweight);
     args.add_bias = b.accumulates(at::dbias);
     args.direct = aligned && args.weight_parts == 1;
+    DeviceTable squares;
+    if (aligned) {
+        args.square_parts = square_parts(args);
+        MILLRACE_LET(left, leave_squares(c, dweight, args.square_parts));
+        squares = left;
+        args.squares = static_cast<float*>(squares);
+    }
     const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
                cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);
     const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
@@ -98,7 +106,7 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),
-                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info] {
+                        backward = std::shared_ptr<Kernel>(std::move(backward)), memory, info, squares] {
         forward->run();
         if (backward) backward->run();
     });

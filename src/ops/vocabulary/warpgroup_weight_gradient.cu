@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_grad
         };
         multiply_ring<true>(memory, count, sums, change, [] {});
         const int left = a.shape.vocabulary - group_entry;
-        put_sums(sums, a.weight_target(part, k, group_entry, share), left, a.cols);
+        const float squares = put_sums(sums, a.weight_target(part, k, group_entry, share), left, a.cols);
+        if (a.direct) put_squares(a, k, static_cast<int>(blockIdx.x * 8 + threadIdx.x / 32) - 4, squares);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float sum = row_sum(bias_sum[half]);

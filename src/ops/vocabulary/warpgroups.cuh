@@ -176,8 +176,9 @@ __device__ inline int row_of(int half) {
     return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
 }
 
-/// Puts the warpgroup's sums, `rows` rows of `cols` columns of them.
-__device__ inline void put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
+/// Puts the warpgroup's sums, `rows` rows of `cols` columns of them. Returns a thread's sum of squares.
+__device__ inline float put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
+    float squares = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of(half);
@@ -185,8 +186,9 @@ __device__ inline void put_sums(const Numbers& sums, const Target& target, int r
 #pragma unroll
         for (int n = 0; n < kWidth / 8; ++n)
             if (const int column = column_of(n, 0); column < cols)
-                target.put_pair(row, column, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
+                squares += target.put_pair(row, column, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
     }
+    return squares;
 }
 
 }  // namespace millrace::ops::cuda::vocabulary::warpgroups

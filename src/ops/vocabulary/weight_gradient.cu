@@ -98,7 +98,8 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
         multiply_along<kWidth>(sums, weights, rows);
     }
     const int left = a.shape.vocabulary - entry;
-    put_sums<kWidth>(sums, a.weight_target(part, k, entry, share), left, a.cols);
+    const float squares = put_sums<kWidth>(sums, a.weight_target(part, k, entry, share), left, a.cols);
+    if (a.direct) put_squares(a, k, static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32), squares);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -113,6 +114,7 @@ constexpr int kAddThreads = 256;
 /// Adds the parts, four columns per thread; `whole`: rows of dweight start on 16 bytes.
 __global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
     __shared__ int counts[32];
+    __shared__ float shared[32];
     begin_kernel();
     const int k = blockIdx.z, vocabulary = a.shape.vocabulary, fours = a.cols / 4;
     const float share = token_share(a, k, counts);
@@ -124,6 +126,7 @@ __global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
             put(a.dbias.row(k, 0, 0) + v, sum * share, a.add_bias);
         }
     if (!a.dweight) return;
+    float squares = 0;
     for (std::int64_t i = first; i < std::int64_t{vocabulary} * fours; i += step) {
         const auto row = static_cast<int>(i / fours), column = 4 * static_cast<int>(i - std::int64_t{row} * fours);
         float4 sum = make_float4(0, 0, 0, 0);
@@ -136,7 +139,9 @@ __global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
         float* to = a.dweight.row(k, 0, row) + column;
         if (whole) {
             const float4 before = a.add_weight ? *reinterpret_cast<const float4*>(to) : make_float4(0, 0, 0, 0);
-            *reinterpret_cast<float4*>(to) = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
+            sum = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
+            *reinterpret_cast<float4*>(to) = sum;
+            squares += sum.x * sum.x + sum.y * sum.y + (sum.z * sum.z + sum.w * sum.w);
         } else {
             put(to, sum.x, a.add_weight);
             put(to + 1, sum.y, a.add_weight);
@@ -144,6 +149,14 @@ __global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
             put(to + 3, sum.w, a.add_weight);
         }
     }
+    if (a.squares == nullptr) return;
+    squares = block_sum(squares, shared);
+    if (threadIdx.x == 0) a.squares[std::int64_t{k} * a.square_parts + blockIdx.x] = squares;
+}
+
+dim3 add_grid(const Args& a) {
+    return dim3(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * (a.cols / 4), kAddThreads), 1024u), 1,
+                static_cast<unsigned>(a.members));
 }
 
 KernelResult make_parts(Context& c, const Args& a) {
@@ -158,12 +171,17 @@ KernelResult make_parts(Context& c, const Args& a) {
 
 }  // namespace
 
+int square_parts(const Args& a) {
+    if (!a.direct) return static_cast<int>(add_grid(a).x);
+    if (a.warpgroups) return 8 * static_cast<int>(blocks_for(a.shape.vocabulary, 128));
+    return with_width(
+        a.cols, [&]<int kWidth>() { return kWarps * static_cast<int>(blocks_for(a.shape.vocabulary, Layout<kWidth>::kOwned)); });
+}
+
 KernelResult make_weight_gradient(Context& c, const Args& a, bool aligned) {
     MILLRACE_LET(parts, make_parts(c, a));
     if (a.direct) return std::move(parts);
-    const dim3 grid(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * (a.cols / 4), kAddThreads), 2048u), 1,
-                    static_cast<unsigned>(a.members));
-    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, aligned, grid] {
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, aligned, grid = add_grid(a)] {
         parts->run();
         launch(add_parts_kernel, grid, dim3(kAddThreads), 0, stream, a, aligned);
     });
