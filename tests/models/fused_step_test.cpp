@@ -65,6 +65,7 @@ void run_steps(const Size& size, ops::DeviceKind device, tape::Precision precisi
             outcome.losses.push_back(state.loss / state.rows);
         }
         if (s > 0) continue;
+        EXPECT_EQ(testing::norms_apart(*rig.store), "");
         outcome.gradients = testing::trained_tensors(*rig.store, tape::Store::Arena::gradient);
     }
     EXPECT_TRUE(rig.backend->check().ok());

@@ -167,6 +167,25 @@ inline Tensors trained_tensors(tape::Store& store, tape::Store::Arena arena) {
     return tensors;
 }
 
+/// Members whose last step found another norm than that of the gradients it left; all groups train, without a loss scale.
+inline std::string norms_apart(tape::Store& store) {
+    std::string text;
+    const auto& parameters = store.parameters();
+    const std::vector<ops::MemberState> states = store.read_states();
+    for (int k = 0; k < store.members(); ++k) {
+        double squares = 0;
+        for (std::size_t id = 0; id < parameters.size(); ++id)
+            for (std::size_t group = 0; group < parameters[id].names.size() && !parameters[id].fixed; ++group)
+                for (const float g : store.read_parameter(static_cast<tape::ParameterId>(id), static_cast<int>(group), k,
+                                                          tape::Store::Arena::gradient))
+                    squares += double{g} * g;
+        const double norm = std::sqrt(squares), found = states[static_cast<std::size_t>(k)].grad_norm;
+        if (!(std::abs(found - norm) <= 1e-5 * norm))
+            text += "member " + std::to_string(k) + ": " + std::to_string(found) + " instead of " + std::to_string(norm) + "; ";
+    }
+    return text;
+}
+
 /// Names and distances of the tensors that differ by more than `tolerance` of their own norm. A tensor whose norm is below
 /// `smallest` of the root mean square over all elements is held to that: a gradient that is zero but for rounding (a bias in
 /// front of batch norm) has no scale of its own.

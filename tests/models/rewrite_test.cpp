@@ -31,6 +31,7 @@ StepOutcome run_once(testing::Rig& rig, tape::Builder&& builder) {
     EXPECT_TRUE(rig.backend->check().ok());
     for (const ops::Group& group : step.groups())
         if (group.rewrite != nullptr) outcome.rewrites.insert(group.rewrite->name);
+    EXPECT_EQ(testing::norms_apart(*rig.store), "");
     outcome.listing = step.listing();
     outcome.gradients = testing::trained_tensors(*rig.store, tape::Store::Arena::gradient);
     outcome.weights = testing::trained_tensors(*rig.store, tape::Store::Arena::value);

@@ -22,6 +22,7 @@ struct PaddedCopy {
     std::shared_ptr<Kernel> copy;
 };
 class PackedWeights;
+struct GradientSquares;
 
 struct Context {
     cudaStream_t stream = nullptr;
@@ -29,7 +30,8 @@ struct Context {
     cublasLtContext* lt = nullptr;
     void* workspace = nullptr;  ///< of one launch or a kernel's own sequence of launches, then of the next
     std::size_t workspace_bytes = 0;
-    bool fuse = true;    ///< kernels that do a whole record at once, unless all rewrites are off
+    bool warpgroups = true;  ///< BackendOptions::warpgroups
+    bool fuse = true;        ///< kernels that do a whole record at once, unless all rewrites are off
     bool early = false;  ///< of the record being prepared: not the first launch of its program, so its parameters are older than
                          ///< its predecessor (device.cuh, begin_kernel)
     int multiprocessors = 0;
@@ -37,8 +39,9 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
-    std::vector<PaddedCopy> padded;                      ///< of the section being prepared
-    std::vector<std::shared_ptr<PackedWeights>> packed;  ///< of the records under preparation (packed_weights.h)
+    std::vector<PaddedCopy> padded;                         ///< of the section being prepared
+    std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
+    std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the section being prepared (squares.h)
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;

@@ -31,9 +31,9 @@ KernelResult by_width(tensor::DType type, int cols, std::initializer_list<tensor
     });
 }
 
-/// to (+) = v.
+/// to (+) = v. Returns the sum of the squares of what was written.
 template <int W>
-__device__ void put_run(float* to, float (&v)[W], bool accumulate) {
+__device__ float put_run(float* to, float (&v)[W], bool accumulate) {
     if (accumulate) {
         float before[W];
         load_run(to, before);
@@ -41,6 +41,10 @@ __device__ void put_run(float* to, float (&v)[W], bool accumulate) {
         for (int i = 0; i < W; ++i) v[i] += before[i];
     }
     store_run(to, v);
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < W; ++i) squares += v[i] * v[i];
+    return squares;
 }
 
 template <int W>

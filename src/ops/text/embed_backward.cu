@@ -2,6 +2,8 @@
 // kSpan neighbours, and runs that cross the border of blocks are put together from what each block leaves. All sums have an order
 // that follows from ids and lengths alone.
 
+#include "ops/cuda/run.cuh"
+#include "ops/cuda/squares.h"
 #include "ops/text/text.h"
 #include "ops/text/token_sort.cuh"
 
@@ -23,13 +25,26 @@ struct BackwardArgs {
     Mat<float> dtable, dposition;
     EmbedShape shape;
     int vocabulary;
-    int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences; the others clear
+    int members;
+    int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences, for each member
     bool add_table, add_position;
     TokenKey* keys;  ///< [K][count()]
+    float* squares;  ///< [K][square_parts()]: sums of squares of dtable, by run_kernel, then by border_kernel; null: nobody wants
+                     ///< them
     float* borders;  ///< [K][spans()][2][cols]: sum of a run from earlier blocks that ends here, of one that goes on behind
 
     __host__ __device__ int count() const { return chunks * kChunk; }
     __host__ __device__ int spans() const { return count() / kSpan; }
+    __host__ __device__ int square_parts(int tiles) const { return (2 * spans() - 1) * tiles; }
+    /// By all threads of a block of run_kernel or, behind all of those, of border_kernel; `shared` as in block_sum.
+    __device__ void put_squares(bool of_border, float sum, float* shared) const {
+        if (squares == nullptr) return;
+        sum = block_sum(sum, shared);
+        const int before = of_border ? static_cast<int>(gridDim.y) * spans() : 0;
+        if (threadIdx.x + threadIdx.y == 0)
+            squares[static_cast<int>(blockIdx.z) * square_parts(static_cast<int>(gridDim.y)) + before +
+                    static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x)] = sum;
+    }
     __device__ float* border(int k, int span, int side) const {
         return borders + ((std::int64_t{k} * spans() + span) * 2 + side) * shape.cols;
     }
@@ -38,13 +53,13 @@ struct BackwardArgs {
 /// One position and tile of columns: sequences in strides of kChunkRows, then these sums in order.
 template <class T, int W>
 __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, float (&sums)[kChunkRows][kLanes * W]) {
-    constexpr int kBatch = 4;  // loads under way at once
+    constexpr int kBatch = 2;  // loads under way at once; more take more registers than two blocks of a multiprocessor have
     const EmbedShape& shape = a.shape;
     const int c = (tile * kLanes + threadIdx.x) * W;
     float sum[W] = {};
     for (int first = threadIdx.y; first < shape.sequences && c < shape.cols; first += kBatch * kChunkRows) {
         bool filled[kBatch];
-        float v[kBatch][W] = {};
+        Run<T, W> v[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
             const int b = first + i * kChunkRows;
@@ -52,39 +67,49 @@ __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, 
         }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
-            if (filled[i]) load_run(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c, v[i]);
+            if (filled[i]) v[i] = load_as_stored<W>(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) add_run(sum, v[i]);
+        for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+            for (int j = 0; j < W; ++j) sum[j] += filled[i] ? load(v[i].v + j) : 0;
     }
     store_run(&sums[threadIdx.y][threadIdx.x * W], sum);
     __syncthreads();
     const int column = threadIdx.y * kLanes + threadIdx.x, to = tile * kLanes * W + column;
     if (column >= kLanes * W || to >= shape.cols) return;
     float total = 0;
-    for (int y = 0; y < kChunkRows; ++y) total += sums[y][column];
+    for (int y = 0; y < min(kChunkRows, shape.sequences); ++y) total += sums[y][column];
     put(a.dposition.row(k, 0, at) + to, total, a.add_position);
 }
 
-/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient.
+/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient. Blocks that sort
+/// come first, for they take longest; those that clear come last and share the rows of all members.
 template <class T, int W>
-__global__ void __launch_bounds__(kChunk) first_kernel(BackwardArgs<T> a) {
+__global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
     __shared__ union {
         SortMemory sort;
         alignas(16) float sums[kChunkRows][kLanes * W];
     } memory;
     begin_kernel();
-    const int k = blockIdx.z, block = blockIdx.x, behind = block - a.chunks;
-    if (behind < 0) {
-        sort_chunk(a.ids, a.lengths, k, a.shape, a.vocabulary, block, threadIdx.y * kLanes + threadIdx.x,
+    int block = blockIdx.x;
+    if (block < a.chunks * a.members) {
+        const int k = block / a.chunks;
+        sort_chunk(a.ids, a.lengths, k, a.shape, a.vocabulary, block % a.chunks, threadIdx.y * kLanes + threadIdx.x,
                    a.keys + std::int64_t{k} * a.count(), memory.sort);
-    } else if (behind < a.position_blocks) {
-        const int positions = a.shape.positions();
-        sum_position<T, W>(a, k, behind % positions, behind / positions, memory.sums);
-    } else {
-        const int v = (behind - a.position_blocks) * kChunkRows + threadIdx.y;
-        const float zeros[W] = {};
-        for (int c = threadIdx.x * W; v < a.vocabulary && c < a.shape.cols; c += kLanes * W)
-            store_run(a.dtable.row(k, 0, v) + c, zeros);
+        return;
+    }
+    block -= a.chunks * a.members;
+    if (block < a.position_blocks * a.members) {
+        const int k = block / a.position_blocks, at = block % a.position_blocks, positions = a.shape.positions();
+        sum_position<T, W>(a, k, at % positions, at / positions, memory.sums);
+        return;
+    }
+    const int before = (a.chunks + a.position_blocks) * a.members, step = (gridDim.x - before) * kChunkRows;
+    constexpr int kStored = W % 4 == 0 ? 4 : W;  // neighbouring threads fill whole sectors
+    const float zeros[kStored] = {};
+    for (int row = (blockIdx.x - before) * kChunkRows + threadIdx.y; row < a.vocabulary * a.members; row += step) {
+        float* to = a.dtable.row(row / a.vocabulary, 0, row % a.vocabulary);
+        for (int c = threadIdx.x * kStored; c < a.shape.cols; c += kLanes * kStored) store_run(to + c, zeros);
     }
 }
 
@@ -114,6 +139,7 @@ template <class T, int W>
 __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a) {
     __shared__ Span span;
     alignas(16) __shared__ float heads[kGroups][kLanes * W], tails[kGroups][kLanes * W];
+    __shared__ float shared[32];
     begin_kernel();
     const int k = blockIdx.z, group = threadIdx.y, first = blockIdx.x * kSpan;
     const TokenKey* keys = a.keys + std::int64_t{k} * a.count();
@@ -125,7 +151,11 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
         if (i >= 1 && i <= kSpan) span.rows[i - 1] = id_of(key) < a.vocabulary ? a.shape.row_of(token_of(key)) : 0;
     }
     __syncthreads();
-    if (span.ids[1] == a.vocabulary) return;  // nothing but tokens without a row
+    if (span.ids[1] == a.vocabulary) {  // nothing but tokens without a row
+        a.put_squares(false, 0, shared);
+        return;
+    }
+    float squares = 0;  // of the rows that are finished here
     const int c = (blockIdx.y * kLanes + threadIdx.x) * W, mine = threadIdx.x * W;
     const bool inside = c < a.shape.cols;
     const int* ids = span.ids + group * kPlaces;  // ids[1 + i]: of place i of the group
@@ -143,14 +173,13 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
         if (open)
             store_run(&heads[group][mine], sum);
         else if (inside && id < a.vocabulary)
-            put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+            squares += put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
         open = false;
 #pragma unroll
         for (float& s : sum) s = 0;
     }
     store_run(&tails[group][mine], sum);
     __syncthreads();
-    if (!inside) return;
     const auto sum_tails = [&](int from, int to, float(&total)[W]) {
         for (int g = from; g < to; ++g) {
             float tail[W];
@@ -158,7 +187,7 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
             add_run(total, tail);
         }
     };
-    if (const int id = ids[1]; id == ids[0] && id != ids[1 + kPlaces] && id < a.vocabulary) {
+    if (const int id = ids[1]; inside && id == ids[0] && id != ids[1 + kPlaces] && id < a.vocabulary) {
         const int from = span.first_group(group, id);
         float total[W] = {}, head[W];
         sum_tails(from, group, total);
@@ -167,25 +196,30 @@ __global__ void __launch_bounds__(kLanes* kGroups) run_kernel(BackwardArgs<T> a)
         if (from == 0 && span.ids[0] == id)
             store_run(a.border(k, blockIdx.x, 0) + c, total);
         else
-            put_run(a.dtable.row(k, 0, id) + c, total, a.add_table);
+            squares += put_run(a.dtable.row(k, 0, id) + c, total, a.add_table);
     }
-    if (const int id = span.ids[kSpan]; group == kGroups - 1 && id == span.ids[kSpan + 1] && id < a.vocabulary) {
+    if (const int id = span.ids[kSpan]; inside && group == kGroups - 1 && id == span.ids[kSpan + 1] && id < a.vocabulary) {
         float total[W] = {};
         sum_tails(span.first_group(group, id), kGroups, total);
         store_run(a.border(k, blockIdx.x, 1) + c, total);
     }
+    a.put_squares(false, squares, shared);
 }
 
 /// One block per block but the first of run_kernel: when a run of earlier blocks ends in this one, it adds what they left.
 template <class T, int W>
 __global__ void __launch_bounds__(kLanes* kGroups) border_kernel(BackwardArgs<T> a) {
     alignas(16) __shared__ float sums[kGroups][kLanes * W];
+    __shared__ float shared[32];
     begin_kernel();
     const int k = blockIdx.z, block = blockIdx.x + 1, group = threadIdx.y, thread = group * kLanes + threadIdx.x;
     const TokenKey* keys = a.keys + std::int64_t{k} * a.count();
     const int last = id_of(keys[block * kSpan - 1]), id = id_of(keys[block * kSpan]);
     const int next = block + 1 < a.spans() ? id_of(keys[(block + 1) * kSpan]) : a.vocabulary;
-    if (id != last || id == next || id == a.vocabulary) return;
+    if (id != last || id == next || id == a.vocabulary) {
+        a.put_squares(true, 0, shared);
+        return;
+    }
     int earlier = 0, found;  // blocks before this one in which the run stands
     do {
         const int b = block - earlier - thread;
@@ -202,14 +236,17 @@ __global__ void __launch_bounds__(kLanes* kGroups) border_kernel(BackwardArgs<T>
     }
     store_run(&sums[group][mine], sum);
     __syncthreads();
-    if (group > 0 || !inside) return;
-    for (int g = 1; g < kGroups; ++g) {
-        load_run(&sums[g][mine], v);
+    float squares = 0;
+    if (group == 0 && inside) {
+        for (int g = 1; g < kGroups; ++g) {
+            load_run(&sums[g][mine], v);
+            add_run(sum, v);
+        }
+        load_run(a.border(k, block, 0) + c, v);
         add_run(sum, v);
+        squares = put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
     }
-    load_run(a.border(k, block, 0) + c, v);
-    add_run(sum, v);
-    put_run(a.dtable.row(k, 0, id) + c, sum, a.add_table);
+    a.put_squares(true, squares, shared);
 }
 
 /// One block per vector of the prefix.
@@ -255,23 +292,34 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
         const bool add_table = b.accumulates(at::dtable), add_before = b.accumulates(at::dbefore);
         const unsigned tiles = column_tiles(dy.cols, W), members = static_cast<unsigned>(dy.k);
         const int position_blocks = positions ? static_cast<int>(tiles) * shape.positions() : 0;
-        const BackwardArgs<T> args{.dy = dy,
-                                   .ids = ids,
-                                   .lengths = l,
-                                   .dtable = dt,
-                                   .dposition = dp,
-                                   .shape = shape,
-                                   .vocabulary = dt.rows,
-                                   .chunks = chunks,
-                                   .position_blocks = position_blocks,
-                                   .add_table = add_table,
-                                   .add_position = b.accumulates(at::dposition),
-                                   .keys = static_cast<TokenKey*>(sorted),
-                                   .borders = static_cast<float*>(borders)};
-        const unsigned blocks =
-            static_cast<unsigned>(chunks + position_blocks) + (table && !add_table ? blocks_for(dt.rows, kChunkRows) : 0);
-        return make_kernel([=, stream = c.stream, held = borders] {
-            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks, 1, members), dim3(kLanes, kChunkRows), 0, stream, args);
+        BackwardArgs<T> args{.dy = dy,
+                             .ids = ids,
+                             .lengths = l,
+                             .dtable = dt,
+                             .dposition = dp,
+                             .shape = shape,
+                             .vocabulary = dt.rows,
+                             .members = dy.k,
+                             .chunks = chunks,
+                             .position_blocks = position_blocks,
+                             .add_table = add_table,
+                             .add_position = b.accumulates(at::dposition),
+                             .keys = static_cast<TokenKey*>(sorted),
+                             .squares = nullptr,
+                             .borders = static_cast<float*>(borders)};
+        DeviceTable squares;
+        if (chunks > 0 && !add_table) {  // rows without a token are zeros
+            MILLRACE_LET(left, leave_squares(c, dt, args.square_parts(static_cast<int>(tiles))));
+            squares = left;
+            args.squares = static_cast<float*>(squares);
+        }
+        // A multiprocessor holds two of these blocks.
+        const unsigned clearing = table && !add_table ? std::min(blocks_for(std::int64_t{dt.rows} * dy.k, kChunkRows),
+                                                                 2 * static_cast<unsigned>(c.multiprocessors))
+                                                      : 0,
+                       blocks = static_cast<unsigned>(chunks + position_blocks) * members + clearing;
+        return make_kernel([=, stream = c.stream, held = borders, left = squares] {
+            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks), dim3(kLanes, kChunkRows), 0, stream, args);
             if (args.chunks > 0) {
                 BackwardArgs<T> merged = args;
                 merged.keys = launch_merges(stream, dy.k, args.keys, static_cast<TokenKey*>(sorted) + keys, args.count());
