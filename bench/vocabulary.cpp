@@ -45,7 +45,6 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
     std::vector<std::uint64_t> seeds(static_cast<std::size_t>(shape.members));
     std::iota(seeds.begin(), seeds.end(), 1);
     store.initialize(seeds);
-    ops::allow_warpgroup_products(way == Way::warpgroups);
     tape::BuildOptions build;
     build.training = training;
     tape::Builder builder(store, build);
@@ -92,12 +91,13 @@ base::Result<std::pair<double, double>> time(ops::Backend& backend, const Shape&
 
 base::Status compare(const Shape& shape, ops::DeviceKind device) {
     MILLRACE_LET(backend, ops::make_backend(device, {}));
+    MILLRACE_LET(without_warpgroups, ops::make_backend(device, {.warpgroups = false}));
     fmt::print("{} x {} rows x {} columns, vocabulary of {}, on {}\n", shape.members, shape.rows(), shape.cols, shape.vocabulary,
                backend->description());
     for (const bool training : {true, false})
         for (const Way way : {Way::stored, Way::tiles, Way::warpgroups}) {
             if (way == Way::warpgroups && device == ops::DeviceKind::cpu) continue;
-            MILLRACE_LET(found, time(*backend, shape, way, training));
+            MILLRACE_LET(found, time(way == Way::tiles ? *without_warpgroups : *backend, shape, way, training));
             const double flops = (training ? 3 : 1) * 2.0 * shape.members * shape.rows() * shape.cols * shape.vocabulary;
             fmt::print("  {:10} {:10} {:9.3f} ms {:8.2f} TFLOP/s   loss {:.5f}\n", training ? "step" : "evaluation", name_of(way),
                        found.first, flops / found.first * 1e-9, found.second);

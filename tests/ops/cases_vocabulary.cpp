@@ -88,6 +88,9 @@ void add_vocabulary_cases(std::vector<OpCase>& cases) {
     const Head wide{2, 5, 60, 1, 300, 128};
     cases.push_back(loss(wide, "outside", {1, 1, true}, true));
     cases.push_back(adding(loss(wide, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
+    const Head few{2, 2, 30, 1, 300, 128};  // one tile of rows, whose gradients need no joining
+    cases.push_back(loss(few, "few_rows", {1, 1, true}));
+    cases.push_back(adding(loss(few, "windows", {0.5, 1, false}, false, {8, 16, false, false})));
     cases.push_back(without(loss(wide, "without_bias", {1, 1, true}), {at::bias, at::dbias}));
     cases.push_back(without(loss(wide, "evaluation", {1, 1, true}), {at::dx, at::dweight, at::dbias}));
     OpCase c;

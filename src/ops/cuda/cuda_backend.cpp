@@ -188,6 +188,7 @@ base::Status CudaBackend::start(const BackendOptions& options) {
     context_.multiprocessors = properties.multiProcessorCount;
     context_.shared_limit = properties.sharedMemPerBlockOptin - 1024;  // what kernels declare statically counts too
     context_.deterministic = options.deterministic;
+    context_.warpgroups = options.warpgroups;
     off_ = options.rewrites_off;
     context_.fuse = std::find(off_.begin(), off_.end(), "all") == off_.end();
     context_.fused_rows = dependent_launches() ? 256 : 64;

@@ -1,6 +1,6 @@
 #pragma once
 // Further products of a warpgroup (hopper.cuh): 64 rows on the left, 128 on the right; the left side may lie in registers, and
-// the rows of the right side may be the summed index instead of their columns.
+// the rows of either side may be the summed index instead of their columns.
 
 #include "ops/cuda/hopper.cuh"
 
@@ -13,8 +13,6 @@ __device__ inline std::uint64_t summed_rows(std::uint32_t address, std::uint32_t
     return kSwizzle128 | kEightRows | std::uint64_t{next >> 4} << 16 | (address >> 4 & 0x3fff);
 }
 
-/// Until the 128 threads of a warpgroup are here; `number` from 1 on, one for each warpgroup that does so.
-__device__ inline void warpgroup_barrier(int number) { MILLRACE_ASM("bar.sync %0, 128;" ::"r"(number) : "memory"); }
 /// Until another warpgroup has given this one its turn, with the same number, as many times as this one has waited.
 __device__ inline void await_turn(int number) { MILLRACE_ASM("bar.sync %0, 256;" ::"r"(number) : "memory"); }
 __device__ inline void give_turn(int number) { MILLRACE_ASM("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
@@ -28,15 +26,20 @@ __device__ inline void multiply_128(float (&a)[32], float (&b)[32], std::uint64_
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
                  : "l"(left), "l"(right), "n"(kAdd ? 1 : 0));
 }
-/// Sums += 64 x 16 numbers in registers times 16 x 128 at `right`: summed_rows, or without kSummedRows 128 rows of 16 columns.
-/// Thread t has rows 16 (t / 32) + t % 32 / 4 (in left[0] and left[2], + 8 in the others) and columns 2 (t % 4) and the next one
+/// Sums += 64 x 16 numbers in registers times 16 x 128 at `right` (summed_rows). Thread t has rows 16 (t / 32) + t % 32 / 4 (in left[0] and left[2], + 8 in the others) and columns 2 (t % 4) and the next one
 /// (+ 8 in left[2] and left[3]).
-template <bool kSummedRows>
 __device__ inline void multiply_128(float (&a)[32], float (&b)[32], const std::uint32_t (&left)[4], std::uint64_t right) {
     MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %69; }"
+                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
                  : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
-                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right), "n"(kSummedRows ? 1 : 0));
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
+}
+/// Sums += 64 columns at `left` times 128 columns at `right`, over 16 rows: both are summed_rows.
+__device__ inline void multiply_columns(float (&a)[32], float (&b)[32], std::uint64_t left, std::uint64_t right) {
+    MILLRACE_ASM("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 MILLRACE_REGISTERS_0 ", " MILLRACE_REGISTERS_1 "}, %64, %65, p, 1, 1, 1, 1; }"
+                 : MILLRACE_SUMS(a), MILLRACE_SUMS(b)
+                 : "l"(left), "l"(right));
 }
 // clang-format on
 

@@ -1,11 +1,10 @@
 // Weight gradients of many layers in one launch: every block computes one tile of one layer's dw = dz^T x.
 
-#include <vector>
-
 #include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
+#include "ops/dense/wgrad_tile.cuh"
 
 namespace millrace::ops::cuda {
 namespace {
@@ -13,15 +12,6 @@ namespace {
 using tensor::Operand;
 
 constexpr int kThreads = 128, kTile = 64, kDepth = 64, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
-
-struct WgradTile {
-    const bf16 *dz, *x;  ///< first column of the tile, row 0
-    float* dw;
-    std::int32_t ld_dz, ld_x, ld_dw;
-    std::int32_t depth;            ///< rows of the batch
-    std::int32_t outputs, inputs;  ///< valid rows and columns of the tile
-    std::uint8_t vector_dz, vector_x, pairs, accumulate;
-};
 
 /// A thread's share of kDepth rows of a tile, on its way to shared memory.
 struct Share {
@@ -46,27 +36,11 @@ private:
     static __device__ int column() { return 8 * (static_cast<int>(threadIdx.x) % (kTile / 8)); }
 };
 
-__device__ void put_pair(const WgradTile& tile, int row, int col, float first, float second) {
-    if (row >= tile.outputs || col >= tile.inputs) return;
-    float* at = tile.dw + std::int64_t{row} * tile.ld_dw + col;
-    const bool both = col + 1 < tile.inputs;
-    if (tile.accumulate) {
-        first += at[0];
-        if (both) second += at[1];
-    }
-    if (tile.pairs && both) {
-        *reinterpret_cast<float2*>(at) = make_float2(first, second);
-    } else {
-        at[0] = first;
-        if (both) at[1] = second;
-    }
-}
-
 __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles) {
     __shared__ __align__(16) bf16 dz[kDepth * kPitch];
     __shared__ __align__(16) bf16 x[kDepth * kPitch];
+    const WgradTile tile = tiles[blockIdx.x];  // no kernel writes the table
     begin_kernel();
-    const WgradTile tile = tiles[blockIdx.x];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const int out0 = 32 * (warp & 1), in0 = 32 * (warp >> 1);
     const int part = lane / 8, line = lane % 8;
@@ -109,29 +83,34 @@ __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles)
         }
 }
 
-void append_tiles(std::vector<WgradTile>& tiles, const Bound& b) {
+/// Tiles of `outputs` x `inputs` of all records.
+std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads, int outputs, int inputs) {
     using namespace linear_wgrad;
-    const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
-    for (int k = 0; k < ow.k; ++k)
-        for (int g = 0; g < ow.g; ++g)
-            for (int row = 0; row < ow.rows; row += kTile)
-                for (int col = 0; col < ow.cols; col += kTile) {
-                    WgradTile t{};
-                    t.dz = oz.at<const bf16>(k, g) + row;
-                    t.x = ox.at<const bf16>(k, g) + col;
-                    t.dw = ow.at<float>(k, g, row) + col;
-                    t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
-                    t.ld_x = static_cast<std::int32_t>(ox.stride_row);
-                    t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
-                    t.depth = oz.rows;
-                    t.outputs = std::min(kTile, ow.rows - row);
-                    t.inputs = std::min(kTile, ow.cols - col);
-                    t.vector_dz = aligned16(oz);
-                    t.vector_x = aligned16(ox);
-                    t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
-                    t.accumulate = b.accumulates(dw);
-                    tiles.push_back(t);
-                }
+    std::vector<WgradTile> tiles;
+    for (const Bound& b : wgrads) {
+        const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+        for (int k = 0; k < ow.k; ++k)
+            for (int g = 0; g < ow.g; ++g)
+                for (int row = 0; row < ow.rows; row += outputs)
+                    for (int col = 0; col < ow.cols; col += inputs) {
+                        WgradTile t{};
+                        t.dz = oz.at<const bf16>(k, g) + row;
+                        t.x = ox.at<const bf16>(k, g) + col;
+                        t.dw = ow.at<float>(k, g, row) + col;
+                        t.ld_dz = static_cast<std::int32_t>(oz.stride_row);
+                        t.ld_x = static_cast<std::int32_t>(ox.stride_row);
+                        t.ld_dw = static_cast<std::int32_t>(ow.stride_row);
+                        t.depth = oz.rows;
+                        t.outputs = std::min(outputs, ow.rows - row);
+                        t.inputs = std::min(inputs, ow.cols - col);
+                        t.vector_dz = aligned16(oz);
+                        t.vector_x = aligned16(ox);
+                        t.pairs = reinterpret_cast<std::uintptr_t>(t.dw) % 8 == 0 && t.ld_dw % 2 == 0;
+                        t.accumulate = b.accumulates(dw);
+                        tiles.push_back(t);
+                    }
+    }
+    return tiles;
 }
 
 }  // namespace
@@ -147,8 +126,11 @@ std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
-    std::vector<WgradTile> tiles;
-    for (const Bound& b : wgrads) append_tiles(tiles, b);
+    // Pinned runs keep one kernel, however many tiles stand beside each other.
+    if (!c.deterministic)
+        if (const auto tiles = tiles_of(wgrads, kRingOutputs, kRingInputs); takes_ring_wgrad(c, tiles))
+            return make_ring_wgrad(c, tiles);
+    const auto tiles = tiles_of(wgrads, kTile, kTile);
     if (tiles.empty()) return make_kernel([] {});
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
     return make_launch(c, wgrad_kernel, dim3(static_cast<unsigned>(tiles.size())), dim3(kThreads), 0, table);

@@ -1,12 +1,14 @@
 // Weight gradients of several layers over very many rows in one launch: a cluster of blocks has one tile of one layer's
-// dw = dz^T x, each block a share of the rows. They add their sums through shared memory, in the order of the shares.
+// dw = dz^T x, each block a share of the rows. They add their sums through shared memory, in the order of the shares. Products
+// are those of whole warpgroups (compute capability 9.0a), whose summed index are the rows of both operands.
 
 #include <vector>
 
 #include "ops/cuda/async_copy.cuh"
-#include "ops/cuda/context.h"
 #include "ops/cuda/tensor_core.cuh"
+#include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
+#include "ops/cuda/warpgroup_product.cuh"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
 
@@ -15,12 +17,14 @@ namespace {
 
 using tensor::Operand;
 
-constexpr int kThreads = 256, kTile = 128, kDepth = 32, kPitch = kTile + 8;  // the pitch keeps ldmatrix free of bank conflicts
-constexpr int kStages = 4;                                                   ///< of kDepth rows each, one of them being read
-constexpr int kFragments = 16;                                               ///< float4 of sums per thread
-constexpr int kBlocks = 2;  ///< that a multiprocessor holds: eight warps alone wait for their products (126 TFLOP/s on an H200)
-constexpr std::size_t kStageElements = std::size_t{2} * kDepth * kPitch, kBytes = kStages * kStageElements * sizeof(bf16);
-static_assert(kFragments * kThreads * sizeof(float4) <= kBytes);
+constexpr int kThreads = 256, kTile = 128, kDepth = 64;
+constexpr int kStages = 3;      ///< of kDepth rows each, one of them being read
+constexpr int kFragments = 16;  ///< float4 of sums per thread
+constexpr int kBlocks = 2;      ///< that a multiprocessor holds: one multiplies while the other waits for its products
+/// An operand of a stage lies in shared memory as two halves of 64 columns, each as hopper.cuh says.
+constexpr std::uint32_t kHalfBytes = kDepth * 128, kOperandBytes = 2 * kHalfBytes, kStageBytes = 2 * kOperandBytes;
+constexpr std::size_t kBytes = 1024 + kStages * kStageBytes;
+static_assert(kFragments * kThreads * sizeof(float4) <= kStages * kStageBytes);
 
 struct SplitTile {
     const bf16 *dz, *x;  ///< first column of the tile, row 0
@@ -32,12 +36,16 @@ struct SplitTile {
 };
 
 /// Begins copies of kDepth rows of a tile: zeros from row `rows` and column `cols` on.
-__device__ void stage(const bf16* from, int ld, int rows, int cols, bf16* to) {
-    constexpr int kVectors = kTile / 8, kStep = kThreads / kVectors;
-    const int row = static_cast<int>(threadIdx.x) / kVectors, column = static_cast<int>(threadIdx.x) % kVectors * 8;
+__device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
+    constexpr int kPieces = kTile / 8, kStep = kThreads / kPieces;
+    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
+    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
+    const int limit = 8 * piece < cols ? rows : 0;
+    to += piece / 8 * kHalfBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    from += 8 * piece;
 #pragma unroll
-    for (int i = row; i < kDepth; i += kStep)
-        copy16(shared_address(to + i * kPitch + column), from + std::int64_t{i} * ld + column, i < rows && column < cols);
+    for (int i = 0; i < kDepth; i += kStep)
+        copy16(to + 128 * i, from + std::int64_t{row + i < limit ? row + i : 0} * ld, row + i < limit);
 }
 
 /// What lies at `at` in the shared memory of block `rank` of the cluster.
@@ -64,38 +72,34 @@ __device__ void put_pair(const SplitTile& tile, int row, int col, float first, f
     }
     *at = make_float2(first, second);
 }
-/// Fragment 4 m + n of a thread's sums.
+/// Four sums of a thread, number `fragment` of them.
+__device__ float4 fragment_of(const float (&sums)[2][32], int fragment) {
+    const float* v = sums[fragment / 8] + fragment % 8 * 4;
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
 __device__ void put_fragment(const SplitTile& tile, int fragment, const float4& v) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = 64 * (warp % 2) + 16 * (fragment / 4) + lane / 4, col = 32 * (warp / 2) + 8 * (fragment % 4) + 2 * (lane % 4);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = 16 * warp + lane / 4, col = 8 * fragment + 2 * (lane % 4);
     put_pair(tile, row, col, v.x, v.y);
     put_pair(tile, row + 8, col, v.z, v.w);
 }
 
-__device__ void multiply_stage(float (&sums)[4][4][4], const bf16* dz, const bf16* x) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane / 8, line = lane % 8;
-    dz += ((part >> 1) * 8 + line) * kPitch + 64 * (warp % 2) + (part & 1) * 8;
-    x += ((part & 1) * 8 + line) * kPitch + 32 * (warp / 2) + (part >> 1) * 8;
+/// Of the 64 outputs of warpgroup `group`.
+__device__ void multiply_stage(float (&sums)[2][32], std::uint32_t dz, std::uint32_t x, int group) {
+    const std::uint64_t left = hopper::summed_rows(dz + group * kHalfBytes, kHalfBytes),
+                        right = hopper::summed_rows(x, kHalfBytes);
+    hopper::products_begin();
 #pragma unroll
-    for (int s = 0; s < kDepth / 16; ++s) {
-        std::uint32_t left[4][4], right[2][4];
-#pragma unroll
-        for (int m = 0; m < 4; ++m) load_transposed(left[m], dz + 16 * s * kPitch + 16 * m);
-#pragma unroll
-        for (int n = 0; n < 2; ++n) load_transposed(right[n], x + 16 * s * kPitch + 16 * n);
-#pragma unroll
-        for (int m = 0; m < 4; ++m)
-#pragma unroll
-            for (int n = 0; n < 4; ++n)
-                mma_bf16(sums[m][n], left[m][0], left[m][1], left[m][2], left[m][3], right[n / 2][2 * (n & 1)],
-                         right[n / 2][2 * (n & 1) + 1]);
-    }
+    for (int s = 0; s < kDepth / 16; ++s)
+        hopper::multiply_columns(sums[0], sums[1], left + s * (16 * 128 / 16), right + s * (16 * 128 / 16));
+    hopper::products_commit();
 }
 
 /// gridDim.z: blocks of a cluster.
 __global__ void __launch_bounds__(kThreads, kBlocks) split_wgrad_kernel(const SplitTile* tiles) {
-    extern __shared__ uint4 memory[];
-    auto* stages = reinterpret_cast<bf16*>(memory);
+    extern __shared__ __align__(16) unsigned char memory_of_block[];
+    unsigned char* memory = memory_of_block + (1024 - shared_address(memory_of_block) % 1024) % 1024;
+    const std::uint32_t stages = shared_address(memory);
+    const int group = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);  // known to be the same in a warp
     begin_kernel();
     const SplitTile tile = tiles[blockIdx.x];
     const int shares = static_cast<int>(gridDim.z), rank = static_cast<int>(blockIdx.z);
@@ -103,38 +107,37 @@ __global__ void __launch_bounds__(kThreads, kBlocks) split_wgrad_kernel(const Sp
     const int rows = max(0, min(share, tile.depth - begin)), steps = (rows + kDepth - 1) / kDepth;
     const auto fetch = [&](int step) {
         if (step < steps) {
-            bf16* to = stages + step % kStages * kStageElements;
+            const std::uint32_t to = stages + step % kStages * kStageBytes;
             const std::int64_t row = begin + step * kDepth;
             stage(tile.dz + row * tile.ld_dz, tile.ld_dz, rows - step * kDepth, tile.outputs, to);
-            stage(tile.x + row * tile.ld_x, tile.ld_x, rows - step * kDepth, tile.inputs, to + kDepth * kPitch);
+            stage(tile.x + row * tile.ld_x, tile.ld_x, rows - step * kDepth, tile.inputs, to + kOperandBytes);
         }
         commit_copies();
     };
-    float sums[4][4][4] = {};
+    float sums[2][32] = {};
 #pragma unroll
     for (int s = 0; s < kStages - 1; ++s) fetch(s);
     for (int s = 0; s < steps; ++s) {
+        hopper::products_wait<0>();  // of the stage that is filled next
         await_copies<kStages - 2>();
+        hopper::copies_visible();
         __syncthreads();
+        const std::uint32_t from = stages + s % kStages * kStageBytes;
+        multiply_stage(sums, from, from + kOperandBytes, group);
         fetch(s + kStages - 1);
-        const bf16* from = stages + s % kStages * kStageElements;
-        multiply_stage(sums, from, from + kDepth * kPitch);
     }
+    hopper::products_wait<0>();
+    hopper::hold(sums[0]);
+    hopper::hold(sums[1]);
     if (shares == 1) {
 #pragma unroll
-        for (int i = 0; i < kFragments; ++i) {
-            const float(&v)[4] = sums[i / 4][i % 4];
-            put_fragment(tile, i, make_float4(v[0], v[1], v[2], v[3]));
-        }
+        for (int i = 0; i < kFragments; ++i) put_fragment(tile, i, fragment_of(sums, i));
         return;
     }
     __syncthreads();  // the last stage has been read
     auto* mine = reinterpret_cast<float4*>(memory) + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < kFragments; ++i) {
-        const float(&v)[4] = sums[i / 4][i % 4];
-        mine[i * kThreads] = make_float4(v[0], v[1], v[2], v[3]);
-    }
+    for (int i = 0; i < kFragments; ++i) mine[i * kThreads] = fragment_of(sums, i);
     cluster_arrive();
     cluster_wait();
     const int each = kFragments / shares;
@@ -192,7 +195,7 @@ std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) 
     for (const Bound& b : records.first(count)) tiles += tiles_of(b[linear_wgrad::dw]);
     // The library splits each product over the whole device; on a part of it this kernel would be slower.
     const bool fills = 4 * tiles * shares_for(c, tiles) >= 3 * c.multiprocessors;
-    return count > 1 && fills && c.shared_limit >= kBytes ? count : 0;
+    return count > 1 && fills && has_tile_products() && c.shared_limit >= kBytes ? count : 0;
 }
 
 KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {

@@ -3,7 +3,8 @@
 #include <cuda_fp16.h>
 
 #include "ops/cuda/context.h"
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/run.cuh"
+#include "ops/cuda/vector.cuh"
 #include "ops/gather/gather.h"
 
 namespace millrace::ops::cuda {
@@ -32,7 +33,7 @@ __device__ Affine draw_affine(const GatherImagesParams& p, const MemberState& m,
     return a;
 }
 
-__device__ float affine_pixel(const Affine& a, const std::uint8_t* image, int pixel, int side) {
+__device__ int affine_pixel(const Affine& a, const std::uint8_t* image, int pixel, int side) {
     const float centre = 0.5f * static_cast<float>(side - 1);
     int u = pixel % side;
     const int v = pixel / side;
@@ -53,26 +54,55 @@ __device__ std::int32_t sample_of(const P& p, const MemberState& m, const std::i
     return subset != nullptr ? subset[place] : static_cast<std::int32_t>(place);
 }
 
-template <class T>
-__global__ void gather_kernel(const std::uint8_t* images, std::int64_t image_stride, const std::uint8_t* labels,
-                              std::int64_t label_stride, const std::int32_t* subset, States states, Mat<T> x, Mat<std::int32_t> y,
-                              int pixels, GatherImagesParams p) {
+constexpr int kImageThreads = 256, kImageBlocks = 6;  ///< threads of a block, blocks of a multiprocessor
+constexpr int kImageRows = 32;                        ///< that a block takes at most
+
+struct ImagesArgs {
+    const std::uint8_t *images, *labels;
+    std::int64_t image_stride, label_stride;
+    const std::int32_t* subset;
+    States states;
+    int rows, pixels, rows_per_block;
+    GatherImagesParams p;
+};
+
+/// Blocks of neighbouring rows, whose samples are found side by side: that takes longer than copying one. A pixel has 256 values,
+/// so they are normalised once. kPixels of a thread at once fill 16 bytes of x and lie at multiples of kPixels in both, or are 1.
+template <class T, int kPixels>
+__global__ void __launch_bounds__(kImageThreads, kImageBlocks)
+    gather_kernel(const __grid_constant__ ImagesArgs a, Mat<T> x, Mat<std::int32_t> y) {
+    __shared__ std::int32_t chosen[kImageRows];
+    __shared__ Affine affine[kImageRows];
+    __shared__ T levels[256];
+    static_assert(kImageThreads == 256);
+    const int first = blockIdx.x * a.rows_per_block, k = blockIdx.y, count = min(a.rows_per_block, a.rows - first);
+    store(levels + threadIdx.x, (static_cast<float>(threadIdx.x) / 255 - a.p.mean) / a.p.std);
     begin_kernel();
-    const int b = blockIdx.x, k = blockIdx.y;
-    __shared__ std::int32_t chosen;
-    __shared__ Affine affine;
-    if (threadIdx.x == 0) {
-        const MemberState& m = states[k];
-        chosen = sample_of(p, m, subset, b);
-        if (p.augment) affine = draw_affine(p, m, b);
-        *y.row(k, 0, b) = labels[chosen * label_stride];
+    if (static_cast<int>(threadIdx.x) < count) {
+        const MemberState& m = a.states[k];
+        const int b = first + static_cast<int>(threadIdx.x);
+        const std::int32_t sample = sample_of(a.p, m, a.subset, b);
+        chosen[threadIdx.x] = sample;
+        if (a.p.augment) affine[threadIdx.x] = draw_affine(a.p, m, b);
+        *y.row(k, 0, b) = a.labels[sample * a.label_stride];
     }
     __syncthreads();
-    const std::uint8_t* image = images + chosen * image_stride;
-    T* out = x.row(k, 0, b);
-    for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
-        const float value = p.augment ? affine_pixel(affine, image, i, static_cast<int>(p.side)) : static_cast<float>(image[i]);
-        store(out + i, (value / 255 - p.mean) / p.std);
+    const auto image_of = [&](int row) { return a.images + chosen[row] * a.image_stride; };
+    if (a.p.augment) {
+        for (int i = threadIdx.x; i < count * a.pixels; i += kImageThreads) {
+            const int row = i / a.pixels, at = i - row * a.pixels;
+            x.row(k, 0, first + row)[at] = levels[affine_pixel(affine[row], image_of(row), at, static_cast<int>(a.p.side))];
+        }
+        return;
+    }
+    const int runs = a.pixels / kPixels;
+    for (int i = threadIdx.x; i < count * runs; i += kImageThreads) {
+        const int row = i / runs, at = (i - row * runs) * kPixels;
+        const Run<std::uint8_t, kPixels> from = load_as_stored<kPixels>(image_of(row) + at);
+        Run<T, kPixels> to;
+#pragma unroll
+        for (int j = 0; j < kPixels; ++j) to.v[j] = levels[from.v[j]];
+        store_as_stored(x.row(k, 0, first + row) + at, to);
     }
 }
 
@@ -157,14 +187,26 @@ __global__ void gather_windows_kernel(const std::int32_t* stream, std::int64_t s
 }  // namespace
 
 KernelResult make_gather_images(Context& c, const Bound& b) {
-    const Operand &images = b[gather_images::images], &labels = b[gather_images::labels], &subset = b[gather_images::subset];
-    const Operand &s = b[gather_images::state], &x = b[gather_images::x], &y = b[gather_images::y];
-    const auto& p = b.params<GatherImagesParams>();
+    const Operand &images = b[gather_images::images], &labels = b[gather_images::labels], &x = b[gather_images::x];
     if (x.count() == 0) return make_kernel([] {});
+    // So many rows of a block that all blocks run at once.
+    const unsigned rows = blocks_for(std::int64_t{x.rows} * x.k, kImageBlocks * c.multiprocessors);
+    const ImagesArgs a{.images = static_cast<const std::uint8_t*>(images.data),
+                       .labels = static_cast<const std::uint8_t*>(labels.data),
+                       .image_stride = images.stride_row,
+                       .label_stride = labels.stride_row,
+                       .subset = static_cast<const std::int32_t*>(b[gather_images::subset].data),
+                       .states = b[gather_images::state],
+                       .rows = x.rows,
+                       .pixels = x.cols,
+                       .rows_per_block = static_cast<int>(std::min<unsigned>(rows, kImageRows)),
+                       .p = b.params<GatherImagesParams>()};
     return by_real(x.dtype, [&]<class T>(T) {
-        return make_launch(c, gather_kernel<T>, dim3(x.rows, x.k), dim3(128), 0, static_cast<const std::uint8_t*>(images.data),
-                           images.stride_row, static_cast<const std::uint8_t*>(labels.data), labels.stride_row,
-                           static_cast<const std::int32_t*>(subset.data), s, x, y, x.cols, p);
+        constexpr int kPixels = 16 / sizeof(T);
+        const bool whole = x.cols % kPixels == 0 && whole_runs(x) && images.stride_row % kPixels == 0 &&
+                           reinterpret_cast<std::uintptr_t>(images.data) % kPixels == 0;
+        return make_launch(c, whole ? gather_kernel<T, kPixels> : gather_kernel<T, 1>,
+                           dim3(blocks_for(x.rows, a.rows_per_block), x.k), dim3(kImageThreads), 0, a, x, b[gather_images::y]);
     });
 }
 

@@ -1,8 +1,6 @@
-// Global norm, clipping and the update, each one launch over the arenas of all members.
+// Clipping and the update, one launch over the arenas of all members.
 
-#include "ops/cuda/context.h"
-#include "ops/cuda/device.cuh"
-#include "ops/optimizer/optimizer.h"
+#include "ops/optimizer/norm.cuh"
 #include "ops/step/step.h"
 
 namespace millrace::ops::cuda {
@@ -11,82 +9,6 @@ namespace {
 using tensor::Operand;
 
 constexpr int kThreads = 256;
-
-/// The segment of an element that only moves on. No kernel writes segments, so one may stand before begin_kernel.
-struct Cursor {
-    int at = 0;
-    Segment now;
-
-    __device__ Cursor(const Segments& segments, std::int64_t i) {
-        for (int beyond = segments.count - 1; at < beyond;) {  // the first segment that ends beyond i, or the last
-            const int middle = (at + beyond) / 2;
-            if (i < segments.data[middle].end)
-                beyond = middle;
-            else
-                at = middle + 1;
-        }
-        now = segments.data[at];
-    }
-    /// To element i, which lies before the end of the last segment.
-    __device__ void move(const Segments& segments, std::int64_t i) {
-        while (i >= now.end) now = segments.data[++at];
-    }
-};
-
-/// Block b of a member sums a fixed slice of its gradients.
-__global__ void __launch_bounds__(kThreads, 2) norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width,
-                                                                  bool quads, Groups groups, Segments segments) {
-    __shared__ float shared[32];
-    const int k = blockIdx.y;
-    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4, begin = blockIdx.x * slice,
-                       end = min(begin + slice, width);
-    std::int64_t i = begin + (quads ? 4 : 1) * threadIdx.x;
-    Cursor cursor(segments, i);
-    begin_kernel();
-    const float* g = grads.row(k, 0, 0);
-    const GroupState* group = groups.row(k);
-    // Quads under way in a thread: with one, a slice of a large model takes a dozen rounds to L2.
-    constexpr int kAtOnce = 4, kStep = 4 * kThreads;
-    float sum = 0;
-    while (i < end) {
-        cursor.move(segments, i);
-        const bool counts = group[cursor.now.group].trainable != 0;
-        const std::int64_t stop = min(end, std::int64_t{cursor.now.end});
-        float with = sum;  // chosen afterwards: the gradients need not wait for the flag
-        if (quads) {
-            for (; i < stop; i += kAtOnce * kStep) {
-                const int left = static_cast<int>(stop - i);
-                float4 v[kAtOnce];
-#pragma unroll
-                for (int q = 0; q < kAtOnce; ++q)
-                    v[q] = q * kStep < left ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
-#pragma unroll
-                for (const float4& f : v) with += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
-            }
-        } else {
-            for (; i < stop; i += blockDim.x) with += g[i] * g[i];
-        }
-        if (counts) sum = with;
-    }
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) scratch.row(k, 0, 0)[blockIdx.x] = sum;
-}
-
-/// The norm of member k from its slices, by a block of kNormBlocks threads, and what follows from it.
-__device__ void finish_norm(MemberState& m, const float* slices, float* shared) {
-    const float norm = sqrtf(block_sum(slices[threadIdx.x], shared)) / m.loss_scale;
-    m.grad_norm = norm;
-    m.clip_scale = (m.clip_norm > 0 ? fminf(1.0f, m.clip_norm / (norm + 1e-6f)) : 1.0f) / m.loss_scale;
-    if (!isfinite(norm)) m.nonfinite = 1;
-}
-
-__global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
-    __shared__ float shared[32];
-    begin_kernel();
-    MemberState m = state[blockIdx.x];
-    finish_norm(m, scratch.row(blockIdx.x, 0, 0), shared);
-    if (threadIdx.x == 0) state[blockIdx.x] = m;
-}
 
 struct UpdateArgs {
     Mat<float> params, grads, m, v;
@@ -201,16 +123,17 @@ struct Arenas {
           copy(a.copy16 ? a.copy16.row(k, 0, 0) : nullptr),
           f16(a.copies_f16) {}
 
-    __device__ Quad read(std::int64_t i, std::int64_t width) const {
+    /// Zeros before the first element.
+    __device__ Quad read(int i) const {
         Quad q{};
-        if (i >= width) return q;
+        if (i < 0) return q;
         q.p = *reinterpret_cast<const float4*>(params + i);
         q.g = *reinterpret_cast<const float4*>(grads + i);
         if (first) q.m = *reinterpret_cast<const float4*>(first + i);
         if (second) q.v = *reinterpret_cast<const float4*>(second + i);
         return q;
     }
-    __device__ void write(std::int64_t i, const Quad& q) const {
+    __device__ void write(int i, const Quad& q) const {
         *reinterpret_cast<float4*>(params + i) = q.p;
         if (first) *reinterpret_cast<float4*>(first + i) = q.m;
         if (second) *reinterpret_cast<float4*>(second + i) = q.v;
@@ -219,12 +142,12 @@ struct Arenas {
     }
 };
 
-/// A block's share of member k: streams with the next quad always under way. The first one is asked for before the norm is
-/// finished.
-__device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::int64_t stride, Cursor& cursor, bool writes_norm,
-                              float* shared) {
+/// A block's share of member k, from the last element on in steps of `stride`: streams with the next quad always under way. The
+/// first one is asked for before the norm is finished. From the last to the first: those gradients were read for the norm most
+/// recently, and what is written last, the first layers' weights, is what the next step reads first.
+__device__ void stream_update(const UpdateArgs& a, int k, int i, int stride, Cursor& cursor, bool writes_norm, float* shared) {
     const Arenas arenas(a, k);
-    Quad next = arenas.read(i, a.width);
+    Quad next = arenas.read(i);
     MemberState s = a.state[k];
     GroupState group = a.groups.row(k)[cursor.now.group];
     if (a.slices) finish_norm(s, a.slices.row(k, 0, 0), shared);
@@ -235,12 +158,11 @@ __device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::i
     const bool dropped = s.nonfinite != 0;
     const float clip_scale = s.clip_scale;
     Rates rates(s, group);
-    while (i < a.width) {
-        const int stop = min(static_cast<int>(a.width), cursor.now.end);
+    while (i >= 0) {
         const bool changes = !dropped && group.updated();
-        for (; i < stop; i += stride) {
+        for (; i >= cursor.begin; i -= stride) {
             Quad q = next;
-            next = arenas.read(i + stride, a.width);
+            next = arenas.read(i - stride);
             if (changes) {
                 q.p.x = update(rates, a.p.kind, q.p.x, q.g.x, q.m.x, q.v.x);
                 q.p.y = update(rates, a.p.kind, q.p.y, q.g.y, q.m.y, q.v.y);
@@ -250,8 +172,8 @@ __device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::i
             }
             if (a.p.zero_grads) *reinterpret_cast<float4*>(arenas.grads + i) = make_float4(0, 0, 0, 0);
         }
-        if (i >= a.width) break;
-        cursor.move(a.segments, i);
+        if (i < 0) break;
+        cursor.move_back(a.segments, i);
         group = a.groups.row(k)[cursor.now.group];
         rates = Rates(a.state[k], group);  // read again: registers are scarce
         rates.clip_scale = clip_scale * group.gradient_gain;
@@ -260,28 +182,29 @@ __device__ void stream_update(const UpdateArgs& a, int k, std::int64_t i, std::i
 
 __global__ void __launch_bounds__(kThreads, 4) update_kernel(const __grid_constant__ UpdateArgs a) {
     __shared__ float shared[32];
-    __shared__ bool last;
+    __shared__ bool last_block;
     const int k = blockIdx.y, first = a.slices ? 1 : 0;
-    const std::int64_t begin = 4 * ((blockIdx.x - first) * std::int64_t{kThreads} + threadIdx.x),
-                       stride = std::int64_t{4} * (gridDim.x - first) * kThreads;
-    Cursor cursor(a.segments, begin);
+    const int first_quad = 4 * ((static_cast<int>(blockIdx.x) - first) * kThreads + static_cast<int>(threadIdx.x)),
+              stride = 4 * (static_cast<int>(gridDim.x) - first) * kThreads,
+              last_quad = first_quad + (static_cast<int>(a.width) - 1 - first_quad + stride) / stride * stride - stride;
+    Cursor cursor(a.segments, last_quad);
     begin_kernel();
     if (!a.slices) {
-        stream_update(a, k, begin, stride, cursor, false, shared);
+        stream_update(a, k, last_quad, stride, cursor, false, shared);
         return;
     }
     if (blockIdx.x == 0)
         report_step(a, k, shared);
     else
-        stream_update(a, k, begin, stride, cursor, blockIdx.x == 1 && threadIdx.x == 0, shared);
+        stream_update(a, k, last_quad, stride, cursor, blockIdx.x == 1 && threadIdx.x == 0, shared);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        last = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
+        last_block = atomicAdd(a.blocks_done, 1u) == gridDim.x * gridDim.y - 1;
         __threadfence();
     }
     __syncthreads();
-    if (last) close_step(a);
+    if (last_block) close_step(a);
 }
 
 /// The same for arenas whose width is no multiple of four.
@@ -311,11 +234,6 @@ __global__ void count_step_kernel(States state, Groups groups, std::uint32_t sca
     if (i < members * groups.count) count_step(state, groups, scale_interval, i);
 }
 
-bool quads(const Operand& o) {
-    return !o.present() ||
-           (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
-}
-
 bool takes_quads(const Bound& b) {
     using namespace optimizer;
     return quads(b[params]) && quads(b[grads]) && quads(b[m]) && quads(b[v]) && quads(b[copy16]);
@@ -335,16 +253,6 @@ unsigned update_blocks(const Context& c, std::int64_t elements, unsigned members
 }
 
 }  // namespace
-
-KernelResult make_grad_norm(Context& c, const Bound& b) {
-    const Operand &g = b[grad_norm::grads], &scratch = b[grad_norm::scratch], &s = b[grad_norm::state];
-    static_assert(kNormBlocks == 256);
-    return make_kernel([stream = c.stream, g, scratch, s, table = b[grad_norm::groups], runs = b[grad_norm::segments]] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, g.k), dim3(kThreads), 0, stream, g, scratch, std::int64_t{g.cols},
-               quads(g) && g.cols % 4 == 0, table, runs);
-        launch(norm_finish_kernel, dim3(g.k), dim3(kNormBlocks), 0, stream, scratch, s);
-    });
-}
 
 KernelResult make_optimizer(Context& c, const Bound& b) {
     using namespace optimizer;
@@ -379,8 +287,7 @@ std::size_t match_fused_update(const Context&, std::span<const Bound> records) {
 KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     const Bound &norm = records[0], &update = records[1], &push = records[2];
     UpdateArgs a = update_args(update);
-    const Operand &g = norm[grad_norm::grads], &scratch = norm[grad_norm::scratch];
-    a.slices = scratch;
+    a.slices = norm[grad_norm::scratch];
     a.counter = static_cast<std::uint64_t*>(push[metrics_push::counter].data);
     a.ring = static_cast<MetricsRow*>(push[metrics_push::ring].data);
     a.capacity = push.params<MetricsPushParams>().capacity;
@@ -388,13 +295,13 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     MILLRACE_LET(table, upload_table(c, &zero, sizeof zero));
     a.blocks_done = static_cast<std::uint32_t*>(table);
     static_assert(kThreads == kNormBlocks);
-    const auto members = static_cast<unsigned>(g.k);
+    const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
-    return make_kernel([=, stream = c.stream, keep = std::move(table)] {
-        launch(norm_slices_kernel, dim3(kNormBlocks, members), dim3(kThreads), 0, stream, g, scratch, std::int64_t{g.cols}, true,
-               a.groups, a.segments);
-        launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
-    });
+    return make_kernel(
+        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(make_norm_slices(c, norm)), keep = std::move(table)] {
+            slices->run();
+            launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
+        });
 }
 
 }  // namespace millrace::ops::cuda

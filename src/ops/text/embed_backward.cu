@@ -2,6 +2,7 @@
 // kSpan neighbours, and runs that cross the border of blocks are put together from what each block leaves. All sums have an order
 // that follows from ids and lengths alone.
 
+#include "ops/cuda/run.cuh"
 #include "ops/text/text.h"
 #include "ops/text/token_sort.cuh"
 
@@ -23,7 +24,8 @@ struct BackwardArgs {
     Mat<float> dtable, dposition;
     EmbedShape shape;
     int vocabulary;
-    int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences; the others clear
+    int members;
+    int chunks, position_blocks;  ///< blocks of the first kernel that sort and that sum over sequences, for each member
     bool add_table, add_position;
     TokenKey* keys;  ///< [K][count()]
     float* borders;  ///< [K][spans()][2][cols]: sum of a run from earlier blocks that ends here, of one that goes on behind
@@ -38,13 +40,13 @@ struct BackwardArgs {
 /// One position and tile of columns: sequences in strides of kChunkRows, then these sums in order.
 template <class T, int W>
 __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, float (&sums)[kChunkRows][kLanes * W]) {
-    constexpr int kBatch = 4;  // loads under way at once
+    constexpr int kBatch = 2;  // loads under way at once; more take more registers than two blocks of a multiprocessor have
     const EmbedShape& shape = a.shape;
     const int c = (tile * kLanes + threadIdx.x) * W;
     float sum[W] = {};
     for (int first = threadIdx.y; first < shape.sequences && c < shape.cols; first += kBatch * kChunkRows) {
         bool filled[kBatch];
-        float v[kBatch][W] = {};
+        Run<T, W> v[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
             const int b = first + i * kChunkRows;
@@ -52,9 +54,11 @@ __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, 
         }
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
-            if (filled[i]) load_run(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c, v[i]);
+            if (filled[i]) v[i] = load_as_stored<W>(a.dy.row(k, 0, (first + i * kChunkRows) * shape.positions() + at) + c);
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) add_run(sum, v[i]);
+        for (int i = 0; i < kBatch; ++i)
+#pragma unroll
+            for (int j = 0; j < W; ++j) sum[j] += filled[i] ? load(v[i].v + j) : 0;
     }
     store_run(&sums[threadIdx.y][threadIdx.x * W], sum);
     __syncthreads();
@@ -65,27 +69,33 @@ __device__ void sum_position(const BackwardArgs<T>& a, int k, int at, int tile, 
     put(a.dposition.row(k, 0, at) + to, total, a.add_position);
 }
 
-/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient.
+/// What does not wait for anything: sorts chunks of tokens, sums over sequences, clears the table's gradient. Blocks that sort
+/// come first, for they take longest; those that clear come last and share the rows of all members.
 template <class T, int W>
-__global__ void __launch_bounds__(kChunk) first_kernel(BackwardArgs<T> a) {
+__global__ void __launch_bounds__(kChunk, 2) first_kernel(BackwardArgs<T> a) {
     __shared__ union {
         SortMemory sort;
         alignas(16) float sums[kChunkRows][kLanes * W];
     } memory;
     begin_kernel();
-    const int k = blockIdx.z, block = blockIdx.x, behind = block - a.chunks;
-    if (behind < 0) {
-        sort_chunk(a.ids, a.lengths, k, a.shape, a.vocabulary, block, threadIdx.y * kLanes + threadIdx.x,
+    int block = blockIdx.x;
+    if (block < a.chunks * a.members) {
+        const int k = block / a.chunks;
+        sort_chunk(a.ids, a.lengths, k, a.shape, a.vocabulary, block % a.chunks, threadIdx.y * kLanes + threadIdx.x,
                    a.keys + std::int64_t{k} * a.count(), memory.sort);
-    } else if (behind < a.position_blocks) {
-        const int positions = a.shape.positions();
-        sum_position<T, W>(a, k, behind % positions, behind / positions, memory.sums);
-    } else {
-        const int v = (behind - a.position_blocks) * kChunkRows + threadIdx.y;
-        const float zeros[W] = {};
-        for (int c = threadIdx.x * W; v < a.vocabulary && c < a.shape.cols; c += kLanes * W)
-            store_run(a.dtable.row(k, 0, v) + c, zeros);
+        return;
     }
+    block -= a.chunks * a.members;
+    if (block < a.position_blocks * a.members) {
+        const int k = block / a.position_blocks, at = block % a.position_blocks, positions = a.shape.positions();
+        sum_position<T, W>(a, k, at % positions, at / positions, memory.sums);
+        return;
+    }
+    const int before = (a.chunks + a.position_blocks) * a.members, step = (gridDim.x - before) * kChunkRows;
+    const float zeros[W] = {};
+    for (int row = (blockIdx.x - before) * kChunkRows + threadIdx.y; row < a.vocabulary * a.members; row += step)
+        for (int c = threadIdx.x * W; c < a.shape.cols; c += kLanes * W)
+            store_run(a.dtable.row(row / a.vocabulary, 0, row % a.vocabulary) + c, zeros);
 }
 
 /// from, to: [K][count].
@@ -262,16 +272,20 @@ KernelResult make_token_embed_backward(Context& c, const Bound& b) {
                                    .dposition = dp,
                                    .shape = shape,
                                    .vocabulary = dt.rows,
+                                   .members = dy.k,
                                    .chunks = chunks,
                                    .position_blocks = position_blocks,
                                    .add_table = add_table,
                                    .add_position = b.accumulates(at::dposition),
                                    .keys = static_cast<TokenKey*>(sorted),
                                    .borders = static_cast<float*>(borders)};
-        const unsigned blocks =
-            static_cast<unsigned>(chunks + position_blocks) + (table && !add_table ? blocks_for(dt.rows, kChunkRows) : 0);
+        // A multiprocessor holds two of these blocks.
+        const unsigned clearing = table && !add_table ? std::min(blocks_for(std::int64_t{dt.rows} * dy.k, kChunkRows),
+                                                                 2 * static_cast<unsigned>(c.multiprocessors))
+                                                      : 0,
+                       blocks = static_cast<unsigned>(chunks + position_blocks) * members + clearing;
         return make_kernel([=, stream = c.stream, held = borders] {
-            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks, 1, members), dim3(kLanes, kChunkRows), 0, stream, args);
+            if (blocks > 0) launch(first_kernel<T, W>, dim3(blocks), dim3(kLanes, kChunkRows), 0, stream, args);
             if (args.chunks > 0) {
                 BackwardArgs<T> merged = args;
                 merged.keys = launch_merges(stream, dy.k, args.keys, static_cast<TokenKey*>(sorted) + keys, args.count());

@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward_kernel(const __grid_const
             if (threadIdx.x % 4 == 0 && begin + at < a.rows)
                 a.stats[place + row] = make_float4(carried.top[m][half], sum, chosen[at], __int_as_float(best[at]));
         }
-    if constexpr (kGradient) put_sums<kWidth>(carried.sums, a.sums + place * a.cols, a.rows - begin - warp_row, a.cols);
+    if constexpr (kGradient) put_sums<kWidth>(carried.sums, {a.sums + place * a.cols, a.cols}, a.rows - begin - warp_row, a.cols);
 }
 
 constexpr int kJoinWarps = 8;

@@ -132,9 +132,23 @@ __device__ inline void multiply_along(typename Layout<kWidth>::Sums& sums, const
     }
 }
 
-/// Writes the warp's sums to rows of `cols` floats, `rows` of them from the warp's first on.
+/// Where rows of sums go, from the first of a warp or a warpgroup on: to (+) = factor * sum. Pairs lie at multiples of 8 bytes.
+struct Target {
+    float* to;
+    std::int64_t stride;
+    float factor = 1;
+    bool add = false;
+
+    __device__ void put_pair(int row, int column, float first, float second) const {
+        auto* at = reinterpret_cast<float2*>(to + row * stride + column);
+        const float2 before = add ? *at : make_float2(0, 0);
+        *at = make_float2(before.x + factor * first, before.y + factor * second);
+    }
+};
+
+/// Puts the warp's sums, `rows` rows of `cols` columns of them.
 template <int kWidth>
-__device__ inline void put_sums(const typename Layout<kWidth>::Sums& sums, float* to, int rows, int cols) {
+__device__ inline void put_sums(const typename Layout<kWidth>::Sums& sums, const Target& target, int rows, int cols) {
 #pragma unroll
     for (int m = 0; m < Layout<kWidth>::kTiles; ++m)
 #pragma unroll
@@ -144,8 +158,7 @@ __device__ inline void put_sums(const typename Layout<kWidth>::Sums& sums, float
 #pragma unroll
             for (int n = 0; n < kWidth / 8; ++n)
                 if (const int column = column_of(n, 0); column < cols)
-                    *reinterpret_cast<float2*>(to + std::int64_t{row} * cols + column) =
-                        make_float2(sums[m][n][2 * half], sums[m][n][2 * half + 1]);
+                    target.put_pair(row, column, sums[m][n][2 * half], sums[m][n][2 * half + 1]);
         }
 }
 
@@ -170,6 +183,9 @@ struct Args {
     float* sums;    ///< of exponentials times weights; later of gradients times rows, with those of the biases behind
     RowInfo* info = nullptr;
     Found* found = nullptr;
+    Mat<float> dweight = {}, dbias = {};  ///< each optional
+    bool add_weight = false, add_bias = false;
+    bool direct = false;  ///< one part of the rows alone, which goes straight to dweight and dbias
 
     [[nodiscard]] __host__ __device__ int padded_rows() const { return (rows + 127) / 128 * 128; }
     /// Partial sums of the biases' gradients, [part][K][V].
@@ -177,7 +193,25 @@ struct Args {
         return sums + std::int64_t{weight_parts} * members * shape.vocabulary * cols;
     }
     [[nodiscard]] __device__ RowInfo* info_of(int k) const { return info + std::int64_t{k} * padded_rows(); }
+    /// Where the gradients of entries from `entry` on go; what a token contributes is multiplied by `share` in the end.
+    [[nodiscard]] __device__ Target weight_target(int part, int k, int entry, float share) const {
+        if (direct) return {dweight.row(k, 0, entry), dweight.stride_row, share, add_weight};
+        return {sums + ((std::int64_t{part} * members + k) * shape.vocabulary + entry) * cols, cols};
+    }
+    __device__ void put_bias(int part, int k, int entry, float sum, float share) const {
+        if (!direct)
+            bias_sums()[(std::int64_t{part} * members + k) * shape.vocabulary + entry] = sum;
+        else if (dbias)
+            put(dbias.row(k, 0, 0) + entry, sum * share, add_bias);
+    }
 };
+
+/// The factor of a token's gradients in the mean over member k's, 0 without tokens; by all threads of a block, `shared` as in
+/// block_sum.
+__device__ inline float token_share(const Args& a, int k, int* shared) {
+    const int tokens = block_tokens(a.lengths, k, a.shape, shared);
+    return tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+}
 
 /// f<columns of the kernels that take rows of `cols`>().
 template <class F>
@@ -187,9 +221,8 @@ auto with_width(int cols, F f) {
 
 /// Logits, their sums, and with dx the sums of weights: stats, sums, then info, found, logsumexp and dx.
 KernelResult make_forward(Context& c, const Args& args, const tensor::Operand& logsumexp, const tensor::Operand& dx, bool add_dx);
-/// dweight and dbias from info, each optional.
-KernelResult make_weight_gradient(Context& c, const Args& args, const tensor::Operand& dweight, const tensor::Operand& dbias,
-                                  bool add_weight, bool add_bias);
+/// dweight and dbias from info; `aligned`: rows of dweight begin at multiples of 16 bytes.
+KernelResult make_weight_gradient(Context& c, const Args& args, bool aligned);
 
 /// The first kernel of each of them, with warpgroups.
 KernelResult make_warpgroup_forward(Context& c, const Args& args, bool gradient);

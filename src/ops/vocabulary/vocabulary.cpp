@@ -1,7 +1,5 @@
 #include "ops/vocabulary/vocabulary.h"
 
-#include <atomic>
-
 #include "ops/kernels.h"
 
 namespace millrace::ops {
@@ -15,12 +13,7 @@ std::int64_t count_flops(const Record& record) {
     return products * product_flops(x, weight.rows);
 }
 
-std::atomic<bool> warpgroups_allowed{false};
-
 }  // namespace
-
-void allow_warpgroup_products(bool allowed) { warpgroups_allowed = allowed; }
-bool warpgroup_products_allowed() { return warpgroups_allowed; }
 
 MILLRACE_OPERATOR_WITH(vocabulary_loss, Phase::loss, count_flops, {}, {"x"}, {"weight"}, {"bias"}, {"ids"}, {"lengths"},
                        {"state", update}, {"logsumexp", write}, {"dx", add}, {"dweight", add}, {"dbias", add}, {"tally", add});

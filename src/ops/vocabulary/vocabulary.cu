@@ -20,14 +20,14 @@ bool takes_tiles(const Context& c, const Bound& b) {
 
 bool takes_warpgroups(const Context& c, const Bound& b) {
     const int cols = b[at::x].cols;
-    return warpgroup_products_allowed() && has_tile_products() && cols > warpgroups::kWidth / 2 && cols <= warpgroups::kWidth &&
+    return c.warpgroups && has_tile_products() && cols > warpgroups::kWidth / 2 && cols <= warpgroups::kWidth &&
            warpgroups::kBytes <= c.shared_limit;
 }
 
 /// Into how many parts the streamed tiles are split, for warpgroups: one block per multiprocessor. Of all numbers of parts the
 /// one that takes the least time, in units of a tile: of the blocks, each with two more for its beginning and end, and of joining
-/// their sums.
-int warpgroup_parts(const Context& c, int owned, int members, int streamed) {
+/// their sums, unless `direct`: a single part needs no joining.
+int warpgroup_parts(const Context& c, int owned, int members, int streamed, bool direct) {
     constexpr int kRows = warpgroups::kRows, kEnds = 2, kRowsJoined = 5000;
     const int counted = c.deterministic ? 1 : members, tiles = (streamed + kRows - 1) / kRows;
     const int blocks = (owned + kRows - 1) / kRows * counted;
@@ -35,7 +35,8 @@ int warpgroup_parts(const Context& c, int owned, int members, int streamed) {
     double least = INFINITY;
     for (int parts = 1; parts <= std::min(tiles, kMostParts); ++parts) {
         const int rounds = (blocks * parts + c.multiprocessors - 1) / c.multiprocessors;
-        const double time = 1.0 * rounds * ((tiles + parts - 1) / parts + kEnds) + 1.0 * parts * owned * counted / kRowsJoined;
+        const double joining = direct && parts == 1 ? 0 : 1.0 * parts * owned * counted / kRowsJoined,
+                     time = 1.0 * rounds * ((tiles + parts - 1) / parts + kEnds) + joining;
         if (time < least) {
             least = time;
             best = parts;
@@ -68,18 +69,23 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     args.found = static_cast<Found*>(found);
     const int owned = with_width(x.cols, [&]<int kWidth>() { return Layout<kWidth>::kOwned; });
     args.warpgroups = takes_warpgroups(c, b);
-    const auto parts = [&](int rows, int streamed) {
-        return args.warpgroups ? warpgroup_parts(c, rows, x.k, streamed) : parts_for(c, rows, owned, x.k, streamed);
+    const auto parts = [&](int rows, int streamed, bool direct) {
+        return args.warpgroups ? warpgroup_parts(c, rows, x.k, streamed, direct) : parts_for(c, rows, owned, x.k, streamed);
     };
-    args.parts = parts(x.rows, weight.rows);
-    args.weight_parts = parts(weight.rows, x.rows);
-    const bool wants_weights = dweight.present() || dbias.present();
+    const bool wants_weights = dweight.present() || dbias.present(), aligned = dweight.present() && aligned16(dweight);
+    args.parts = parts(x.rows, weight.rows, false);
+    args.weight_parts = parts(weight.rows, x.rows, aligned);
+    args.dweight = dweight;
+    args.dbias = dbias;
+    args.add_weight = b.accumulates(at::dweight);
+    args.add_bias = b.accumulates(at::dbias);
+    args.direct = aligned && args.weight_parts == 1;
     const auto members = static_cast<std::size_t>(x.k), rows = static_cast<std::size_t>(x.rows),
                cols = static_cast<std::size_t>(x.cols), vocabulary = static_cast<std::size_t>(weight.rows);
     const std::size_t stats = static_cast<std::size_t>(args.parts) * members * rows;
-    const std::size_t sums =
-        std::max(dx.present() ? stats * cols : 0,
-                 wants_weights ? static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1) : 0);
+    const std::size_t sums = std::max(
+        dx.present() ? stats * cols : 0,
+        wants_weights && !args.direct ? static_cast<std::size_t>(args.weight_parts) * members * vocabulary * (cols + 1) : 0);
     MILLRACE_LET(memory, zero_table(c, stats * sizeof(float4) + sums * sizeof(float)));
     MILLRACE_LET(info, zero_table(c, members * static_cast<std::size_t>(args.padded_rows()) * sizeof(RowInfo)));
     args.stats = static_cast<float4*>(memory);
@@ -88,7 +94,7 @@ KernelResult make_tiles(Context& c, const Bound& b, const TokenShape& shape, con
     MILLRACE_LET(forward, make_forward(c, args, b[at::logsumexp], dx, b.accumulates(at::dx)));
     KernelPtr backward;
     if (wants_weights) {
-        MILLRACE_LET(made, make_weight_gradient(c, args, dweight, dbias, b.accumulates(at::dweight), b.accumulates(at::dbias)));
+        MILLRACE_LET(made, make_weight_gradient(c, args, aligned));
         backward = std::move(made);
     }
     return make_kernel([forward = std::shared_ptr<Kernel>(std::move(forward)),

@@ -17,9 +17,4 @@ namespace vocabulary_loss { enum Slot { x, weight, bias, ids, lengths, state, lo
 
 // clang-format on
 
-/// Whether kernels of vocabulary_loss that are prepared from now on may multiply with whole warpgroups (compute capability 9.0a);
-/// false at first: their gradients have not been compared on a GPU yet. For tests and bench/vocabulary.cpp.
-void allow_warpgroup_products(bool allowed);
-[[nodiscard]] bool warpgroup_products_allowed();
-
 }  // namespace millrace::ops

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_forward_ker
             if (const int row = row_of(half); threadIdx.x % 4 == 0 && group_row + row < a.rows)
                 a.stats[place + row] = make_float4(carried.top[half], sum, chosen, __int_as_float(carried.best[half]));
         }
-        if constexpr (kGradient) put_sums(sums, a.sums + place * a.cols, a.rows - group_row, a.cols);
+        if constexpr (kGradient) put_sums(sums, {a.sums + place * a.cols, a.cols}, a.rows - group_row, a.cols);
     }
 }
 

@@ -39,12 +39,18 @@ __device__ inline void to_gradients(Numbers& products, const RowInfo* of, const 
 
 __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_gradient_kernel(const __grid_constant__ Args a) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
+    __shared__ int counts[32];
+    __shared__ float share;  // not in a register: they are scarce
     const Memory memory(memory_of_block);
     const int begin = blockIdx.x * kRows, part = blockIdx.y, k = blockIdx.z;
     const int all = (a.rows + kRows - 1) / kRows;
     const int tile = all * part / a.weight_parts, count = all * (part + 1) / a.weight_parts - tile;
     if (threadIdx.x == 0) memory.begin();
     begin_kernel();
+    if (a.direct) {
+        const float found = token_share(a, k, counts);
+        if (threadIdx.x == 0) share = found;
+    }
     __syncthreads();
     if (threadIdx.x < 128) {
         hopper::give_registers<24>();
@@ -70,13 +76,13 @@ __global__ void __launch_bounds__(warpgroups::kThreads, 1) warpgroup_weight_grad
             to_gradients(products, memory.extra<RowInfo>(stage), bias, bias_sum, warp_entry);
         };
         multiply_ring<true>(memory, count, sums, change, [] {});
-        const std::int64_t place = (std::int64_t{part} * a.members + k) * a.shape.vocabulary + group_entry;
         const int left = a.shape.vocabulary - group_entry;
-        put_sums(sums, a.sums + place * a.cols, left, a.cols);
+        put_sums(sums, a.weight_target(part, k, group_entry, share), left, a.cols);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float sum = row_sum(bias_sum[half]);
-            if (const int row = row_of(half); threadIdx.x % 4 == 0 && row < left) a.bias_sums()[place + row] = sum;
+            if (const int row = row_of(half); threadIdx.x % 4 == 0 && row < left)
+                a.put_bias(part, k, group_entry + row, sum, share);
         }
     }
 }

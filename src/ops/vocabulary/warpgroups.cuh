@@ -14,15 +14,11 @@
 namespace millrace::ops::cuda::vocabulary::warpgroups {
 
 constexpr int kWidth = 128, kRows = 128, kThreads = 384;
-/// Stage a transposed copy of each tile for the second product, so that columns are the summed index of both, which is the
-/// layout of all other kernels. Slower; tells a wrong layout from other causes.
-constexpr bool kTransposedCopy = false;
 /// The two warpgroups begin their products in turns, so that one computes exponentials while those of the other run.
 constexpr bool kTurns = true;
-constexpr int kStages = kTransposedCopy ? 2 : 4;
+constexpr int kStages = 4;
 constexpr std::uint32_t kHalfBytes = kRows * 128, kTileBytes = 2 * kHalfBytes, kExtraBytes = 8 * kRows;
-constexpr std::uint32_t kStageBytes = kTransposedCopy ? 2 * kTileBytes : kTileBytes;
-constexpr std::uint32_t kExtras = kTileBytes + kStages * kStageBytes, kBarriers = kExtras + kStages * kExtraBytes;
+constexpr std::uint32_t kExtras = (1 + kStages) * kTileBytes, kBarriers = kExtras + kStages * kExtraBytes;
 constexpr std::size_t kBytes = 1024 + kBarriers + 8 * (2 * kStages + 1);
 
 using Numbers = float[2][32];         ///< a thread's of 64 x 128: hopper.cuh, multiply
@@ -37,7 +33,7 @@ struct Memory {
     __device__ explicit Memory(unsigned char* memory)
         : data(memory + (1024 - shared_address(memory) % 1024) % 1024), base(shared_address(data)) {}
     [[nodiscard]] __device__ std::uint32_t own() const { return base; }
-    [[nodiscard]] __device__ std::uint32_t tile(int stage) const { return base + kTileBytes + stage * kStageBytes; }
+    [[nodiscard]] __device__ std::uint32_t tile(int stage) const { return base + (1 + stage) * kTileBytes; }
     template <class T>
     [[nodiscard]] __device__ T* extra(int stage) const {
         return reinterpret_cast<T*>(data + kExtras + stage * kExtraBytes);
@@ -68,23 +64,6 @@ __device__ inline void stage_rows(const Mat<const bf16>& from, int k, int begin,
     for (int i = 0; i < kRows; i += 8) copy16(to + 128 * i, source + i * stride, i < limit);
 }
 
-/// Puts the tile at `from` with columns as rows behind it; by the threads of the first warpgroup.
-__device__ inline void transpose(unsigned char* from) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto place = [](int row, int column) {
-        return column / 64 * kHalfBytes + row * 128 + ((column % 64 / 8 ^ (row & 7)) << 4) + column % 8 * 2;
-    };
-    for (int block = static_cast<int>(threadIdx.x) / 32; block < 64; block += 4) {
-        const int row = block / 16 * 32, column = block % 16 * 8;
-        std::uint32_t values[4];
-        load_transposed(values, reinterpret_cast<const bf16*>(from + place(row + lane, column)));
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            *reinterpret_cast<std::uint32_t*>(from + kTileBytes + place(column + lane / 4, row + 8 * i + lane % 4 * 2)) =
-                values[i];
-    }
-}
-
 /// Fills the ring with `count` tiles; fetch(n, stage) begins the copies of one. By the first warpgroup.
 template <class Fetch>
 __device__ inline void fill_ring(const Memory& memory, int count, Fetch fetch) {
@@ -92,16 +71,7 @@ __device__ inline void fill_ring(const Memory& memory, int count, Fetch fetch) {
     for (int n = 0; n < count; ++n) {
         hopper::barrier_wait(memory.free(ring.stage), ring.phase ^ 1);
         fetch(n, ring.stage);
-        if constexpr (kTransposedCopy) {
-            commit_copies();
-            await_copies<0>();
-            hopper::warpgroup_barrier(1);
-            transpose(memory.data + (memory.tile(ring.stage) - memory.base));
-            hopper::copies_visible();
-            hopper::barrier_arrive(memory.filled(ring.stage));
-        } else {
-            hopper::copies_arrive(memory.filled(ring.stage));
-        }
+        hopper::copies_arrive(memory.filled(ring.stage));
         ring.advance<kStages>();
     }
 }
@@ -121,12 +91,9 @@ __device__ inline void multiply_across(Numbers& numbers, std::uint32_t own, std:
 
 /// sums += weights times the tile's rows.
 __device__ inline void multiply_along(Numbers& sums, const Weights& weights, std::uint32_t tile) {
-    const std::uint64_t right = kTransposedCopy ? hopper::operand(tile + kTileBytes) : hopper::summed_rows(tile, kHalfBytes);
+    const std::uint64_t right = hopper::summed_rows(tile, kHalfBytes);
 #pragma unroll
-    for (int v = 0; v < kRows / 16; ++v) {
-        const int at = kTransposedCopy ? v / 4 * (kHalfBytes / 16) + 2 * (v % 4) : v * (16 * 128 / 16);
-        hopper::multiply_128<!kTransposedCopy>(sums[0], sums[1], weights[v], right + at);
-    }
+    for (int v = 0; v < kRows / 16; ++v) hopper::multiply_128(sums[0], sums[1], weights[v], right + v * (16 * 128 / 16));
 }
 
 __device__ inline void to_weights(Weights& weights, const Numbers& numbers) {
@@ -209,8 +176,8 @@ __device__ inline int row_of(int half) {
     return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
 }
 
-/// Writes the warpgroup's sums to rows of `cols` floats, `rows` of them.
-__device__ inline void put_sums(const Numbers& sums, float* to, int rows, int cols) {
+/// Puts the warpgroup's sums, `rows` rows of `cols` columns of them.
+__device__ inline void put_sums(const Numbers& sums, const Target& target, int rows, int cols) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_of(half);
@@ -218,8 +185,7 @@ __device__ inline void put_sums(const Numbers& sums, float* to, int rows, int co
 #pragma unroll
         for (int n = 0; n < kWidth / 8; ++n)
             if (const int column = column_of(n, 0); column < cols)
-                *reinterpret_cast<float2*>(to + std::int64_t{row} * cols + column) =
-                    make_float2(sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
+                target.put_pair(row, column, sums[n / 8][n % 8 * 4 + 2 * half], sums[n / 8][n % 8 * 4 + 2 * half + 1]);
     }
 }
 

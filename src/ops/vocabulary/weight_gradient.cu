@@ -1,13 +1,11 @@
 // Blocks own entries of the vocabulary, rows of the batch stream: the logits of a tile are computed again and become
-// probabilities, less one where an entry is the row's target, whose products with the rows are dweight. Several blocks share the
-// rows for the same entries; a second kernel adds their parts in order.
+// probabilities, less one where an entry is the row's target, whose products with the rows are dweight. Where several blocks
+// share the rows for the same entries, a second kernel adds their parts in order.
 
 #include "ops/vocabulary/tiles.cuh"
 
 namespace millrace::ops::cuda::vocabulary {
 namespace {
-
-using tensor::Operand;
 
 /// Products become probabilities; `of` has the rows of the tile, bias the entries of this thread, both in units of log 2.
 template <int kWidth>
@@ -47,6 +45,8 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     extern __shared__ __align__(16) unsigned char memory[];
     bf16 *own = reinterpret_cast<bf16*>(memory), *tiles = own + Shape::kOwned * Shape::kStride;
     auto* infos = reinterpret_cast<RowInfo*>(tiles + 2 * kTile * Shape::kStride);
+    __shared__ int counts[32];
+    __shared__ float share;  // not in a register: they are scarce
     const int lane = threadIdx.x % 32, part = blockIdx.y, k = blockIdx.z;
     const int warp_row = threadIdx.x / 32 * 16 * kTiles, entry = blockIdx.x * Shape::kOwned + warp_row;
     const int all = a.padded_rows() / kTile, first = all * part / a.weight_parts, last = all * (part + 1) / a.weight_parts;
@@ -59,6 +59,11 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
     };
     stage<kWidth, Shape::kOwned>(a.weight, k, blockIdx.x * Shape::kOwned, a.shape.vocabulary, a.cols, own);
     fetch(first);
+    if (a.direct) {
+        const float found = token_share(a, k, counts);
+        if (threadIdx.x == 0) share = found;
+        __syncthreads();
+    }
     float bias[kTiles][2], bias_sum[kTiles][2] = {};
     typename Shape::Sums sums;
     clear(sums);
@@ -92,36 +97,33 @@ __global__ void __launch_bounds__(kThreads, 2) weight_gradient_kernel(const __gr
                 for (int i = 0; i < 4; ++i) bias_sum[m][i / 2] += weights[m][n][i];
         multiply_along<kWidth>(sums, weights, rows);
     }
-    const std::int64_t place = (std::int64_t{part} * a.members + k) * a.shape.vocabulary + entry;
     const int left = a.shape.vocabulary - entry;
-    put_sums<kWidth>(sums, a.sums + place * a.cols, left, a.cols);
+    put_sums<kWidth>(sums, a.weight_target(part, k, entry, share), left, a.cols);
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float sum = row_sum(bias_sum[m][half]);
-            if (const int row = row_of(m, 2 * half); lane % 4 == 0 && row < left) a.bias_sums()[place + row] = sum;
+            if (const int row = row_of(m, 2 * half); lane % 4 == 0 && row < left) a.put_bias(part, k, entry + row, sum, share);
         }
 }
 
 constexpr int kAddThreads = 256;
 
 /// Adds the parts, four columns per thread; `whole`: rows of dweight start on 16 bytes.
-__global__ void add_parts_kernel(const __grid_constant__ Args a, Mat<float> dweight, Mat<float> dbias, bool add_weight,
-                                 bool add_bias, bool whole) {
+__global__ void add_parts_kernel(const __grid_constant__ Args a, bool whole) {
     __shared__ int counts[32];
     begin_kernel();
     const int k = blockIdx.z, vocabulary = a.shape.vocabulary, fours = a.cols / 4;
-    const int tokens = block_tokens(a.lengths, k, a.shape, counts);
-    const float share = tokens > 0 ? static_cast<float>(a.params.scale / tokens) : 0;
+    const float share = token_share(a, k, counts);
     const int first = blockIdx.x * kAddThreads + threadIdx.x, step = gridDim.x * kAddThreads;
-    if (dbias)
+    if (a.dbias)
         for (int v = first; v < vocabulary; v += step) {
             float sum = 0;
             for (int p = 0; p < a.weight_parts; ++p) sum += a.bias_sums()[(std::int64_t{p} * a.members + k) * vocabulary + v];
-            put(dbias.row(k, 0, 0) + v, sum * share, add_bias);
+            put(a.dbias.row(k, 0, 0) + v, sum * share, a.add_bias);
         }
-    if (!dweight) return;
+    if (!a.dweight) return;
     for (std::int64_t i = first; i < std::int64_t{vocabulary} * fours; i += step) {
         const auto row = static_cast<int>(i / fours), column = 4 * static_cast<int>(i - std::int64_t{row} * fours);
         float4 sum = make_float4(0, 0, 0, 0);
@@ -131,15 +133,15 @@ __global__ void add_parts_kernel(const __grid_constant__ Args a, Mat<float> dwei
             sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
         }
         sum = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
-        float* to = dweight.row(k, 0, row) + column;
+        float* to = a.dweight.row(k, 0, row) + column;
         if (whole) {
-            const float4 before = add_weight ? *reinterpret_cast<const float4*>(to) : make_float4(0, 0, 0, 0);
+            const float4 before = a.add_weight ? *reinterpret_cast<const float4*>(to) : make_float4(0, 0, 0, 0);
             *reinterpret_cast<float4*>(to) = make_float4(before.x + sum.x, before.y + sum.y, before.z + sum.z, before.w + sum.w);
         } else {
-            put(to, sum.x, add_weight);
-            put(to + 1, sum.y, add_weight);
-            put(to + 2, sum.z, add_weight);
-            put(to + 3, sum.w, add_weight);
+            put(to, sum.x, a.add_weight);
+            put(to + 1, sum.y, a.add_weight);
+            put(to + 2, sum.z, a.add_weight);
+            put(to + 3, sum.w, a.add_weight);
         }
     }
 }
@@ -156,15 +158,14 @@ KernelResult make_parts(Context& c, const Args& a) {
 
 }  // namespace
 
-KernelResult make_weight_gradient(Context& c, const Args& a, const Operand& dweight, const Operand& dbias, bool add_weight,
-                                  bool add_bias) {
+KernelResult make_weight_gradient(Context& c, const Args& a, bool aligned) {
     MILLRACE_LET(parts, make_parts(c, a));
+    if (a.direct) return std::move(parts);
     const dim3 grid(std::min(blocks_for(std::int64_t{a.shape.vocabulary} * (a.cols / 4), kAddThreads), 2048u), 1,
                     static_cast<unsigned>(a.members));
-    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, dweight, dbias, add_weight,
-                        add_bias, whole = aligned16(dweight), grid] {
+    return make_kernel([stream = c.stream, parts = std::shared_ptr<Kernel>(std::move(parts)), a, aligned, grid] {
         parts->run();
-        launch(add_parts_kernel, grid, dim3(kAddThreads), 0, stream, a, dweight, dbias, add_weight, add_bias, whole);
+        launch(add_parts_kernel, grid, dim3(kAddThreads), 0, stream, a, aligned);
     });
 }
 

@@ -1,0 +1,117 @@
+// Weight gradients of many layers and members over few rows, where memory decides: each block goes through tiles of dw = dz^T x,
+// and while it multiplies one step of kDepth rows and writes tiles, the operands of the next steps are under way. Products are
+// those of a warpgroup (compute capability 9.0a), whose summed index are the rows of both operands.
+
+#include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/tile_product.cuh"
+#include "ops/cuda/warpgroup_product.cuh"
+#include "ops/dense/wgrad_tile.cuh"
+
+namespace millrace::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128, kDepth = 64, kStages = 3;
+constexpr int kBlocks = 3;  ///< that a multiprocessor holds
+/// Operands lie in shared memory in parts of 64 columns, each as hopper.cuh says: one of dz, two of x.
+constexpr std::uint32_t kPartBytes = kDepth * 128, kStageBytes = 3 * kPartBytes;
+constexpr std::size_t kBytes = 1024 + kStages * kStageBytes;
+
+__device__ int next(int stage) { return stage + 1 == kStages ? 0 : stage + 1; }
+
+/// Begins copies of kDepth rows of kColumns columns: zeros from row `rows` and column `cols` on.
+template <int kColumns>
+__device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_t to) {
+    constexpr int kPieces = kColumns / 8, kStep = kThreads / kPieces;
+    static_assert(kStep % 8 == 0);  // a thread's rows have one swizzle
+    const int row = static_cast<int>(threadIdx.x) / kPieces, piece = static_cast<int>(threadIdx.x) % kPieces;
+    const int bytes = min(16, 2 * (cols - 8 * piece)), limit = bytes > 0 ? rows : 0;
+    to += piece / 8 * kPartBytes + row * 128 + ((piece % 8 ^ (row & 7)) << 4);
+    from += 8 * piece;
+#pragma unroll
+    for (int i = 0; i < kDepth; i += kStep) {
+        const bool there = row + i < limit;
+        hopper::copy16(to + 128 * i, from + std::int64_t{there ? row + i : 0} * ld, there ? bytes : 0);
+    }
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const WgradTile* tiles, int count) {
+    extern __shared__ __align__(16) unsigned char memory_of_block[];
+    __shared__ WgradTile of_stage[kStages];
+    const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
+    // What is fetched next: `step` of the tile `fetched`, number `number`. The tile behind it is read early, for a table is far.
+    // No kernel writes the table.
+    int number = blockIdx.x, step = 0, filled = 0;
+    const int stride = gridDim.x;
+    WgradTile fetched = tiles[number], ahead = tiles[min(number + stride, count - 1)];
+    begin_kernel();
+    const auto fetch = [&] {
+        if (number < count) {
+            const std::uint32_t to = stages + filled * kStageBytes;
+            const std::int64_t row = step * kDepth;
+            const int rows = fetched.depth - step * kDepth;
+            stage<kRingOutputs>(fetched.dz + row * fetched.ld_dz, fetched.ld_dz, rows, fetched.outputs, to);
+            stage<kRingInputs>(fetched.x + row * fetched.ld_x, fetched.ld_x, rows, fetched.inputs, to + kPartBytes);
+            if (threadIdx.x == 0) of_stage[filled] = fetched;
+            filled = next(filled);
+            ++step;
+            if (rows <= kDepth) {
+                step = 0;
+                number += stride;
+                fetched = ahead;
+                ahead = tiles[min(number + stride, count - 1)];
+            }
+        }
+        commit_copies();
+    };
+    for (int s = 0; s < kStages - 1; ++s) fetch();
+    int read = 0;
+    for (int n = blockIdx.x; n < count; n += stride) {
+        float sums[2][32] = {};
+        for (int left = -1; left != 0; --left) {
+            await_copies<kStages - 2>();
+            hopper::copies_visible();
+            __syncthreads();  // all copies are there, and the stage that is filled next has been read
+            if (left < 0) left = max(1, (of_stage[read].depth + kDepth - 1) / kDepth);
+            const std::uint32_t from = stages + read * kStageBytes;
+            const std::uint64_t dz = hopper::summed_rows(from, kPartBytes),
+                                x = hopper::summed_rows(from + kPartBytes, kPartBytes);
+            hopper::products_begin();
+#pragma unroll
+            for (int i = 0; i < kDepth / 16; ++i)
+                hopper::multiply_columns(sums[0], sums[1], dz + i * (16 * 128 / 16), x + i * (16 * 128 / 16));
+            hopper::products_commit();
+            fetch();
+            hopper::products_wait<0>();
+            if (left > 1) read = next(read);
+        }
+        hopper::hold(sums[0]);
+        hopper::hold(sums[1]);
+        const WgradTile& tile = of_stage[read];
+        const int row = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+        for (int j = 0; j < kRingInputs / 8; ++j) {
+            const float* v = sums[j / 8] + j % 8 * 4;
+            const int col = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
+            put_pair(tile, row, col, v[0], v[1]);
+            put_pair(tile, row + 8, col, v[2], v[3]);
+        }
+        read = next(read);
+    }
+}
+
+}  // namespace
+
+bool takes_ring_wgrad(const Context& c, const std::vector<WgradTile>& tiles) {
+    return has_tile_products() && c.shared_limit >= kBytes &&
+           tiles.size() > static_cast<std::size_t>(kBlocks * c.multiprocessors) &&
+           std::all_of(tiles.begin(), tiles.end(), [](const WgradTile& t) { return t.vector_dz && t.vector_x; });
+}
+
+KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles) {
+    MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
+    MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(ring_wgrad_kernel)));
+    return make_launch(c, ring_wgrad_kernel, dim3(static_cast<unsigned>(kBlocks * c.multiprocessors)), dim3(kThreads), kBytes,
+                       table, static_cast<int>(tiles.size()));
+}
+
+}  // namespace millrace::ops::cuda
