@@ -20,16 +20,20 @@ struct WideForward : LayerForward<bf16> {
     bool early;       ///< parameters may be read before the predecessor is done
 };
 
-/// u = gamma * (z - mean) * inv + beta for each column of a tile; the bias is in the mean.
+/// u = gamma * (z - mean) * inv + beta for each column of a tile; z without its bias, which is in the mean.
 template <int kColumns>
 struct alignas(16) ColumnTable {
-    float mean[kColumns], inv[kColumns], gamma[kColumns], beta[kColumns];
+    float mean[kColumns], inv[kColumns], gamma[kColumns], beta[kColumns], bias[kColumns];
 };
 
 /// Statistics of the columns over all rows, from those of the strips; the first thread of a column writes what is kept of them.
 template <class T>
-__device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& acc, const Owner<T>& own, float* strips, float bias,
-                                 float2 old, int k, int g, int column0, ColumnTable<T::kColumns>& table) {
+__device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& acc, const Owner<T>& own, float* strips, int k,
+                                 int g, int column0, ColumnTable<T::kColumns>& table) {
+    float2 old = make_float2(0, 1);  // asked for early
+    const int column = column0 + static_cast<int>(threadIdx.x);
+    const bool responsible = threadIdx.x < T::kColumns && column < a.out;
+    if (responsible) old = make_float2(a.running_mean.row(k, g, 0)[column], a.running_var.row(k, g, 0)[column]);
     float v[T::kRun], mean[T::kRun];
     const int mine = min(32, a.rows - 32 * own.strip);  // may be negative: a strip without rows has no weight below
     const float share = mine > 0 ? 1 / static_cast<float>(mine) : 0;
@@ -75,9 +79,9 @@ __device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& ac
         const float var = squares / n, inv = 1 / sqrtf(var + a.p.eps);
         table.mean[c] = average;
         table.inv[c] = inv;
-        if (const int column = column0 + c; column < a.out) {
+        if (responsible) {
             a.inv_std.row(k, g, 0)[column] = inv;
-            const float unbiased = a.rows > 1 ? squares / (n - 1) : var, moved = average + bias;
+            const float unbiased = a.rows > 1 ? squares / (n - 1) : var, moved = average + table.bias[c];
             if (isfinite(moved) && isfinite(unbiased)) {
                 a.running_mean.row(k, g, 0)[column] = old.x + a.p.momentum * (moved - old.x);
                 a.running_var.row(k, g, 0)[column] = old.y + a.p.momentum * (unbiased - old.y);
@@ -88,7 +92,7 @@ __device__ void batch_statistics(const WideForward& a, const Sums<T::kTiles>& ac
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads, 2) wide_forward_kernel(const __grid_constant__ WideForward a) {
+__global__ void __launch_bounds__(kMostThreads, 3) wide_forward_kernel(const __grid_constant__ WideForward a) {
     constexpr int kRun = T::kRun;
     extern __shared__ uint4 memory[];
     __shared__ ColumnTable<T::kColumns> table;
@@ -97,65 +101,58 @@ __global__ void __launch_bounds__(kMostThreads, 2) wide_forward_kernel(const __g
     const int rows = min(a.row_tile, a.rows - row0), column0 = blockIdx.x * T::kColumns;
     const RightColumns<T> right{a.w.row(k, g, column0), a.w.stride_row, a.out - column0, a.in};
     begin_right<T>(memory, right);
-    const bool batch = a.p.norm == Norm::batch_train;
     // Thread c is responsible for column c.
-    float bias = 0, gamma = 1, beta = 0;
     const int c = threadIdx.x, mine = column0 + c;
-    const bool responsible = c < T::kColumns && mine < a.out;
-    if (responsible && a.bias) bias = __ldcg(a.bias.row(k, g, 0) + mine);
-    if (responsible && a.p.norm != Norm::none) {
-        gamma = __ldcg(a.gamma.row(k, g, 0) + mine);
-        beta = __ldcg(a.beta.row(k, g, 0) + mine);
+    const bool responsible = c < T::kColumns && mine < a.out, normed = a.p.norm != Norm::none;
+    float bias = 0;
+    if (c < T::kColumns) {
+        bias = responsible && a.bias ? __ldcg(a.bias.row(k, g, 0) + mine) : 0;
+        table.gamma[c] = responsible && normed ? __ldcg(a.gamma.row(k, g, 0) + mine) : 1;
+        table.beta[c] = responsible && normed ? __ldcg(a.beta.row(k, g, 0) + mine) : 0;
+        table.bias[c] = bias;
     }
     if (a.early) begin_kernel();
+    const bool batch = a.p.norm == Norm::batch_train;
+    if (!batch && c < T::kColumns) {
+        const bool running = responsible && normed;
+        table.mean[c] = (running ? a.running_mean.row(k, g, 0)[mine] : 0) - bias;
+        table.inv[c] = running ? 1 / sqrtf(a.running_var.row(k, g, 0)[mine] + a.p.eps) : 1;
+    }
 
     const Owner<T> own;
     Sums<T::kTiles> acc = {};
-    float2 running = make_float2(0, 1);
-    if (responsible && a.p.norm != Norm::none)
-        running = make_float2(a.running_mean.row(k, g, 0)[mine], a.running_var.row(k, g, 0)[mine]);
-    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
     product<T>(acc, memory, Left<T>{a.x.row(k, g, row0), a.x.stride_row, rows, a.in}, right, own);
-
-    if (c < T::kColumns) {
-        table.gamma[c] = gamma;
-        table.beta[c] = beta;
-        if (!batch) {
-            table.mean[c] = running.x - bias;
-            table.inv[c] = a.p.norm == Norm::none ? 1 : 1 / sqrtf(running.y + a.p.eps);
-        }
-    }
-    if (batch)
-        batch_statistics<T>(a, acc, own, reinterpret_cast<float*>(memory), bias, running, k, g, column0, table);
-    else
-        __syncthreads();
+    // Behind the product, whose operands leave no registers; it arrives during the statistics.
+    const DropoutKey key = dropout_key({a.p.dropout, a.p.op_number}, a.state, k);
+    if (batch) batch_statistics<T>(a, acc, own, reinterpret_cast<float*>(memory), k, g, column0, table);
 
     const DropoutRule rule = dropout_rule(key);
     const bool relu = a.p.activation == Activation::relu, rounds = batch || a.saved;
     const int column = column0 + own.column, count = a.out - column;
     if (count <= 0) return;
-    float mean[kRun], inv[kRun], slope[kRun], offset[kRun];
-    load_columns<kRun>(table.mean + own.column, mean);
-    load_columns<kRun>(table.inv + own.column, inv);
-    load_columns<kRun>(table.gamma + own.column, slope);
-    load_columns<kRun>(table.beta + own.column, offset);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         if (own.row + 8 * i >= rows) break;
         const int row = row0 + own.row + 8 * i;
-        float v[kRun];
+        float v[kRun], first[kRun], second[kRun];
         std::uint32_t words[kRun / 2];
+        // Read again for each row: kept in registers the columns' values would cost a third of the warps.
+        forget_memory();
+        load_columns<kRun>(table.mean + own.column, first);
+        load_columns<kRun>(table.inv + own.column, second);
 #pragma unroll
-        for (int j = 0; j < kRun; ++j) v[j] = (acc[i / 2][j / 2][i % 2 * 2 + j % 2] - mean[j]) * inv[j];
+        for (int j = 0; j < kRun; ++j) v[j] = (acc[i / 2][j / 2][i % 2 * 2 + j % 2] - first[j]) * second[j];
         if (rounds) {
             pack_run<kRun>(v, words);
 #pragma unroll
             for (int j = 0; j < kRun; ++j) v[j] = j % 2 == 0 ? low_half(words[j / 2]) : high_half(words[j / 2]);
         }
         if (a.saved) store_words<kRun>(a.saved.row(k, g, row) + column, words, count, a.whole_runs);
+        load_columns<kRun>(table.gamma + own.column, first);
+        load_columns<kRun>(table.beta + own.column, second);
 #pragma unroll
         for (int j = 0; j < kRun; ++j) {
-            const float u = slope[j] * v[j] + offset[j];
+            const float u = first[j] * v[j] + second[j];
             v[j] = relu && u <= 0 ? 0 : u;  // NaN passes
         }
         if (rule.threshold != 0) drop_run<kRun>(key, rule, (static_cast<std::uint64_t>(g) * a.rows + row) * a.out + column, v);

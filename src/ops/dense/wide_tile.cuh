@@ -192,6 +192,9 @@ __device__ void sum_over_rows(float (&v)[kRun]) {
         for (int j = 0; j < kRun; ++j) v[j] += __shfl_xor_sync(0xffffffffu, v[j], d);
 }
 
+/// What was read of memory before is read again.
+__device__ inline void forget_memory() { asm volatile("" ::: "memory"); }
+
 template <int kRun>
 __device__ void load_columns(const float* at, float (&v)[kRun]) {
 #pragma unroll
