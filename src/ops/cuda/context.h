@@ -19,6 +19,7 @@ struct PaddedCopy {
     std::shared_ptr<Kernel> copy;
 };
 class PackedWeights;
+struct GradientSquares;
 
 struct Context {
     cudaStream_t stream = nullptr;
@@ -35,8 +36,9 @@ struct Context {
     int fused_rows = 64;           ///< largest batch of a fused dense layer: 256 where blocks can form clusters
     int library_rows = 2048;       ///< from so many rows on the library's products beat the fused kernels for few
     bool deterministic = false;
-    std::vector<PaddedCopy> padded;                      ///< of the section being prepared
-    std::vector<std::shared_ptr<PackedWeights>> packed;  ///< of the records under preparation (packed_weights.h)
+    std::vector<PaddedCopy> padded;                         ///< of the section being prepared
+    std::vector<std::shared_ptr<PackedWeights>> packed;     ///< of the records under preparation (packed_weights.h)
+    std::vector<std::shared_ptr<GradientSquares>> squares;  ///< of the section being prepared (squares.h)
     /// Where copies of weights that a region shares with others go (they must be made even when it is left out), and their
     /// stream.
     std::vector<std::shared_ptr<Kernel>>* ahead = nullptr;

@@ -8,6 +8,7 @@
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/region.h"
+#include "ops/cuda/squares.h"
 #include "ops/cuda/timeline.h"
 #include "ops/cuda/uploader.h"
 #include "ops/dense/dense.h"
@@ -269,6 +270,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     std::vector<KernelPtr> kernels;
     context_.padded.clear();  // another section's, which may not run as often
     context_.packed.clear();
+    context_.squares.clear();
     context_.early = updated_ = false;
     while (!groups.empty()) {
         const tensor::Operand& condition = records[groups.front().first].condition;
@@ -284,6 +286,7 @@ base::Result<std::vector<KernelPtr>> CudaBackend::prepare(std::span<const Bound>
     }
     context_.padded.clear();
     context_.packed.clear();
+    context_.squares.clear();
     return kernels;
 }
 
@@ -295,6 +298,7 @@ base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Gro
     base::Status fits = base::ok();
     for (const Bound& record : inside)
         if (fits.ok()) fits = check_record(record);
+    std::size_t older_squares = context_.squares.size();
     auto made = !fits.ok()      ? KernelResult(fits.error())
                 : group.rewrite ? group.rewrite->make(context_, inside)
                                 : r.op->cuda(context_, inside.front());
@@ -308,6 +312,7 @@ base::Status CudaBackend::prepare_next(std::span<const Bound> records, const Gro
     context_.early = true;
     for (const Bound& covered : inside) {
         forget_stale_copies(context_, covered);
+        forget_squares(context_, covered, older_squares);
         if (covered.record->op == &optimizer::kDef) updated_ = true;
     }
     if (updated_) context_.early = false;

@@ -1,6 +1,7 @@
 // Weight gradients of many layers in one launch: every block computes one tile of one layer's dw = dz^T x.
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/squares.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/dense/dense.h"
 #include "ops/dense/fused.h"
@@ -39,6 +40,7 @@ private:
 __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles) {
     __shared__ __align__(16) bf16 dz[kDepth * kPitch];
     __shared__ __align__(16) bf16 x[kDepth * kPitch];
+    __shared__ float sums[32];
     const WgradTile tile = tiles[blockIdx.x];  // no kernel writes the table
     begin_kernel();
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -73,14 +75,16 @@ __global__ void __launch_bounds__(kThreads) wgrad_kernel(const WgradTile* tiles)
                     mma_bf16(acc[m][n], a[m][0], a[m][1], a[m][2], a[m][3], b[n / 2][2 * (n & 1)], b[n / 2][2 * (n & 1) + 1]);
         }
     }
+    float squares = 0;
 #pragma unroll
     for (int m = 0; m < 2; ++m)
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
             const int row = out0 + 16 * m + lane / 4, col = in0 + 8 * n + 2 * (lane & 3);
-            put_pair(tile, row, col, acc[m][n][0], acc[m][n][1]);
-            put_pair(tile, row + 8, col, acc[m][n][2], acc[m][n][3]);
+            squares += put_pair(tile, row, col, acc[m][n][0], acc[m][n][1]);
+            squares += put_pair(tile, row + 8, col, acc[m][n][2], acc[m][n][3]);
         }
+    put_squares(tile, squares, sums);
 }
 
 /// Tiles of `outputs` x `inputs` of all records.
@@ -113,6 +117,21 @@ std::vector<WgradTile> tiles_of(std::span<const Bound> wgrads, int outputs, int 
     return tiles;
 }
 
+/// Lets the tiles of all records, in the order of tiles_of, leave their squares in tables that the result holds.
+base::Result<std::vector<DeviceTable>> leave_squares(Context& c, std::span<const Bound> wgrads, std::vector<WgradTile>& tiles,
+                                                     int outputs, int inputs) {
+    std::vector<DeviceTable> tables;
+    auto tile = tiles.begin();
+    for (const Bound& b : wgrads) {
+        const Operand& dw = b[linear_wgrad::dw];
+        const int parts = dw.g * static_cast<int>(blocks_for(dw.rows, outputs) * blocks_for(dw.cols, inputs));
+        MILLRACE_LET(table, leave_squares(c, dw, parts));
+        for (int i = 0; i < dw.k * parts; ++i, ++tile) tile->squares = table ? static_cast<float*>(table) + i : nullptr;
+        tables.push_back(table);
+    }
+    return tables;
+}
+
 }  // namespace
 
 bool groups_wgrad(const Context& c, const Bound& b) {
@@ -126,14 +145,19 @@ std::size_t match_grouped_wgrad(const Context& c, std::span<const Bound> records
 }
 
 KernelResult make_grouped_wgrad(Context& c, std::span<const Bound> wgrads) {
+    auto tiles = tiles_of(wgrads, kRingOutputs, kRingInputs);
     // Pinned runs keep one kernel, however many tiles stand beside each other.
-    if (!c.deterministic)
-        if (const auto tiles = tiles_of(wgrads, kRingOutputs, kRingInputs); takes_ring_wgrad(c, tiles))
-            return make_ring_wgrad(c, tiles);
-    const auto tiles = tiles_of(wgrads, kTile, kTile);
+    if (!c.deterministic && takes_ring_wgrad(c, tiles)) {
+        MILLRACE_LET(squares, leave_squares(c, wgrads, tiles, kRingOutputs, kRingInputs));
+        return make_ring_wgrad(c, tiles, squares);
+    }
+    tiles = tiles_of(wgrads, kTile, kTile);
     if (tiles.empty()) return make_kernel([] {});
+    MILLRACE_LET(squares, leave_squares(c, wgrads, tiles, kTile, kTile));
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
-    return make_launch(c, wgrad_kernel, dim3(static_cast<unsigned>(tiles.size())), dim3(kThreads), 0, table);
+    return make_kernel([table, squares, stream = c.stream, grid = dim3(static_cast<unsigned>(tiles.size()))] {
+        launch(wgrad_kernel, grid, dim3(kThreads), 0, stream, table);
+    });
 }
 
 }  // namespace millrace::ops::cuda

@@ -37,6 +37,7 @@ __device__ void stage(const bf16* from, int ld, int rows, int cols, std::uint32_
 __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const WgradTile* tiles, int count) {
     extern __shared__ __align__(16) unsigned char memory_of_block[];
     __shared__ WgradTile of_stage[kStages];
+    __shared__ float shared[32];
     const std::uint32_t stages = (shared_address(memory_of_block) + 1023) / 1024 * 1024;
     // What is fetched next: `step` of the tile `fetched`, number `number`. The tile behind it is read early, for a table is far.
     // No kernel writes the table.
@@ -88,13 +89,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks) ring_wgrad_kernel(const Wgr
         hopper::hold(sums[1]);
         const WgradTile& tile = of_stage[read];
         const int row = static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+        float squares = 0;
 #pragma unroll
         for (int j = 0; j < kRingInputs / 8; ++j) {
             const float* v = sums[j / 8] + j % 8 * 4;
             const int col = 8 * j + static_cast<int>(threadIdx.x) % 4 * 2;
-            put_pair(tile, row, col, v[0], v[1]);
-            put_pair(tile, row + 8, col, v[2], v[3]);
+            squares += put_pair(tile, row, col, v[0], v[1]);
+            squares += put_pair(tile, row + 8, col, v[2], v[3]);
         }
+        put_squares(tile, squares, shared);
         read = next(read);
     }
 }
@@ -107,11 +110,13 @@ bool takes_ring_wgrad(const Context& c, const std::vector<WgradTile>& tiles) {
            std::all_of(tiles.begin(), tiles.end(), [](const WgradTile& t) { return t.vector_dz && t.vector_x; });
 }
 
-KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles) {
+KernelResult make_ring_wgrad(Context& c, const std::vector<WgradTile>& tiles, std::vector<DeviceTable> held) {
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(WgradTile)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(ring_wgrad_kernel)));
-    return make_launch(c, ring_wgrad_kernel, dim3(static_cast<unsigned>(kBlocks * c.multiprocessors)), dim3(kThreads), kBytes,
-                       table, static_cast<int>(tiles.size()));
+    return make_kernel([table, held = std::move(held), stream = c.stream, count = static_cast<int>(tiles.size()),
+                        grid = dim3(static_cast<unsigned>(kBlocks * c.multiprocessors))] {
+        launch(ring_wgrad_kernel, grid, dim3(kThreads), kBytes, stream, table, count);
+    });
 }
 
 }  // namespace millrace::ops::cuda

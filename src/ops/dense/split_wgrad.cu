@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cuda/async_copy.cuh"
+#include "ops/cuda/squares.h"
 #include "ops/cuda/tensor_core.cuh"
 #include "ops/cuda/tile_product.cuh"
 #include "ops/cuda/vector.cuh"
@@ -29,6 +30,7 @@ static_assert(kFragments * kThreads * sizeof(float4) <= kStages * kStageBytes);
 struct SplitTile {
     const bf16 *dz, *x;  ///< first column of the tile, row 0
     float* dw;
+    float* squares;  ///< [blocks of a cluster]: sums of squares of what each wrote; null: nobody wants them
     std::int32_t ld_dz, ld_x, ld_dw;
     std::int32_t depth;            ///< rows of the batch
     std::int32_t outputs, inputs;  ///< valid rows and columns of the tile, multiples of 8
@@ -62,8 +64,9 @@ __device__ float4 sums_of_rank(const float4* at, int rank) {
     return v;
 }
 
-__device__ void put_pair(const SplitTile& tile, int row, int col, float first, float second) {
-    if (row >= tile.outputs || col >= tile.inputs) return;
+/// Returns the sum of the squares of what was written.
+__device__ float put_pair(const SplitTile& tile, int row, int col, float first, float second) {
+    if (row >= tile.outputs || col >= tile.inputs) return 0;
     auto* at = reinterpret_cast<float2*>(tile.dw + std::int64_t{row} * tile.ld_dw + col);
     if (tile.accumulate) {
         const float2 before = *at;
@@ -71,16 +74,16 @@ __device__ void put_pair(const SplitTile& tile, int row, int col, float first, f
         second += before.y;
     }
     *at = make_float2(first, second);
+    return first * first + second * second;
 }
 /// Four sums of a thread, number `fragment` of them.
 __device__ float4 fragment_of(const float (&sums)[2][32], int fragment) {
     const float* v = sums[fragment / 8] + fragment % 8 * 4;
     return make_float4(v[0], v[1], v[2], v[3]);
 }
-__device__ void put_fragment(const SplitTile& tile, int fragment, const float4& v) {
+__device__ float put_fragment(const SplitTile& tile, int fragment, const float4& v) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = 16 * warp + lane / 4, col = 8 * fragment + 2 * (lane % 4);
-    put_pair(tile, row, col, v.x, v.y);
-    put_pair(tile, row + 8, col, v.z, v.w);
+    return put_pair(tile, row, col, v.x, v.y) + put_pair(tile, row + 8, col, v.z, v.w);
 }
 
 /// Of the 64 outputs of warpgroup `group`.
@@ -129,9 +132,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks) split_wgrad_kernel(const Sp
     hopper::products_wait<0>();
     hopper::hold(sums[0]);
     hopper::hold(sums[1]);
+    __shared__ float shared[32];
+    float squares = 0;
+    const auto leave_squares = [&] {
+        if (tile.squares == nullptr) return;
+        squares = block_sum(squares, shared);
+        if (threadIdx.x == 0) tile.squares[rank] = squares;
+    };
     if (shares == 1) {
 #pragma unroll
-        for (int i = 0; i < kFragments; ++i) put_fragment(tile, i, fragment_of(sums, i));
+        for (int i = 0; i < kFragments; ++i) squares += put_fragment(tile, i, fragment_of(sums, i));
+        leave_squares();
         return;
     }
     __syncthreads();  // the last stage has been read
@@ -147,25 +158,30 @@ __global__ void __launch_bounds__(kThreads, kBlocks) split_wgrad_kernel(const Sp
             const float4 more = sums_of_rank(mine + i * kThreads, r);
             total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
         }
-        put_fragment(tile, i, total);
+        squares += put_fragment(tile, i, total);
     }
+    leave_squares();
     cluster_arrive();  // no block exits while others read its memory
     cluster_wait();
 }
 
 int tiles_of(const Operand& dw) { return dw.k * dw.g * ((dw.rows + kTile - 1) / kTile) * ((dw.cols + kTile - 1) / kTile); }
 
-void append_tiles(std::vector<SplitTile>& tiles, const Bound& b) {
+/// `squares`: [K][tiles of a member][shares], or empty.
+void append_tiles(std::vector<SplitTile>& tiles, const Bound& b, const DeviceTable& squares, int shares) {
     using namespace linear_wgrad;
     const Operand &oz = b[dz], &ox = b[x], &ow = b[dw];
+    auto* to = static_cast<float*>(squares);
     for (int k = 0; k < ow.k; ++k)
         for (int g = 0; g < ow.g; ++g)
             for (int row = 0; row < ow.rows; row += kTile)
-                for (int col = 0; col < ow.cols; col += kTile)
+                for (int col = 0; col < ow.cols; col += kTile) {
                     tiles.push_back({oz.at<const bf16>(k, g) + row, ox.at<const bf16>(k, g) + col, ow.at<float>(k, g, row) + col,
-                                     static_cast<std::int32_t>(oz.stride_row), static_cast<std::int32_t>(ox.stride_row),
+                                     to, static_cast<std::int32_t>(oz.stride_row), static_cast<std::int32_t>(ox.stride_row),
                                      static_cast<std::int32_t>(ow.stride_row), oz.rows, std::min(kTile, ow.rows - row),
                                      std::min(kTile, ow.cols - col), b.accumulates(dw)});
+                    if (to != nullptr) to += shares;
+                }
 }
 
 /// Blocks that share a tile's rows: as many as the device holds at once, at most a portable cluster.
@@ -199,14 +215,23 @@ std::size_t match_split_wgrad(const Context& c, std::span<const Bound> records) 
 }
 
 KernelResult make_split_wgrad(Context& c, std::span<const Bound> wgrads) {
+    int count = 0;
+    for (const Bound& b : wgrads) count += tiles_of(b[linear_wgrad::dw]);
+    const int shares = shares_for(c, count);
     std::vector<SplitTile> tiles;
-    for (const Bound& b : wgrads) append_tiles(tiles, b);
+    std::vector<DeviceTable> squares;
+    for (const Bound& b : wgrads) {
+        const Operand& dw = b[linear_wgrad::dw];
+        MILLRACE_LET(left, leave_squares(c, dw, tiles_of(dw) / dw.k * shares));
+        append_tiles(tiles, b, left, shares);
+        squares.push_back(left);
+    }
     MILLRACE_LET(table, upload_table(c, tiles.data(), tiles.size() * sizeof(SplitTile)));
     MILLRACE_TRY(raise_shared_memory(c, reinterpret_cast<const void*>(split_wgrad_kernel)));
-    const auto shares = static_cast<unsigned>(shares_for(c, static_cast<int>(tiles.size())));
-    const dim3 grid(static_cast<unsigned>(tiles.size()), 1, shares);
-    return make_kernel(
-        [=, stream = c.stream] { launch_clusters(split_wgrad_kernel, grid, dim3(kThreads), shares, kBytes, stream, table); });
+    const dim3 grid(static_cast<unsigned>(count), 1, static_cast<unsigned>(shares));
+    return make_kernel([table, squares, grid, stream = c.stream, blocks = static_cast<unsigned>(shares)] {
+        launch_clusters(split_wgrad_kernel, grid, dim3(kThreads), blocks, kBytes, stream, table);
+    });
 }
 
 }  // namespace millrace::ops::cuda

@@ -1,5 +1,9 @@
 // The global norm of the gradients of all members.
 
+#include <algorithm>
+#include <vector>
+
+#include "ops/cuda/squares.h"
 #include "ops/optimizer/norm.cuh"
 
 namespace millrace::ops::cuda {
@@ -10,61 +14,123 @@ using tensor::Operand;
 constexpr int kThreads = 256;
 constexpr int kNormPerMultiprocessor = 6;  ///< blocks of norm_slices_kernel
 
-/// Sums kNormBlocks slices of a member's gradients, block b those from number b on in steps of gridDim.x. The slices and the
-/// order of their sums follow from the width alone. All members go from their first elements to their last, as the update goes
-/// back.
-__global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
-    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, std::int64_t width, bool quads, Groups groups,
-                       Segments segments) {
-    __shared__ float sums[kNormBlocks][kThreads / 32];
-    const int k = blockIdx.y, offset = (quads ? 4 : 1) * static_cast<int>(threadIdx.x);
-    const std::int64_t slice = (width + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4;
-    Cursor cursor(segments, blockIdx.x * slice + offset);
-    begin_kernel();
-    const float* g = grads.row(k, 0, 0);
-    const GroupState* group = groups.row(k);
+/// What a sum of squares is made of: a member's elements [begin, end), or `parts` sums that the kernel which wrote the gradient
+/// at `begin` left for each member.
+struct Piece {
+    std::int32_t begin, end;
+    const float* sums;
+    std::int32_t parts;
+};
+struct Pieces {
+    const Piece* data;  ///< in ascending order
+    int count;
+};
+
+/// The squares of elements [i, end) in steps of a block, of trainable groups alone.
+__device__ float sum_of_range(const float* g, std::int64_t i, std::int64_t end, bool quads, const GroupState* group,
+                              Cursor& cursor, const Segments& segments) {
     // Quads under way in a thread: with one, a slice of a large model takes a dozen rounds to L2.
     constexpr int kAtOnce = 4, kStep = 4 * kThreads;
+    float sum = 0;
+    while (i < end) {
+        cursor.move(segments, i);
+        const bool counts = group[cursor.now.group].trainable != 0;
+        const std::int64_t stop = min(end, std::int64_t{cursor.now.end});
+        float with = sum;  // chosen afterwards: the gradients need not wait for the flag
+        if (quads) {
+            while (i < stop) {
+                const int left = static_cast<int>(stop - i);
+                float4 v[kAtOnce];
+#pragma unroll
+                for (int q = 0; q < kAtOnce; ++q)
+                    v[q] = q * kStep < left ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (const float4& f : v) with += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
+                i += kStep * min(kAtOnce, (left + kStep - 1) / kStep);  // no further: the next segment goes on there
+            }
+        } else {
+            for (; i < stop; i += kThreads) with += g[i] * g[i];
+        }
+        if (counts) sum = with;
+    }
+    return sum;
+}
+
+/// kNormBlocks sums of a member's pieces, block b those from number b on in steps of gridDim.x. The pieces and the order of their
+/// sums do not depend on the members. All members go from their first elements to their last, as the update goes back.
+__global__ void __launch_bounds__(kThreads, kNormPerMultiprocessor)
+    norm_slices_kernel(Mat<const float> grads, Mat<float> scratch, bool quads, Groups groups, Segments segments, Pieces pieces) {
+    __shared__ float sums[kNormBlocks][kThreads / 32];
+    const int k = blockIdx.y, thread = static_cast<int>(threadIdx.x);
+    const auto first_piece = [&](int number) { return number * pieces.count / kNormBlocks; };
+    Cursor cursor(segments, pieces.data[first_piece(blockIdx.x)].begin);
+    begin_kernel();
+    const GroupState* group = groups.row(k);
     int count = 0;
     for (int number = blockIdx.x; number < kNormBlocks; number += gridDim.x, ++count) {
-        const std::int64_t end = min((number + 1) * slice, width);
-        std::int64_t i = number * slice + offset;
         float sum = 0;
-        while (i < end) {
-            cursor.move(segments, i);
-            const bool counts = group[cursor.now.group].trainable != 0;
-            const std::int64_t stop = min(end, std::int64_t{cursor.now.end});
-            float with = sum;  // chosen afterwards: the gradients need not wait for the flag
-            if (quads) {
-                while (i < stop) {
-                    const int left = static_cast<int>(stop - i);
-                    float4 v[kAtOnce];
-#pragma unroll
-                    for (int q = 0; q < kAtOnce; ++q)
-                        v[q] = q * kStep < left ? *reinterpret_cast<const float4*>(g + i + q * kStep) : make_float4(0, 0, 0, 0);
-#pragma unroll
-                    for (const float4& f : v) with += f.x * f.x + f.y * f.y + (f.z * f.z + f.w * f.w);
-                    i += kStep * min(kAtOnce, (left + kStep - 1) / kStep);  // no further: the next segment goes on there
-                }
-            } else {
-                for (; i < stop; i += kThreads) with += g[i] * g[i];
+        for (int p = first_piece(number); p < first_piece(number + 1); ++p) {
+            const Piece piece = pieces.data[p];
+            if (piece.sums == nullptr) {
+                const std::int64_t i = piece.begin + (quads ? 4 : 1) * thread;
+                sum += sum_of_range(grads.row(k, 0, 0), i, piece.end, quads, group, cursor, segments);
+                continue;
             }
-            if (counts) sum = with;
+            cursor.move(segments, piece.begin);
+            if (group[cursor.now.group].trainable != 0)
+                for (int i = thread; i < piece.parts; i += kThreads) sum += piece.sums[std::int64_t{k} * piece.parts + i];
         }
         for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
         if (threadIdx.x % 32 == 0) sums[count][threadIdx.x / 32] = sum;
     }
-    __syncthreads();  // once for all slices: between them no warp waits for another
-    if (static_cast<int>(threadIdx.x) >= count) return;
+    __syncthreads();  // once for all sums: between them no warp waits for another
+    if (thread >= count) return;
     float total = 0;
-    for (const float sum : sums[threadIdx.x]) total += sum;
+    for (const float sum : sums[thread]) total += sum;
     scratch.row(k, 0, 0)[blockIdx.x + threadIdx.x * gridDim.x] = total;
 }
 
-/// As many blocks of a member as run at once, each with as many slices.
+/// As many blocks of a member as run at once, each with as many sums.
 unsigned norm_blocks(const Context& c, unsigned members) {
     const unsigned most = std::max(1u, static_cast<unsigned>(kNormPerMultiprocessor * c.multiprocessors) / members);
     return blocks_for(kNormBlocks, static_cast<int>(blocks_for(kNormBlocks, static_cast<int>(most))));
+}
+
+/// Where an earlier kernel's gradient begins within a member of the arena; -1: it is none of its tensors.
+std::int64_t place_of(const GradientSquares& left, const Operand& grads) {
+    const Operand& o = left.gradient;
+    const std::ptrdiff_t bytes = static_cast<const std::byte*>(o.data) - static_cast<const std::byte*>(grads.data);
+    const std::int64_t at = bytes / static_cast<std::ptrdiff_t>(sizeof(float)), size = o.count() / o.k;
+    const bool inside = bytes >= 0 && at + size <= grads.cols && o.k == grads.k && (o.k == 1 || o.stride_k == grads.stride_k);
+    return inside && at % 4 == 0 && size % 4 == 0 ? at : -1;
+}
+
+/// The whole arena without `left` in kNormBlocks slices, and what was left.
+std::vector<Piece> pieces_of(const Operand& grads, const std::vector<std::shared_ptr<GradientSquares>>& left) {
+    std::vector<Piece> pieces;
+    std::int64_t remaining = grads.cols;
+    for (const auto& one : left)
+        if (const std::int64_t at = place_of(*one, grads); at >= 0) {
+            const std::int64_t size = one->gradient.count() / one->gradient.k;
+            pieces.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(at + size),
+                              static_cast<const float*>(one->sums), one->parts});
+            remaining -= size;
+        }
+    std::ranges::sort(pieces, {}, &Piece::begin);
+    const std::int64_t slice = (remaining + 4 * kNormBlocks - 1) / (4 * kNormBlocks) * 4;
+    std::vector<Piece> all;
+    std::int64_t at = 0;
+    const auto read_until = [&](std::int64_t end) {
+        for (; at < end; at = std::min(at + slice, end))
+            all.push_back({static_cast<std::int32_t>(at), static_cast<std::int32_t>(std::min(at + slice, end)), nullptr, 0});
+    };
+    for (const Piece& piece : pieces) {
+        read_until(piece.begin);
+        all.push_back(piece);
+        at = piece.end;
+    }
+    read_until(grads.cols);
+    return all;
 }
 
 __global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
@@ -77,16 +143,24 @@ __global__ void norm_finish_kernel(Mat<const float> scratch, States state) {
 
 }  // namespace
 
-KernelPtr make_norm_slices(const Context& c, const Bound& b) {
+KernelResult make_norm_slices(Context& c, const Bound& b) {
     const Operand& g = b[grad_norm::grads];
     const auto members = static_cast<unsigned>(g.k);
-    return make_launch(c, norm_slices_kernel, dim3(norm_blocks(c, members), members), dim3(kThreads), 0, g, b[grad_norm::scratch],
-                       std::int64_t{g.cols}, quads(g) && g.cols % 4 == 0, b[grad_norm::groups], b[grad_norm::segments]);
+    const std::vector<Piece> pieces = pieces_of(g, c.squares);
+    if (pieces.empty()) return make_zeros(c, b[grad_norm::scratch]);
+    MILLRACE_LET(table, upload_table(c, pieces.data(), pieces.size() * sizeof(Piece)));
+    return make_kernel([=, stream = c.stream, held = c.squares, quads = quads(g) && g.cols % 4 == 0,
+                        scratch = b[grad_norm::scratch], groups = b[grad_norm::groups], segments = b[grad_norm::segments],
+                        count = static_cast<int>(pieces.size()), grid = dim3(norm_blocks(c, members), members)] {
+        launch(norm_slices_kernel, grid, dim3(kThreads), 0, stream, g, scratch, quads, groups, segments,
+               Pieces{static_cast<const Piece*>(table), count});
+    });
 }
 
 KernelResult make_grad_norm(Context& c, const Bound& b) {
-    return make_kernel([stream = c.stream, slices = std::shared_ptr<Kernel>(make_norm_slices(c, b)),
-                        scratch = b[grad_norm::scratch], s = b[grad_norm::state]] {
+    MILLRACE_LET(slices, make_norm_slices(c, b));
+    return make_kernel([stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), scratch = b[grad_norm::scratch],
+                        s = b[grad_norm::state]] {
         slices->run();
         launch(norm_finish_kernel, dim3(s.k), dim3(kNormBlocks), 0, stream, scratch, s);
     });

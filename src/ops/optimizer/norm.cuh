@@ -53,7 +53,7 @@ inline bool quads(const tensor::Operand& o) {
            (reinterpret_cast<std::uintptr_t>(o.data) % (4 * tensor::size_of(o.dtype)) == 0 && o.stride_k % 4 == 0);
 }
 
-/// Fills the slot `scratch` of a grad_norm: sums of squares of kNormBlocks slices of the gradients, trainable groups alone.
-KernelPtr make_norm_slices(const Context& c, const Bound& grad_norm);
+/// Fills the slot `scratch` of a grad_norm: kNormBlocks sums of squares that make up those of the gradients of trainable groups.
+KernelResult make_norm_slices(Context& c, const Bound& grad_norm);
 
 }  // namespace millrace::ops::cuda

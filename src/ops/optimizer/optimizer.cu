@@ -297,11 +297,11 @@ KernelResult make_fused_update(Context& c, std::span<const Bound> records) {
     static_assert(kThreads == kNormBlocks);
     const auto members = static_cast<unsigned>(update[optimizer::params].k);
     const unsigned blocks = update_blocks(c, a.width, members);
-    return make_kernel(
-        [=, stream = c.stream, slices = std::shared_ptr<Kernel>(make_norm_slices(c, norm)), keep = std::move(table)] {
-            slices->run();
-            launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
-        });
+    MILLRACE_LET(slices, make_norm_slices(c, norm));
+    return make_kernel([=, stream = c.stream, slices = std::shared_ptr<Kernel>(std::move(slices)), keep = std::move(table)] {
+        slices->run();
+        launch(update_kernel, dim3(blocks + 1, members), dim3(kThreads), 0, stream, a);
+    });
 }
 
 }  // namespace millrace::ops::cuda

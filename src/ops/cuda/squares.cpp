@@ -1,0 +1,53 @@
+#include "ops/cuda/squares.h"
+
+#include <algorithm>
+
+namespace millrace::ops::cuda {
+namespace {
+
+using tensor::Operand;
+
+const std::byte* begin_of(const Operand& o) { return static_cast<const std::byte*>(o.data); }
+/// Bytes from the first to behind the last element, of member 0 or of all.
+std::int64_t extent(const Operand& o, int members) {
+    const std::int64_t last = std::int64_t{members - 1} * o.stride_k + std::int64_t{o.g - 1} * o.stride_g +
+                              std::int64_t{o.rows - 1} * o.stride_row + o.cols;
+    return last * static_cast<std::int64_t>(tensor::size_of(o.dtype));
+}
+
+/// Members of one arena interleave, so that two of its tensors are compared within a member.
+bool overlaps(const Operand& a, const Operand& b) {
+    const bool same_arena = a.k == b.k && a.dtype == b.dtype && a.stride_k == b.stride_k;
+    const int of_a = same_arena ? 1 : a.k, of_b = same_arena ? 1 : b.k;
+    return begin_of(a) < begin_of(b) + extent(b, of_b) && begin_of(b) < begin_of(a) + extent(a, of_a);
+}
+
+}  // namespace
+
+base::Result<DeviceTable> leave_squares(Context& c, const Operand& gradient, int parts) {
+    const Operand& o = gradient;
+    const std::int64_t matrix = std::int64_t{o.rows} * o.cols;
+    const bool neighbours = (o.rows <= 1 || o.stride_row == o.cols) && (o.g <= 1 || o.stride_g == matrix);
+    if (c.deterministic || c.ahead != nullptr || o.dtype != tensor::DType::f32 || o.count() == 0 || !neighbours || parts == 0)
+        return DeviceTable{};
+    MILLRACE_LET(sums, zero_table(c, sizeof(float) * static_cast<std::size_t>(parts) * static_cast<std::size_t>(o.k)));
+    c.squares.push_back(std::make_shared<GradientSquares>(GradientSquares{gradient, sums, parts}));
+    return sums;
+}
+
+void forget_squares(Context& c, const Bound& b, std::size_t& before) {
+    for (int s = 0; s < b.record->op->slot_count(); ++s) {
+        const Operand& written = b[s];
+        if (!written.present() || written.count() == 0 || !b.record->op->slot(s).written()) continue;
+        for (std::size_t i = 0; i < before;) {
+            if (!overlaps(c.squares[i]->gradient, written)) {
+                ++i;
+                continue;
+            }
+            c.squares.erase(c.squares.begin() + static_cast<std::ptrdiff_t>(i));
+            --before;
+        }
+    }
+}
+
+}  // namespace millrace::ops::cuda
